@@ -1,0 +1,161 @@
+"""Addresses of the reTHINK world: canonical keys, domains, schemes.
+
+Routing, allocation and subscription compare canonical keys; the text that a sender wrote is what goes on the wire.
+The one normaliser here refuses what it does not understand; it never repairs. Source: message specification, section
+2.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+import idna
+
+from protofly.errors import Code, PeerError
+from protofly.limits import HEADER_CHARS
+
+ELEMENT_LABELS = frozenset({"msg-node", "registry", "idm", "qos", "qos-broker", "catalogue", "rethink"})
+"""First labels that name an element of a domain, not a domain. Source: message specification, section 2.3."""
+
+_ELEMENT_SCHEMES = frozenset({"domain", "domain-idp", "domain-csp", "domain-broker", "hyperty-catalogue"})
+_WITHOUT_DOMAIN = frozenset({"user-guid", "global", "mn"})
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}")
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\\"<>^`{|}]")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_CACHED_ADDRESSES = 65_536
+
+
+class Address(NamedTuple):
+    """One parsed address, in canonical form.
+
+    `authority` keeps a port and a user part; it is empty for `mn:/session` and for local names, whose `scheme` is
+    empty too.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+
+@lru_cache(_CACHED_ADDRESSES)
+def parse(text: str) -> Address:
+    """Split an address and bring each part into canonical form.
+
+    Raises:
+        PeerError: BAD_HEADER for an address that nobody could mean.
+
+    Source: message specification, section 2.2.
+    """
+    text = text.strip(" ")
+    if not text or len(text) > HEADER_CHARS or _FORBIDDEN.search(text):
+        raise PeerError(Code.BAD_HEADER, "not an address")
+    scheme, colon, rest = text.partition(":")
+    if not colon:
+        return Address("", "", text)
+    if not _SCHEME.fullmatch(scheme):
+        raise PeerError(Code.BAD_HEADER, "not an address scheme")
+    scheme = scheme.lower()
+    if scheme == "hyperty-runtime":
+        scheme = "runtime"
+    authority, path = _split_rest(rest)
+    if scheme != "user-guid":  # a GUID is base64url text: its case matters
+        authority = _canonical_authority(authority)
+    if not path.endswith("/children/"):
+        path = path.removesuffix("/")
+    return Address(scheme, authority, path)
+
+
+def _split_rest(rest: str) -> tuple[str, str]:
+    if not rest.startswith("//"):
+        return "", rest
+    authority, slash, path = rest[2:].partition("/")
+    return authority, slash + path
+
+
+def _canonical_authority(authority: str) -> str:
+    user, at, host = authority.rpartition("@")
+    host = host.lower()
+    if not host.isascii():
+        try:
+            host = idna.encode(host, uts46=False).decode("ascii")
+        except (idna.IDNAError, UnicodeError) as exc:
+            raise PeerError(Code.BAD_HEADER, "not a domain name") from exc
+    return user + at + host.removesuffix(".")
+
+
+@lru_cache(_CACHED_ADDRESSES)
+def canonical_key(text: str) -> str:
+    """The form of an address by which tables are keyed.
+
+    Raises:
+        PeerError: BAD_HEADER for an address that nobody could mean.
+
+    Source: message specification, section 2.2.
+    """
+    scheme, authority, path = parse(text)
+    if not scheme:
+        return path
+    if not authority and path:
+        return f"{scheme}:{path if path.startswith('/') else '/' + path}"
+    return f"{scheme}://{authority}{path}"
+
+
+@lru_cache(_CACHED_ADDRESSES)
+def domain_of(text: str) -> str:
+    """Domain to which an address belongs, or "" when it has none.
+
+    A port stays part of the result, so that an authority with one never equals a domain.
+
+    Raises:
+        PeerError: BAD_HEADER for an address that nobody could mean.
+
+    Source: message specification, section 2.3.
+    """
+    scheme, authority, _ = parse(text)
+    if not authority or scheme in _WITHOUT_DOMAIN:
+        return ""
+    domain = authority.rpartition("@")[2]
+    if scheme in _ELEMENT_SCHEMES:
+        label, dot, rest = domain.partition(".")
+        if label in ELEMENT_LABELS and dot and "." in rest:
+            return rest
+    return domain
+
+
+def scheme_of(text: str) -> str:
+    """Scheme in lower case, `runtime` for both spellings of a runtime, "" for a local name.
+
+    Raises:
+        PeerError: BAD_HEADER for an address that nobody could mean.
+    """
+    return parse(text).scheme
+
+
+def valid_domain(name: str) -> str:
+    """Return `name` if it can be a domain that we federate with: A-labels, lower case, two labels or more.
+
+    Nothing is repaired: what differs from its canonical form by as much as a dot or a capital letter is refused.
+
+    Raises:
+        PeerError: NAME_INVALID.
+
+    Source: trust and hosts, section 2.4 (input check).
+    """
+    labels = name.split(".")
+    if len(name) > 253 or len(labels) < 2 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise PeerError(Code.NAME_INVALID, f"not a domain name: {name[:64]!r}")
+    if not any(character.isalpha() for character in labels[-1]) or labels[-1].startswith("0x"):
+        raise PeerError(Code.NAME_INVALID, f"not a domain name: {name[:64]!r}")
+    try:
+        if any(label.startswith("xn--") for label in labels) and idna.encode(idna.decode(name)).decode() != name:
+            raise PeerError(Code.NAME_INVALID, f"not a domain name: {name[:64]!r}")
+    except (idna.IDNAError, UnicodeError) as exc:
+        raise PeerError(Code.NAME_INVALID, f"not a domain name: {name[:64]!r}") from exc
+    return name
+
+
+def is_below(key: str, base: str) -> bool:
+    """Whether canonical `key` is `base` or one of its sub-resources; `rt-ana` is not below `rt-a`."""
+    return key == base or (key.startswith(base) and key[len(base)] == "/")

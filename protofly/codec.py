@@ -1,0 +1,316 @@
+"""Bytes to messages and back.
+
+The promise: hostile bytes give messages or a `BrokenMessageError`, nothing else, in bounded time. Only the header and
+the members of `BodyPeek` are decoded; the body is kept as the bytes that came. Source: message specification, section
+1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from protofly.errors import DESCRIPTIONS, Code, PeerError
+from protofly.limits import HEADER_CHARS, ID_CHARS, NESTING_LEVELS, RESOURCES_ENTRIES
+from protofly.message import NO_PEEK, BodyPeek, Message
+
+_TYPE_CHARS = 32
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_ABSENT = Raw()
+
+
+class _Header(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    to: str | list[str]
+    from_: str = msgspec.field(name="from")
+    id: Raw = _ABSENT
+    body: Raw = _ABSENT
+
+
+_decode_header = msgspec.json.Decoder(_Header).decode
+_decode_peek = msgspec.json.Decoder(BodyPeek).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_plain = msgspec.json.Decoder(dict[str, object]).decode
+_encode = msgspec.json.encode
+
+
+class BrokenMessageError(PeerError):
+    """A frame that is no message, with as much of its header as could be read, so that it can be answered.
+
+    `member` names the header member at fault; `from_` is "" and `id` None where they could not be read.
+    Source: message specification, section 1.7.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        detail: str,
+        *,
+        member: str = "",
+        from_: str = "",
+        id: bytes | None = None,
+        is_response: bool = False,
+    ) -> None:
+        super().__init__(code, detail)
+        self.member = member
+        self.from_ = from_
+        self.id = id
+        self.is_response = is_response
+
+
+def decode(raw: bytes) -> list[Message]:
+    """Decode one frame: one message per recipient, in order.
+
+    Args:
+        raw: UTF-8 JSON text, already bounded by the frame limit.
+
+    Raises:
+        BrokenMessageError: BROKEN_JSON, BAD_HEADER, BAD_BODY, TOO_DEEP or TOO_LARGE.
+
+    Source: message specification, sections 1.1, 1.6 and 1.7.
+    """
+    try:
+        if not raw.isascii():
+            raw.decode()
+        header = _decode_header(raw)
+        if raw.count(b"{") + raw.count(b"[") > NESTING_LEVELS:
+            _check_depth(raw)
+        body = bytes(header.body)
+        peek = NO_PEEK
+        if body == b"null":
+            body = b""
+        elif body:
+            peek = _decode_peek(body)
+        type_ = header.type.lower()
+        id_ = bytes(header.id) or None
+        if id_ is not None and not id_.isdigit():
+            id_ = _checked_id(id_)
+        to, from_ = header.to, header.from_
+        if (
+            type(to) is str
+            and 0 < len(to) <= HEADER_CHARS
+            and 0 < len(from_) <= HEADER_CHARS
+            and type_ == header.type
+            and 0 < len(type_) <= _TYPE_CHARS
+            and (body or not header.body)
+        ):
+            return [Message(id_, type_, from_, to, body, raw, peek)]
+        return _expand(raw, header, id_, body, peek)
+    except BrokenMessageError as exc:
+        raise _diagnose(raw, exc) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise _diagnose(raw, exc) from exc
+
+
+def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: BodyPeek) -> list[Message]:
+    """The unusual forms: other case, several recipients, `body: null`, long headers."""
+    recipients = [header.to] if isinstance(header.to, str) else header.to
+    type_ = header.type.lower()
+    _check_header(type_, header.from_, recipients)
+    members: dict[str, Raw] = _decode_members(raw)
+    members["type"] = Raw(_encode(type_))
+    if not body:
+        members.pop("body", None)
+    messages = []
+    for to in dict.fromkeys(recipients):
+        members["to"] = Raw(_encode(to))
+        messages.append(Message(id_, type_, header.from_, to, body, _encode(members), peek))
+    return messages
+
+
+def _check_header(type_: str, from_: str, recipients: list[str]) -> None:
+    if not type_ or len(type_) > _TYPE_CHARS:
+        raise BrokenMessageError(Code.BAD_HEADER, "type must be a word of at most 32 characters", member="type")
+    if not from_:
+        raise BrokenMessageError(Code.BAD_HEADER, "from must be an address", member="from")
+    if not recipients or not all(recipients) or len(recipients) > RESOURCES_ENTRIES:
+        raise BrokenMessageError(Code.BAD_HEADER, "to must be an address or a list of them", member="to")
+    if len(from_) > HEADER_CHARS or max(map(len, recipients)) > HEADER_CHARS:
+        raise BrokenMessageError(Code.TOO_LARGE, f"an address is longer than {HEADER_CHARS} characters")
+
+
+def _checked_id(id_: bytes) -> bytes | None:
+    """Accept an integer or a non-empty string; `null` counts as absent."""
+    if id_ == b"null":
+        return None
+    is_text = id_.startswith(b'"') and len(id_) <= 6 * ID_CHARS
+    is_negative = id_.startswith(b"-") and id_[1:].isdigit()
+    if not (is_text or is_negative):
+        raise BrokenMessageError(Code.BAD_HEADER, "id must be an integer or a text", member="id")
+    return id_
+
+
+def _check_depth(raw: bytes) -> None:
+    """Refuse JSON nested deeper than `NESTING_LEVELS`; brackets inside texts do not count.
+
+    Valid JSON only: then every text is closed and each step is one linear pass in C, however hostile the bytes.
+    """
+    brackets = _TEXT.sub(b"", raw).translate(None, _NO_BRACKETS)
+    for _ in range(NESTING_LEVELS):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
+            return
+    raise BrokenMessageError(Code.TOO_DEEP, f"nested deeper than {NESTING_LEVELS} levels")
+
+
+class _LooseHeader(msgspec.Struct, frozen=True):
+    type: Raw = _ABSENT
+    from_: Raw = msgspec.field(name="from", default=_ABSENT)
+    to: Raw = _ABSENT
+    id: Raw = _ABSENT
+    body: Raw = _ABSENT
+
+
+_decode_loose = msgspec.json.Decoder(_LooseHeader).decode
+
+
+def _diagnose(raw: bytes, cause: Exception) -> BrokenMessageError:
+    """Find out what is wrong and whom to tell; runs only for broken frames."""
+    try:
+        loose = _decode_loose(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        too_deep = isinstance(cause, RecursionError) or (
+            isinstance(cause, BrokenMessageError) and cause.code is Code.TOO_DEEP
+        )
+        code = Code.TOO_DEEP if too_deep else Code.BROKEN_JSON
+        return BrokenMessageError(code, "not a JSON object" if code is Code.BROKEN_JSON else "nested too deeply")
+    from_, type_ = _text(loose.from_), _text(loose.type).lower()
+    id_ = bytes(loose.id)
+    known_id = id_ if id_.isdigit() or id_.startswith(b'"') else None
+    code, member, detail = Code.BAD_HEADER, "", "broken header"
+    if isinstance(cause, BrokenMessageError):
+        code, member, detail = cause.code, cause.member, cause.detail
+    elif isinstance(cause, RecursionError):
+        code, detail = Code.TOO_DEEP, "nested too deeply"
+    elif isinstance(cause, UnicodeDecodeError):
+        code, detail = Code.BROKEN_JSON, "not UTF-8"
+    else:
+        member = next(
+            (name for name, value in (("from", from_), ("to", bytes(loose.to)), ("type", type_)) if not value), ""
+        )
+        if not member and loose.body and not bytes(loose.body).lstrip().startswith(b"{"):
+            code, member = Code.BAD_BODY, "body"
+        member = member or "to"
+        detail = f"{member} is missing or of the wrong kind"
+    return BrokenMessageError(code, detail, member=member, from_=from_, id=known_id, is_response=type_ == "response")
+
+
+def _text(raw: Raw) -> str:
+    try:
+        value = msgspec.json.decode(raw) if raw else ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return value if isinstance(value, str) else ""
+
+
+# Building and changing messages.
+
+
+def encode_message(
+    *, id: bytes | int | str | None, type: str, from_: str, to: str, body: bytes | Mapping[str, object] | None = None
+) -> bytes:
+    """Write one message in the strict form.
+
+    Args:
+        id: JSON text as received (bytes), or a value of ours.
+        body: Raw JSON object text, or members; empty leaves it out.
+    """
+    parts = []
+    if id is not None:
+        parts.append(b'"id":' + (id if isinstance(id, bytes) else _encode(id)))
+    parts.append(b'"type":' + _encode(type) + b',"from":' + _encode(from_) + b',"to":' + _encode(to))
+    if body:
+        parts.append(b'"body":' + (body if isinstance(body, bytes) else _encode(body)))
+    return b"{" + b",".join(parts) + b"}"
+
+
+def build(
+    *, id: bytes | int | str | None, type: str, from_: str, to: str, body: Mapping[str, object] | None = None
+) -> Message:
+    """Make a message of our own."""
+    id_ = id if id is None or isinstance(id, bytes) else _encode(id)
+    text = _encode(body) if body else b""
+    peek = _decode_peek(text) if text else NO_PEEK
+    return Message(id_, type, from_, to, text, encode_message(id=id_, type=type, from_=from_, to=to, body=text), peek)
+
+
+def response(
+    request: Message,
+    code: int,
+    *,
+    description: str | None = None,
+    reason: str | None = None,
+    value: object = msgspec.UNSET,
+    source: str | None = None,
+    extra: Mapping[str, object] | None = None,
+) -> Message:
+    """Answer a request: mirrored header, same id text. Source: message specification, sections 3 and 4."""
+    body: dict[str, object] = {"code": code, "description": description or DESCRIPTIONS.get(code, "")}
+    if reason is not None:
+        body["reason"] = reason
+    if value is not msgspec.UNSET:
+        body["value"] = value
+    if source is not None:
+        body["source"] = source
+    if extra:
+        body.update(extra)
+    return build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
+
+
+def refusal(
+    request: Message, code: Code, *, source: str | None = None, value: object = msgspec.UNSET, detail: str = ""
+) -> Message:
+    """Answer a request with one of our codes; `detail` goes into the description for people."""
+    description = f"{code.description}: {detail}" if detail else code.description
+    return response(request, code.status, description=description, reason=code.word, value=value, source=source)
+
+
+def with_body(message: Message, body: bytes) -> Message:
+    """The same message around another body; all other bytes stay."""
+    raw, old = message.raw, message.body
+    if old and raw.endswith(old + b"}"):
+        new_raw = raw[: -len(old) - 1] + body + b"}"
+    elif not old and raw.endswith(b"}"):
+        new_raw = raw[:-1] + b',"body":' + body + b"}"
+    else:
+        members: dict[str, Raw] = _decode_members(raw)
+        members["body"] = Raw(body)
+        new_raw = _encode(members)
+    return Message(message.id, message.type, message.from_, message.to, body, new_raw, _decode_peek(body))
+
+
+def append_members(body: bytes, members: bytes) -> bytes:
+    """Add members (raw JSON text without braces) at the end of an object."""
+    inner = body.strip()[1:-1].rstrip() if body else b""
+    return b"{" + inner + (b"," if inner else b"") + members + b"}"
+
+
+def without_members(body: bytes, names: Iterable[str]) -> bytes:
+    """Remove members of an object; the values of all others keep their bytes."""
+    members: dict[str, Raw] = _decode_members(body)
+    for name in names:
+        members.pop(name, None)
+    return _encode(members)
+
+
+def body_members(body: bytes) -> dict[str, object]:
+    """Decode a whole body, for services.
+
+    Raises:
+        PeerError: BAD_BODY.
+    """
+    if not body:
+        return {}
+    try:
+        return _decode_plain(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise PeerError(Code.BAD_BODY, "the body cannot be read") from exc
+
+
+def body_text(raw: bytes) -> str:
+    """Value of one peeked member as text, "" when it is absent or no text."""
+    return _text(Raw(raw)) if raw else ""

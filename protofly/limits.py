@@ -1,0 +1,178 @@
+"""Every number that bounds something, with its unit and its reason. Settings may lower most of them, few may raise them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Messages. Source: message specification, section 1.6.
+FRAME_BYTES: Final = 1 << 20
+FRAME_BYTES_MAX: Final = 8 << 20
+NESTING_LEVELS: Final = 64
+HEADER_CHARS: Final = 2048
+RESOURCES_ENTRIES: Final = 1000
+ID_CHARS: Final = 128
+BROKEN_FRAMES_IN_A_ROW: Final = 5
+
+# Routing. Source: message specification, sections 20.6 to 20.9 and 3.
+MAX_HOPS: Final = 8
+VIA_ENTRIES: Final = 16
+REQUEST_TTL_SECONDS: Final = 15.0
+SESSION_QUEUE_MESSAGES: Final = 1000
+SESSION_QUEUE_BYTES: Final = 4 << 20
+LEARNED_SECONDS: Final = 3600.0
+LEARNED_ADDRESSES: Final = 100_000
+
+# Sessions. Source: message specification, sections 5.1 and 5.4.
+SESSION_GRACE_SECONDS: Final = 120.0
+TAKE_OVER_GRACE_SECONDS: Final = 30.0
+PING_SECONDS: Final = 30.0
+SESSIONS: Final = 20_000
+PARKED_PER_RUNTIME: Final = 8
+
+# Allocation. Source: message specification, section 7.1.
+ALLOCATION_NUMBER: Final = 100
+ALLOCATION_PER_SESSION: Final = 10_000
+SUBSCRIPTIONS_PER_SESSION: Final = 10_000
+TARGETS_REMEMBERED: Final = 65_536
+TOMBSTONES: Final = 100_000
+ADDRESS_LEVELS: Final = 8
+
+# Domain registry. Source: message specification, section 10; data formats, section 5.3.
+REGISTRY_EXPIRES_SECONDS: Final = 3600
+REGISTRY_EXPIRES_MAX_SECONDS: Final = 86_400
+REGISTRY_RETENTION_SECONDS: Final = 86_400.0
+REGISTRY_ENTRIES_PER_SESSION: Final = 10_000
+REGISTRY_TEXT_CHARS: Final = 2048
+REGISTRY_LIST_ENTRIES: Final = 100
+REGISTRY_ANSWER_ENTRIES: Final = 1000
+PAGE_ENTRIES: Final = 50
+
+# State store.
+STATE_RETRY_SECONDS: Final = 1.0
+STATE_WAITING_ROWS: Final = 200_000
+
+# Waiting for a foreign domain. Source: trust and hosts, section 2.5.
+WAITING_MESSAGES: Final = 100
+WAITING_BYTES: Final = 1 << 20
+WAITING_SECONDS: Final = 15.0
+
+# On a live link: what may be sent and not yet accepted by the other node (resent after a reconnect).
+IN_FLIGHT_MESSAGES: Final = 8192
+IN_FLIGHT_BYTES: Final = 8 << 20
+
+# Documents. Source: trust and hosts, section 3.3.
+ROOT_BYTES: Final = 64 << 10
+LIVE_BYTES: Final = 50 << 10
+MANIFEST_BYTES: Final = 16 << 10
+MODULE_BYTES: Final = 2 << 20
+DESCRIPTOR_BYTES: Final = 64 << 10
+ROOT_STEPS: Final = 64
+LIVE_VALIDITY_SECONDS: Final = 7 * 86_400.0
+CLOCK_SKEW_SECONDS: Final = 300.0
+SERIAL_JUMP: Final = 1_000_000
+FETCH_SECONDS: Final = 10.0
+MODULE_FETCH_SECONDS: Final = 30.0
+MINIMUM_FETCH_BYTES_PER_SECOND: Final = 8 << 10
+MINIMUM_FETCH_WINDOW_SECONDS: Final = 10.0
+EARLIEST_CLOCK_SECONDS: Final = 1_767_225_600.0  # 2026-01-01: this code did not exist; an earlier clock is wrong
+EXPIRED_GRACE_SECONDS: Final = 86_400.0
+
+# Discovery. Source: trust and hosts, section 2.5.
+DISCOVERY_DEFAULT_SECONDS: Final = 86_400.0
+DISCOVERY_MIN_SECONDS: Final = 300.0
+DISCOVERY_MAX_SECONDS: Final = 172_800.0
+NEGATIVE_SECONDS: Final = 3600.0
+RECENTLY_VALID_SECONDS: Final = 7200.0
+RECENTLY_VALID_RETRY_SECONDS: Final = 120.0
+DNS_TTL_MIN_SECONDS: Final = 60.0
+DNS_TTL_MAX_SECONDS: Final = 86_400.0
+DISCOVERY_DOMAINS: Final = 10_000
+DISCOVERY_NEGATIVE_DOMAINS: Final = 2_000
+DISCOVERY_SECONDS: Final = 12.0
+DISCOVERY_IN_FLIGHT: Final = 16
+DISCOVERIES_PER_MINUTE: Final = 600
+DISCOVERIES_PER_MINUTE_AND_ASKER: Final = 60
+DISCOVERY_ATTEMPTS_REMEMBERED: Final = 64
+NEGATIVE_MIN_SECONDS: Final = 60.0
+RECENTLY_VALID_ATTEMPTS: Final = 3
+RECENTLY_VALID_PAUSE_SECONDS: Final = 0.5
+DISCOVERY_BACKOFF_BASE_SECONDS: Final = 5.0
+DISCOVERY_BACKOFF_WAITING_SECONDS: Final = 600.0
+DISCOVERY_BACKOFF_IDLE_SECONDS: Final = 86_400.0
+DNS_ATTEMPT_SECONDS: Final = 2.0
+DNS_QUESTION_SECONDS: Final = 5.0
+DNS_PAYLOAD_BYTES: Final = 1232
+DNS_RECORDS: Final = 32
+DNS_TXT_CHARS: Final = 1024
+DNS_ALIAS_STEPS: Final = 4
+DIAL_ADDRESSES: Final = 8
+DIAL_SECONDS: Final = 10.0
+DIAL_STAGGER_SECONDS: Final = 0.25
+
+# Authentication. Source: trust and hosts, section 2.7.
+CHALLENGE_BYTES_MIN: Final = 16
+CHALLENGE_BYTES_MAX: Final = 64
+TOKEN_BYTES: Final = 4 << 10
+TOKEN_SECONDS: Final = 30.0
+TOKEN_SKEW_SECONDS: Final = 60.0
+TOKENS_PER_MINUTE: Final = 10
+HANDSHAKE_SECONDS: Final = 10.0
+BELIEVED_KEY_SECONDS: Final = 7 * 86_400.0
+
+# The guest. Source: Wasmtime study, sections 4 and 8.
+MODULE_FUNCTIONS: Final = 10_000
+MODULE_BODY_BYTES: Final = 64 << 10
+MODULE_LOCALS: Final = 500
+MEMORY_BYTES: Final = 16 << 20
+TABLE_ELEMENTS: Final = 10_000
+STACK_BYTES: Final = 256 << 10
+FUEL_INSTANTIATE: Final = 50_000_000
+FUEL_PER_EVENT: Final = 2_000_000
+FUEL_PER_INPUT_BYTE: Final = 2_000
+CPU_BACKSTOP_SECONDS: Final = 0.050
+CPU_TICK_SECONDS: Final = 0.002
+INPUT_BYTES: Final = 64 << 10
+INPUT_BYTES_MAX: Final = 2 << 20
+OUTPUT_BYTES: Final = 4 << 20
+ACTIONS_PER_EVENT: Final = 64
+OUTPUT_BASE_BYTES: Final = 256 << 10
+OUTPUT_PER_INPUT_BYTE: Final = 4
+INPUT_BYTES_PER_ACTION: Final = 16
+ROUND_BYTES: Final = 1 << 20  # one write to a worker; longer batches go in several rounds, each with its own deadline
+COMPILED_BYTES: Final = 64 << 20  # of one module, by our own compiler: 2 MiB of wasm gave 8 MiB here
+WORKER_START_SECONDS: Final = 5.0
+BATCH_SECONDS: Final = 2.0
+COMPILE_ADDRESS_SPACE_BYTES: Final = 1 << 30
+COMPILE_CPU_SECONDS: Final = 15
+COMPILE_WALL_SECONDS: Final = 30.0
+WORKER_ADDRESS_SPACE_BYTES: Final = 1 << 30
+WORKER_DESCRIPTORS: Final = 16
+STUB_LOG_LINES_PER_SECOND: Final = 20
+STUB_LOG_BYTES: Final = 4 << 10
+STUB_CHANNELS: Final = 8
+STUB_TIMERS: Final = 32
+
+# Restarting a stub. Source: trust and hosts, section 4.2.
+RESTART_BASE_SECONDS: Final = 1.0
+RESTART_MAX_SECONDS: Final = 60.0
+CRASHES_BEFORE_CIRCUIT: Final = 5
+CRASH_WINDOW_SECONDS: Final = 600.0
+CIRCUIT_OPEN_SECONDS: Final = 600.0
+RECONNECT_BASE_SECONDS: Final = 0.5
+RECONNECT_MAX_SECONDS: Final = 60.0
+
+# Records. Source: pipeline study, section 8.1.
+RECORD_FRAME_RECORDS: Final = 1024
+RECORD_QUEUE_RECORDS: Final = 200_000
+SEGMENT_BYTES: Final = 64 << 20
+SEGMENT_SECONDS: Final = 60.0
+RECORD_SYNC_SECONDS: Final = 0.2
+
+# Policies. Source: trust and hosts, section 7, attacks 51 and 52: deciding takes bounded time, whatever was loaded.
+POLICY_FILE_BYTES: Final = 32 << 20
+POLICY_SETS: Final = 256
+POLICY_RULES: Final = 200_000
+POLICY_RULES_PER_MESSAGE: Final = 2_000
+POLICY_NESTING_LEVELS: Final = 32
+POLICY_PROGRAM_STEPS: Final = 200_000
+GATE_KNOWN_DOMAINS: Final = 10_000

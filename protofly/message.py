@@ -1,0 +1,124 @@
+"""One message of the bus: a decoded header around bytes that nobody touches.
+
+The per-message path decodes the header and a handful of body members that routing needs; everything else stays the
+bytes that came.
+Source: message specification, section 1.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from protofly import address
+
+_ABSENT = Raw()
+
+
+class BodyPeek(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename={"session_token": "sessionToken", "asserted_identity": "assertedIdentity"},
+):
+    """Body members that the node itself reads or removes, each as raw JSON text; empty when absent.
+
+    Source: message specification, section 1.3.
+    """
+
+    via: Raw = _ABSENT
+    trace: Raw = _ABSENT
+    ttl: Raw = _ABSENT
+    code: Raw = _ABSENT
+    source: Raw = _ABSENT
+    resource: Raw = _ABSENT
+    receipt: Raw = _ABSENT
+    auth: Raw = _ABSENT
+    session_token: Raw = _ABSENT
+    asserted_identity: Raw = _ABSENT
+
+
+NO_PEEK = BodyPeek()
+
+REQUESTS_WITHOUT_REPLY = frozenset({"event", "pong"})
+_EVENT_SUFFIXES = ("/changes", "/status", "/registration")
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One message with exactly one recipient.
+
+    `id` is the JSON text of the number or string as it came (None: there was none); `type` is lower case; `body` is
+    the raw JSON object (b"" when absent); `raw` is the whole message as it goes out.
+    """
+
+    id: bytes | None
+    type: str
+    from_: str
+    to: str
+    body: bytes
+    raw: bytes
+    peek: BodyPeek = NO_PEEK
+
+    @property
+    def from_key(self) -> str:
+        """Canonical key of the sender."""
+        return address.canonical_key(self.from_)
+
+    @property
+    def to_key(self) -> str:
+        """Canonical key of the recipient."""
+        return address.canonical_key(self.to)
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this is a reply; only its type tells. Source: message specification, section 1.2, rule 4."""
+        return self.type == "response"
+
+    @property
+    def expects_reply(self) -> bool:
+        """Whether a refusal of this message is to be answered. Source: message specification, section 3, rule 6."""
+        if self.id is None or self.type in ("response", "event", "pong"):
+            return False
+        if self.type in ("update", "delete") and self.to.endswith(_EVENT_SUFFIXES):
+            return bytes(self.peek.receipt) == b"true"
+        return True
+
+    @property
+    def via(self) -> bytes:
+        """`body.via` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.via)
+
+    @property
+    def source(self) -> bytes:
+        """`body.source` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.source)
+
+    @property
+    def resource(self) -> bytes:
+        """`body.resource` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.resource)
+
+    @property
+    def ttl(self) -> bytes:
+        """`body.ttl` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.ttl)
+
+    @property
+    def code(self) -> bytes:
+        """`body.code` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.code)
+
+    @property
+    def trace(self) -> bytes:
+        """`body.trace` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.trace)
+
+    @property
+    def receipt(self) -> bytes:
+        """`body.receipt` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.receipt)
+
+    @property
+    def auth(self) -> bytes:
+        """`body.auth` as raw JSON text, b"" when absent."""
+        return bytes(self.peek.auth)

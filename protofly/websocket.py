@@ -1,0 +1,245 @@
+"""Batch adapter around the sans-I/O protocol of the `websockets` library.
+
+Feed what one `recv` brought, get every complete message in it; queue any number of messages, take one block of bytes
+to write. The library does all of RFC 6455; what is added here is the batch shape, the assembly of fragments and the
+rule that one connection speaks one kind of message (text for runtimes, binary for links). Compression is never
+negotiated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake, InvalidState
+from websockets.exceptions import ProtocolError as WebSocketProtocolError
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import OPEN, Protocol
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from protofly.errors import Code, PeerError
+from protofly.limits import FRAME_BYTES
+
+_SILENT = logging.getLogger("protofly.websocket")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+GOING_AWAY = 1001
+PROTOCOL_ERROR = 1002
+UNSUPPORTED = 1003
+POLICY = 1008
+TOO_BIG = 1009
+TRY_AGAIN_LATER = 1013
+TAKEN_OVER = 4001
+
+
+class WebSocket:
+    """One established or closing WebSocket, seen from either side.
+
+    Not made directly: see `ServerWebSocket` and `ClientWebSocket`.
+    """
+
+    __slots__ = ("_binary", "_fragments", "_opcode", "protocol")
+
+    def __init__(self, protocol: Protocol, *, is_binary: bool) -> None:
+        self.protocol = protocol
+        self._binary = is_binary
+        self._opcode = Opcode.BINARY if is_binary else Opcode.TEXT
+        self._fragments: list[bytes] | None = None
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether messages are binary frames; else they are text."""
+        return self._binary
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent."""
+        return self.protocol.state is OPEN
+
+    @property
+    def close_code(self) -> int | None:
+        """Code with which the connection was closed, None while it is open or when there was none."""
+        return self.protocol.close_code
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Take received bytes (b"" at the end of the stream) and return every message that is now complete.
+
+        Pings are answered, closes are echoed, broken frames close the connection: `data_to_send` then has the answer
+        and `is_open` is false.
+        """
+        protocol = self.protocol
+        if data:
+            protocol.receive_data(data)
+        else:
+            protocol.receive_eof()
+        messages: list[bytes] = []
+        opcode = self._opcode
+        for event in protocol.events_received():
+            if type(event) is not Frame:
+                self._handshake_event(event)
+            elif event.opcode is opcode and event.fin and self._fragments is None:
+                messages.append(event.data)  # type: ignore[arg-type]
+            else:
+                self._receive_rest(event, messages)
+        return messages
+
+    def _receive_rest(self, frame: Frame, messages: list[bytes]) -> None:
+        """Fragments, control frames and the wrong kind of message."""
+        if frame.opcode is Opcode.CONT:
+            if self._fragments is None:
+                return
+            self._fragments.append(bytes(frame.data))
+            if frame.fin:
+                messages.append(b"".join(self._fragments))
+                self._fragments = None
+        elif frame.opcode is self._opcode:
+            self._fragments = [bytes(frame.data)]
+        elif frame.opcode in (Opcode.TEXT, Opcode.BINARY):
+            self.fail(UNSUPPORTED, f"this connection carries {'binary' if self._binary else 'text'} messages")
+
+    def _handshake_event(self, event: object) -> None:
+        raise NotImplementedError
+
+    def send(self, messages: Iterable[bytes]) -> None:
+        """Queue messages; each becomes one frame. Silently nothing once the connection is closing."""
+        send = self.protocol.send_binary if self._binary else self.protocol.send_text
+        if self.protocol.state is OPEN:
+            for message in messages:
+                send(message)
+
+    def ping(self, payload: bytes = b"") -> None:
+        """Queue a ping."""
+        if self.is_open:
+            self.protocol.send_ping(payload)
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Start the closing handshake."""
+        if self.is_open:
+            self.protocol.send_close(code, reason.encode()[:120].decode(errors="ignore"))
+
+    def fail(self, code: int, reason: str = "") -> None:
+        """Close at once because of a fault of the other side."""
+        self.protocol.fail(code, reason.encode()[:120].decode(errors="ignore"))
+
+    def data_to_send(self) -> bytes:
+        """One block of all bytes queued so far, b"" when there are none."""
+        return b"".join(self.protocol.data_to_send())
+
+    @property
+    def wants_close(self) -> bool:
+        """Whether the transport is to be closed once everything queued is written."""
+        return self.protocol.close_expected()
+
+
+class ServerWebSocket(WebSocket):
+    """The accepting side. `request_path` is None until the request has come; then call `accept` or `reject`."""
+
+    __slots__ = ("_request", "bearer", "request_path")
+
+    def __init__(self, *, is_binary: bool = False, max_bytes: int = FRAME_BYTES) -> None:
+        super().__init__(ServerProtocol(max_size=max_bytes, logger=_SILENT), is_binary=is_binary)
+        self._request: Request | None = None
+        self.request_path: str | None = None
+        self.bearer = ""
+
+    def _handshake_event(self, event: object) -> None:
+        if isinstance(event, Request):
+            self._request, self.request_path = event, event.path
+            scheme, _, token = self.header("Authorization").partition(" ")
+            self.bearer = token.strip() if scheme.lower() == "bearer" else ""
+
+    @property
+    def handshake_failed(self) -> bool:
+        """Whether what came was no upgrade request; `data_to_send` holds the HTTP answer, if any."""
+        return self.protocol.handshake_exc is not None
+
+    def header(self, name: str) -> str:
+        """Value of a request header, "" when absent or given more than once."""
+        if self._request is None:
+            return ""
+        values = self._request.headers.get_all(name)
+        return values[0] if len(values) == 1 else ""
+
+    def allow_bytes(self, max_bytes: int) -> None:
+        """Accept messages up to `max_bytes` from now on."""
+        self.protocol.max_message_size = max_bytes
+
+    def accept(self, *, subprotocol: str | None = None, is_binary: bool | None = None) -> None:
+        """Answer 101, with a subprotocol if the client offered it.
+
+        Raises:
+            PeerError: PROTOCOL_ERROR when the request is no valid upgrade.
+        """
+        assert self._request is not None
+        protocol = self.protocol
+        assert isinstance(protocol, ServerProtocol)
+        if is_binary is not None:
+            self._binary, self._opcode = is_binary, Opcode.BINARY if is_binary else Opcode.TEXT
+        answer = protocol.accept(self._request)
+        if answer.status_code == 101 and subprotocol is not None and subprotocol in _offered(self._request):
+            answer.headers["Sec-WebSocket-Protocol"] = subprotocol
+        protocol.send_response(answer)
+        self._request = None  # a thousand quiet sessions need not keep their headers
+        if protocol.handshake_exc is not None:
+            raise PeerError(Code.PROTOCOL_ERROR, "not a WebSocket request")
+
+    def reject(self, status: int, text: str) -> None:
+        """Answer with an HTTP error."""
+        protocol = self.protocol
+        assert isinstance(protocol, ServerProtocol)
+        protocol.send_response(protocol.reject(status, text))
+
+
+def _offered(request: Request) -> set[str]:
+    return {name.strip() for value in request.headers.get_all("Sec-WebSocket-Protocol") for name in value.split(",")}
+
+
+class ClientWebSocket(WebSocket):
+    """The opening side: the request is queued at once; `is_open` once it was accepted."""
+
+    __slots__ = ("subprotocol",)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        subprotocol: str = "",
+        headers: Mapping[str, str] | None = None,
+        is_binary: bool = True,
+        max_bytes: int = FRAME_BYTES,
+    ) -> None:
+        offered = [Subprotocol(subprotocol)] if subprotocol else None
+        protocol = ClientProtocol(parse_uri(url), subprotocols=offered, max_size=max_bytes, logger=_SILENT)
+        super().__init__(protocol, is_binary=is_binary)
+        request = protocol.connect()
+        for name, value in (headers or {}).items():
+            request.headers[name] = value
+        protocol.send_request(request)
+        self.subprotocol = ""
+
+    def _handshake_event(self, event: object) -> None:
+        protocol = self.protocol
+        if isinstance(event, Response) and isinstance(protocol, ClientProtocol):
+            self.subprotocol = str(protocol.subprotocol or "")
+
+    @property
+    def refusal(self) -> str:
+        """Why the server refused the handshake, "" if it did not."""
+        protocol = self.protocol
+        assert isinstance(protocol, ClientProtocol)
+        return str(protocol.handshake_exc) if protocol.handshake_exc is not None else ""
+
+
+__all__ = [
+    "ClientWebSocket",
+    "InvalidHandshake",
+    "InvalidState",
+    "ServerWebSocket",
+    "WebSocket",
+    "WebSocketProtocolError",
+]
