@@ -8,7 +8,6 @@ negotiated.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 
 from websockets.client import ClientProtocol
@@ -23,10 +22,6 @@ from websockets.uri import parse_uri
 
 from protofly.errors import Code, PeerError
 from protofly.limits import FRAME_BYTES
-
-_SILENT = logging.getLogger("protofly.websocket")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 GOING_AWAY = 1001
 PROTOCOL_ERROR = 1002
@@ -63,8 +58,9 @@ class WebSocket:
 
     @property
     def close_code(self) -> int | None:
-        """Code with which the connection was closed, None while it is open or when there was none."""
-        return self.protocol.close_code
+        """Code with which the other side closed or agreed to close, None as long as it did neither."""
+        received = self.protocol.close_rcvd
+        return int(received.code) if received is not None else None
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take received bytes (b"" at the end of the stream) and return every message that is now complete.
@@ -142,7 +138,7 @@ class ServerWebSocket(WebSocket):
     __slots__ = ("_request", "bearer", "request_path")
 
     def __init__(self, *, is_binary: bool = False, max_bytes: int = FRAME_BYTES) -> None:
-        super().__init__(ServerProtocol(max_size=max_bytes, logger=_SILENT), is_binary=is_binary)
+        super().__init__(ServerProtocol(max_size=max_bytes), is_binary=is_binary)
         self._request: Request | None = None
         self.request_path: str | None = None
         self.bearer = ""
@@ -214,7 +210,7 @@ class ClientWebSocket(WebSocket):
         max_bytes: int = FRAME_BYTES,
     ) -> None:
         offered = [Subprotocol(subprotocol)] if subprotocol else None
-        protocol = ClientProtocol(parse_uri(url), subprotocols=offered, max_size=max_bytes, logger=_SILENT)
+        protocol = ClientProtocol(parse_uri(url), subprotocols=offered, max_size=max_bytes)
         super().__init__(protocol, is_binary=is_binary)
         request = protocol.connect()
         for name, value in (headers or {}).items():

@@ -1,0 +1,1 @@
+"""Finding, fetching and verifying what a foreign domain publishes."""

@@ -1,0 +1,346 @@
+"""The catalogue client: locate, fetch, verify, on one page.
+
+The rules are in `core/`; here they are put in order around a fetcher and a store. After every root the state is stored
+before the next step, so that an interrupted refresh goes on where it stopped. `restore` is the warm start: documents
+from the cache, verified against the stored marks, without any network.
+
+Source: trust and hosts, sections 2.5 and 3.6.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from catalogue_client.core import trust as rules
+from catalogue_client.core.freshness import REFRESH_SHARE, documents_are_fresh, freshness
+from catalogue_client.core.legacy import Descriptor
+from catalogue_client.core.location import Location, kept_location
+from catalogue_client.core.selection import select_stub
+from catalogue_client.core.state import DomainTrust, TrustAnchor, TrustState
+from catalogue_client.core.verify import (
+    ManifestRules,
+    PermissionsHeldError,
+    PermissionsPolicy,
+    accept_manifest,
+    accept_previous,
+    is_newest_mark,
+    make_stub,
+)
+from catalogue_client.downloads import Downloads, ModuleLookup
+from catalogue_client.fetcher import Fetcher
+from catalogue_client.trust_store import TrustStore
+from protofly import limits
+from protofly.documents import DocumentBundle, Manifest, StubReference, TrustLevel, document_sha256
+from protofly.errors import Code, PeerError, TransportError
+from protofly.stub import VerifiedStub
+
+_logger = logging.getLogger("trapezoid.catalogue_client")
+
+OnStep = Callable[[str, float], None]
+"""Told each finished step and its seconds: `live_document`, `root`, `manifest`, `module`, `verify`."""
+_DEFAULT_POLICY = PermissionsPolicy()
+
+
+def _ignore_step(_name: str, _seconds: float) -> None:
+    pass
+
+
+async def _find_nothing(_sha256: str) -> bytes | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Supplying:
+    """What one call of `fetch_stub` works with."""
+
+    trust: DomainTrust
+    cached: ModuleLookup
+    rules: ManifestRules
+
+
+class CatalogueClient:
+    """Fetches and verifies what foreign domains publish."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        store: TrustStore,
+        *,
+        our_domain: str,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`clock` gives Unix seconds, `draw` numbers in [0, 1); `our_domain` is held against `for_domains`."""
+        self._downloads = Downloads(fetcher)
+        self._store = store
+        self._our_domain = our_domain
+        self._clock = clock
+        self._draw = draw
+        self._locks: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
+
+    async def refresh(
+        self,
+        location: Location,
+        anchor: TrustAnchor,
+        *,
+        known: DocumentBundle | None = None,
+        on_step: OnStep = _ignore_step,
+    ) -> DomainTrust:
+        """Fetch and verify the live document of a domain, and every root that leads to it.
+
+        Args:
+            location: Where the domain publishes.
+            anchor: Why its first root may be believed; also held against what is remembered.
+            known: Documents in the cache, if any. Should the marks be gone, they witness which serials existed.
+            on_step: Told `live_document` and `root` with their seconds.
+
+        Raises:
+            PeerError: A document was refused; what was believed before stays.
+            TransportError: Nobody answered.
+            HostError: STORAGE: the marks could not be written, so nothing new is believed.
+        """
+        async with self._lock(location.domain):
+            now = self._clock()
+            rules.check_clock(self._store.load(location.domain), now)
+            started = time.perf_counter()
+            fetched = await self._downloads.document(location, location.well_known_url, limits.LIVE_BYTES)
+            on_step("live_document", time.perf_counter() - started)
+            started = time.perf_counter()
+            # Read after the wait: the operator may have approved or retrusted something meanwhile.
+            remembered = self._store.load(location.domain)
+            state = await self._follow_roots(location, anchor, remembered, fetched.body, known)
+            root = rules.current_root(state)
+            live, state = rules.accept_live(state, root, fetched.body, now=now)
+            await self._save(state, before=remembered)
+            on_step("root", time.perf_counter() - started)
+        fresh_until, refresh_at = freshness(fetched.max_age_seconds, live, now=now, draw=self._draw())
+        return DomainTrust(
+            domain=location.domain,
+            level=state.level,
+            root=root,
+            live=live,
+            live_envelope=fetched.body,
+            location=location,
+            fetched_at=now,
+            fresh_until=fresh_until,
+            refresh_at=refresh_at,
+            expires_at=live.expires.timestamp(),
+            warnings=_warnings(state, location),
+            manifests=tuple(known.manifests.items()) if known else (),
+        )
+
+    def restore(
+        self, location: Location, anchor: TrustAnchor, bundle: DocumentBundle, *, is_stale_allowed: bool = False
+    ) -> DomainTrust | None:
+        """Warm start: verify cached documents against what is remembered, without network.
+
+        Args:
+            location: Where the domain publishes, if the bundle does not say; `Location.of` will do.
+            anchor: Held against what is remembered.
+            bundle: Documents from the cache.
+            is_stale_allowed: Take documents that are due for a refresh but have not ended; for when nobody answers.
+
+        Returns:
+            None if the documents are not fresh, or nothing is remembered of the domain: a cache is no trust anchor.
+
+        Raises:
+            PeerError: The documents do not verify; the caller drops them and refreshes.
+        """
+        now = self._clock()
+        state = self._store.load(bundle.domain)
+        if state is None or not state.root_version or bundle.domain != location.domain:
+            return None
+        if not is_stale_allowed and not documents_are_fresh(bundle, now):
+            return None
+        state = rules.strengthen(state, anchor)
+        root = rules.current_root(state)
+        live, _ = rules.accept_live(state, root, bundle.live, now=now)
+        ends = live.expires.timestamp()
+        return DomainTrust(
+            domain=bundle.domain,
+            level=state.level,
+            root=root,
+            live=live,
+            live_envelope=bundle.live,
+            location=kept_location(bundle) or location,
+            fetched_at=bundle.fetched_at,
+            fresh_until=min(bundle.fresh_until, ends),
+            refresh_at=bundle.fetched_at + REFRESH_SHARE * (bundle.fresh_until - bundle.fetched_at),
+            expires_at=ends,
+            warnings=_warnings(state, location),
+            manifests=tuple(bundle.manifests.items()),
+        )
+
+    async def fetch_stub(
+        self,
+        trust: DomainTrust,
+        name: str = "default",
+        *,
+        cached: ModuleLookup = _find_nothing,
+        policy: PermissionsPolicy = _DEFAULT_POLICY,
+        on_step: OnStep = _ignore_step,
+    ) -> VerifiedStub:
+        """Get and verify a stub of a trusted domain. Asks the network only for what the cache does not have.
+
+        When the newest version is held or refused or cannot be had, the version accepted before goes on, if the cache
+        has it and its domain has not revoked it.
+
+        Args:
+            trust: From `refresh` or `restore`.
+            name: Entry of the live document's `stubs`, or a stub's own name.
+            cached: Where to look for the module first. What it returns is verified like anything else.
+            policy: The most that the stub may ask for.
+            on_step: Told `manifest`, `module` and `verify` with their seconds.
+
+        Raises:
+            PeerError: Manifest or module were refused (PERMISSIONS_HELD: the operator has to decide).
+            TransportError: Nobody answered.
+        """
+        supply = _Supplying(trust, cached, ManifestRules(our_domain=self._our_domain, policy=policy, now=self._clock()))
+        reference = select_stub(trust.live, name)
+        try:
+            return await self._newest_stub(supply, reference, on_step)
+        except (PeerError, TransportError) as failure:
+            previous = await self._previous_stub(supply, reference.name)
+            if previous is None:
+                raise
+            _logger.warning("%s of %s stays at %s: %s", previous.name, trust.domain, previous.version, failure)
+            return previous
+
+    async def _newest_stub(self, supply: _Supplying, reference: StubReference, on_step: OnStep) -> VerifiedStub:
+        trust, started = supply.trust, time.perf_counter()
+        raw = _known_manifest(trust, reference)
+        if raw is None:
+            url = trust.location.manifest_url(reference.name)
+            raw = (await self._downloads.document(trust.location, url, limits.MANIFEST_BYTES)).body
+        manifest = await self._judge_manifest(supply, reference, raw)
+        on_step("manifest", time.perf_counter() - started)
+        started = time.perf_counter()
+        module = await self._downloads.module(trust.location, manifest, supply.cached)
+        on_step("module", time.perf_counter() - started)
+        started = time.perf_counter()
+        stub = make_stub(trust, manifest, raw, module)
+        # The mark goes up only now: a version that could not be had must not bar the one before it.
+        async with self._lock(trust.domain):
+            state = self._remembered(trust)
+            if not is_newest_mark(state, stub):
+                _, accepted = accept_manifest(state, trust, reference, raw, supply.rules)
+                await self._save(accepted, before=state)
+        on_step("verify", time.perf_counter() - started)
+        return stub
+
+    async def _judge_manifest(self, supply: _Supplying, reference: StubReference, raw: bytes) -> Manifest:
+        async with self._lock(supply.trust.domain):
+            state = self._remembered(supply.trust)
+            try:
+                return accept_manifest(state, supply.trust, reference, raw, supply.rules)[0]
+            except PermissionsHeldError as held:
+                await self._save(held.state, before=state)
+                raise
+
+    async def _previous_stub(self, supply: _Supplying, name: str) -> VerifiedStub | None:
+        """The accepted version, from the cache alone, if it may go on."""
+        try:
+            state = self._remembered(supply.trust)
+            manifest, raw = accept_previous(state, supply.trust, name, supply.rules)
+            module = await supply.cached(manifest.module.sha256)
+            return None if module is None else make_stub(supply.trust, manifest, raw, module)
+        except PeerError:
+            return None
+
+    def _remembered(self, trust: DomainTrust) -> TrustState:
+        state = self._store.load(trust.domain)
+        if state is None or not rules.is_current_root(state, trust.live.root):
+            raise PeerError(Code.BROKEN_TRUST, "another root is remembered now; refresh first", domain=trust.domain)
+        return state
+
+    async def read_unsigned(self, location: Location, *, is_unsigned_allowed: bool) -> tuple[Descriptor, bytes]:
+        """Read the default stub of an original, unsigned catalogue: descriptor and code. Not a `VerifiedStub`.
+
+        Raises:
+            PeerError: UNSIGNED_REFUSED unless the operator allowed it for this domain, or once the domain has signed
+                anything; ADDRESS_REFUSED if the descriptor points to another host.
+            TransportError: Nobody answered.
+        """
+        domain = location.domain
+        if not is_unsigned_allowed or self._store.load(domain) is not None:
+            raise PeerError(Code.UNSIGNED_REFUSED, "an unsigned catalogue is not enough for this domain", domain=domain)
+        return await self._downloads.unsigned_stub(location)
+
+    def _lock(self, domain: str) -> trio.Lock:
+        return self._locks.setdefault(domain, trio.Lock())
+
+    async def _save(self, state: TrustState, *, before: TrustState | None) -> None:
+        if state != before:
+            await self._store.save(state)
+
+    async def _follow_roots(
+        self,
+        location: Location,
+        anchor: TrustAnchor,
+        state: TrustState | None,
+        live_raw: bytes,
+        known: DocumentBundle | None,
+    ) -> TrustState:
+        """Go from the remembered root, or the first one, to the one that the live document claims."""
+        version = rules.peek_root_version(live_raw, domain=location.domain)
+        if state is None or not state.root_version:
+            state = await self._first_root(location, _first_anchor(location, anchor, state), version)
+        state = rules.strengthen(state, anchor)
+        rules.check_chain_length(state, version)
+        for following in range(state.root_version + 1, version + 1):
+            fetched = await self._downloads.document(location, location.root_url(following), limits.ROOT_BYTES)
+            state = rules.advance(state, fetched.body)
+            await self._store.save(state)
+        if known is not None and not state.live_serial:
+            state = rules.raise_marks(state, rules.current_root(state), known)
+        return state
+
+    async def _first_root(self, location: Location, anchor: TrustAnchor, version: int) -> TrustState:
+        """Find the root that the anchor names: the current one, or with a pin the newest earlier one that fits.
+
+        A pin stays good when the domain has rotated its keys since: the chain leads from there to today.
+        """
+        mismatch = PeerError(Code.FINGERPRINT_MISMATCH, "no root", domain=location.domain)
+        for earlier in range(version, max(version - limits.ROOT_STEPS, 0), -1):
+            fetched = await self._downloads.document(location, location.root_url(earlier), limits.ROOT_BYTES)
+            try:
+                return rules.begin(fetched.body, domain=location.domain, version=earlier, anchor=anchor)
+            except PeerError as error:
+                if error.code is not Code.FINGERPRINT_MISMATCH:
+                    raise
+                mismatch = error
+        raise mismatch
+
+
+def _first_anchor(location: Location, anchor: TrustAnchor, state: TrustState | None) -> TrustAnchor:
+    """The strongest anchor there is: the operator's word, a validated TXT record, or the web."""
+    if state is not None:
+        return TrustAnchor.pinned(state.fingerprints[0])
+    if anchor.level is TrustLevel.UNSIGNED:
+        anchor = TrustAnchor.web()  # it signs after all
+    if not anchor.fingerprint and location.pin_is_validated and location.pin_hint:
+        return TrustAnchor(TrustLevel.DNSSEC, location.pin_hint)
+    return anchor
+
+
+def _warnings(state: TrustState, location: Location) -> tuple[str, ...]:
+    if location.pin_hint and location.pin_hint != state.fingerprints[-1]:
+        return (f"DNS names key set {location.pin_hint[:64]}, remembered is {state.fingerprints[-1]}; DNS is ignored",)
+    return ()
+
+
+def _known_manifest(trust: DomainTrust, reference: StubReference) -> bytes | None:
+    """The manifest from the cache, if it is the one that the live document names."""
+    raw = dict(trust.manifests).get(reference.manifest_sha256)
+    try:
+        return raw if raw is not None and document_sha256(raw) == reference.manifest_sha256 else None
+    except PeerError:
+        return None

@@ -1,0 +1,1 @@
+"""Pure part: given bytes and a time, what may be believed."""

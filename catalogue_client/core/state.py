@@ -1,0 +1,130 @@
+"""The values of trust: anchors, what is remembered of a domain, and what may be believed of it now.
+
+Source: trust and hosts, sections 3.5 and 3.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Self
+
+import msgspec
+
+from catalogue_client.core.location import Location
+from protofly import limits
+from protofly.documents import DocumentBundle, Live, Permissions, Root, TrustLevel
+from protofly.errors import SettingsError
+from protofly.stub import VerifiedStub
+
+_KEPT_MANIFESTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TrustAnchor:
+    """Why the first root of a domain may be believed.
+
+    `fingerprint` is that of a key set in its history, "" for `web`.
+    """
+
+    level: TrustLevel
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.level in {TrustLevel.PINNED, TrustLevel.DNSSEC} and not self.fingerprint:
+            raise SettingsError(f"trust {self.level.value!r} needs the fingerprint of the domain's root keys")
+
+    @classmethod
+    def web(cls) -> Self:
+        """Believe what HTTPS with a certificate for the domain brings first; continuity afterwards."""
+        return cls(TrustLevel.WEB)
+
+    @classmethod
+    def pinned(cls, fingerprint: str) -> Self:
+        """Believe only a root whose history holds the key set that the operator was told out of band."""
+        return cls(TrustLevel.PINNED, fingerprint)
+
+
+class StubMark(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest accepted manifest of one stub, and the permissions that it was accepted with."""
+
+    serial: int
+    manifest_sha256: str
+    permissions: Permissions
+    approved: list[str] = []
+    """Payload hashes of manifests whose permissions the operator approved."""
+
+
+class HeldUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """An update that wants more than was granted; it waits for the operator."""
+
+    manifest_sha256: str
+    serial: int
+    excess: list[str]
+
+
+class TrustState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that has to survive about one domain. `root_version` 0 = retrusted, no root accepted yet."""
+
+    domain: str
+    level: TrustLevel
+    root: bytes = b""
+    """Current root, the envelope as received."""
+    root_version: int = 0
+    fingerprints: list[str] = []
+    """Fingerprints of every key set since the first, oldest first."""
+    live_serial: int = 0
+    live_sha256: str = ""
+    newest_issued: float = 0.0
+    stubs: dict[str, StubMark] = {}
+    held: dict[str, HeldUpdate] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainTrust:
+    """What may be believed about a domain now: the result of a refresh or of a warm start."""
+
+    domain: str
+    level: TrustLevel
+    root: Root
+    live: Live
+    live_envelope: bytes
+    location: Location
+    fetched_at: float
+    fresh_until: float
+    """Until when nobody needs to ask again, Unix seconds."""
+    refresh_at: float
+    """When to ask again in the background, Unix seconds: 80 % of the life."""
+    expires_at: float
+    """End of the live document itself, Unix seconds."""
+    warnings: tuple[str, ...] = ()
+    manifests: tuple[tuple[str, bytes], ...] = ()
+    """Manifest envelopes known from the cache: payload hash, bytes. Verified when they are used."""
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether it may be used without asking."""
+        return now < self.fresh_until
+
+    def is_usable(self, now: float, *, grace_seconds: float = limits.EXPIRED_GRACE_SECONDS) -> bool:
+        """Whether it may still be used when nobody answers."""
+        return now < self.expires_at + grace_seconds
+
+    def bundle(self, stubs: Iterable[VerifiedStub] = ()) -> DocumentBundle:
+        """The documents for the cache, with the manifests of `stubs` and the newest of those known before.
+
+        An earlier manifest is what a domain falls back on while its update is held or cannot be had.
+        """
+        manifests = dict(self.manifests)
+        for stub in stubs:
+            manifests.pop(stub.manifest_sha256, None)
+            manifests[stub.manifest_sha256] = stub.manifest_envelope
+        return DocumentBundle(
+            domain=self.domain,
+            live=self.live_envelope,
+            manifests=dict(list(manifests.items())[-_KEPT_MANIFESTS:]),
+            fetched_at=self.fetched_at,
+            fresh_until=self.fresh_until,
+            well_known_url=self.location.well_known_url,
+            connect_host=self.location.connect_host,
+            connect_port=self.location.connect_port,
+        )

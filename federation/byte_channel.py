@@ -1,0 +1,306 @@
+"""One connection as bytes: a plain non-blocking socket, with TLS as a sans-I/O layer on top.
+
+Reading waits; writing does not: `send_nowait` hands the bytes to the kernel at once and keeps what does not fit, so
+that the message path writes one block per destination without a task switch, with TLS as without. A drain task exists
+only while something is left over.
+
+Why not `trio.SSLStream`: its lock and retry loop cost 40-70 µs per lone message and it cannot write without waiting
+(federation study, section B6).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import ssl
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from protofly.errors import Code, TransportError
+
+RECEIVE_BYTES = 64 << 10
+
+
+class ByteChannel:
+    """A connected socket.
+
+    Args:
+        sock: Connected; the channel owns it from here on.
+        tls: TLS state that reads from `incoming` and writes to `outgoing`, for an encrypted connection.
+        drain_nursery: Where the drain task runs while the kernel does not take everything.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_backlog_bytes",
+        "_closed",
+        "_drained",
+        "_incoming",
+        "_nursery",
+        "_outgoing",
+        "_sock",
+        "_tls",
+        "on_drained",
+        "on_failure",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        drain_nursery: trio.Nursery,
+        tls: tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO] | None = None,
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._tls: ssl.SSLObject | None = None
+        self._incoming: ssl.MemoryBIO | None = None
+        self._outgoing: ssl.MemoryBIO | None = None
+        if tls is not None:
+            self._tls, self._incoming, self._outgoing = tls
+        self._nursery = drain_nursery
+        self._backlog: list[bytes] = []
+        self._backlog_bytes = 0
+        self._drained: trio.Event | None = None
+        self._closed = False
+        self.on_failure: Callable[[], None] | None = None
+        self.on_drained: Callable[[], None] | None = None
+
+    @classmethod
+    async def over(
+        cls,
+        stream: trio.SocketStream,
+        *,
+        drain_nursery: trio.Nursery,
+        context: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+        server_side: bool = False,
+    ) -> Self:
+        """Take over the socket of `stream` and, with a context, do the TLS handshake. The caller sets the time limit.
+
+        Raises:
+            TransportError: TLS_FAILED, CONNECT_FAILED.
+        """
+        inner = stream.socket
+        family, kind, proto = inner.family, inner.type, inner.proto
+        sock = socket.socket(family, kind, proto, fileno=inner.detach())
+        tls = None
+        if context is not None:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = (context.wrap_bio(incoming, outgoing, server_side, server_hostname), incoming, outgoing)
+        channel = cls(sock, drain_nursery=drain_nursery, tls=tls)
+        try:
+            await channel._handshake()
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    async def _handshake(self) -> None:
+        if self._tls is None:
+            return
+        assert self._incoming is not None
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush_tls()
+                data = await self._receive_raw()
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+            except ssl.SSLError as exc:
+                self._flush_tls()
+                raise TransportError(
+                    Code.TLS_FAILED, getattr(exc, "verify_message", "") or exc.reason or str(exc), phase="tls"
+                ) from exc
+            else:
+                self._flush_tls()
+                return
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return self._backlog_bytes
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the channel was closed from this side or failed."""
+        return self._closed
+
+    @property
+    def peer_certificate(self) -> bytes:
+        """The far end's certificate in DER, b"" without one."""
+        return (self._tls.getpeercert(binary_form=True) or b"") if self._tls is not None else b""
+
+    @property
+    def peer_certificate_sha256(self) -> bytes:
+        """Hash of the far end's certificate, b"" without one. Source: RFC 5929, tls-server-end-point."""
+        certificate = self.peer_certificate
+        return hashlib.sha256(certificate).digest() if certificate else b""
+
+    async def receive(self) -> bytes:
+        """Wait for bytes; b"" at the end of the stream, orderly or not."""
+        if self._tls is None:
+            return await self._receive_raw()
+        assert self._incoming is not None
+        while True:
+            plain = self._read_tls()
+            if plain is not None:
+                return plain
+            data = await self._receive_raw()
+            if data:
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+
+    def _read_tls(self) -> bytes | None:
+        """Everything that can be decrypted now; None when more bytes are needed, b"" at the end."""
+        assert self._tls is not None
+        parts = []
+        ended = False
+        try:
+            while part := self._tls.read(RECEIVE_BYTES):
+                parts.append(part)
+            ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            ended = True
+        self._flush_tls()
+        return b"".join(parts) if parts or ended else None
+
+    async def _receive_raw(self) -> bytes:
+        try:
+            data = self._sock.recv(RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            await trio.lowlevel.checkpoint()
+            return b""
+        else:
+            await (
+                trio.lowlevel.cancel_shielded_checkpoint()
+            )  # who never pauses must not starve others; what was read is never lost
+            return data
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(self._sock)
+                return self._sock.recv(RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                continue
+            except (OSError, trio.ClosedResourceError):
+                return b""
+
+    def send_nowait(self, data: bytes) -> None:
+        """Send as much as the kernel takes now and keep the rest for the drain task. Nothing after a failure."""
+        if self._closed or not data:
+            return
+        if self._tls is not None:
+            try:
+                self._tls.write(data)
+            except ssl.SSLError:
+                self._fail()
+                return
+            self._flush_tls()
+        else:
+            self._send_raw(data)
+
+    def _flush_tls(self) -> None:
+        assert self._outgoing is not None
+        if self._outgoing.pending and not self._closed:
+            self._send_raw(self._outgoing.read())
+
+    def _send_raw(self, data: bytes) -> None:
+        if not self._backlog:
+            try:
+                sent = self._sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                self._fail()
+                return
+            if sent == len(data):
+                return
+            data = data[sent:]
+            self._drained = trio.Event()
+            self._backlog.append(data)
+            self._nursery.start_soon(self._drain)
+        else:
+            self._backlog.append(data)
+        self._backlog_bytes += len(data)
+
+    async def _drain(self) -> None:
+        while self._backlog and not self._closed:
+            block = self._backlog[0] if len(self._backlog) == 1 else b"".join(self._backlog)
+            try:
+                await trio.lowlevel.wait_writable(self._sock)
+                sent = self._sock.send(block)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except (OSError, trio.ClosedResourceError):
+                self._fail()
+                break
+            # While we waited, `_send_raw` may have appended: what we joined is still the front of the list.
+            self._drop_front(sent)
+        if self._drained is not None:
+            self._drained.set()
+        if self.on_drained is not None and not self._closed:
+            self.on_drained()
+
+    def _drop_front(self, count: int) -> None:
+        self._backlog_bytes -= count
+        taken = 0
+        for index, block in enumerate(self._backlog):
+            if taken + len(block) > count:
+                self._backlog[: index + 1] = [block[count - taken :]]
+                return
+            taken += len(block)
+        self._backlog.clear()
+
+    async def wait_drained(self) -> None:
+        """Wait until nothing is left over, or the channel has failed."""
+        if self._backlog and self._drained is not None and not self._closed:
+            await self._drained.wait()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def _fail(self) -> None:
+        self.close()
+        if self.on_failure is not None:
+            self.on_failure()
+
+    def close(self) -> None:
+        """Close at once; a reader that waits gets b""."""
+        if self._closed:
+            return
+        self._closed = True
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        if self._drained is not None:
+            self._drained.set()
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+
+    async def aclose(self, *, within_seconds: float = 1.0) -> None:
+        """Write what is left over, say goodbye on TLS, close."""
+        with trio.move_on_after(within_seconds, shield=True):
+            await self.wait_drained()
+        if self._tls is not None and not self._closed:
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()
+            self._flush_tls()
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

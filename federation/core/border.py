@@ -1,0 +1,200 @@
+"""What changes on a message when it crosses the border, and what must hold before it may.
+
+Outward: loop and hop rules, flags that mean nothing abroad removed, one trailer appended to the body:
+    `"trace":"mn:<id>","via":[…]`. The rest of the body stays the bytes that came. Inward: the sender must be of the
+    linked domain, the trailer comes off again, so that the receiving runtime gets the sending runtime's bytes.
+    Source: message specification, sections 18.2, 18.4 and 20.6.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from protofly import address, codec
+from protofly.errors import Code, PeerError
+from protofly.limits import MAX_HOPS
+from protofly.message import Message
+
+_OUTWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via", "trace")
+_INWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via")
+_TRACE = b'"trace":"mn:'
+_OWN_TRACE = b'"mn:'
+_ID_HEX_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A message made ready for the other side: its id in both sides' records, and the two forms of its text."""
+
+    msg_id: bytes
+    body: bytes
+    wire: bytes
+
+
+def hops_of(message: Message) -> list[str]:
+    """Addresses in `body.via`, in order; one text counts as a list of one.
+
+    Raises:
+        PeerError: BAD_BODY when it is neither.
+    """
+    if not message.peek.via:
+        return []
+    try:
+        via = msgspec.json.decode(message.peek.via, type=str | list[str])
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise PeerError(Code.BAD_BODY, "via must be a list of addresses") from exc
+    return [via] if isinstance(via, str) else via
+
+
+def check_hops(hops: list[str], own: str, *, max_hops: int = MAX_HOPS) -> None:
+    """Refuse what has been here before or has travelled too far.
+
+    Raises:
+        PeerError: LOOP or HOP_LIMIT.
+    """
+    if own in hops:
+        raise PeerError(Code.LOOP, "the message has passed this node before")
+    if len(hops) > max_hops:
+        raise PeerError(Code.HOP_LIMIT, f"more than {max_hops} hops")
+
+
+class OutwardBorder:
+    """Makes messages ready to leave through one hosted stub (or the peer's own link).
+
+    Args:
+        node: Address of our node, appended to `via`.
+        stub: Address of the hosted stub, appended after it.
+    """
+
+    def __init__(self, node: str, stub: str) -> None:
+        self._node = node
+        self._stub = stub
+        self._via_tail = b'","via":' + msgspec.json.encode([node, stub])
+
+    def cross(self, message: Message, msg_id: bytes) -> Crossing:
+        """Strip, stamp and encode one message.
+
+        Args:
+            message: Has passed our gate.
+            msg_id: 16 bytes, unique, for the records of both sides.
+
+        Raises:
+            PeerError: LOOP, HOP_LIMIT or BAD_BODY.
+        """
+        peek = message.peek
+        if not (peek.via or peek.trace or peek.auth or peek.session_token or peek.asserted_identity):
+            members = _TRACE + msg_id.hex().encode() + self._via_tail
+            wire = codec.with_body(message, codec.append_members(message.body, members))
+            return Crossing(msg_id, message.body, wire.raw)
+        return self._cross_marked(message, msg_id)
+
+    def _cross_marked(self, message: Message, msg_id: bytes) -> Crossing:
+        hops = hops_of(message)
+        check_hops(hops, self._node)
+        if self._stub in hops:
+            raise PeerError(Code.LOOP, "the message has passed this stub before")
+        foreign_trace = bytes(message.peek.trace) if not bytes(message.peek.trace).startswith(_OWN_TRACE) else b""
+        body = codec.without_members(message.body, _OUTWARD_FLAGS)
+        via = b'"via":' + msgspec.json.encode([*hops, self._node, self._stub])
+        if foreign_trace:
+            body = codec.append_members(body, b'"trace":' + foreign_trace)
+            msg_id = derived_id(message, foreign_trace)
+            members = via
+        else:
+            members = _TRACE + msg_id.hex().encode() + b'",' + via
+        wire = codec.with_body(message, codec.append_members(body, members))
+        return Crossing(msg_id, body if body != b"{}" else b"", wire.raw)
+
+
+class InwardBorder:
+    """Checks and cleans messages that come from one linked domain.
+
+    Args:
+        node: Address of our node, for the loop rule.
+        domains: Domains for which the other side has proved itself.
+    """
+
+    def __init__(self, node: str, domains: frozenset[str]) -> None:
+        self._node = node
+        self._domains = domains
+        self._known_via = b""
+        self._known_tail = b""
+
+    def check_sender(self, message: Message) -> None:
+        """The sender, and the source if one is named, must be of the linked domains.
+
+        Raises:
+            PeerError: SPOOFED_SOURCE, or BAD_HEADER when the sender is no address.
+        """
+        sender = address.parse(message.from_)
+        if address.domain_of(message.from_) not in self._domains or "@" in sender.authority:
+            raise PeerError(Code.SPOOFED_SOURCE, "from is not of the linked domain")
+        if message.peek.source:
+            source = codec.body_text(bytes(message.peek.source))
+            if source and address.domain_of(source) not in self._domains:
+                raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
+
+    def cross(self, message: Message) -> tuple[Message, bytes]:
+        """Take the trailer and the flags off.
+
+        Returns:
+            The message as our side sees it, and its 16-byte id for the records.
+
+        Raises:
+            PeerError: LOOP, HOP_LIMIT or BAD_BODY.
+        """
+        peek = message.peek
+        if peek.auth or peek.session_token or peek.asserted_identity or not peek.via:
+            return self._cross_marked(message)
+        via = bytes(peek.via)
+        if via != self._known_via:
+            check_hops(hops_of(message), self._node)
+            self._known_via, self._known_tail = via, b'","via":' + via + b"}"
+        body, tail = message.body, self._known_tail
+        start = len(body) - len(tail) - _ID_HEX_CHARS - len(_TRACE)
+        if start < 1 or not body.endswith(tail) or body[start : start + len(_TRACE)] != _TRACE:
+            return self._cross_marked(message)
+        try:
+            msg_id = bytes.fromhex(body[start + len(_TRACE) : -len(tail)].decode())
+        except ValueError:
+            return self._cross_marked(message)
+        head = body[:start]
+        if head.endswith(b","):
+            return codec.with_body(message, head[:-1] + b"}"), msg_id
+        if head == b"{":
+            return _without_body(message), msg_id
+        return self._cross_marked(message)
+
+    def _cross_marked(self, message: Message) -> tuple[Message, bytes]:
+        check_hops(hops_of(message), self._node)
+        trace = bytes(message.peek.trace)
+        names: tuple[str, ...] = _INWARD_FLAGS
+        msg_id = derived_id(message, trace)
+        if trace.startswith(_OWN_TRACE):
+            names = (*names, "trace")
+            try:
+                msg_id = bytes.fromhex(trace[len(_OWN_TRACE) : -1].decode())
+            except ValueError:
+                msg_id = derived_id(message, trace)
+        if len(msg_id) != 16:
+            msg_id = derived_id(message, trace)
+        body = codec.without_members(message.body, names) if message.body else b""
+        if body in (b"", b"{}"):
+            return _without_body(message), msg_id
+        return codec.with_body(message, body), msg_id
+
+
+def _without_body(message: Message) -> Message:
+    if not message.body:
+        return message
+    raw = codec.encode_message(id=message.id, type=message.type, from_=message.from_, to=message.to)
+    return Message(message.id, message.type, message.from_, message.to, b"", raw)
+
+
+def derived_id(message: Message, trace: bytes) -> bytes:
+    """Id for a message whose `trace` was given by somebody else: both sides derive the same one."""
+    parts = (trace, message.from_.encode(), message.to.encode(), message.id or b"")
+    return hashlib.sha256(b"\0".join(parts)).digest()[:16]

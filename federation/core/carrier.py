@@ -1,0 +1,67 @@
+"""What a domain link and whatever carries its messages tell each other.
+
+A carrier is either the foreign domain's stub, hosted here, or that domain's own stub, hosted there and connected to
+us. The link neither knows nor asks which.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from federation.core.trapezoid import Pending
+from protofly.errors import Code
+
+
+class Inbound(NamedTuple):
+    """One message as a carrier brought it; `number` is its place in the peer's stream, 0 when it has none."""
+
+    number: int
+    raw: bytes
+
+
+class Carrier(ABC):
+    """Takes messages from a leg to the far end."""
+
+    channel: str
+    """How it reaches the far end, for records: "stub" or "peer"."""
+
+    @abstractmethod
+    def pump(self) -> None:
+        """Messages are waiting: take as many as may go now. Never blocks, never raises."""
+
+
+class LinkPort(ABC):
+    """What a carrier may tell its link."""
+
+    @abstractmethod
+    def carrier_live(self, carrier: Carrier, *, peer_node: str) -> None:
+        """The carrier can take messages from now on."""
+
+    @abstractmethod
+    def carrier_lost(self, carrier: Carrier) -> None:
+        """The carrier can take no more; what it had and was not accepted will go again."""
+
+    @abstractmethod
+    def accepted(self, number: int) -> None:
+        """The far end answers for every message up to `number`."""
+
+    @abstractmethod
+    def refused(self, number: int, code: Code, detail: str) -> None:
+        """The far end, or the stub, refused one message."""
+
+    @abstractmethod
+    def quarantined(self, pending: Pending) -> None:
+        """A message that killed the stub twice is taken out of traffic."""
+
+    @abstractmethod
+    def inbound(self, messages: list[Inbound], stream: str) -> None:
+        """Messages came in, in order; their numbers belong to the peer's `stream`."""
+
+    @abstractmethod
+    async def wait_for_room(self) -> None:
+        """Wait while our side has too much to digest."""
+
+    @abstractmethod
+    def processed(self, stream: str) -> int:
+        """Highest number of the peer's `stream` that we have seen through to the end."""

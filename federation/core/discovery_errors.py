@@ -1,0 +1,150 @@
+"""Why finding a domain failed: the step, the code, and everything that was tried.
+
+Operators ask "why does federation with X fail"; the answer is a chain of attempts (queries, connections, URLs) that
+ends with one step and one code. `discovery-failed:<step>` is what the other side and the log are told.
+
+Source: trust and hosts, sections 2.7 (codes) and 6.3 (checks of the federation tester).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from protofly.errors import Code, HostError, PeerError, TransportError
+
+
+class Step(Enum):
+    """Where in the discovery of a domain something happened, in the order of the steps."""
+
+    NAME = "name"
+    POLICY = "policy"
+    LIMITS = "limits"
+    CACHE = "cache"
+    PEER = "peer"
+    TXT = "txt"
+    SVCB = "svcb"
+    SRV = "srv"
+    ADDRESS = "address"
+    PORT = "port"
+    CONNECT = "connect"
+    TLS = "tls"
+    LIVE_DOCUMENT = "live_document"
+    ROOT = "root"
+    MANIFEST = "manifest"
+    MODULE = "module"
+
+
+_STEP_OF_CODE: Final = {
+    Code.NAME_INVALID: Step.NAME,
+    Code.OWN_DOMAIN: Step.NAME,
+    Code.DOMAIN_BLOCKED: Step.POLICY,
+    Code.POLICY: Step.POLICY,
+    Code.RATE: Step.LIMITS,
+    Code.DISCOVERY_BACKOFF: Step.CACHE,
+    Code.SERVICE_DECLINED: Step.SVCB,
+    Code.DNS_FAILED: Step.ADDRESS,
+    Code.NO_SUCH_DOMAIN: Step.ADDRESS,
+    Code.ADDRESS_REFUSED: Step.ADDRESS,
+    Code.PORT_REFUSED: Step.PORT,
+    Code.CONNECT_FAILED: Step.CONNECT,
+    Code.TLS_FAILED: Step.TLS,
+    Code.ROOT_CHAIN: Step.ROOT,
+    Code.FINGERPRINT_MISMATCH: Step.ROOT,
+    Code.BROKEN_TRUST: Step.ROOT,
+    Code.DIGEST_MISMATCH: Step.MODULE,
+    Code.REVOKED: Step.MODULE,
+    Code.ABI_UNSUPPORTED: Step.MANIFEST,
+    Code.PERMISSIONS_HELD: Step.MANIFEST,
+    Code.MODULE_MALFORMED: Step.MODULE,
+    Code.MODULE_IMPORTS: Step.MODULE,
+    Code.MODULE_EXPORTS: Step.MODULE,
+    Code.MODULE_LIMITS: Step.MODULE,
+    Code.COMPILE_LIMITS: Step.MODULE,
+}
+"""Step of an error that does not name one itself. All other codes belong to fetching and judging documents."""
+
+_LINE_CODES: Final = frozenset({Code.DNS_FAILED, Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.DISCOVERY_BACKOFF})
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One thing that was tried. `subject` is the query, address or URL; `outcome` is "ok", a status or a code's word.
+
+    `at` is in seconds since the epoch, `seconds` how long it took.
+    """
+
+    step: Step
+    subject: str
+    outcome: str
+    detail: str = ""
+    at: float = 0.0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """One line for an operator."""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.step.value}: {self.subject} → {self.outcome}{detail} [{self.seconds * 1000:.0f} ms]"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a domain could not be found. A value, so that it can be remembered and raised to many.
+
+    `life_seconds` is the negative TTL that the domain's own zone states, None when it says nothing.
+    """
+
+    domain: str
+    step: Step
+    code: Code
+    detail: str
+    attempts: tuple[Attempt, ...] = ()
+    life_seconds: float | None = None
+
+    @property
+    def reason(self) -> str:
+        """The word for log and peer: `discovery-failed:<step>`."""
+        return f"discovery-failed:{self.step.value}"
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the line or the server failed, not the domain's own answer: worth another try soon."""
+        return self.code in _LINE_CODES or (self.code is Code.HTTP_STATUS and _is_server_trouble(self.detail))
+
+    def error(self, *, retry_after_seconds: float = 0.0) -> DiscoveryError | DiscoveryLineError:
+        """A fresh exception for this failure; each caller that waited gets its own."""
+        return (DiscoveryLineError if self.is_temporary else DiscoveryError)(self, retry_after_seconds)
+
+
+class DiscoveryError(PeerError):
+    """The domain's name, records or answers cannot be used, or we may not ask. `retry_after_seconds` 0 = unknown."""
+
+    def __init__(self, failure: Failure, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(failure.code, f"{failure.step.value}: {failure.detail}", domain=failure.domain)
+        self.failure = failure
+        self.retry_after_seconds = retry_after_seconds
+
+
+class DiscoveryLineError(TransportError):
+    """The line failed while we looked for the domain, or it failed so recently that we do not try again yet."""
+
+    def __init__(self, failure: Failure, retry_after_seconds: float = 0.0) -> None:
+        phase = "connect" if failure.step is Step.CONNECT else "resolve"
+        super().__init__(failure.code, f"{failure.step.value}: {failure.detail}", phase=phase)
+        self.domain = failure.domain
+        self.failure = failure
+        self.retry_after_seconds = retry_after_seconds
+
+
+def _is_server_trouble(status_text: str) -> bool:
+    """Whether the text of an HTTP_STATUS error, which begins with the number, is one that passes by itself."""
+    return status_text[:1] == "5" or status_text[:3] in {"408", "425", "429"}
+
+
+def failure_of(error: HostError, *, domain: str, attempts: tuple[Attempt, ...] = ()) -> Failure:
+    """The failure that an error of any later step (dialler, fetcher, verification) stands for."""
+    if isinstance(error, DiscoveryError | DiscoveryLineError):
+        return error.failure
+    step = _STEP_OF_CODE.get(error.code, Step.LIVE_DOCUMENT)
+    return Failure(domain, step, error.code, error.detail or error.code.word, attempts)

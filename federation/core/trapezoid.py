@@ -1,0 +1,247 @@
+"""Our leg towards one foreign domain: which messages wait, which are under way, which have arrived.
+
+The leg is told what happened and answers what to do; it knows no socket, no stub and no clock. Its promise: a message
+that `submit` took leaves it exactly once, by `accepted`, `refused`, `expire` or `abandon`, in the order in which it
+came.
+
+    submit ──▶ waiting ──take_batch──▶ under way ──accepted / refused──▶ out
+                  ▲                        │
+                  └──── carrier_lost ──────┘        (same numbers, same order)
+
+Numbers belong to one stream per leg. The far end remembers the highest number that it processed, so that handing over
+again after a lost carrier repeats nothing. Source: docs/abi.md (message numbers); trust and hosts, section 2.5
+(waiting).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import msgspec
+
+from protofly.errors import Code
+from protofly.limits import (
+    IN_FLIGHT_BYTES,
+    IN_FLIGHT_MESSAGES,
+    REQUEST_TTL_SECONDS,
+    WAITING_BYTES,
+    WAITING_MESSAGES,
+    WAITING_SECONDS,
+)
+from protofly.message import Message
+
+
+class Pending(msgspec.Struct, gc=False):
+    """One message on its way out, with what its record will need.
+
+    `wire` is the text for the far end; `ts_us` wall clock of acceptance (µs since the Unix epoch); times ending in
+    `_seconds` are monotonic.
+    """
+
+    message: Message
+    wire: bytes
+    msg_id: bytes
+    digest: str
+    ts_us: int
+    accepted_seconds: float
+    rule_id: str
+    revision: str
+    policy_us: int
+    deadline_seconds: float
+    number: int = 0
+    handed_seconds: float = 0.0
+    suspected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LegLimits:
+    """Bounds of one leg."""
+
+    waiting_messages: int = WAITING_MESSAGES
+    waiting_bytes: int = WAITING_BYTES
+    waiting_seconds: float = WAITING_SECONDS
+    in_flight_messages: int = IN_FLIGHT_MESSAGES
+    in_flight_bytes: int = IN_FLIGHT_BYTES
+
+
+class DomainLeg:
+    """The queue towards one foreign domain.
+
+    Args:
+        stream: 32 hex digits that name our sequence of message numbers.
+    """
+
+    def __init__(self, stream: str, limits: LegLimits | None = None) -> None:
+        self.stream = stream
+        self._limits = limits or LegLimits()
+        self._waiting: deque[Pending] = deque()
+        self._waiting_bytes = 0
+        self._under_way: deque[Pending] = deque()
+        self._under_way_bytes = 0
+        self._next_number = 1
+        self._one_at_a_time = 0
+        self.is_carried = False
+
+    @property
+    def waiting(self) -> int:
+        """Messages that no carrier has taken yet."""
+        return len(self._waiting)
+
+    @property
+    def under_way(self) -> int:
+        """Messages that a carrier has taken and the far end has not accepted."""
+        return len(self._under_way)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether senders should pause: half of what may be queued is queued."""
+        queued = len(self._waiting) + len(self._under_way)
+        return (
+            queued * 2 > self._limits.in_flight_messages
+            or (self._waiting_bytes + self._under_way_bytes) * 2 > self._limits.in_flight_bytes
+        )
+
+    def submit(self, pending: Pending) -> Code | None:
+        """Queue one message; a code means that it was refused and is not ours.
+
+        While no carrier is live only a few may wait; while one is live the bound is the window that may be under way.
+        """
+        limits = self._limits
+        if self.is_carried:
+            max_messages, max_bytes = limits.in_flight_messages, limits.in_flight_bytes
+        else:
+            max_messages, max_bytes = limits.waiting_messages, limits.waiting_bytes
+        size = len(pending.wire)
+        if len(self._waiting) >= max_messages or self._waiting_bytes + size > max_bytes:
+            return Code.OVERLOAD
+        pending.deadline_seconds = pending.accepted_seconds + min(pending.deadline_seconds, limits.waiting_seconds)
+        self._waiting.append(pending)
+        self._waiting_bytes += size
+        return None
+
+    def take_batch(self, max_messages: int, max_bytes: int, now: float) -> list[Pending]:
+        """Hand messages to the carrier, oldest first, numbering those that go for the first time.
+
+        Args:
+            max_messages: At most so many.
+            max_bytes: At most so many bytes of text; a first message that is longer goes alone.
+            now: Monotonic seconds.
+        """
+        batch: list[Pending] = []
+        waiting, limits = self._waiting, self._limits
+        if self._one_at_a_time:
+            max_messages = 0 if self._under_way else 1
+        max_messages = min(max_messages, limits.in_flight_messages - len(self._under_way))
+        budget = min(max_bytes, limits.in_flight_bytes - self._under_way_bytes)
+        taken = 0
+        while waiting and len(batch) < max_messages:
+            pending = waiting[0]
+            size = len(pending.wire)
+            if taken + size > budget and batch:
+                break
+            waiting.popleft()
+            taken += size
+            if not pending.number:
+                pending.number = self._next_number
+                self._next_number += 1
+            pending.handed_seconds = now
+            batch.append(pending)
+        self._waiting_bytes -= taken
+        self._under_way_bytes += taken
+        self._under_way.extend(batch)
+        return batch
+
+    def accepted(self, number: int) -> list[Pending]:
+        """The far end answers for every message up to `number`; returns those that just left us."""
+        done = []
+        under_way = self._under_way
+        while under_way and under_way[0].number <= number:
+            pending = under_way.popleft()
+            self._under_way_bytes -= len(pending.wire)
+            done.append(pending)
+        if done and self._one_at_a_time:
+            self._one_at_a_time = max(0, self._one_at_a_time - len(done))
+        return done
+
+    def resume(self, number: int) -> list[Pending]:
+        """A new carrier reports what the far end already has; also finds messages that wait to be handed over again."""
+        done = self.accepted(number)
+        waiting = self._waiting
+        while waiting and 0 < waiting[0].number <= number:
+            pending = waiting.popleft()
+            self._waiting_bytes -= len(pending.wire)
+            done.append(pending)
+        return done
+
+    def refused(self, number: int) -> Pending | None:
+        """The far end, or the stub, refused one message; None when it is not under way."""
+        for pending in self._under_way:
+            if pending.number == number:
+                self._under_way.remove(pending)
+                self._under_way_bytes -= len(pending.wire)
+                return pending
+            if pending.number > number:
+                break
+        return None
+
+    def carrier_lost(self, now: float) -> None:
+        """Whatever was under way waits again, in front, in its old order, with time to be handed over again."""
+        for pending in self._under_way:
+            pending.deadline_seconds = max(pending.deadline_seconds, now + self._limits.waiting_seconds)
+        self._waiting.extendleft(reversed(self._under_way))
+        self._waiting_bytes += self._under_way_bytes
+        self._under_way.clear()
+        self._under_way_bytes = 0
+        self.is_carried = False
+
+    def suspect(self, numbers: list[int]) -> Pending | None:
+        """A stub died over these messages: returns the one that is convicted, or hands them over one at a time from
+        now on.
+
+        A message is convicted when it was alone, or when it was among the suspects of two deaths and the oldest of
+        them.
+        """
+        suspects = [pending for pending in self._under_way if pending.number in set(numbers)]
+        for pending in suspects:
+            pending.suspected += 1
+        if len(suspects) == 1 and suspects[0].suspected > 1:
+            self._under_way.remove(suspects[0])
+            self._under_way_bytes -= len(suspects[0].wire)
+            return suspects[0]
+        self._one_at_a_time = max(self._one_at_a_time, len(suspects))
+        return None
+
+    def expire(self, now: float) -> list[Pending]:
+        """Messages that waited too long; those under way are the far end's to answer."""
+        if self.is_carried:
+            return []
+        expired = [pending for pending in self._waiting if pending.deadline_seconds <= now]
+        if expired:
+            self._waiting = deque(pending for pending in self._waiting if pending.deadline_seconds > now)
+            self._waiting_bytes = sum(len(pending.wire) for pending in self._waiting)
+        return expired
+
+    def next_deadline(self) -> float | None:
+        """Monotonic seconds at which `expire` has something to do, None while a carrier is live or nothing waits."""
+        if self.is_carried or not self._waiting:
+            return None
+        return min(pending.deadline_seconds for pending in self._waiting)
+
+    def abandon(self) -> list[Pending]:
+        """Give up on everything, oldest first; each is to be answered by the caller."""
+        abandoned = [*self._under_way, *self._waiting]
+        self._under_way.clear()
+        self._waiting.clear()
+        self._under_way_bytes = self._waiting_bytes = 0
+        return abandoned
+
+
+def deadline_of(message: Message) -> float:
+    """Seconds that a message may take, from `body.ttl` or the default. Source: message specification, section 20.7."""
+    if message.peek.ttl:
+        try:
+            return max(0.0, min(float(bytes(message.peek.ttl)), 86_400.0))
+        except ValueError:
+            return REQUEST_TTL_SECONDS
+    return REQUEST_TTL_SECONDS

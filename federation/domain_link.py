@@ -1,0 +1,520 @@
+"""All that we do towards one foreign domain: gate, border, queue, whichever carrier is up, and the books about it.
+
+The link decides nothing about trust (that is the supply's) and runs no stub by itself (that is the supervisor's).
+Everything here is a plain
+call: a batch goes in, decisions and queue entries come out, one flush per scheduler round sends them. Source: design,
+    section 3.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from federation.core.border import InwardBorder, OutwardBorder, hops_of
+from federation.core.carrier import Carrier, Inbound, LinkPort
+from federation.core.message_ids import MessageIds
+from federation.core.policy import Facts
+from federation.core.transactions import Transactions, is_tracked
+from federation.core.trapezoid import DomainLeg, LegLimits, Pending, deadline_of
+from federation.gate import Gate, Verdict
+from federation.traces import Traces
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+from protofly.records import DecisionRecord, LinkEvent, MessageRecord, Record, envelope_digest
+
+logger = logging.getLogger("federation")
+
+SPOOFS_BEFORE_CLOSE = 3
+
+
+class Refusal(NamedTuple):
+    """Why a message was not taken, and what its sender may know besides."""
+
+    code: Code
+    value: dict[str, object] | None = None
+
+
+Deliver = Callable[[str, list[Message]], list[Code | None]]
+"""Hands messages of a foreign domain to our bus; answers for each why it was refused, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What every link of this node shares.
+
+    `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books,
+    `quarantine` keeps a deadly message for people, `wait_for_room` lets a reader pause while local receivers are
+    congested.
+    """
+
+    our_domain: str
+    node: str
+    gate: Gate
+    ids: MessageIds
+    traces: Traces
+    deliver: Deliver
+    answer: Callable[[Message], None]
+    record: Callable[[Record], None]
+    quarantine: Callable[[str, Pending], None]
+    wait_for_room: Callable[[], object]
+    on_live: Callable[[str], None]
+    limits: LegLimits
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """How long each step of first contact took, in milliseconds, in order."""
+
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    is_warm: bool = False
+
+    def add(self, name: str, seconds: float) -> None:
+        """One more step is done."""
+        self.steps.append((name, seconds * 1000))
+
+
+class _Entry(NamedTuple):
+    """What the books need of one message that came in."""
+
+    facts: Facts
+    verdict: Verdict
+    msg_id: bytes
+    digest: str
+    size_bytes: int
+
+
+class DomainLink(LinkPort):
+    """Our side of one domain pair."""
+
+    def __init__(self, domain: str, stream: str, stub_url: str, context: LinkContext) -> None:
+        self.domain = domain
+        self.stub_url = stub_url
+        self.leg = DomainLeg(stream, context.limits)
+        self.counters: Counter[str] = Counter()
+        self.times = StepTimes()
+        self.state = "created"
+        self.detail = ""
+        self.worker_pid: int | None = None
+        self.stub: dict[str, object] = {}
+        self.stub_version = ""
+        self._context = context
+        self._outward = OutwardBorder(context.node, stub_url)
+        self._inward = InwardBorder(context.node, frozenset({domain}))
+        self._transactions = Transactions()
+        self._processed: dict[str, int] = {}
+        self._carriers: list[Carrier] = []
+        self._spoofs = 0
+        self.needed = trio.Event()
+        self.last_used_seconds = time.monotonic()
+        self.peer_node = ""
+        self.refuse_until_seconds = 0.0
+        self.refuse_code: Code | None = None
+        self.is_slow = False
+        self._relief = trio.Event()
+        self._came_up = trio.Event()
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether senders should pause; never while no carrier is up, then messages are counted and refused."""
+        return bool(self._carriers) and self.leg.is_congested
+
+    async def wait_relief(self) -> None:
+        """Wait until the far end has accepted some."""
+        self._relief = trio.Event()
+        await self._relief.wait()
+
+    async def wait_live(self) -> None:
+        """Wait until a carrier is up."""
+        while not self._carriers:
+            await self._came_up.wait()
+
+    def newest_stream(self) -> tuple[str, int]:
+        """The peer's stream that we heard last, and how far: what a new stub instance has to know to resume it."""
+        if not self._processed:
+            return "", 0
+        stream = next(reversed(self._processed))
+        return stream, self._processed[stream]
+
+    def record(self, record: Record) -> None:
+        """Write a fact about this link into the books."""
+        self._context.record(record)
+
+    def retire(self) -> None:
+        """The link is taken away; whoever still waits is answered."""
+        self.give_up(Code.OVERLOAD, "the link is closed")
+
+    # Outward.
+
+    def send(self, message: Message) -> Refusal | None:
+        """Judge one message of ours and queue it; a refusal is the caller's to answer."""
+        context = self._context
+        started = time.monotonic()
+        now = time.time()
+        via_length = len(hops_of(message)) if message.peek.via else 0
+        facts = Facts(
+            "out", message, domain_of(message.from_), self.domain, self.domain, len(message.raw), via_length, now
+        )
+        verdict = context.gate.judge(facts)
+        judged = time.monotonic()
+        if not verdict.permitted:
+            code = verdict.code or Code.POLICY
+            self._denied("out", facts, verdict, code)
+            return Refusal(code, _told(verdict))
+        refused = self._queue(message, verdict, now, started, int((judged - started) * 1e6))
+        return None if refused is None else Refusal(refused)
+
+    def _queue(self, message: Message, verdict: Verdict, now: float, started: float, policy_us: int) -> Code | None:
+        context = self._context
+        if self.refuse_code is not None and started < self.refuse_until_seconds and not self._carriers:
+            self.counters["refused"] += 1
+            return self.refuse_code
+        try:
+            crossing = self._outward.cross(message, context.ids.next(now))
+        except PeerError as exc:
+            self.counters["refused"] += 1
+            return exc.code
+        ttl_seconds = deadline_of(message)
+        pending = Pending(
+            message,
+            crossing.wire,
+            crossing.msg_id,
+            envelope_digest(message.type, message.from_, message.to, message.id, crossing.body),
+            int(now * 1e6),
+            started,
+            verdict.rule_id,
+            verdict.revision,
+            policy_us,
+            ttl_seconds,
+        )
+        code = self.leg.submit(pending)
+        if code is not None:
+            self._record_out(pending, "rejected", code)
+            return code
+        self.counters["sent"] += 1
+        self.last_used_seconds = started
+        if is_tracked(message):
+            self._transactions.started(message, started, ttl_seconds)
+        if message.peek.trace:
+            context.traces.hop(message.trace, "gate out", started)
+        if not self._carriers:
+            self.needed.set()
+        return None
+
+    def send_refusal(self, request: Message, code: Code, detail: str = "") -> None:
+        """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate."""
+        if not request.expects_reply:
+            return
+        reply = codec.refusal(request, code, source=self._context.node, detail=detail)
+        if domain_of(reply.from_) != self._context.our_domain:
+            reply = codec.build(
+                id=reply.id, type="response", from_=self._context.node, to=reply.to, body=codec.body_members(reply.body)
+            )
+        now = time.time()
+        self._queue(reply, _OWN_WORDS, now, time.monotonic(), 0)
+
+    def flush(self) -> None:
+        """Let the carrier take what waits; once per scheduler round."""
+        if self._carriers:
+            self._carriers[0].pump()
+
+    # What carriers report.
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a carrier is up."""
+        return bool(self._carriers)
+
+    @property
+    def carried_by(self) -> str:
+        """How messages go: "stub", "peer", or "" while no carrier is up."""
+        return self._carriers[0].channel if self._carriers else ""
+
+    def carrier_live(self, carrier: Carrier, *, peer_node: str) -> None:
+        """See `LinkPort`. The first carrier that is up carries until it is lost, so that the order holds."""
+        self._carriers.append(carrier)
+        self.peer_node = peer_node
+        self.state, self.detail = "live", ""
+        self.leg.is_carried = True
+        self.refuse_code = None
+        self._spoofs = 0
+        self._came_up.set()
+        self._context.record(
+            LinkEvent(
+                ts_us=_now_us(),
+                domain=self.domain,
+                event="up",
+                direction="out" if carrier.channel == "stub" else "in",
+                peer_node=peer_node,
+            )
+        )
+        self._context.on_live(self.domain)
+        self._carriers[0].pump()
+
+    def carrier_lost(self, carrier: Carrier) -> None:
+        """See `LinkPort`."""
+        if carrier not in self._carriers:
+            return
+        was_active = carrier is self._carriers[0]
+        self._carriers.remove(carrier)
+        self._context.record(
+            LinkEvent(
+                ts_us=_now_us(),
+                domain=self.domain,
+                event="down",
+                direction="out" if carrier.channel == "stub" else "in",
+                waiting=self.leg.under_way + self.leg.waiting,
+            )
+        )
+        if was_active:
+            self.leg.carrier_lost(time.monotonic())
+            self._relief.set()
+        if self._carriers:
+            self.leg.is_carried = True
+            self._carriers[0].pump()
+        else:
+            self.state = "disconnected"
+            self._came_up = trio.Event()
+            if self.leg.waiting:
+                self.needed.set()
+
+    def accepted(self, number: int) -> None:
+        """See `LinkPort`."""
+        done = self.leg.resume(number)
+        for pending in done:
+            self._record_out(pending, "delivered", None)
+        self.counters["accepted"] += len(done)
+        if done and not self.leg.is_congested:
+            self.is_slow = False
+            self._relief.set()
+        if self.leg.waiting and self._carriers:
+            self._carriers[0].pump()
+
+    def refused(self, number: int, code: Code, detail: str) -> None:
+        """See `LinkPort`."""
+        pending = self.leg.refused(number)
+        if pending is not None:
+            self._record_out(pending, "rejected", code)
+            self.answer(pending.message, code, detail)
+
+    def quarantined(self, pending: Pending) -> None:
+        """See `LinkPort`."""
+        logger.error("message %s killed the stub of %s twice and is quarantined", pending.msg_id.hex(), self.domain)
+        self._context.quarantine(self.domain, pending)
+        self._record_out(pending, "trapped", Code.QUARANTINED)
+        self.answer(pending.message, Code.QUARANTINED)
+
+    def processed(self, stream: str) -> int:
+        """See `LinkPort`."""
+        return self._processed.get(stream, 0)
+
+    async def wait_for_room(self) -> None:
+        """See `LinkPort`."""
+        await self._context.wait_for_room()  # type: ignore[misc]
+
+    # Inward.
+
+    def inbound(self, messages: list[Inbound], stream: str) -> None:
+        """See `LinkPort`.
+
+        Raises:
+            PeerError: SPOOFED_SOURCE after the third message in the name of somebody else: the carrier is to be closed.
+        """
+        processed = self._processed.get(stream, 0)
+        arrived = time.monotonic()
+        now = time.time()
+        batch: list[Message] = []
+        entries: list[_Entry] = []
+        for number, raw in messages:
+            if number and number <= processed:
+                self.counters["duplicates"] += 1
+                continue
+            processed = number or processed
+            try:
+                for message in codec.decode(raw):
+                    self._enter(message, len(raw), now, batch, entries)
+            except codec.BrokenMessageError as exc:
+                self._broken(exc)
+        if stream:
+            self._processed.pop(stream, None)  # the stream heard last is the last one
+            self._processed[stream] = processed
+            if len(self._processed) > 64:
+                del self._processed[next(iter(self._processed))]
+        self.last_used_seconds = arrived
+        if batch:
+            self._hand_to_bus(batch, entries, arrived)
+        if self._spoofs >= SPOOFS_BEFORE_CLOSE:
+            self._spoofs = 0
+            raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=self.domain)
+
+    def _enter(
+        self,
+        message: Message,
+        size: int,
+        now: float,
+        batch: list[Message],
+        entries: list[_Entry],
+    ) -> None:
+        """Check, clean and judge one message; those that may pass join the batch."""
+        try:
+            try:
+                self._inward.check_sender(message)
+            except PeerError:
+                if not (message.is_response and self._transactions.replied(message, now)):
+                    raise
+            via_length = len(hops_of(message)) if message.peek.via else 0
+            inner, msg_id = self._inward.cross(message)
+        except PeerError as exc:
+            self._refuse_inbound(message, exc.code, exc.detail)
+            return
+        facts = Facts("in", inner, domain_of(inner.from_), domain_of(inner.to), self.domain, size, via_length, now)
+        verdict = self._context.gate.judge(facts)
+        if not verdict.permitted:
+            code = verdict.code or Code.POLICY
+            self._denied("in", facts, verdict, code)
+            self.send_refusal(inner, code)
+            return
+        if inner.type == "response":
+            self._transactions.replied(inner, time.monotonic())
+        batch.append(inner)
+        digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
+        entries.append(_Entry(facts, verdict, msg_id, digest, size))
+
+    def _hand_to_bus(self, batch: list[Message], entries: list[_Entry], arrived: float) -> None:
+        context = self._context
+        codes = context.deliver(self.domain, batch)
+        total_us = int((time.monotonic() - arrived) * 1e6)
+        record, peer, our_domain = context.record, self.domain, context.our_domain
+        for message, (facts, verdict, msg_id, digest, size), code in zip(batch, entries, codes, strict=True):
+            if message.peek.trace:
+                context.traces.hop(message.trace, "link in", arrived)
+                context.traces.hop(message.trace, "bus")
+            record(
+                MessageRecord(
+                    ts_us=int(facts.now * 1e6), role="in", msg_id=msg_id.hex(), attempt=1, src_domain=peer, dst_domain=our_domain,
+                    src_key=message.from_, dst_key=message.to, msg_type=message.type, size_in=len(message.raw), size_wire=size,
+                    digest=digest, outcome="delivered" if code is None else "undeliverable", outcome_code=None if code is None else code.word,
+                    peer_node=self.peer_node or None, channel=self.carried_by or None, policy_rev=verdict.revision, rule_id=verdict.rule_id or None,
+                    decision="permit", d_total_us=total_us,
+                )
+            )  # fmt: skip
+            if code is None:
+                self.counters["received"] += 1
+            else:
+                self.counters["undeliverable"] += 1
+                self.send_refusal(message, code)
+
+    def _broken(self, exc: codec.BrokenMessageError) -> None:
+        self.counters["broken"] += 1
+        logger.info("broken message from %s: %s", self.domain, exc)
+
+    def _refuse_inbound(self, message: Message, code: Code, detail: str) -> None:
+        self.counters["refused in"] += 1
+        if code is Code.SPOOFED_SOURCE:
+            self._spoofs += 1
+            self.counters["spoofed"] += 1
+            self._context.record(
+                LinkEvent(
+                    ts_us=_now_us(),
+                    domain=self.domain,
+                    event="spoofed",
+                    direction="in",
+                    code=code.word,
+                    detail=message.from_[:128],
+                )
+            )
+            logger.warning("%s sent a message in the name of %.128s", self.domain, message.from_)
+            return
+        self.send_refusal(message, code, detail)
+
+    # Time.
+
+    def tick(self, now: float) -> None:
+        """Answer what waited too long; `now` is monotonic seconds."""
+        for pending in self.leg.expire(now):
+            code = self.refuse_code or Code.DEPLOY_TIMEOUT
+            self._record_out(pending, "expired", code)
+            self._transactions.replied(_as_reply(pending.message), now)
+            self.answer(pending.message, code, self.detail)
+        for request in self._transactions.expired(now):
+            self.counters["timeouts"] += 1
+            self.answer(request, Code.GATEWAY_TIMEOUT)
+
+    def give_up(self, code: Code, detail: str) -> None:
+        """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""
+        self.detail = detail
+        for pending in self.leg.abandon():
+            self._record_out(pending, "rejected", code)
+            self._transactions.replied(_as_reply(pending.message), time.monotonic())
+            self.answer(pending.message, code, detail)
+
+    def answer(self, message: Message, code: Code, detail: str = "") -> None:
+        """Tell a local sender that its message ended here."""
+        if message.expects_reply:
+            self._context.answer(codec.refusal(message, code, source=self._context.node, detail=detail))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, nothing is under way and nobody expects a reply."""
+        return not (self.leg.waiting or self.leg.under_way or len(self._transactions))
+
+    # The books.
+
+    def _denied(self, hook: str, facts: Facts, verdict: Verdict, code: Code) -> None:
+        self.counters["denied"] += 1
+        message = facts.message
+        self._context.record(
+            DecisionRecord(
+                ts_us=int(facts.now * 1e6), hook="out" if hook == "out" else "in", effect="deny", permitted=False, policy_rev=verdict.revision,
+                src_domain=facts.from_domain, dst_domain=facts.to_domain, link_domain=self.domain, msg_type=message.type, src_key=message.from_,
+                dst_key=message.to, size_in=len(message.raw), rule_id=verdict.rule_id or None, reason=code.word,
+            )
+        )  # fmt: skip
+
+    def _record_out(self, pending: Pending, outcome: str, code: Code | None) -> None:
+        message = pending.message
+        now = time.monotonic()
+        handed = pending.handed_seconds
+        if message.peek.trace:
+            if handed:
+                self._context.traces.hop(message.trace, "stub", handed)
+            self._context.traces.hop(message.trace, outcome, now)
+        self._context.record(
+            MessageRecord(
+                ts_us=pending.ts_us, role="out", msg_id=pending.msg_id.hex(), attempt=pending.suspected + 1, src_domain=self._context.our_domain,
+                dst_domain=self.domain, src_key=message.from_, dst_key=message.to, msg_type=message.type, size_in=len(message.raw),
+                size_wire=len(pending.wire), digest=pending.digest, outcome=outcome, outcome_code=None if code is None else code.word,  # type: ignore[arg-type]
+                peer_node=self.peer_node or None, channel=self.carried_by or None, policy_rev=pending.revision, rule_id=pending.rule_id or None,
+                decision="permit", d_policy_us=pending.policy_us, d_peer_us=int((now - handed) * 1e6) if handed else None,
+                d_total_us=int((now - pending.accepted_seconds) * 1e6), stub_ver=self.stub_version or None,
+            )
+        )  # fmt: skip
+        if outcome != "delivered":
+            self.counters[outcome] += 1
+
+
+def _told(verdict: Verdict) -> dict[str, object] | None:
+    """What a sender of our own domain learns about a denial. Source: message specification, sections 4 and 15.3."""
+    if verdict.retry_after_seconds:
+        return {"retryAfter": verdict.retry_after_seconds}
+    return {"rule": verdict.rule_id} if verdict.rule_id else None
+
+
+_OWN_WORDS = Verdict(permitted=True, code=None, rule_id="node", revision="")
+
+
+def _as_reply(request: Message) -> Message:
+    """What would answer a request: enough to close its transaction."""
+    return Message(request.id, "response", request.to, request.from_, b"", b"")
+
+
+def _now_us() -> int:
+    return int(time.time() * 1e6)

@@ -1,0 +1,311 @@
+"""The channels of one hosted stub: the stub names an endpoint, we open the line.
+
+The stub never sees a socket, a host name, TLS or WebSocket framing; it hands over bytes and gets bytes. Every line
+goes through the judged dialler, every certificate is checked for the endpoint's host and against the pins of the
+`live` document. Source: docs/abi.md; trust and hosts, sections 2.6 and 2.7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+import trio
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from catalogue_client.fetcher import Dialler
+from federation.byte_channel import ByteChannel
+from protofly.documents import Endpoint
+from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
+from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS
+from protofly.signatures import base64url
+from protofly.websocket import ClientWebSocket
+from sandbox.core.exchange import Event, GuestEvent
+
+KEEPALIVE_SECONDS = 20.0
+TEXT = 1
+_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,512})?(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,512})?")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,1024}")
+_OWN_HEADERS = frozenset(
+    {"host", "connection", "upgrade", "origin", "cookie", "authorization", "transfer-encoding", "content-length"}
+)
+
+
+class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bytes of the action `open`. `text` asks for text frames instead of binary ones."""
+
+    endpoint: str
+    path: str = ""
+    headers: Annotated[dict[str, str], msgspec.Meta(max_length=16)] = {}
+    subprotocol: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,64}$")] = ""
+    text: bool = False
+
+
+_decode_open = msgspec.json.Decoder(OpenRequest).decode
+
+
+class ChannelKind:
+    """Values of the flags of `open`."""
+
+    WEBSOCKET = 1
+    TCP_TLS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EgressRules:
+    """What one domain's stub may reach.
+
+    `endpoints` are those of its manifest that the `live` document knows; `allows_plaintext` is the operator's
+    `insecure_plaintext` for this peer.
+    """
+
+    domain: str
+    endpoints: Mapping[str, Endpoint]
+    allows_plaintext: bool = False
+
+
+class Channel:
+    """One line of a stub."""
+
+    __slots__ = ("bytes_channel", "endpoint", "number", "scope", "websocket")
+
+    def __init__(self, number: int, endpoint: Endpoint) -> None:
+        self.number = number
+        self.endpoint = endpoint
+        self.bytes_channel: ByteChannel | None = None
+        self.websocket: ClientWebSocket | None = None
+        self.scope = trio.CancelScope()
+
+
+class Egress:
+    """All lines of one stub instance.
+
+    Args:
+        emit: Takes events for the guest, in order.
+        wait_for_room: Waits while the guest has too much to read.
+    """
+
+    def __init__(
+        self,
+        rules: EgressRules,
+        *,
+        dialler: Dialler,
+        tls_context: ssl.SSLContext,
+        handler_nursery: trio.Nursery,
+        emit: Callable[[GuestEvent], None],
+        wait_for_room: Callable[[], object],
+    ) -> None:
+        self._rules = rules
+        self._dialler = dialler
+        self._tls_context = tls_context
+        self._nursery = handler_nursery
+        self._emit = emit
+        self._wait_for_room = wait_for_room
+        self._channels: dict[int, Channel] = {}
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes that no line has taken yet; the stub gets no more messages while there are many."""
+        return sum(
+            channel.bytes_channel.backlog_bytes
+            for channel in self._channels.values()
+            if channel.bytes_channel is not None
+        )
+
+    async def wait_drained(self) -> None:
+        """Wait until every line has taken its bytes."""
+        for channel in list(self._channels.values()):
+            if channel.bytes_channel is not None:
+                await channel.bytes_channel.wait_drained()
+
+    def channel(self, number: int) -> Channel:
+        """An open or opening line.
+
+        Raises:
+            StubFaultError: STUB_DENIED when the stub has no such channel.
+        """
+        found = self._channels.get(number)
+        if found is None:
+            raise StubFaultError(Code.STUB_DENIED, f"no channel {number}", domain=self._rules.domain)
+        return found
+
+    def open(self, number: int, kind: int, raw: bytes) -> None:
+        """Start opening a line; `opened` or `closed` follows.
+
+        Raises:
+            StubFaultError: STUB_DENIED or STUB_OUTPUT when the stub asks for what it may not have.
+        """
+        try:
+            request = _decode_open(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise StubFaultError(Code.STUB_OUTPUT, "open cannot be read", domain=self._rules.domain) from exc
+        endpoint = self._rules.endpoints.get(request.endpoint)
+        if endpoint is None or number in self._channels:
+            raise StubFaultError(
+                Code.STUB_DENIED, f"endpoint {request.endpoint[:64]!r} is not granted", domain=self._rules.domain
+            )
+        url = self._url(endpoint, kind, request)
+        channel = Channel(number, endpoint)
+        self._channels[number] = channel
+        self._nursery.start_soon(self._run, channel, kind, url, request)
+
+    def _url(self, endpoint: Endpoint, kind: int, request: OpenRequest) -> str:
+        denied = StubFaultError(
+            Code.STUB_DENIED, "path, headers or kind of channel are not allowed", domain=self._rules.domain
+        )
+        if not _PATH.fullmatch(request.path) or kind not in (ChannelKind.WEBSOCKET, ChannelKind.TCP_TLS):
+            raise denied
+        for name, value in request.headers.items():
+            if (
+                not _HEADER_NAME.fullmatch(name)
+                or not _HEADER_VALUE.fullmatch(value)
+                or name.lower() in _OWN_HEADERS
+                or name.lower().startswith("sec-")
+            ):
+                raise denied
+        scheme = urlsplit(endpoint.url).scheme
+        schemes = {"wss"} if kind == ChannelKind.WEBSOCKET else {"tls"}
+        if self._rules.allows_plaintext and kind == ChannelKind.WEBSOCKET:
+            schemes.add("ws")
+        if scheme not in schemes:
+            raise denied
+        return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
+
+    async def _run(self, channel: Channel, kind: int, url: str, request: OpenRequest) -> None:
+        reason = "closed"
+        try:
+            with channel.scope:
+                with trio.fail_after(HANDSHAKE_SECONDS):
+                    await self._connect(channel, url)
+                    if kind == ChannelKind.WEBSOCKET:
+                        await self._upgrade(channel, url, request)
+                self._emit(
+                    GuestEvent(
+                        Event.OPENED,
+                        channel.number,
+                        channel.websocket.subprotocol.encode() if channel.websocket else b"",
+                    )
+                )
+                reason = await self._read(channel, TEXT if request.text else 0)
+        except trio.TooSlowError:
+            reason = Code.FETCH_TIMEOUT.word
+        except HostError as exc:
+            reason = f"{exc.code.word} {exc.detail}".strip()
+        finally:
+            if channel.bytes_channel is not None:
+                channel.bytes_channel.close()
+            if self._channels.get(channel.number) is channel:
+                del self._channels[channel.number]
+        self._emit(GuestEvent(Event.CLOSED, channel.number, reason.encode()[:256]))
+
+    async def _connect(self, channel: Channel, url: str) -> None:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_plain = parts.scheme == "ws"
+        stream = await self._dialler.connect(host, parts.port or (80 if is_plain else 443), domain=self._rules.domain)
+        channel.bytes_channel = await ByteChannel.over(
+            stream, drain_nursery=self._nursery, context=None if is_plain else self._tls_context, server_hostname=host
+        )
+        if channel.endpoint.spki:
+            self._check_pin(channel)
+
+    def _check_pin(self, channel: Channel) -> None:
+        assert channel.bytes_channel is not None
+        certificate = channel.bytes_channel.peer_certificate
+        public = x509.load_der_x509_certificate(certificate).public_key() if certificate else None
+        spki = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) if public is not None else b""
+        if base64url(hashlib.sha256(spki).digest()) not in channel.endpoint.spki:
+            raise PeerError(
+                Code.TLS_FAILED,
+                "the key of the certificate is not one that the domain publishes",
+                domain=self._rules.domain,
+            )
+
+    async def _upgrade(self, channel: Channel, url: str, request: OpenRequest) -> None:
+        websocket = ClientWebSocket(
+            url,
+            subprotocol=request.subprotocol,
+            headers=request.headers,
+            is_binary=not request.text,
+            max_bytes=FRAME_BYTES_MAX,
+        )
+        line = channel.bytes_channel
+        assert line is not None
+        line.send_nowait(websocket.data_to_send())
+        while not websocket.is_open:
+            data = await line.receive()
+            early = websocket.receive(data)
+            if websocket.refusal or not data:
+                raise TransportError(
+                    Code.CONNECT_FAILED, websocket.refusal or "closed during the handshake", phase="connect"
+                )
+            for message in early:
+                self._emit(GuestEvent(Event.DATA, channel.number, message, TEXT if request.text else 0))
+        channel.websocket = websocket
+
+    async def _read(self, channel: Channel, flags: int) -> str:
+        line, websocket = channel.bytes_channel, channel.websocket
+        assert line is not None
+        while True:
+            data = b""
+            with trio.move_on_after(KEEPALIVE_SECONDS) as idle:
+                data = await line.receive()
+            if idle.cancelled_caught and websocket is not None:
+                with trio.move_on_after(KEEPALIVE_SECONDS) as silent:
+                    websocket.ping()
+                    line.send_nowait(websocket.data_to_send())
+                    data = await line.receive()
+                if silent.cancelled_caught:
+                    return Code.TIMEOUT.word + " the far end is silent"
+            elif idle.cancelled_caught:
+                continue
+            if websocket is None:
+                if not data:
+                    return "closed"
+                self._emit(GuestEvent(Event.DATA, channel.number, data))
+            else:
+                for message in websocket.receive(data):
+                    self._emit(GuestEvent(Event.DATA, channel.number, message, flags))
+                line.send_nowait(websocket.data_to_send())
+                if not data or not websocket.is_open:
+                    return f"closed {websocket.close_code or ''}".strip()
+            await self._wait_for_room()  # type: ignore[misc]
+
+    def send(self, number: int, payloads: list[bytes]) -> None:
+        """Send on a line: one WebSocket message per payload, one write for all.
+
+        Raises:
+            StubFaultError: STUB_DENIED when the stub has no such channel.
+        """
+        channel = self.channel(number)
+        line = channel.bytes_channel
+        if line is None:
+            return
+        if channel.websocket is None:
+            line.send_nowait(b"".join(payloads))
+        else:
+            channel.websocket.send(payloads)
+            line.send_nowait(channel.websocket.data_to_send())
+
+    def close(self, number: int) -> None:
+        """Close a line; `closed` follows."""
+        channel = self._channels.get(number)
+        if channel is None:
+            return
+        if channel.websocket is not None and channel.bytes_channel is not None:
+            channel.websocket.close()
+            channel.bytes_channel.send_nowait(channel.websocket.data_to_send())
+        channel.scope.cancel()
+
+    def close_all(self) -> None:
+        """Close every line."""
+        for number in list(self._channels):
+            self.close(number)

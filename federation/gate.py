@@ -1,0 +1,268 @@
+"""The gate between domains, and on the own bus: every message passes one, none passes beside it.
+
+In this order: how much the peer may send in this direction, whether its domain is listed, what the policies say, what
+the peer's entry in the settings says when the policies say nothing. Between domains silence means no: a domain that
+no entry names is denied unless a rule permits it. A gate answers with a verdict and does nothing else: recording,
+answering and passing on are the caller's.
+Source: trust and hosts, section 5.3; message specification, sections 15.3 and 21, rows 48 to 52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+import msgspec
+
+from federation.core.policy import (
+    CompiledPolicies,
+    Decision,
+    Effect,
+    Facts,
+    RuleOutcome,
+    compile_policies,
+)
+from federation.core.policy_patterns import DomainPattern, parents, parse_domain_pattern
+from federation.core.rates import UNLIMITED, RateBucket, RateLimit, make_bucket
+from protofly.address import valid_domain
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.limits import GATE_KNOWN_DOMAINS
+
+_UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
+_REST: Final = DomainPattern("*")
+
+
+class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings say about one peer: its default and its rates, each direction counted by itself."""
+
+    default: Literal["permit", "deny"] = "permit"
+    rate: RateLimit = UNLIMITED
+
+
+class Step(Enum):
+    """Which step of a gate gave the verdict."""
+
+    RATE = "rate"
+    LIST = "list"
+    POLICY = "policy"
+    DEFAULT = "default"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a message passes. `code` says why not; `rule_id` is "" unless a rule decided.
+
+    `revision` names the policies, `decision` is what they said (with obligations and what report mode would have
+    done), and `retry_after_seconds` goes with `Code.RATE`.
+    """
+
+    permitted: bool
+    code: Code | None
+    rule_id: str
+    revision: str
+    retry_after_seconds: float = 0.0
+    step: Step = Step.DEFAULT
+    decision: Decision = _UNASKED
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A verdict with everything that led to it. Rates are left out: asking must not use them up."""
+
+    verdict: Verdict
+    peer_entry: str
+    """The entry of the settings that fits the peer, "" if none does."""
+    is_listed: bool
+    """Whether the allow and deny lists let the peer's domain pass."""
+    rules: tuple[RuleOutcome, ...]
+
+
+class _PeerEntry:
+    """One entry of the settings with its two buckets.
+
+    All domains that it fits share them: more names are not more rate.
+    """
+
+    __slots__ = ("inbound", "name", "outbound", "rule")
+
+    def __init__(self, name: str, rule: PeerRule) -> None:
+        self.name = name
+        self.rule = rule
+        self.inbound = make_bucket(rule.rate)
+        self.outbound = make_bucket(rule.rate)
+
+    def bucket(self, hook: str) -> RateBucket | None:
+        return self.inbound if hook == "in" else self.outbound if hook == "out" else None
+
+
+class _Lane:
+    """What is settled about one domain at one hook, looked up by each message."""
+
+    __slots__ = ("bucket", "default", "entry", "is_listed")
+
+    def __init__(self, entry: _PeerEntry, bucket: RateBucket | None, *, is_listed: bool, default: Verdict) -> None:
+        self.entry = entry
+        self.bucket = bucket
+        self.is_listed = is_listed
+        self.default = default
+
+
+class Gate:
+    """All gates of a node: they share policies, peers and rates, and differ by the `hook` in the facts."""
+
+    def __init__(
+        self,
+        policies: CompiledPolicies | None = None,
+        peers: Mapping[str, PeerRule] | None = None,
+        *,
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] = (),
+        rest: RateLimit = UNLIMITED,
+    ) -> None:
+        """Set up the gates.
+
+        Args:
+            policies: What rules say; None is no rules at all.
+            peers: Settings by domain or `*.domain`; the most specific one counts.
+            allow: If given, only these domains pass, whatever rules say; empty: nobody does.
+            deny: These do not pass, unless `allow` names them more specifically.
+            rest: Rate of all domains together that `peers` does not name.
+
+        Raises:
+            SettingsError: A name that is no domain pattern, or a rate that is not more than 0.
+        """
+        self._entries = _checked_entries(peers or {})
+        self._rest = _PeerEntry("", PeerRule(default="deny", rate=rest))
+        self._allow = None if allow is None else frozenset(map(parse_domain_pattern, allow))
+        self._deny = frozenset(map(parse_domain_pattern, deny))
+        self.denied = 0
+        """Messages that did not pass."""
+        self._use(policies if policies is not None else compile_policies([]))
+
+    @property
+    def policies(self) -> CompiledPolicies:
+        """The policies in force."""
+        return self._policies
+
+    def replace(self, policies: CompiledPolicies) -> None:
+        """Put other policies in force from the next message on. Rates go on as they stand."""
+        self._use(policies)
+
+    def judge(self, facts: Facts) -> Verdict:
+        """Decide whether one message passes, and count it. Never raises."""
+        lane = self._lanes.get((facts.hook, facts.link_domain))
+        if lane is None:
+            lane = self._open_lane(facts.hook, facts.link_domain)
+        bucket = lane.bucket
+        if bucket is not None:
+            wait_seconds = bucket.take(facts.size_bytes, facts.now)
+            if wait_seconds:
+                self.denied += 1
+                return Verdict(False, Code.RATE, "", self._revision, wait_seconds, Step.RATE)
+        verdict = self._decide(lane, facts)
+        if not verdict.permitted:
+            self.denied += 1
+        return verdict
+
+    def explain(self, facts: Facts) -> Explanation:
+        """Say what the verdict would be and why; changes and counts nothing."""
+        lane = self._open_lane(facts.hook, facts.link_domain)
+        return Explanation(self._decide(lane, facts), lane.entry.name, lane.is_listed, self._policies.outcomes(facts))
+
+    def _use(self, policies: CompiledPolicies) -> None:
+        """Everything that depends on the policies is new at once."""
+        self._policies = policies
+        self._revision = policies.revision
+        self._has_policies = bool(policies.sets)
+        self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
+        self._verdicts: dict[Decision, Verdict] = {}
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+
+    def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
+        if not lane.is_listed:
+            return self._blocked
+        if not self._has_policies:
+            return lane.default
+        decision = self._policies.decide(facts)
+        if decision.shadow:  # made for this message only
+            return self._weigh(lane, decision)
+        effect = decision.effect
+        if effect is Effect.NOT_APPLICABLE:
+            return lane.default
+        if effect is Effect.INDETERMINATE:
+            return self._weigh(lane, decision)
+        verdict = self._verdicts.get(decision)
+        if verdict is None:
+            verdict = self._verdicts[decision] = self._weigh(lane, decision)
+        return verdict
+
+    def _weigh(self, lane: _Lane, decision: Decision) -> Verdict:
+        """Turn what the policies said into a verdict.
+
+        An indeterminate permit is no permit: between domains that is a denial; on the own bus, where silence is
+        consent, it is silence.
+        """
+        effect = decision.effect
+        is_silent = effect is Effect.NOT_APPLICABLE or (effect is Effect.INDETERMINATE and lane.entry is _OWN_BUS)
+        if is_silent:
+            return msgspec.structs.replace(lane.default, decision=decision)
+        if effect is Effect.PERMIT:
+            return Verdict(True, None, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
+        return Verdict(False, Code.POLICY, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
+
+    def _open_lane(self, hook: str, domain: str) -> _Lane:
+        if hook == "local":
+            entry, is_listed = _OWN_BUS, True
+        else:
+            entry, is_listed = self._find_entry(domain), self._passes_lists(domain)
+        permitted = entry.rule.default == "permit"
+        default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._revision)
+        lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default)
+        if len(self._lanes) >= GATE_KNOWN_DOMAINS:
+            self._lanes.clear()  # nothing is lost but time: rates live with the entries
+        self._lanes[hook, domain] = lane
+        return lane
+
+    def _find_entry(self, domain: str) -> _PeerEntry:
+        for pattern in _patterns_for(domain):
+            if pattern in self._entries:
+                return self._entries[pattern]
+        return self._rest
+
+    def _passes_lists(self, domain: str) -> bool:
+        """The most specific name decides, deny before allow; with an allow list, whom nothing names stays out."""
+        for pattern in _patterns_for(domain):
+            if pattern in self._deny:
+                return False
+            if self._allow is not None and pattern in self._allow:
+                return True
+        return self._allow is None
+
+
+_OWN_BUS: Final = _PeerEntry("", PeerRule())
+
+
+def _patterns_for(domain: str) -> Iterable[str]:
+    """Every pattern that fits a domain, the most specific first. What is no domain name fits none, not even `*`."""
+    try:
+        valid_domain(domain)
+    except PeerError:
+        return
+    yield domain
+    for parent in parents(domain):
+        yield f"*.{parent}"
+    yield _REST
+
+
+def _checked_entries(peers: Mapping[str, PeerRule]) -> dict[str, _PeerEntry]:
+    entries: dict[str, _PeerEntry] = {}
+    for name, rule in peers.items():
+        pattern = parse_domain_pattern(name)
+        if pattern in entries:
+            raise SettingsError(f'the peer "{pattern}" is named twice')
+        try:
+            entries[pattern] = _PeerEntry(pattern, rule)
+        except SettingsError as exc:
+            raise SettingsError(f'peer "{pattern}": {exc.detail}') from exc
+    return entries

@@ -1,0 +1,441 @@
+"""One run of a foreign domain's stub, from `start` to its end: events in, actions out, one exchange in flight.
+
+While the worker thinks, what happens piles up and becomes the next batch: at a low rate a batch is one message, in a
+flood it is hundreds, and nobody decides which. Source: design, sections 3 and 4; docs/abi.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+import trio
+
+from federation.core.auth import StubIdentity, channel_binding
+from federation.core.carrier import Carrier, Inbound, LinkPort
+from federation.core.trapezoid import DomainLeg
+from federation.egress import Egress
+from federation.identity import Identity, TokenRequest
+from protofly.errors import Code, HostError, PeerError, StubFaultError
+from protofly.limits import HANDSHAKE_SECONDS, STUB_LOG_BYTES, STUB_LOG_LINES_PER_SECOND, STUB_TIMERS, TOKENS_PER_MINUTE
+from protofly.stub import VerifiedStub
+from sandbox.core.exchange import FLAG_GRANTED, Action, Event, GuestAction, GuestEvent
+from sandbox.host import StubProcess
+
+logger = logging.getLogger("federation")
+
+BATCH_MESSAGES = 1024
+BATCH_BYTES = 256 << 10
+EVENT_QUEUE_BYTES = 1 << 20
+EGRESS_HIGH_WATER_BYTES = 1 << 20
+
+_LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+
+class StubState(Enum):
+    """States that a stub may report. Source: message specification, section 6."""
+
+    CREATED = "created"
+    IN_PROGRESS = "in-progress"
+    LIVE = "live"
+    FAILED = "failed"
+    DISCONNECTED = "disconnected"
+
+
+_STATES = {state.value: state for state in StubState}
+_CODES = {code.word: code for code in reversed(Code)}
+
+
+@dataclass(frozen=True, slots=True)
+class StubSettings:
+    """What `start` tells the stub."""
+
+    our_domain: str
+    our_node: str
+    stub_url: str
+    peer_domain: str
+    stream: str
+    peer_stream: str
+    delivered: int
+
+    def start_event(self, endpoints: list[str]) -> GuestEvent:
+        """The first event. Source: docs/abi.md."""
+        members = {
+            "abi": 1,
+            "our_domain": self.our_domain,
+            "our_node": self.our_node,
+            "stub_url": self.stub_url,
+            "peer_domain": self.peer_domain,
+            "endpoints": endpoints,
+            "stream": self.stream,
+            "peer_stream": self.peer_stream,
+            "delivered": self.delivered,
+            "configuration": {},
+        }
+        return GuestEvent(Event.START, 0, msgspec.json.encode(members))
+
+
+@dataclass(slots=True)
+class StubMeters:
+    """What one stub has used so far."""
+
+    calls: int = 0
+    fuel: int = 0
+    cpu_us: int = 0
+    memory_bytes: int = 0
+    log_lines_dropped: int = 0
+
+
+class HostedStub(Carrier):
+    """A running stub instance and its surroundings; made anew after every fault.
+
+    Args:
+        open_egress: Makes the instance's lines, given where events go and how a reader waits for room.
+        on_state: Told each state that the stub reports, with its text.
+    """
+
+    channel = "stub"
+
+    def __init__(
+        self,
+        verified: VerifiedStub,
+        process: StubProcess,
+        settings: StubSettings,
+        *,
+        leg: DomainLeg,
+        port: LinkPort,
+        identity: Identity,
+        on_state: Callable[[StubState, str], None],
+        meters: StubMeters,
+    ) -> None:
+        self._verified = verified
+        self._process = process
+        self._settings = settings
+        self._leg = leg
+        self._port = port
+        self._identity = identity
+        self._on_state = on_state
+        self._meters = meters
+        self._egress: Egress | None = None
+        self._nursery: trio.Nursery | None = None
+        self._events: deque[GuestEvent] = deque()
+        self._event_bytes = 0
+        self._wake = trio.Event()
+        self._room = trio.Event()
+        self._timers: dict[int, trio.CancelScope] = {}
+        self._peer_stream = settings.peer_stream
+        self._verified_node = ""
+        self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
+        self._nonces: dict[int, str] = {}
+        self._log_second, self._log_lines = 0, 0
+        self.state = StubState.CREATED
+
+    # What the surroundings call.
+
+    def pump(self) -> None:
+        """Wake the exchange loop."""
+        self._wake.set()
+
+    def emit(self, event: GuestEvent) -> None:
+        """Queue one event for the guest."""
+        self._events.append(event)
+        self._event_bytes += len(event.payload)
+        self._wake.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait while the guest has too much to read already."""
+        while self._event_bytes > EVENT_QUEUE_BYTES:
+            self._room = trio.Event()
+            await self._room.wait()
+
+    def drain(self) -> None:
+        """Ask the stub to finish."""
+        self.emit(GuestEvent(Event.DRAIN, 0, b""))
+
+    async def run(self, open_egress: Callable[[HostedStub, trio.Nursery], Egress]) -> None:
+        """Run the instance until it fails.
+
+        Raises:
+            StubFaultError: What ended it; the worker process may be dead as well (STUB_DIED, STUB_TIMEOUT).
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._egress = open_egress(self, nursery)
+                self.emit(self._settings.start_event(sorted(self._verified.endpoints)))
+                try:
+                    while True:
+                        await self._wait_for_work()
+                        await self._exchange()
+                finally:
+                    nursery.cancel_scope.cancel()
+        except* StubFaultError as group:
+            raise _first(group) from None
+        finally:
+            self._port.carrier_lost(self)
+
+    # The exchange.
+
+    async def _wait_for_work(self) -> None:
+        while not self._events and not (self._may_send and self._leg.waiting):
+            self._wake = trio.Event()
+            if (
+                self.state is StubState.LIVE
+                and self._leg.waiting
+                and self._egress is not None
+                and self._egress.backlog_bytes > EGRESS_HIGH_WATER_BYTES
+            ):
+                with trio.move_on_after(0.05):  # a slow line: look again soon, whatever else happens
+                    await self._egress.wait_drained()
+                continue
+            await self._wake.wait()
+
+    @property
+    def _may_send(self) -> bool:
+        return (
+            self.state is StubState.LIVE
+            and self._egress is not None
+            and self._egress.backlog_bytes <= EGRESS_HIGH_WATER_BYTES
+        )
+
+    def _take_events(self) -> tuple[list[GuestEvent], list[int]]:
+        """The next batch: everything that happened, then messages. Returns the numbers of the messages as well."""
+        events = list(self._events)
+        self._events.clear()
+        self._event_bytes = 0
+        self._room.set()
+        numbers: list[int] = []
+        if self._may_send:
+            for pending in self._leg.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic()):
+                events.append(GuestEvent(Event.MESSAGE, pending.number, pending.wire))
+                numbers.append(pending.number)
+        return events, numbers
+
+    async def _exchange(self) -> None:
+        events, numbers = self._take_events()
+        if not events:
+            return
+        try:
+            reply = await self._process.exchange(events)
+        except StubFaultError:
+            self._convict(numbers)
+            raise
+        meters = self._meters
+        meters.calls += 1
+        meters.fuel += reply.fuel
+        meters.cpu_us += reply.cpu_us
+        meters.memory_bytes = max(meters.memory_bytes, reply.memory_bytes)
+        self._perform(reply.actions)
+        if reply.fault is not None:
+            fault = reply.fault
+            self._convict(
+                [
+                    event.arg
+                    for event in events[fault.first_event : fault.first_event + fault.event_count]
+                    if event.op == Event.MESSAGE
+                ]
+            )
+            raise StubFaultError(fault.code, fault.trap, domain=self._verified.domain, fault=fault.trap)
+
+    def _convict(self, numbers: list[int]) -> None:
+        convicted = self._leg.suspect(numbers) if numbers else None
+        if convicted is not None:
+            self._port.quarantined(convicted)
+
+    # Actions.
+
+    def _perform(self, actions: list[GuestAction]) -> None:
+        """Do what the stub asks, in its order; neighbouring sends and deliveries go as one."""
+        index, end = 0, len(actions)
+        while index < end:
+            action = actions[index]
+            if action.op == Action.DELIVER:
+                stop = index
+                while stop < end and actions[stop].op == Action.DELIVER:
+                    stop += 1
+                self._deliver(actions[index:stop])
+                index = stop
+            elif action.op == Action.SEND:
+                stop = index
+                while stop < end and actions[stop].op == Action.SEND and actions[stop].arg == action.arg:
+                    stop += 1
+                assert self._egress is not None
+                self._egress.send(action.arg, [item.payload for item in actions[index:stop]])
+                index = stop
+            else:
+                self._perform_one(action)
+                index += 1
+
+    def _perform_one(self, action: GuestAction) -> None:
+        assert self._egress is not None
+        match action.op:
+            case Action.ACCEPTED:
+                self._port.accepted(action.arg)
+            case Action.REFUSED:
+                self._refused(action)
+            case Action.OPEN:
+                self._egress.open(action.arg, action.flags, action.payload)
+            case Action.CLOSE:
+                self._egress.close(action.arg)
+            case Action.SET_TIMER:
+                self._set_timer(action)
+            case Action.REQUEST_AUTH_TOKEN:
+                self._request_token(action)
+            case Action.VERIFY_PEER:
+                self._start(self._verify_peer, action)
+            case Action.STATUS:
+                self._status(action)
+            case Action.PEER_STREAM:
+                self._peer_stream = action.payload.decode("ascii", "replace")[:64]
+            case Action.LOG:
+                self._log(action)
+            case _:
+                raise StubFaultError(Code.STUB_OUTPUT, f"unknown action {action.op}", domain=self._verified.domain)
+
+    def _deliver(self, actions: list[GuestAction]) -> None:
+        if self.state is not StubState.LIVE:
+            raise StubFaultError(
+                Code.STUB_DENIED, "messages come only after the peer was verified", domain=self._verified.domain
+            )
+        try:
+            self._port.inbound([Inbound(action.arg, action.payload) for action in actions], self._peer_stream)
+        except PeerError as exc:
+            raise StubFaultError(exc.code, exc.detail, domain=self._verified.domain) from exc
+
+    def _refused(self, action: GuestAction) -> None:
+        text = action.payload.decode("utf-8", "replace")[:512]
+        status, _, rest = text.partition(" ")
+        word, _, detail = rest.partition(" ")
+        code = _CODES.get(word, Code.STUB_REFUSED)
+        self._port.refused(action.arg, code, detail if code.word == word else f"{status} {rest}")
+
+    def _status(self, action: GuestAction) -> None:
+        word, _, text = action.payload.decode("utf-8", "replace")[:512].partition(" ")
+        state = _STATES.get(word)
+        if state is None:
+            raise StubFaultError(Code.STUB_OUTPUT, "unknown status", domain=self._verified.domain)
+        if state is StubState.LIVE and self._verified.manifest.permissions.auth and not self._verified_node:
+            raise StubFaultError(Code.STUB_DENIED, "live before the peer was verified", domain=self._verified.domain)
+        was_live, self.state = self.state is StubState.LIVE, state
+        self._on_state(state, text)
+        if state is StubState.FAILED:
+            raise StubFaultError(Code.STUB_FAILED, text or "the stub gave up", domain=self._verified.domain)
+        if state is StubState.LIVE and not was_live:
+            self._port.carrier_live(self, peer_node=self._verified_node)
+        elif was_live and state is not StubState.LIVE:
+            self._verified_node = ""
+            self._port.carrier_lost(self)
+
+    def _set_timer(self, action: GuestAction) -> None:
+        if len(action.payload) != 4:
+            raise StubFaultError(Code.STUB_OUTPUT, "set_timer takes four bytes", domain=self._verified.domain)
+        old = self._timers.pop(action.arg, None)
+        if old is not None:
+            old.cancel()
+        delay_ms = int.from_bytes(action.payload, "little")
+        if not delay_ms:
+            return
+        if len(self._timers) >= STUB_TIMERS:
+            raise StubFaultError(Code.STUB_DENIED, "too many timers", domain=self._verified.domain)
+        scope = self._timers[action.arg] = trio.CancelScope()
+        self._start(self._ring, action.arg, delay_ms / 1000, scope)
+
+    async def _ring(self, number: int, delay_seconds: float, scope: trio.CancelScope) -> None:
+        with scope:
+            await trio.sleep(delay_seconds)
+            if self._timers.get(number) is scope:
+                del self._timers[number]
+            self.emit(GuestEvent(Event.TIMER, number, b""))
+
+    def _start(self, function: Callable[..., object], *arguments: object) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(function, *arguments)  # type: ignore[arg-type]
+
+    # Proof of identity: the stub carries opaque texts, the host signs and checks.
+
+    def _request_token(self, action: GuestAction) -> None:
+        assert self._egress is not None
+        try:
+            channel = self._egress.channel(action.arg)
+            now = time.time()
+            if (
+                not self._verified.manifest.permissions.auth
+                or action.arg in self._nonces
+                or channel.bytes_channel is None
+            ):
+                raise StubFaultError(Code.STUB_DENIED, "one token per open channel, and only with the permission auth")
+            if len(self._token_times) == TOKENS_PER_MINUTE and now - self._token_times[0] < 60:
+                raise StubFaultError(Code.AUTH_LIMIT, "too many tokens")
+            token, cnonce = self._identity.token_for(
+                TokenRequest(
+                    peer_domain=self._verified.domain,
+                    endpoint=channel.endpoint.url,
+                    binding=channel_binding(channel.bytes_channel.peer_certificate_sha256),
+                    challenge=action.payload,
+                    stub=StubIdentity(
+                        name=self._verified.name, serial=self._verified.serial, sha256=self._verified.module_sha256
+                    ),
+                )
+            )
+        except HostError as exc:
+            self.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
+            return
+        self._token_times.append(now)
+        self._nonces = {action.arg: cnonce}
+        self.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, token.encode(), FLAG_GRANTED))
+
+    async def _verify_peer(self, action: GuestAction) -> None:
+        assert self._egress is not None
+        verified = GuestEvent(Event.PEER_VERIFIED, action.arg, b"", FLAG_GRANTED)
+        try:
+            channel = self._egress.channel(action.arg)
+            nonce = self._nonces.pop(action.arg, "")
+            if not nonce or channel.bytes_channel is None:
+                raise StubFaultError(Code.AUTH_NONCE, "nobody asked for this token")
+            binding = channel_binding(channel.bytes_channel.peer_certificate_sha256)
+            with trio.fail_after(HANDSHAKE_SECONDS):
+                claims = await self._identity.verify(
+                    action.payload,
+                    peer_domain=self._verified.domain,
+                    endpoints=frozenset({channel.endpoint.url}),
+                    bindings=frozenset({binding}),
+                    nonce=nonce,
+                )
+            self._verified_node = claims.node
+        except HostError as exc:
+            logger.warning("the peer %s did not prove itself: %s", self._verified.domain, exc)
+            verified = GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode())
+        except trio.TooSlowError:
+            verified = GuestEvent(Event.PEER_VERIFIED, action.arg, Code.FETCH_TIMEOUT.word.encode())
+        self.emit(verified)
+
+    def _log(self, action: GuestAction) -> None:
+        second = int(time.monotonic())
+        if second != self._log_second:
+            self._log_second, self._log_lines = second, 0
+        self._log_lines += 1
+        if self._log_lines > STUB_LOG_LINES_PER_SECOND:
+            self._meters.log_lines_dropped += 1
+            return
+        text = action.payload[:STUB_LOG_BYTES].decode("utf-8", "replace")
+        printable = "".join(character if character.isprintable() else "�" for character in text)
+        logger.log(
+            _LOG_LEVELS[min(action.arg, 3)], "stub %s of %s: %s", self._verified.name, self._verified.domain, printable
+        )
+
+
+def _first(group: BaseExceptionGroup[StubFaultError]) -> StubFaultError:
+    """One error leaves a public call."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, StubFaultError)
+    return error
+
+
+__all__ = ["HostedStub", "StubMeters", "StubSettings", "StubState"]

@@ -1,0 +1,119 @@
+"""Who we are towards other nodes, and who they are: the only place where the node key signs.
+
+Source: trust and hosts, section 2.7.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from secrets import token_bytes
+
+from catalogue_client.core.state import DomainTrust
+from federation.core import auth
+from federation.core.auth import Claims, Expected, StubIdentity
+from protofly.address import valid_domain
+from protofly.documents import SigningKey
+from protofly.errors import Code, PeerError
+
+logger = logging.getLogger("federation")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """What one token is for. `challenge` is what the far end asked; all else the host knows by itself."""
+
+    peer_domain: str
+    endpoint: str
+    binding: str
+    challenge: bytes
+    stub: StubIdentity | None = None
+
+
+class Identity:
+    """Signs our tokens and checks those of others.
+
+    Args:
+        node: Address of this node, for example `runtime://a.example/mn-1`.
+        domains: Our domain first, then its aliases.
+        trust_of: Verified documents of a domain, by our own discovery; `is_refresh` asks for newer ones than the
+            cache has.
+    """
+
+    def __init__(
+        self, *, node: str, domains: list[str], key: SigningKey, trust_of: Callable[[str, bool], Awaitable[DomainTrust]]
+    ) -> None:
+        self.node = node
+        self.domains = domains
+        self._key = key
+        self._trust_of = trust_of
+        self._seen = auth.SeenTokens()
+
+    @property
+    def domain(self) -> str:
+        """Our main domain."""
+        return self.domains[0]
+
+    def token_for(self, request: TokenRequest) -> tuple[str, str]:
+        """Answer a challenge; returns the token and the counter-challenge that the far end has to answer.
+
+        Raises:
+            PeerError: AUTH_NONCE when the challenge is too short or too long.
+        """
+        return self._token(request, auth.nonce_text(request.challenge))
+
+    def answer_for(self, request: TokenRequest, claims: Claims) -> str:
+        """Prove ourselves to a node that has just proved itself: our token over its counter-challenge."""
+        return self._token(request, claims.cnonce)[0]
+
+    def _token(self, request: TokenRequest, nonce: str) -> tuple[str, str]:
+        claims = auth.new_claims(
+            our_domain=self.domain,
+            our_node=self.node,
+            peer_domain=request.peer_domain,
+            endpoint=request.endpoint,
+            nonce=nonce,
+            binding=request.binding,
+            stub=request.stub,
+            domains=self.domains,
+            now=time.time(),
+            random_bytes=token_bytes(48),
+        )
+        return auth.make_token(claims, self._key), claims.cnonce
+
+    async def verify(
+        self, token: bytes, *, endpoints: frozenset[str], bindings: frozenset[str], nonce: str, peer_domain: str = ""
+    ) -> Claims:
+        """Check a token of another node, with keys from our own discovery of its domain.
+
+        Args:
+            token: As it came.
+            endpoints: Endpoints that the token may be for.
+            bindings: Channel bindings that this connection may have.
+            nonce: What it has to answer.
+            peer_domain: Who it must be, or "" to learn it from the token.
+
+        Raises:
+            PeerError: One of the AUTH codes, or why the domain's documents could not be had.
+        """
+        now = time.time()
+        expected = Expected(self.domain, endpoints, bindings, nonce, peer_domain)
+        unverified = auth.check_form(token, expected, now=now)
+        domain = valid_domain(unverified.claims.iss)
+        if domain in self.domains:
+            raise PeerError(Code.OWN_DOMAIN, "a foreign node cannot be of our domain", domain=domain)
+        trust = await self._trust_of(domain, False)
+        if unverified.key_id not in trust.live.node_keys:
+            logger.info("%s signs with a node key that is not in its cached documents: asking again", domain)
+            trust = await self._trust_of(domain, True)
+        revoked = frozenset(trust.live.revoked.keys)
+        claims = auth.check_signature(unverified, trust.live.node_keys, revoked=revoked, now=now)
+        strangers = set(claims.doms) - {domain, *trust.root.aliases}
+        if strangers:
+            raise PeerError(
+                Code.AUTH_POLICY, "the token claims domains that the root document does not name", domain=domain
+            )
+        self._seen.use(claims, now=now)
+        return claims

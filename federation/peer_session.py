@@ -1,0 +1,209 @@
+"""A link that another node's stub opened to us: the node's side of `trapezoid-link/1`.
+
+Until the other side has proved its domain nothing it sends is looked at. Source: docs/link.md; trust and hosts,
+section 2.7.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from secrets import token_bytes
+
+import trio
+
+from federation.byte_channel import ByteChannel
+from federation.core import auth
+from federation.core.auth import Claims
+from federation.core.carrier import Carrier, Inbound, LinkPort
+from federation.core.link_frames import (
+    Hello,
+    Kind,
+    LinkFrame,
+    decode_frame,
+    decode_hello,
+    decode_messages,
+    encode_frame,
+    encode_messages,
+    encode_welcome,
+)
+from federation.core.trapezoid import DomainLeg
+from federation.identity import Identity, TokenRequest
+from protofly.errors import Code, HostError, PeerError
+from protofly.limits import HANDSHAKE_SECONDS, PING_SECONDS
+from protofly.websocket import POLICY, ServerWebSocket
+
+logger = logging.getLogger("federation")
+
+HIGH_WATER_BYTES = 1 << 20
+_BATCH_MESSAGES = 1024
+_BATCH_BYTES = 256 << 10
+_CODES = {code.word: code for code in reversed(Code)}
+
+
+class LinkAcceptor:
+    """What every incoming link needs to know.
+
+    Args:
+        endpoints: URLs under which our link endpoint is published.
+        bindings: Channel bindings of our certificates.
+        admit: Decides on the domain once it is known; returns the leg and the port of its link. Raises PeerError
+            AUTH_POLICY.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        endpoints: frozenset[str],
+        bindings: frozenset[str],
+        admit: Callable[[Claims], tuple[DomainLeg, LinkPort]],
+    ) -> None:
+        self.identity = identity
+        self.endpoints = endpoints
+        self.bindings = bindings
+        self.admit = admit
+
+    async def serve(self, line: ByteChannel, websocket: ServerWebSocket) -> None:
+        """Serve one accepted WebSocket until it ends; the caller closes the line."""
+        session = PeerSession(self, line, websocket)
+        try:
+            await session.run()
+        except HostError as exc:
+            logger.warning("link from %s refused: %s", getattr(exc, "domain", "") or "unknown", exc)
+            websocket.send([encode_frame(Kind.BYE, 0, exc.code.word.encode())])
+            websocket.close(POLICY, exc.code.word)
+            line.send_nowait(websocket.data_to_send())
+
+
+class PeerSession(Carrier):
+    """One incoming link."""
+
+    channel = "peer"
+
+    def __init__(self, acceptor: LinkAcceptor, line: ByteChannel, websocket: ServerWebSocket) -> None:
+        self._acceptor = acceptor
+        self._line = line
+        self._websocket = websocket
+        self._leg: DomainLeg | None = None
+        self._port: LinkPort | None = None
+        self._stream = ""
+        self._pumping_later = False
+
+    async def run(self) -> None:
+        """Handshake, then traffic until the connection ends.
+
+        Raises:
+            PeerError: The other side broke the protocol or could not prove itself.
+        """
+        with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
+            early = await self._handshake()
+        if handshake.cancelled_caught:
+            raise PeerError(Code.FETCH_TIMEOUT, "the handshake took too long")
+        assert self._port is not None
+        try:
+            for raw in early:
+                self._frame(decode_frame(raw))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_alive)
+                await self._read()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._port.carrier_lost(self)
+
+    # The handshake.
+
+    async def _handshake(self) -> list[bytes]:
+        hello_raw, rest = await self._next_frame([])
+        hello = decode_hello(decode_frame(hello_raw))
+        challenge = token_bytes(32)
+        self._send(encode_frame(Kind.CHALLENGE, 0, challenge))
+        token_raw, rest = await self._next_frame(rest)
+        token = decode_frame(token_raw)
+        if token.kind is not Kind.TOKEN:
+            raise PeerError(Code.PROTOCOL_ERROR, "a TOKEN must follow the challenge", domain=hello.domain[:253])
+        identity = self._acceptor.identity
+        claims = await identity.verify(
+            token.payload,
+            endpoints=self._acceptor.endpoints,
+            bindings=self._acceptor.bindings,
+            nonce=auth.nonce_text(challenge),
+        )
+        if claims.iss != hello.domain or claims.node != hello.node:
+            raise PeerError(Code.AUTH_AUDIENCE, "HELLO and token name different nodes", domain=claims.iss)
+        self._welcome(claims, hello)
+        return rest
+
+    def _welcome(self, claims: Claims, hello: Hello) -> None:
+        leg, port = self._acceptor.admit(claims)
+        self._leg, self._port, self._stream = leg, port, hello.stream
+        proof = self._acceptor.identity.answer_for(
+            TokenRequest(peer_domain=claims.iss, endpoint=claims.ep, binding=claims.cb, challenge=b""), claims
+        )
+        self._send(encode_welcome(port.processed(hello.stream), leg.stream, proof))
+        if hello.peer_stream == leg.stream:
+            port.accepted(hello.delivered)
+        port.carrier_live(self, peer_node=claims.node)
+
+    async def _next_frame(self, early: list[bytes]) -> tuple[bytes, list[bytes]]:
+        while not early:
+            data = await self._line.receive()
+            early = self._websocket.receive(data)
+            self._line.send_nowait(self._websocket.data_to_send())
+            if not early and (not data or not self._websocket.is_open):
+                raise PeerError(Code.PROTOCOL_ERROR, "closed during the handshake")
+        return early[0], early[1:]
+
+    # Traffic.
+
+    async def _read(self) -> None:
+        while True:
+            data = await self._line.receive()
+            for raw in self._websocket.receive(data):
+                self._frame(decode_frame(raw))
+            self._line.send_nowait(self._websocket.data_to_send())
+            if not data or not self._websocket.is_open:
+                return
+            assert self._port is not None
+            await self._port.wait_for_room()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await trio.sleep(PING_SECONDS)
+            self._websocket.ping()
+            self._line.send_nowait(self._websocket.data_to_send())
+
+    def _frame(self, frame: LinkFrame) -> None:
+        assert self._port is not None
+        if frame.kind is Kind.MESSAGES:
+            raws = decode_messages(frame.payload)
+            numbers = range(frame.arg, frame.arg + len(raws))
+            self._port.inbound([Inbound(number, raw) for number, raw in zip(numbers, raws, strict=True)], self._stream)
+            if raws:
+                self._websocket.send([encode_frame(Kind.ACK, numbers[-1])])
+        elif frame.kind is Kind.ACK:
+            self._port.accepted(frame.arg)
+        elif frame.kind is Kind.REFUSE:
+            _, _, rest = frame.payload.decode("utf-8", "replace")[:512].partition(" ")
+            word, _, detail = rest.partition(" ")
+            self._port.refused(frame.arg, _CODES.get(word, Code.STUB_REFUSED), detail)
+        elif frame.kind is Kind.BYE:
+            self._websocket.close()
+        else:
+            raise PeerError(Code.PROTOCOL_ERROR, f"{frame.kind.name} does not belong here")
+
+    def pump(self) -> None:
+        """Send what waits, in as few frames as fit, in one write."""
+        if self._leg is None or self._line.is_closed:
+            return
+        while self._leg.waiting and self._line.backlog_bytes <= HIGH_WATER_BYTES:
+            batch = self._leg.take_batch(_BATCH_MESSAGES, _BATCH_BYTES, time.monotonic())
+            if not batch:
+                return
+            self._websocket.send(encode_messages([(pending.number, pending.wire) for pending in batch]))
+            self._line.send_nowait(self._websocket.data_to_send())
+
+    def _send(self, frame: bytes) -> None:
+        self._websocket.send([frame])
+        self._line.send_nowait(self._websocket.data_to_send())

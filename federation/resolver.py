@@ -1,0 +1,339 @@
+"""Finds the place of a foreign domain's documents: asks what the resolution says, remembers what came of it.
+
+    resolve ─▶ name sound? not ours? permitted? ─▶ peer entry ─▶ cache ─▶ one look-up per domain, the others wait for it
+
+Everything is refused before the first DNS query that can be: names that are none, our own domains, domains that policy
+does not permit, askers who ask for too many. What fetching and verification find out later comes back through
+`report_success` and `report_failure`, because "not a messaging node" is known only there.
+
+Source: trust and hosts, sections 2.4 and 2.5.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import trio
+
+from catalogue_client.core.location import Location
+from federation.attempt_log import AttemptLog
+from federation.core import backoff
+from federation.core.discovery_cache import Blocked, DiscoveryCache, Known
+from federation.core.discovery_errors import Attempt, Failure, Step, failure_of
+from federation.core.name_questions import Answer, Question
+from federation.core.rates import RateBucket, RateLimit
+from federation.core.resolution import PeerEntry, Resolution, Resolved, step_of
+from federation.name_client import NameClient
+from protofly import limits
+from protofly.address import valid_domain
+from protofly.errors import Code, HostError, PeerError
+
+_TOTAL_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE / 60.0, burst_seconds=10.0)
+_ASKER_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE_AND_ASKER / 60.0, burst_seconds=10.0)
+_ASKERS = 1000
+_RANDOM = random.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why federation with a domain is as it is: the answer to the operator's question.
+
+    `state` is "unknown", "known", "negative" or "back-off"; `reason` is `discovery-failed:<step>`, "" when nothing
+    failed.
+    """
+
+    domain: str
+    state: str
+    reason: str = ""
+    code: str = ""
+    detail: str = ""
+    retry_after_seconds: float = 0.0
+    location: Location | None = None
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResolverStatistics:
+    """How full the tables are, and what was done since the start."""
+
+    places: int
+    negative: int
+    in_flight: int
+    lookups: int
+    queries: int
+    stale_used: int
+    rate_refused: int
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One look-up under way. The outcome stays None when whoever led it was cancelled: then another one leads."""
+
+    done: trio.Event
+    outcome: Location | Failure | None = None
+
+
+class Resolver:
+    """Domain → location. One per node; `run` only refreshes in the background, `resolve` works without it."""
+
+    def __init__(
+        self,
+        names: NameClient,
+        *,
+        own_domains: Collection[str],
+        peers: Mapping[str, PeerEntry] | None = None,
+        is_permitted: Callable[[str], bool] | None = None,
+        log: AttemptLog | None = None,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = _RANDOM.random,
+    ) -> None:
+        """Prepare a resolver.
+
+        Args:
+            names: Asks name servers.
+            own_domains: Domain and aliases of this node: never looked up.
+            peers: Peer entries by exact domain.
+            is_permitted: "May we talk to this domain at all?", asked before any query; None: yes.
+            log: Where attempts are written; share it with the dialler.
+            clock: Seconds since the epoch.
+            draw: Random numbers in [0, 1).
+        """
+        self._names = names
+        self._own_domains = frozenset(own_domains)
+        self._peers = dict(peers or {})
+        self._is_permitted = is_permitted
+        self._clock = clock
+        self._draw = draw
+        self.log = log or AttemptLog(clock)
+        self._cache = DiscoveryCache()
+        self._flights: dict[str, _Flight] = {}
+        self._limiter = trio.CapacityLimiter(limits.DISCOVERY_IN_FLIGHT)
+        self._total = RateBucket(_TOTAL_RATE)
+        self._askers: OrderedDict[str, RateBucket] = OrderedDict()
+        self._refreshes_in, self._refreshes_out = trio.open_memory_channel[str](limits.DISCOVERY_IN_FLIGHT)
+        self._lookups = self._queries = self._stale_used = self._rate_refused = 0
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Refresh in the background what is used and has lived for 80 % of its time, one domain after the other."""
+        task_status.started()
+        async for domain in self._refreshes_out:
+            known = self._cache.find(domain, now=self._clock())
+            if domain not in self._flights and isinstance(known, Known) and known.is_refresh_due:
+                await self._lead(domain)
+
+    async def resolve(self, domain: str, *, asked_by: str = "") -> Location:
+        """Where the documents of a domain are.
+
+        Args:
+            domain: The foreign domain.
+            asked_by: Whose message needs it (a local runtime); look-ups are bounded per asker. "" is the node itself.
+
+        Raises:
+            DiscoveryError: (a PeerError) NAME_INVALID, OWN_DOMAIN, DOMAIN_BLOCKED, RATE, SERVICE_DECLINED,
+                NO_SUCH_DOMAIN, PORT_REFUSED, or whatever was reported about the domain and is still believed.
+            DiscoveryLineError: (a TransportError) DNS_FAILED; DISCOVERY_BACKOFF with the seconds to wait.
+        """
+        self._judge(domain)
+        entry = self._peers.get(domain)
+        while True:
+            known = self._known(domain, entry)
+            if known is not None:
+                await trio.lowlevel.checkpoint()
+                return known
+            flight = self._flights.get(domain)
+            if flight is None:
+                self._count(domain, asked_by, is_peer=entry is not None)
+                return _unwrap(await self._lead(domain))
+            await flight.done.wait()
+            if flight.outcome is not None:
+                return _unwrap(flight.outcome)
+
+    def report_success(self, domain: str, *, max_age_seconds: float | None = None) -> float:
+        """The domain's documents were accepted; seconds after which to fetch `live` again in the background."""
+        now = self._clock()
+        entry = self._peers.get(domain)
+        named = entry.location() if entry else None
+        if named is not None:  # remembered too, so that "worked lately" is known of it
+            self._cache.store(domain, Resolved((named,), limits.DISCOVERY_DEFAULT_SECONDS), now=now)
+        self._cache.succeeded(domain, now=now)
+        life = backoff.document_life_seconds(max_age_seconds, draw=self._draw())
+        return backoff.refresh_at(now, life) - now
+
+    def report_failure(self, domain: str, error: HostError, *, is_waiting: bool = True) -> float:
+        """A step after resolution failed; seconds until the next attempt is allowed (0: at once, to another target)."""
+        failure = failure_of(error, domain=domain, attempts=self.log.of(domain))
+        return self._cache.failed(failure, now=self._clock(), draw=self._draw(), is_waiting=is_waiting)
+
+    def reset(self, domain: str) -> bool:
+        """Forget places, failures and attempts of a domain, as the operator asks; whether there were any."""
+        self.log.forget(domain)
+        return self._cache.reset(domain)
+
+    def replace_peers(self, peers: Mapping[str, PeerEntry]) -> None:
+        """Use other peer entries from now on; what is known about entries that changed is forgotten."""
+        for domain in self._peers.keys() | peers.keys():
+            if self._peers.get(domain) != peers.get(domain):
+                self._cache.reset(domain)
+        self._peers = dict(peers)
+
+    def explain(self, domain: str) -> Explanation:
+        """State of a domain with the chain of attempts that led to it. Asks nobody."""
+        attempts = self.log.of(domain)
+        found = self._cache.find(domain, now=self._clock())
+        if isinstance(found, Blocked):
+            return Explanation(
+                domain=domain,
+                state="negative" if found.is_negative else "back-off",
+                reason=found.failure.reason,
+                code=found.failure.code.word,
+                detail=found.failure.detail,
+                retry_after_seconds=found.retry_after_seconds,
+                attempts=attempts or found.failure.attempts,
+            )
+        entry = self._peers.get(domain)
+        location = found.location if found else entry.location() if entry else None
+        state = "known" if location else "unknown"
+        return Explanation(domain=domain, state=state, location=location, attempts=attempts)
+
+    def statistics(self) -> ResolverStatistics:
+        """How full the tables are, and what was done since the start."""
+        return ResolverStatistics(
+            places=len(self._cache),
+            negative=self._cache.negative_count,
+            in_flight=len(self._flights),
+            lookups=self._lookups,
+            queries=self._queries,
+            stale_used=self._stale_used,
+            rate_refused=self._rate_refused,
+        )
+
+    def _judge(self, domain: str) -> None:
+        """Refuse what needs no query to be refused."""
+        try:
+            valid_domain(domain)
+        except PeerError as error:
+            raise Failure(domain[:64], Step.NAME, error.code, error.detail).error() from None
+        if domain in self._own_domains:
+            raise Failure(domain, Step.NAME, Code.OWN_DOMAIN, "one of our own domains").error()
+        if self._is_permitted is not None and not self._is_permitted(domain):
+            raise Failure(domain, Step.POLICY, Code.DOMAIN_BLOCKED, "no policy lets us talk to this domain").error()
+
+    def _known(self, domain: str, entry: PeerEntry | None) -> Location | None:
+        """What needs no look-up: a complete entry, a fresh place, or a failure that is still believed."""
+        found = self._cache.find(domain, now=self._clock())
+        if isinstance(found, Blocked):
+            raise _blocked_error(found)
+        named = entry.location() if entry else None
+        if named is not None or found is None:
+            return named
+        if found.is_refresh_due:
+            self._ask_for_refresh(domain)
+        return found.location
+
+    def _ask_for_refresh(self, domain: str) -> None:
+        try:
+            self._refreshes_in.send_nowait(domain)
+        except trio.WouldBlock:
+            return  # enough of them wait; the next use of this domain asks again
+
+    def _count(self, domain: str, asked_by: str, *, is_peer: bool) -> None:
+        """Bound look-ups: per asker, so that one cannot use up what is for all; named peers are outside the total."""
+        now = self._clock()
+        wait = self._asker_bucket(asked_by).take(0, now) if asked_by else 0.0
+        if not wait and not is_peer:
+            wait = self._total.take(0, now)
+        if wait:
+            self._rate_refused += 1
+            raise Failure(domain, Step.LIMITS, Code.RATE, "too many look-ups").error(retry_after_seconds=wait)
+
+    def _asker_bucket(self, asked_by: str) -> RateBucket:
+        bucket = self._askers.setdefault(asked_by, RateBucket(_ASKER_RATE))
+        self._askers.move_to_end(asked_by)
+        while len(self._askers) > _ASKERS:
+            self._askers.popitem(last=False)
+        return bucket
+
+    async def _lead(self, domain: str) -> Location | Failure:
+        flight = self._flights[domain] = _Flight(trio.Event())
+        try:
+            async with self._limiter:
+                flight.outcome = await self._look_up(domain)
+            return flight.outcome
+        finally:
+            del self._flights[domain]
+            flight.done.set()
+
+    async def _look_up(self, domain: str) -> Location | Failure:
+        """Ask until there is an outcome, and remember it. A domain that worked lately gets three attempts."""
+        began = self._clock()
+        attempts = limits.RECENTLY_VALID_ATTEMPTS if self._cache.was_recently_valid(domain, now=began) else 1
+        outcome = await self._ask_in_time(domain)
+        while attempts > 1 and isinstance(outcome, Failure) and outcome.is_temporary:
+            attempts -= 1
+            await trio.sleep(limits.RECENTLY_VALID_PAUSE_SECONDS)
+            outcome = await self._ask_in_time(domain)
+        now = self._clock()
+        if isinstance(outcome, Resolved):
+            return self._cache.store(domain, outcome, now=now)
+        stale = self._cache.stale(domain, now=now) if outcome.is_temporary else None
+        if stale is not None:
+            self._stale_used += 1
+            self.log.add(domain, Attempt(Step.CACHE, "last known place", "ok", "name servers do not answer", now))
+            return stale
+        attempts_made = self.log.of(domain, since=began)
+        failure = Failure(
+            domain, outcome.step, outcome.code, outcome.detail, attempts_made, life_seconds=outcome.life_seconds
+        )
+        self._cache.failed(failure, now=now, draw=self._draw())
+        return failure
+
+    async def _ask_in_time(self, domain: str) -> Resolved | Failure:
+        self._lookups += 1
+        resolution = Resolution(domain, draw=self._draw)
+        with trio.move_on_after(limits.DISCOVERY_SECONDS):
+            while questions := resolution.questions():
+                async with trio.open_nursery() as nursery:
+                    for question in questions:
+                        nursery.start_soon(self._ask, resolution, domain, question)
+            return self._with_notes(domain, resolution.outcome())
+        detail = f"no answers within {limits.DISCOVERY_SECONDS:.0f} s"
+        return Failure(domain, Step.TXT, Code.DNS_FAILED, detail)
+
+    async def _ask(self, resolution: Resolution, domain: str, question: Question) -> None:
+        self._queries += 1
+        with self.log.attempt(domain, step_of(question), str(question)) as attempt:
+            answer = await self._names.ask(question)
+            attempt.outcome, attempt.detail = answer.status.value, _described(answer)
+        resolution.receive(question, answer)
+
+    def _with_notes(self, domain: str, outcome: Resolved | Failure) -> Resolved | Failure:
+        if isinstance(outcome, Resolved):
+            for note in outcome.notes:
+                self.log.add(domain, Attempt(Step.TXT, "records", "ignored", note, self._clock()))
+        return outcome
+
+
+def _unwrap(outcome: Location | Failure) -> Location:
+    if isinstance(outcome, Failure):
+        raise outcome.error()
+    return outcome
+
+
+def _blocked_error(blocked: Blocked) -> HostError:
+    """The error for a domain that is left alone: its own code for a negative answer, back-off for a failed line."""
+    failure, seconds = blocked.failure, blocked.retry_after_seconds
+    if blocked.is_negative:
+        return failure.error(retry_after_seconds=seconds)
+    detail = f"{failure.code.word}: {failure.detail}; next attempt in {seconds:.0f} s"
+    waiting = Failure(failure.domain, failure.step, Code.DISCOVERY_BACKOFF, detail, failure.attempts)
+    return waiting.error(retry_after_seconds=seconds)
+
+
+def _described(answer: Answer) -> str:
+    """What an answer held, for the attempt log."""
+    services = [f"{record.priority} {record.target or '.'}:{record.port or '-'}" for record in answer.services]
+    return answer.detail or ", ".join([*answer.texts, *services, *answer.addresses])[: limits.DNS_TXT_CHARS]

@@ -1,0 +1,147 @@
+"""The door to other domains: one link per domain, made when it is first needed, flushed together.
+
+Source: design, section 3; message specification, section 18.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from secrets import token_hex
+
+import trio
+
+from federation.core.auth import Claims
+from federation.core.carrier import LinkPort
+from federation.core.policy import Facts
+from federation.core.trapezoid import DomainLeg
+from federation.domain_link import DomainLink, LinkContext, Refusal
+from federation.gate import Gate
+from protofly.address import domain_of, valid_domain
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+logger = logging.getLogger("federation")
+
+TICK_SECONDS = 0.25
+MAX_LINKS = 256
+
+
+class Federation:
+    """All links of this node.
+
+    Args:
+        supervise: Runs the stub of one link for as long as it is needed; started once per link.
+    """
+
+    def __init__(
+        self, context: LinkContext, gate: Gate, *, supervise: Callable[[DomainLink], object], max_links: int = MAX_LINKS
+    ) -> None:
+        self._context = context
+        self._gate = gate
+        self._supervise = supervise
+        self._max_links = max_links
+        self._links: dict[str, DomainLink] = {}
+        self._dirty: set[DomainLink] = set()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run all links until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            while True:
+                await trio.sleep(TICK_SECONDS)
+                now = time.monotonic()
+                for link in self._links.values():
+                    link.tick(now)
+
+    @property
+    def links(self) -> list[DomainLink]:
+        """All links that exist."""
+        return list(self._links.values())
+
+    def find(self, domain: str) -> DomainLink | None:
+        """The link of a domain, if there is one."""
+        return self._links.get(domain)
+
+    def send(self, domain: str, message: Message) -> Refusal | None:
+        """Judge and queue one message for `domain`; a refusal is the caller's to answer."""
+        link = self._links.get(domain)
+        if link is None:
+            try:
+                link = self._open(domain, message)
+            except PeerError as exc:
+                return Refusal(exc.code)
+        refusal = link.send(message)
+        if refusal is None:
+            self._dirty.add(link)
+        return refusal
+
+    def flush(self) -> None:
+        """Let every link that got something hand it to its carrier."""
+        if self._dirty:
+            dirty, self._dirty = self._dirty, set()
+            for link in dirty:
+                link.flush()
+
+    def congested_link(self, domain: str) -> DomainLink | None:
+        """The link of a domain if its senders should pause."""
+        link = self._links.get(domain)
+        return link if link is not None and link.is_congested and not link.is_slow else None
+
+    def admit(self, claims: Claims) -> tuple[DomainLeg, LinkPort]:
+        """Another node has proved its domain: give it the link of that domain.
+
+        Raises:
+            PeerError: AUTH_POLICY when our policy does not talk to that domain, OVERLOAD when there are too many links.
+        """
+        domain = claims.iss
+        probe = greeting(claims.node, self._context.node)
+        try:
+            link = self._links.get(domain) or self._open(domain, probe)
+        except PeerError as exc:
+            code = Code.AUTH_POLICY if exc.code in (Code.DOMAIN_BLOCKED, Code.POLICY) else exc.code
+            raise PeerError(code, exc.detail, domain=domain) from exc
+        if not may_talk(self._gate, domain, probe):
+            raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
+        return link.leg, link
+
+    def _open(self, domain: str, message: Message) -> DomainLink:
+        """Make the link of a domain; policy is asked before anything else is done about it.
+
+        Raises:
+            PeerError: NAME_INVALID, DOMAIN_BLOCKED, OVERLOAD.
+        """
+        valid_domain(domain)
+        if not may_talk(self._gate, domain, message):
+            raise PeerError(Code.DOMAIN_BLOCKED, "our policy does not talk to this domain", domain=domain)
+        if len(self._links) >= self._max_links and not self._drop_idle():
+            raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
+        stub_url = f"{self._context.node}/protostub/{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
+        link = DomainLink(domain, token_hex(16), stub_url, self._context)
+        self._links[domain] = link
+        assert self._nursery is not None
+        self._nursery.start_soon(self._supervise, link)  # type: ignore[arg-type]
+        return link
+
+    def _drop_idle(self) -> bool:
+        for domain, link in self._links.items():
+            if link.is_idle and not link.is_live:
+                link.retire()
+                del self._links[domain]
+                return True
+        return False
+
+
+def may_talk(gate: Gate, domain: str, message: Message) -> bool:
+    """Whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered."""
+    facts = Facts("peer", message, domain_of(message.from_), domain, domain, len(message.raw), 0, time.time())
+    return gate.judge(facts).permitted
+
+
+def greeting(sender: str, node: str) -> Message:
+    """What the gate `peer` judges when there is no message yet: a domain that comes to us, or that we look up."""
+    return Message(None, "open", sender, node, b"", b"{}")

@@ -1,0 +1,199 @@
+"""From a domain's name to code that may run: located, fetched, verified, compiled; each step told with its time.
+
+Warm starts need no network: documents, module and compiled code come from the stubs cache and are verified again.
+Source: design, section 5; trust and hosts, sections 2.5 and 3.6.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import trio
+
+from catalogue_client.client import CatalogueClient
+from catalogue_client.core.location import Location
+from catalogue_client.core.state import DomainTrust, TrustAnchor
+from federation.domain_link import StepTimes
+from federation.resolver import Resolver
+from protofly.documents import DocumentBundle
+from protofly.errors import Code, HostError, PeerError
+from protofly.stub import VerifiedStub
+from sandbox.host import Sandbox
+from stubs_cache.cache import StubsCache
+
+logger = logging.getLogger("federation")
+
+DEFAULT_STUB = "default"
+_TRANSIENT = (Code.DNS_FAILED, Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.HTTP_STATUS, Code.DISCOVERY_BACKOFF)
+_TRUSTED_DOMAINS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A stub that may run, and its machine code."""
+
+    stub: VerifiedStub
+    code: bytes
+
+
+class Supply:
+    """Gets stubs for domains.
+
+    Args:
+        anchors: Why a domain's first root may be believed, for domains whose settings say so; `web` for all others.
+    """
+
+    def __init__(
+        self,
+        *,
+        resolver: Resolver,
+        client: CatalogueClient,
+        cache: StubsCache,
+        sandbox: Sandbox,
+        anchors: Mapping[str, TrustAnchor],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._resolver = resolver
+        self._client = client
+        self._cache = cache
+        self._sandbox = sandbox
+        self._anchors = anchors
+        self._clock = clock
+        self._trusted: dict[str, DomainTrust] = {}
+        self._locks: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
+
+    async def package(self, domain: str, times: StepTimes) -> Package:
+        """Everything that is needed to run the stub of `domain`.
+
+        Raises:
+            PeerError: Something about the domain was refused.
+            TransportError: Nobody answered.
+        """
+        trust = await self._trust(domain, is_refresh=False, times=times)
+        started = time.perf_counter()
+        try:
+            stub = await self._fetch_stub(trust, times)
+        except PeerError:
+            if not times.is_warm:
+                raise
+            times.steps.clear()  # what the cache had does not hold together: once more, from the source
+            trust = await self._trust(domain, is_refresh=True, times=times)
+            stub = await self._fetch_stub(trust, times)
+        await self._keep(trust, stub)
+        code = await self._compiled(stub, times)
+        logger.info(
+            "stub %s %s of %s is ready after %.0f ms",
+            stub.name,
+            stub.version,
+            domain,
+            (time.perf_counter() - started) * 1000,
+        )
+        return Package(stub, code)
+
+    async def trust_of(self, domain: str, is_refresh: bool) -> DomainTrust:
+        """Verified documents of a domain.
+
+        Raises:
+            PeerError: They were refused.
+            TransportError: Nobody answered.
+        """
+        return await self._trust(domain, is_refresh=is_refresh, times=StepTimes())
+
+    def forget(self, domain: str) -> None:
+        """Ask again next time."""
+        self._trusted.pop(domain, None)
+
+    async def _trust(self, domain: str, *, is_refresh: bool, times: StepTimes) -> DomainTrust:
+        async with self._locks.setdefault(domain, trio.Lock()):
+            known = self._trusted.get(domain)
+            if known is not None and not is_refresh and known.is_fresh(self._clock()):
+                times.is_warm = True
+                return known
+            trust = None if is_refresh else await self._restored(domain, times)
+            if trust is None:
+                trust = await self._refreshed(domain, times)
+            if len(self._trusted) >= _TRUSTED_DOMAINS:
+                del self._trusted[next(iter(self._trusted))]
+            self._trusted[domain] = trust
+            return trust
+
+    async def _restored(self, domain: str, times: StepTimes) -> DomainTrust | None:
+        started = time.perf_counter()
+        bundle = await self._cache.get_documents(domain)
+        if bundle is None:
+            return None
+        try:
+            trust = self._client.restore(Location.of(domain), self._anchor(domain), bundle)
+        except PeerError as exc:
+            logger.warning("cached documents of %s do not hold (%s): asking again", domain, exc)
+            await self._cache.drop_documents(domain)
+            return None
+        if trust is not None:
+            times.is_warm = True
+            times.add("cached documents", time.perf_counter() - started)
+        return trust
+
+    async def _refreshed(self, domain: str, times: StepTimes) -> DomainTrust:
+        known = await self._cache.get_documents(domain)
+        started = time.perf_counter()
+        try:
+            location = await self._resolver.resolve(domain)
+        except HostError as exc:
+            return self._stale(Location.of(domain), domain, known, exc)
+        times.add("resolve", time.perf_counter() - started)
+        try:
+            trust = await self._client.refresh(location, self._anchor(domain), known=known, on_step=times.add)
+        except HostError as exc:
+            self._resolver.report_failure(domain, exc)
+            return self._stale(location, domain, known, exc)
+        self._resolver.report_success(domain)
+        await self._cache.put_documents(trust.bundle())
+        return trust
+
+    def _stale(self, location: Location, domain: str, known: DocumentBundle | None, error: HostError) -> DomainTrust:
+        """What we have may serve until its own end when nobody answers. Source: trust and hosts, section 2.5.
+
+        Raises:
+            HostError: `error`, when there is nothing or when it was a refusal and no accident.
+        """
+        if known is None or error.code not in _TRANSIENT:
+            raise error
+        try:
+            trust = self._client.restore(location, self._anchor(domain), known, is_stale_allowed=True)
+        except PeerError:
+            trust = None
+        if trust is None:
+            raise error
+        return trust
+
+    async def _fetch_stub(self, trust: DomainTrust, times: StepTimes) -> VerifiedStub:
+        return await self._client.fetch_stub(trust, DEFAULT_STUB, cached=self._cache.get_module, on_step=times.add)
+
+    async def _keep(self, trust: DomainTrust, stub: VerifiedStub) -> None:
+        try:
+            await self._cache.put_module(stub.module)
+            await self._cache.put_documents(trust.bundle([stub]))
+        except HostError as exc:
+            logger.warning("the stubs cache takes nothing: %s", exc)
+
+    async def _compiled(self, stub: VerifiedStub, times: StepTimes) -> bytes:
+        started = time.perf_counter()
+        fingerprint = self._sandbox.fingerprint
+        code = await self._cache.get_compiled(stub.module_sha256, fingerprint)
+        if code is not None:
+            times.add("cached code", time.perf_counter() - started)
+            return code
+        code = await self._sandbox.compile(stub.module)
+        try:
+            await self._cache.put_compiled(stub.module_sha256, fingerprint, code)
+        except HostError as exc:
+            logger.warning("the stubs cache takes nothing: %s", exc)
+        times.add("compile", time.perf_counter() - started)
+        return code
+
+    def _anchor(self, domain: str) -> TrustAnchor:
+        return self._anchors.get(domain) or TrustAnchor.web()

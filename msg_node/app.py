@@ -1,0 +1,453 @@
+"""Wires the house and runs it: the one place that knows every concrete thing.
+
+Start order is dependency order, shutdown is structure: cancelling the outermost nursery ends doors first, then links,
+then the services that they used; each service cleans up behind itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import random
+import resource
+import signal
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_bytes
+
+import msgspec
+import trio
+
+from catalogue_client.client import CatalogueClient
+from catalogue_client.core.state import TrustAnchor
+from catalogue_client.http_fetcher import HttpFetcher
+from catalogue_client.trust_store import TrustStore
+from federation.attempt_log import AttemptLog
+from federation.core.auth import channel_binding
+from federation.core.message_ids import MessageIds
+from federation.core.policy_model import Mode
+from federation.core.rates import UNLIMITED, RateLimit
+from federation.core.resolution import PeerEntry
+from federation.core.trapezoid import LegLimits
+from federation.dialler import Dialler
+from federation.domain_link import DomainLink, LinkContext
+from federation.gate import Gate, PeerRule
+from federation.identity import Identity
+from federation.logged_fetcher import LoggedFetcher
+from federation.name_client import DnsClient
+from federation.peer_session import LinkAcceptor
+from federation.policy_files import read_policies
+from federation.resolver import Resolver
+from federation.router import Federation, greeting, may_talk
+from federation.supervisor import StubSupervisor, SupervisorContext
+from federation.supply import Supply
+from federation.traces import Traces
+from msg_node.bus import Bus
+from msg_node.config import PeerSettings, Settings
+from msg_node.connectors.websocket import WebSocketDoor
+from msg_node.core.allocation import Owners
+from msg_node.core.changes import Journal
+from msg_node.core.credentials import Credential, Credentials
+from msg_node.core.node_state import NodeState
+from msg_node.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.core.services import Services
+from msg_node.core.session_service import SessionService
+from msg_node.core.sessions import Sessions
+from msg_node.core.subscriptions import Listeners
+from msg_node.quarantine import Quarantine
+from msg_node.records_segment import Signer
+from msg_node.records_writer import RecordsWriter, WriterOptions
+from msg_node.site import Site
+from msg_node.state_store import StateStore
+from protofly.address import canonical_key
+from protofly.documents import SigningKey, TrustLevel
+from protofly.errors import SettingsError
+from protofly.network import Network, parse_networks
+from sandbox.host import Sandbox
+from stubs_cache.cache import StubsCache
+from stubs_cache.store import load_secret
+
+logger = logging.getLogger("msg_node")
+
+VERSION = "0.1.0"
+_DRAIN_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Node:
+    """Everything that runs in one node process."""
+
+    settings: Settings
+    bus: Bus
+    federation: Federation
+    store: StateStore
+    records: RecordsWriter
+    sandbox: Sandbox
+    resolver: Resolver
+    cache: StubsCache
+    traces: Traces
+    door: WebSocketDoor
+    site: Site | None
+    started_at: float
+
+    def problems(self) -> list[str]:
+        """What keeps this node from doing all its work, in words."""
+        problems = []
+        if self.store.statistics().last_error:
+            problems.append(f"state: {self.store.statistics().last_error}")
+        if self.records.statistics().error:
+            problems.append(f"records: {self.records.statistics().error}")
+        if not self.sandbox.zygote_pid:
+            problems.append("sandbox: no zygote")
+        return problems
+
+    def status(self) -> dict[str, object]:
+        """How the node is, for operators: links, counters, traces."""
+        counters = Counter(self.bus.counters)
+        for name, count in self.door.counters.items():
+            counters[name] += count
+        return {
+            "domain": self.settings.node.domain,
+            "node": self.settings.node_id,
+            "version": VERSION,
+            "pid": os.getpid(),
+            "rss_kib": _rss_kib(),
+            "uptime_seconds": round(time.time() - self.started_at, 3),
+            "sessions": self.bus.live_sessions,
+            "counters": dict(sorted(counters.items())),
+            "records": msgspec.to_builtins(self.records.statistics()),
+            "state": msgspec.to_builtins(self.store.statistics()),
+            "cache": msgspec.to_builtins(self.cache.statistics()),
+            "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
+            "links": [_link_status(link) for link in self.federation.links],
+            "traces": self.traces.snapshot(),
+        }
+
+
+def _link_status(link: DomainLink) -> dict[str, object]:
+    return {
+        "domain": link.domain,
+        "state": link.state,
+        "detail": link.detail,
+        "carried_by": link.carried_by,
+        "worker_pid": link.worker_pid,
+        "stub": link.stub,
+        "cache": "hit" if link.times.is_warm else "miss",
+        "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.times.steps],
+        "waiting": link.leg.waiting,
+        "under_way": link.leg.under_way,
+        **{
+            name.replace(" ", "_"): link.counters[name]
+            for name in (
+                "sent",
+                "accepted",
+                "received",
+                "denied",
+                "expired",
+                "trapped",
+                "rejected",
+                "duplicates",
+                "spoofed",
+                "timeouts",
+                "undeliverable",
+                "stub faults",
+            )
+        },
+        "lost": 0 if link.leg.is_carried or not link.leg.under_way else link.leg.under_way,
+    }
+
+
+def _rss_kib() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() // 1024
+
+
+async def serve(
+    settings: Settings, *, on_ready: Callable[[dict[str, object]], None], sandbox: Sandbox | None = None
+) -> None:
+    """Run a node until SIGINT or SIGTERM.
+
+    Args:
+        settings: Loaded and checked.
+        on_ready: Told where the node listens once everything is up.
+        sandbox: Where stubs run, when it is to be another than the real one (benchmarks compare with none).
+
+    Raises:
+        SettingsError: Something in the settings or the files that they name cannot be used.
+        HostError: STORAGE, when the data directory cannot be used.
+    """
+    logging.getLogger("websockets").setLevel(logging.ERROR)  # it tells of every connection; our counters do
+    data_dir = settings.node.data_dir
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    context = _server_context(settings)
+    node = _build(settings, context, sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp))
+    listeners = await _listen(settings)
+    async with trio.open_nursery() as services:
+        await services.start(node.store.run)
+        await services.start(node.records.run)
+        await services.start(node.sandbox.run)
+        await services.start(node.resolver.run)
+        async with trio.open_nursery() as traffic:
+            await traffic.start(node.federation.run)
+            traffic.start_soon(node.bus.run_flusher)
+            traffic.start_soon(node.bus.run_sweeper)
+            await traffic.start(node.door.run, listeners)
+            if node.site is not None:
+                await traffic.start(node.site.run)
+            on_ready(_ready(node, listeners))
+            await _wait_for_signal()
+            logger.info("stopping")
+            node.bus.drain()
+            await trio.sleep(0.05)
+            traffic.cancel_scope.cancel()
+        services.cancel_scope.cancel()
+
+
+async def _wait_for_signal() -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            return
+
+
+def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:
+    settings = node.settings
+    host, port = listeners[0].socket.getsockname()[:2]
+    scheme = "ws" if settings.listen.certificate is None else "wss"
+    ready: dict[str, object] = {
+        "domain": settings.node.domain,
+        "node": settings.node_id,
+        "pid": os.getpid(),
+        "listen": f"{scheme}://{host}:{port}/ws",
+        "zygote_pid": node.sandbox.zygote_pid,
+    }
+    if node.site is not None:
+        ready["site"] = node.site.url
+    return ready
+
+
+def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox) -> Node:
+    """Make everything and connect it; nothing runs yet."""
+    data_dir = settings.node.data_dir
+    node_url = f"runtime://{settings.node.domain}/{settings.node.name}"
+    secret = load_secret(data_dir / "secret")
+    store = StateStore(data_dir / "state.sqlite")
+    state = _restore_state(settings, store, node_url)
+    site = Site.from_settings(settings) if settings.site is not None else None
+    published_key = site.node_key if site is not None else None
+    # Without a publication nobody can check who we are; then a key of the moment stands in.
+    node_key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
+    records = _build_records(settings, node_key, secret)
+    bus = _build_bus(settings, state, store, records, node_url)
+    log = AttemptLog()
+    names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
+    gate = _build_gate(settings)
+    dialler = Dialler(names, allow_addresses=_allowed_addresses(settings), log=log)
+    resolver = Resolver(
+        names,
+        own_domains=settings.own_domains,
+        peers=_peer_entries(settings),
+        is_permitted=lambda domain: may_talk(gate, domain, greeting(node_url, node_url)),
+        log=log,
+    )
+    plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
+    tls_context = _client_context(settings)
+    fetcher = LoggedFetcher(HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext), log)
+    client = CatalogueClient(
+        fetcher, TrustStore(data_dir / "trust.sqlite", secret=secret), our_domain=settings.node.domain
+    )
+    cache = StubsCache(data_dir / "stubs", secret=secret, max_bytes=settings.sandbox.cache_bytes)
+    supply = Supply(resolver=resolver, client=client, cache=cache, sandbox=sandbox, anchors=_anchors(settings))
+    identity = Identity(node=node_url, domains=list(settings.own_domains), key=node_key, trust_of=supply.trust_of)
+    supervision = SupervisorContext(
+        our_domain=settings.node.domain,
+        node=node_url,
+        supply=supply,
+        sandbox=sandbox,
+        identity=identity,
+        dialler=dialler,
+        tls_context=tls_context,
+        plaintext_domains=plaintext,
+    )
+    traces = Traces()
+    federation = Federation(
+        LinkContext(
+            our_domain=settings.node.domain,
+            node=node_url,
+            gate=gate,
+            ids=MessageIds(token_bytes(8)),
+            traces=traces,
+            deliver=bus.from_link,
+            answer=bus.answer,
+            record=records.append,
+            quarantine=Quarantine(data_dir / "quarantine").keep,
+            wait_for_room=bus.wait_for_room,
+            on_live=bus.link_is_live,
+            limits=LegLimits(
+                settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
+            ),
+        ),
+        gate,
+        supervise=lambda link: StubSupervisor(link, supervision).run(),
+        max_links=settings.limits.links,
+    )
+    bus.connect_federation(federation)
+    acceptor = _acceptor(settings, identity, federation)
+    door = WebSocketDoor(bus, context=context, acceptor=acceptor, max_bytes=settings.limits.frame_bytes)
+    node = Node(settings, bus, federation, store, records, sandbox, resolver, cache, traces, door, site, time.time())
+    if site is not None:
+        site.serve_status(node.status)
+        site.serve_readiness(node.problems)
+    return node
+
+
+def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> RecordsWriter:
+    chosen = settings.records
+    options = WriterOptions(
+        is_strict=chosen.durability == "strict",
+        queue_records=chosen.queue_records,
+        segment_bytes=chosen.segment_bytes,
+        segment_seconds=chosen.segment_seconds,
+        sync_seconds=chosen.sync_seconds,
+        address_key=hashlib.sha256(b"trapezoid addresses\0" + secret).digest() if chosen.hash_addresses else None,
+    )
+    signer = Signer(node_key.key_id, node_key.sign)
+    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)
+
+
+def _build_bus(settings: Settings, state: NodeState, store: StateStore, records: RecordsWriter, node_url: str) -> Bus:
+    sessions = SessionService(
+        state, grace_seconds=settings.sessions.grace_seconds, ping_seconds=settings.sessions.ping_seconds
+    )
+    first_id = random.SystemRandom().randrange(1, 1 << 31)
+    services = Services(state, session_service=sessions, node_url=node_url, version=VERSION, first_id=first_id)
+    remote = RemoteSubscriptions(node_url, random.SystemRandom().randrange(1, 1 << 31))
+    bus = Bus(
+        node=node_url,
+        state=state,
+        services=services,
+        store=store,
+        remote=remote,
+        record=records.append,
+        wait_accepting=records.wait_accepting,
+        is_accepting=lambda: records.is_accepting,
+        ping_seconds=settings.sessions.ping_seconds,
+        max_hops=settings.limits.max_hops,
+    )
+    bus.restore_upstream()
+    return bus
+
+
+def _restore_state(settings: Settings, store: StateStore, node_url: str) -> NodeState:
+    journal = Journal()
+    accepted = [Credential(one.token_sha256, one.runtime, frozenset(one.roles)) for one in settings.sessions.credential]
+    sessions = Sessions(
+        journal,
+        Credentials(accepted, allows_anonymous=settings.sessions.anonymous),
+        grace_seconds=settings.sessions.grace_seconds,
+        take_over_grace_seconds=settings.sessions.take_over_grace_seconds,
+        max_sessions=settings.limits.sessions,
+    )
+    state = NodeState(
+        frozenset(settings.own_domains),
+        reserved=frozenset({canonical_key(node_url)}),
+        sessions=sessions,
+        owners=Owners(journal, per_session=settings.limits.allocation_per_session),
+        listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
+        journal=journal,
+    )
+    state.restore(store.load(), now=time.time())
+    return state
+
+
+# What settings mean for the parts.
+
+
+def _build_gate(settings: Settings) -> Gate:
+    policies = read_policies(settings.policy.files, mode=Mode(settings.policy.mode))
+    return Gate(policies, {peer.domain: _peer_rule(peer) for peer in settings.peer})
+
+
+def _peer_rule(peer: PeerSettings) -> PeerRule:
+    if peer.messages_per_second is None and peer.bytes_per_second is None:
+        return PeerRule(default=peer.default, rate=UNLIMITED)
+    rate = RateLimit(
+        messages_per_second=peer.messages_per_second,
+        bytes_per_second=peer.bytes_per_second,
+        burst_seconds=peer.burst_seconds,
+    )
+    return PeerRule(default=peer.default, rate=rate)
+
+
+def _peer_entries(settings: Settings) -> dict[str, PeerEntry]:
+    return {
+        peer.domain: PeerEntry.of_settings(peer.domain, well_known_url=peer.well_known_url, connect=peer.connect)
+        for peer in settings.peer
+        if not peer.domain.startswith("*")
+    }
+
+
+def _anchors(settings: Settings) -> dict[str, TrustAnchor]:
+    return {
+        peer.domain: TrustAnchor.pinned(peer.fingerprint) if peer.fingerprint else TrustAnchor(TrustLevel(peer.trust))
+        for peer in settings.peer
+    }
+
+
+def _allowed_addresses(settings: Settings) -> dict[str, tuple[Network, ...]]:
+    return {peer.domain: parse_networks(peer.allow_addresses) for peer in settings.peer if peer.allow_addresses}
+
+
+def _client_context(settings: Settings) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if settings.discovery.ca_file is not None:
+        try:
+            context.load_verify_locations(settings.discovery.ca_file)
+        except (OSError, ssl.SSLError) as exc:
+            raise SettingsError(f"discovery.ca_file: {exc}") from exc
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _server_context(settings: Settings) -> ssl.SSLContext | None:
+    listen = settings.listen
+    if listen.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(listen.certificate, listen.key)
+    except (OSError, ssl.SSLError) as exc:
+        raise SettingsError(f"listen.certificate or listen.key: {exc}") from exc
+    return context
+
+
+def _bindings(settings: Settings) -> frozenset[str]:
+    """What a channel to us may be bound to: the certificate that we serve."""
+    if settings.listen.certificate is None:
+        return frozenset({channel_binding(b"")})
+    pem = settings.listen.certificate.read_text(encoding="ascii")
+    first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index("-----END CERTIFICATE-----") + 25]
+    return frozenset({channel_binding(hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest())})
+
+
+def _acceptor(settings: Settings, identity: Identity, federation: Federation) -> LinkAcceptor | None:
+    if settings.publish is None:
+        return None
+    return LinkAcceptor(
+        identity=identity,
+        endpoints=frozenset({settings.publish.endpoint_url}),
+        bindings=_bindings(settings),
+        admit=federation.admit,
+    )
+
+
+async def _listen(settings: Settings) -> list[trio.SocketListener]:
+    try:
+        return list(await trio.open_tcp_listeners(settings.listen.port, host=settings.listen.host))
+    except OSError as exc:
+        raise SettingsError(f"cannot listen on {settings.listen.host}:{settings.listen.port}: {exc}") from exc

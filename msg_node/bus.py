@@ -1,0 +1,559 @@
+"""The message bus: every message of every session, link and service of this node passes here, a batch at a time.
+
+A batch comes in as one plain call, is checked, routed and queued per destination, and once per scheduler round each
+destination gets one write. Order holds per sender and receiver. What cannot be delivered is answered. Source: design,
+section 3; message specification, section 20.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from os import urandom
+from typing import Literal
+
+import trio
+
+from federation.core.border import check_hops, hops_of
+from federation.domain_link import Refusal
+from federation.router import Federation
+from msg_node.core.delivery import Delivery, Place, Route
+from msg_node.core.node_state import NodeState, Source
+from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
+from msg_node.core.resources import key_or_refuse, text_of
+from msg_node.core.service import Bind, CloseConnection, Ended, Probe, ServiceResult
+from msg_node.core.services import SESSION_KEY, Services
+from msg_node.core.subscriptions import Subscription
+from msg_node.runtime_port import Congestible, RuntimePort
+from msg_node.state_store import StateStore
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import Code, HostError, PeerError
+from protofly.limits import BROKEN_FRAMES_IN_A_ROW, MAX_HOPS
+from protofly.message import Message
+from protofly.records import Record, SessionEvent
+from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
+
+logger = logging.getLogger("msg_node")
+
+CONGESTION_SECONDS = 0.25
+SWEEP_SECONDS = 1.0
+_FLAGS = ("auth", "sessionToken")
+_SEED_BYTES = 32
+_NODE_ORIGIN = 0
+
+
+class Bus:
+    """Routes between runtimes, services and other domains.
+
+    Args:
+        node: Address of this node.
+        record: Takes records for the books.
+        wait_accepting: Waits until the books take more records (settings: `records.durability`).
+        is_accepting: Whether they do.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        state: NodeState,
+        services: Services,
+        store: StateStore,
+        remote: RemoteSubscriptions,
+        record: Callable[[Record], None],
+        wait_accepting: Callable[[], Awaitable[None]],
+        is_accepting: Callable[[], bool],
+        ping_seconds: float,
+        max_hops: int = MAX_HOPS,
+    ) -> None:
+        self._wait_accepting = wait_accepting
+        self._is_accepting = is_accepting
+        self._node = node
+        self._state = state
+        self._services = services
+        self._store = store
+        self._remote = remote
+        self._record = record
+        self._ping_seconds = ping_seconds
+        self._max_hops = max_hops
+        self._delivery = Delivery(state, serves=services.serves)
+        self._federation: Federation | None = None
+        self._ports: dict[int, RuntimePort] = {}
+        self._connections: dict[int, RuntimePort] = {}
+        self._dirty_ports: set[RuntimePort] = set()
+        self._dirty = trio.Event()
+        self._link_blockers: set[Congestible] = set()
+        self.counters: Counter[str] = Counter()
+
+    def connect_federation(self, federation: Federation) -> None:
+        """Tell the bus where foreign messages go; once, before anything runs."""
+        self._federation = federation
+
+    # Connections.
+
+    def connected(self, port: RuntimePort) -> None:
+        """A connection was accepted; it has no session yet."""
+        self._connections[port.connection] = port
+
+    def disconnected(self, port: RuntimePort) -> None:
+        """A connection has ended."""
+        self._connections.pop(port.connection, None)
+        self._dirty_ports.discard(port)
+        if port.sid is not None and self._ports.get(port.sid) is port:
+            del self._ports[port.sid]
+            self._session_event("lost", port.sid)
+        self._apply(self._services.connection_lost(port.connection, now=time.time()), None)
+
+    @property
+    def live_sessions(self) -> int:
+        """Sessions with a connection."""
+        return len(self._ports)
+
+    # Batches in.
+
+    def from_session(self, port: RuntimePort, frames: list[bytes]) -> None:
+        """Route what one read brought."""
+        now = time.time()
+        port.heard_at = now
+        port.pings_unanswered = 0
+        self.counters["frames in"] += len(frames)
+        decode, accept = codec.decode, self._from_session
+        for raw in frames:
+            try:
+                for message in decode(raw):
+                    accept(port, message, now)
+            except codec.BrokenMessageError as exc:
+                self._broken(port, exc)
+                continue
+            except PeerError as exc:
+                self._refuse(port, message, Refusal(exc.code))
+            port.broken_in_a_row = 0
+        self._wake_flusher()
+
+    def from_link(self, domain: str, messages: list[Message]) -> list[Code | None]:
+        """Route messages of a linked domain that have passed its border and gate; answers for each why it was
+        refused.
+        """
+        now = time.time()
+        number = self._state.link_number(domain)
+        codes: list[Code | None] = []
+        for message in messages:
+            try:
+                codes.append(self._from_link(domain, number, message, now))
+            except PeerError as exc:
+                codes.append(exc.code)
+        self._wake_flusher()
+        return codes
+
+    def answer(self, message: Message) -> None:
+        """Route a reply that the node made in place of somebody else."""
+        if self._remote.is_answer(message):
+            self._settle(self._remote.answered(message, ""))
+        else:
+            self._route_own(message)
+        self._wake_flusher()
+
+    # From sessions.
+
+    def _from_session(self, port: RuntimePort, message: Message, now: float) -> None:
+        sid = port.sid
+        if sid is None or message.to == SESSION_KEY or message.to_key == SESSION_KEY:
+            self._session_verb(port, message, now)
+            return
+        peek = message.peek
+        source = self._state.source_of(sid, message.from_key, is_response=message.type == "response")
+        if source is not Source.OWN:
+            if source.code is not None:
+                self.counters["refused sources"] += 1
+                self._refuse(port, message, Refusal(source.code))
+                return
+            if source is Source.LEARNABLE:
+                self._delivery.learned.learn(message.from_key, sid, now)
+        if peek.via:
+            check_hops(hops_of(message), self._node, max_hops=self._max_hops)
+        if peek.auth or peek.session_token:
+            message = codec.with_body(message, codec.without_members(message.body, _FLAGS))
+        route = self._delivery.route(message, sid, now)
+        if route.place is Place.LISTENERS:
+            refused = self._to_listeners(route.numbers, message, port.blockers)
+            refusal = None if refused is None else Refusal(refused)
+        elif route.domain:
+            refusal = self._to_foreign(message, route.domain, sid, port)
+            if route.place is Place.BOTH and refusal is None:
+                self._to_listeners(route.numbers, message, port.blockers)
+        elif route.place is Place.SERVICE:
+            self._apply(self._services.handle(message, sid, now=now, seed=urandom(_SEED_BYTES)), port)
+            self._forget_unheard(message)
+            return
+        else:
+            refusal = None if route.code is None else Refusal(route.code)
+        if refusal is not None:
+            self._refuse(port, message, refusal)
+        elif peek.receipt and message.receipt == b"true" and message.id is not None:
+            self._enqueue(port, codec.response(message, 200, source=self._node))
+
+    def _session_verb(self, port: RuntimePort, message: Message, now: float) -> None:
+        if message.to_key != SESSION_KEY:
+            self._refuse(port, message, Refusal(Code.NO_CREDENTIALS))
+            return
+        result = self._services.handle_session(
+            message, port.connection, now=now, seed=urandom(_SEED_BYTES), bearer=port.bearer
+        )
+        self._apply(result, port)
+
+    def _to_foreign(self, message: Message, domain: str, sid: int, port: RuntimePort) -> Refusal | None:
+        assert self._federation is not None
+        if message.to.startswith("domain://msg-node."):
+            if message.to_key.endswith("/sm") and message.type in ("subscribe", "unsubscribe"):
+                self._remote_subscription(message, domain, sid)
+                return None
+            if message.to_key.endswith("address-allocation"):
+                return Refusal(
+                    Code.TRANSIT
+                )  # addresses of our hyperties come from us; message specification, section 18.4
+        refusal = self._federation.send(domain, message)
+        if refusal is None:
+            link = self._federation.congested_link(domain)
+            if link is not None:
+                port.blockers.add(link)
+        return refusal
+
+    def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
+        """Source: message specification, section 1.7."""
+        self.counters["broken frames"] += 1
+        port.broken_in_a_row += 1
+        if not exc.is_response and (exc.from_ or exc.id is not None or exc.code is not Code.BROKEN_JSON):
+            session = None if port.sid is None else self._state.sessions.get(port.sid)
+            to = session.runtime if session is not None else exc.from_
+            if to and exc.member == "type":
+                to = exc.from_ or to
+            if to:
+                body = {
+                    "code": exc.code.status,
+                    "description": exc.code.description,
+                    "desc": exc.code.description,
+                    "reason": exc.code.word,
+                    "value": {"member": exc.member} if exc.member else {},
+                }
+                self._enqueue(port, codec.build(id=exc.id, type="response", from_="mn:/validator", to=to, body=body))
+        if exc.code in (Code.BROKEN_JSON, Code.TOO_DEEP) and port.broken_in_a_row >= BROKEN_FRAMES_IN_A_ROW:
+            port.close(PROTOCOL_ERROR, exc.code.word)
+
+    def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
+        self.counters[f"refused {refusal.code.word}"] += 1
+        if message.expects_reply:
+            self._enqueue(port, self._refusal(message, refusal))
+
+    def _refusal(self, message: Message, refusal: Refusal) -> Message:
+        code = refusal.code
+        extra: dict[str, object] = {"desc": code.description}
+        if refusal.value is not None:
+            extra["value"] = refusal.value
+        return codec.response(message, code.status, reason=code.word, source=self._node, extra=extra)
+
+    # From links.
+
+    def _from_link(self, domain: str, number: int, message: Message, now: float) -> Code | None:
+        if self._remote.is_answer(message):
+            self._settle(self._remote.answered(message, domain))
+            return None
+        route = self._delivery.route(message, number, now)
+        if route.place is Place.LISTENERS:
+            sids = tuple([target for target in route.numbers if target > 0])
+            if sids:
+                return self._to_listeners(sids, message, self._link_blockers)
+            return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
+        if route.place is Place.SERVICE:
+            self._apply(self._services.handle(message, number, now=now, seed=urandom(_SEED_BYTES)), None)
+            return None
+        if route.place is Place.FOREIGN:
+            return Code.TRANSIT
+        if route.place is Place.SESSION_VERBS:
+            return Code.NO_SUCH_SERVICE
+        return route.code
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the books take more; readers pause while they do not."""
+        return self._is_accepting()
+
+    async def wait_for_room(self) -> None:
+        """Let a link's reader pause while local receivers are congested; bounded, so that one slow runtime does not
+        stop a domain.
+        """
+        if not self._is_accepting():
+            await self._wait_accepting()
+        if self._link_blockers:
+            blockers, self._link_blockers = self._link_blockers, set()
+            await _wait_relief(blockers)
+
+    async def wait_for_port(self, port: RuntimePort) -> None:
+        """Let a runtime's reader pause while what it writes to is congested."""
+        if not self._is_accepting():
+            await self._wait_accepting()
+        blockers, port.blockers = port.blockers, set()
+        await _wait_relief(blockers)
+
+    # Out.
+
+    def _to_listeners(self, numbers: tuple[int, ...], message: Message, blockers: set[Congestible]) -> Code | None:
+        """Queue for every listener; a code only when nobody could be given the message."""
+        delivered = False
+        refused: Code | None = None
+        local = message
+        if message.peek.via:
+            local = codec.with_body(message, codec.without_members(message.body, ("via",)))
+        for number in numbers:
+            if number > 0:
+                port = self._ports.get(number)
+                code = Code.NOT_CONNECTED if port is None else port.enqueue(local)
+                if port is not None and code is None:
+                    self._dirty_ports.add(port)
+                    if port.is_congested and not port.is_slow:
+                        blockers.add(port)
+            else:
+                assert self._federation is not None
+                refusal = self._federation.send(self._state.domain_of_link(number), message)
+                code = None if refusal is None else refusal.code
+            delivered = delivered or code is None
+            refused = refused or code
+        if delivered:
+            self.counters["delivered"] += 1
+            return None
+        return refused if message.expects_reply else None
+
+    def _enqueue(self, port: RuntimePort, message: Message) -> None:
+        port.enqueue(message)
+        self._dirty_ports.add(port)
+
+    def _route_own(self, message: Message) -> None:
+        """Route a message of the node's own."""
+        try:
+            route = self._delivery.route(message, _NODE_ORIGIN, time.time())
+        except PeerError:
+            return
+        if route.place is Place.LISTENERS:
+            self._to_listeners(route.numbers, message, set())
+        elif route.place is Place.FOREIGN:
+            assert self._federation is not None
+            self._federation.send(route.domain, message)
+
+    # What services and sessions lead to.
+
+    def _apply(self, result: ServiceResult, port: RuntimePort | None) -> None:
+        """Do the effects now, let replies and notifications leave when the changes are on disk."""
+        closing: list[CloseConnection] = []
+        for effect in result.effects:
+            if isinstance(effect, CloseConnection):
+                closing.append(effect)
+            else:
+                self._do(effect)
+
+        def leave() -> None:
+            for reply in result.replies:
+                if port is None:
+                    self._route_own(reply)
+                else:
+                    self._enqueue(port, reply)
+            for notification in result.notifications:
+                self._route_own(notification)
+            for close in closing:
+                self._close_connection(close)
+            self._wake_flusher()
+
+        def failed(error: HostError) -> None:
+            logger.error("state cannot be stored: %s", error)
+            self.counters["storage failures"] += 1
+            for index, reply in enumerate(result.replies):
+                if reply.is_response:
+                    result.replies[index] = _not_stored(reply)
+            leave()
+
+        if not result.changes:
+            leave()
+            return
+        try:
+            self._store.submit(result.changes, leave, failed)
+        except HostError as exc:
+            failed(exc)
+
+    def _do(self, effect: Bind | Probe | Ended | CloseConnection) -> None:
+        if isinstance(effect, Bind):
+            port = self._connections.get(effect.connection)
+            if port is not None:
+                port.sid = effect.sid
+                self._ports[effect.sid] = port
+                self._session_event("opened", effect.sid)
+        elif isinstance(effect, Probe):
+            port = self._connections.get(effect.connection)
+            if port is not None:
+                port.websocket.ping()
+                port.write_control()
+        elif isinstance(effect, Ended):
+            self._ports.pop(effect.sid, None)
+            self._delivery.learned.forget(effect.sid)
+            self._session_event("closed", effect.sid)
+            self._forget_upstream()
+
+    def _close_connection(self, close: CloseConnection) -> None:
+        port = self._connections.get(close.connection)
+        if port is not None:
+            port.sid = None
+            port.close(int(close.code))
+
+    def _session_event(self, event: Literal["opened", "lost", "closed"], sid: int) -> None:
+        session = self._state.sessions.get(sid)
+        self.counters[f"sessions {event}"] += 1
+        self._record(
+            SessionEvent(
+                ts_us=int(time.time() * 1e6),
+                event=event,
+                runtime_key=session.runtime_key if session else "",
+                session=sid,
+            )
+        )
+
+    # Subscriptions to objects of other domains.
+
+    def _remote_subscription(self, message: Message, domain: str, sid: int) -> None:
+        members = codec.body_members(message.body)
+        if message.type == "subscribe":
+            self._settle(self._remote.subscribe(message, members, sid, domain, time.monotonic()))
+            return
+        source = text_of(members, "source") or None
+        for url in self._remote.unsubscribe(members, domain):
+            self._state.listeners.remove(sid, key_or_refuse(url), source)
+        self._apply(self._answered(sid, codec.response(message, 200, extra={"desc": "OK"})), self._ports.get(sid))
+        self._forget_upstream()
+
+    def _settle(self, step: Step) -> None:
+        """Do what a step of the remote subscriptions asks for."""
+        for upstream in step.upstream:
+            self._send_upstream(upstream)
+        for wish in step.granted:
+            self._grant(wish)
+        for wish, status, reason in step.refused:
+            reply = codec.response(wish.request, status, reason=reason, source=self._node, extra={"desc": reason})
+            port = self._ports.get(wish.sid)
+            if port is not None:
+                self._enqueue(port, reply)
+
+    def _send_upstream(self, request: Message) -> None:
+        assert self._federation is not None
+        refusal = self._federation.send(domain_of(request.to), request)
+        if refusal is not None:
+            reply = codec.refusal(request, refusal.code, source=self._node)
+            self._settle(self._remote.answered(reply, ""))
+
+    def _grant(self, wish: Wish) -> None:
+        if self._state.sessions.get(wish.sid) is None:
+            self._forget_upstream()
+            return
+        wanted = [Subscription(url, key_or_refuse(url), wish.source) for url in wish.urls]
+        try:
+            self._state.listeners.add(wish.sid, wanted)
+            reply = codec.response(wish.request, 200, extra={"desc": "OK"})
+        except PeerError as exc:
+            reply = self._refusal(wish.request, Refusal(exc.code))
+        self._apply(self._answered(wish.sid, reply), self._ports.get(wish.sid))
+
+    def _answered(self, sid: int, reply: Message) -> ServiceResult:
+        return ServiceResult(replies=[reply] if sid in self._ports else [], changes=self._state.take_changes())
+
+    def _forget_unheard(self, message: Message) -> None:
+        if message.type == "unsubscribe":
+            self._forget_upstream()
+
+    def _forget_upstream(self) -> None:
+        """Tell other domains what nobody here listens to any more."""
+        held = self._remote.held_keys()
+        unheard = [key for key in held if not any(number > 0 for number in self._state.listeners.targets(key))]
+        for request in self._remote.nobody_listens(unheard, time.monotonic()) if unheard else []:
+            self._send_upstream(request)
+
+    def link_is_live(self, domain: str) -> None:
+        """A link is up (again): renew what we listen to there."""
+        for request in self._remote.renew(domain, time.monotonic()):
+            self._send_upstream(request)
+
+    def restore_upstream(self) -> None:
+        """After a restart: remember which foreign objects our stored sessions listen to."""
+        foreign = {
+            one.url
+            for session in self._state.sessions
+            for one in self._state.listeners.subscriptions(session.sid)
+            if domain_of(one.key) and domain_of(one.key) not in self._state.domains
+        }
+        self._remote.restore(sorted(foreign))
+
+    # Time.
+
+    def drain(self) -> None:
+        """The node stops: say so to every runtime and close. Source: message specification, section 5.4."""
+        for message in self._services.draining("", list(self._ports)):
+            self._route_own(message)
+        for port in list(self._connections.values()):
+            port.close(GOING_AWAY, "the node stops")
+
+    def _wake_flusher(self) -> None:
+        self._dirty.set()
+
+    async def run_flusher(self) -> None:
+        """Once per scheduler round, give every destination its block."""
+        assert self._federation is not None
+        while True:
+            await self._dirty.wait()
+            self._dirty = trio.Event()
+            ports, self._dirty_ports = self._dirty_ports, set()
+            for port in ports:
+                port.flush()
+            self._federation.flush()
+
+    async def run_sweeper(self) -> None:
+        """End what is over, ping who is silent, close who does not read."""
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            now = time.time()
+            self._apply(self._services.sweep(now=now), None)
+            for wish, status, reason in self._remote.expired(time.monotonic()):
+                self._settle(Step(refused=[(wish, status, reason)]))
+            for port in list(self._connections.values()):
+                self._check_port(port, now)
+
+    def _check_port(self, port: RuntimePort, now: float) -> None:
+        if port.close_stuck(trio.current_time()):
+            self.counters["stuck runtimes"] += 1
+            return
+        silent = now - port.heard_at
+        if port.sid is None and silent > self._ping_seconds:
+            port.line.close()
+        elif silent > self._ping_seconds * (port.pings_unanswered + 1):
+            if port.pings_unanswered >= 3:
+                port.line.close()
+                return
+            port.pings_unanswered += 1
+            port.websocket.ping()
+            port.write_control()
+
+
+async def _wait_relief(blockers: set[Congestible]) -> None:
+    for blocker in blockers:
+        if blocker.is_slow or not blocker.is_congested:
+            continue
+        with trio.move_on_after(CONGESTION_SECONDS) as patience:
+            while blocker.is_congested:
+                await blocker.wait_relief()
+        if patience.cancelled_caught:
+            blocker.is_slow = True  # it has had its pause; from now on its own queue decides
+
+
+def _not_stored(reply: Message) -> Message:
+    code = Code.STORAGE
+    body = {"code": code.status, "description": code.description, "desc": code.description, "reason": code.word}
+    return codec.build(id=reply.id, type=reply.type, from_=reply.from_, to=reply.to, body=body)
+
+
+__all__ = ["Bus", "Route"]

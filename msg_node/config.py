@@ -1,0 +1,317 @@
+"""The settings of one node: what an operator may write in `node.toml`, as types.
+
+These types are the only definition. `config_load` reads files into them, `config_check` asks what types cannot express,
+`config_reference` prints them as `docs/configuration.md`. Every field carries its own explanation; units end the names.
+
+Unknown keys are errors. A setting at the wrong level that is silently ignored is how domain blocks come not to block.
+
+Source: trust and hosts, sections 6.1 and 6.2.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from protofly import limits
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegative = Annotated[float, Meta(ge=0.0)]
+Rate = Annotated[float, Meta(gt=0.0)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who this node is, and where it keeps what must survive a restart."""
+
+    domain: Annotated[str, Meta(description="The domain this node speaks for: lower-case A-labels, at least two.")]
+    name: Annotated[Name, Meta(description="Name of this node inside its domain; part of record files and proofs.")] = (
+        "mn-1"
+    )
+    aliases: Annotated[
+        tuple[str, ...],
+        Meta(description="Further domains whose addresses are local here; the published root must name them."),
+    ] = ()
+    data_dir: Annotated[
+        Path, Meta(description="Folder for state, trust marks and the stubs cache; made with mode 0700.")
+    ]
+
+
+class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where local runtimes (`/ws`) and the stubs of other nodes (`/link`) connect."""
+
+    host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8443
+    certificate: Annotated[Path | None, Meta(description="PEM file with the certificate chain.")] = None
+    key: Annotated[Path | None, Meta(description="PEM file with the private key, mode 0600.")] = None
+    insecure_plaintext: Annotated[
+        bool, Meta(description="Serve without TLS. Only for laboratories: then no certificate and key may be given.")
+    ] = False
+
+
+class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The node's own HTTP site: `.well-known`, catalogue, health and status."""
+
+    host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8444
+    certificate: Annotated[Path | None, Meta(description="PEM file with the certificate chain.")] = None
+    key: Annotated[Path | None, Meta(description="PEM file with the private key, mode 0600.")] = None
+    insecure_plaintext: Annotated[
+        bool, Meta(description="Serve without TLS, for example behind a proxy that ends it.")
+    ] = False
+    public_url: Annotated[
+        str,
+        Meta(description="How others reach this site; absent: `https://` and the domain. Never taken from a request."),
+    ] = ""
+    status_token_sha256: Annotated[
+        str, Meta(description="Hex SHA-256 of the bearer token that opens `/status`; absent: loopback clients only.")
+    ] = ""
+
+
+class PublishSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What this domain tells others about itself. Without this table the node federates only outwards."""
+
+    keys_dir: Annotated[
+        Path, Meta(description="Folder of `trapezoid keys init`; the node needs `live` and `node` keys only.")
+    ]
+    site_dir: Annotated[
+        Path, Meta(description="Folder written by `trapezoid publish`: roots, manifests, descriptors, modules.")
+    ]
+    endpoint_url: Annotated[str, Meta(description="Where other domains' stubs connect: `wss://host[:port]/link`.")]
+    endpoint_name: Annotated[Name, Meta(description="Name of that endpoint in `live` and in manifests.")] = "mn"
+    endpoint_spki: Annotated[
+        tuple[str, ...],
+        Meta(description="Key pins (base64url SHA-256 of SubjectPublicKeyInfo) for the endpoint's certificate."),
+    ] = ()
+    live_seconds: Annotated[
+        Annotated[float, Meta(ge=3_600.0, le=limits.LIVE_VALIDITY_SECONDS)],
+        Meta(description="Life of a signed `live` document; a new one is signed at half of it."),
+    ] = 172_800.0
+    cache_seconds: Annotated[NonNegative, Meta(description="`max-age` that readers are told for `live`.")] = 3_600.0
+    mode: Annotated[
+        Literal["enforce", "testing"], Meta(description="`testing` asks others to report failures instead of refusing.")
+    ] = "enforce"
+    contact: Annotated[
+        str, Meta(description="Whom to write to about this domain, for example `mailto:ops@a.example`.")
+    ] = ""
+
+
+class DiscoverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How other domains are found."""
+
+    nameservers: Annotated[
+        tuple[str, ...], Meta(description="Resolvers as `address:port`; empty: those of the operating system.")
+    ] = ()
+    ca_file: Annotated[Path | None, Meta(description="PEM file with further certificate authorities to believe.")] = (
+        None
+    )
+    trust_ad_bit: Annotated[
+        bool,
+        Meta(description="Believe the DNSSEC verdict (AD bit) of the name servers above; only on a protected path."),
+    ] = False
+
+
+class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which policy files decide over messages."""
+
+    files: Annotated[tuple[Path, ...], Meta(description="Policy set files, TOML or JSON, in order.")] = ()
+    mode: Annotated[
+        Literal["enforce", "report"], Meta(description="`report` records what would be denied and lets it pass.")
+    ] = "enforce"
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds that an operator may change. All others are fixed in `protofly/limits.py`."""
+
+    frame_bytes: Annotated[
+        Annotated[int, Meta(ge=4_096, le=limits.FRAME_BYTES_MAX)],
+        Meta(description="Largest message of a runtime or a peer."),
+    ] = limits.FRAME_BYTES
+    max_hops: Annotated[
+        Annotated[int, Meta(ge=1, le=limits.VIA_ENTRIES)], Meta(description="Domains a message may pass.")
+    ] = limits.MAX_HOPS
+    request_ttl_seconds: Annotated[Rate, Meta(description="How long an unanswered request is remembered.")] = (
+        limits.REQUEST_TTL_SECONDS
+    )
+    session_queue_messages: Annotated[PositiveInt, Meta(description="Messages waiting for one slow runtime.")] = (
+        limits.SESSION_QUEUE_MESSAGES
+    )
+    session_queue_bytes: Annotated[PositiveInt, Meta(description="Bytes waiting for one slow runtime.")] = (
+        limits.SESSION_QUEUE_BYTES
+    )
+    allocation_per_session: Annotated[PositiveInt, Meta(description="Addresses one session may own.")] = (
+        limits.ALLOCATION_PER_SESSION
+    )
+    subscriptions_per_session: Annotated[PositiveInt, Meta(description="Subscriptions one session may hold.")] = (
+        limits.SUBSCRIPTIONS_PER_SESSION
+    )
+    waiting_messages: Annotated[
+        PositiveInt, Meta(description="Messages waiting for one domain that is being found.")
+    ] = limits.WAITING_MESSAGES
+    waiting_bytes: Annotated[PositiveInt, Meta(description="Bytes waiting for one domain that is being found.")] = (
+        limits.WAITING_BYTES
+    )
+    waiting_seconds: Annotated[
+        Rate, Meta(description="How long a message waits for its domain before it is answered.")
+    ] = limits.WAITING_SECONDS
+    module_bytes: Annotated[
+        Annotated[int, Meta(ge=1_024, le=32 << 20)], Meta(description="Largest stub module that is downloaded.")
+    ] = limits.MODULE_BYTES
+    sessions: Annotated[PositiveInt, Meta(description="Runtimes connected or in grace at the same time.")] = 20_000
+    links: Annotated[PositiveInt, Meta(description="Foreign domains with a running stub at the same time.")] = 256
+
+
+class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The record files: what the node writes down about messages, decisions, stubs, links and sessions."""
+
+    spool_dir: Annotated[
+        Path | None, Meta(description="Folder for record segments; absent: `records` in the data folder.")
+    ] = None
+    durability: Annotated[
+        Literal["counted", "strict"],
+        Meta(description="Queue full: `counted` loses records and counts them, `strict` takes no more messages."),
+    ] = "counted"
+    hash_addresses: Annotated[bool, Meta(description="Write keyed hashes in place of addresses.")] = False
+    queue_records: Annotated[PositiveInt, Meta(description="Records waiting for the writer.")] = (
+        limits.RECORD_QUEUE_RECORDS
+    )
+    segment_bytes: Annotated[PositiveInt, Meta(description="Raw bytes after which a segment is sealed.")] = (
+        limits.SEGMENT_BYTES
+    )
+    segment_seconds: Annotated[Rate, Meta(description="Age at which a segment is sealed.")] = limits.SEGMENT_SECONDS
+    sync_seconds: Annotated[Rate, Meta(description="Longest time a record waits for the disk.")] = (
+        limits.RECORD_SYNC_SECONDS
+    )
+
+
+class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How foreign code is confined. Stubs and manifests can only ask for less."""
+
+    mode: Annotated[
+        Literal["worker", "none"],
+        Meta(description="`none` replaces the sandbox by nothing; only the benchmark can, to measure what it costs."),
+    ] = "worker"
+    insecure_no_seccomp: Annotated[
+        bool,
+        Meta(description="Run workers without system call filter where the platform has none. Only for laboratories."),
+    ] = False
+    memory_bytes: Annotated[
+        Annotated[int, Meta(ge=65_536, le=limits.MEMORY_BYTES)], Meta(description="Largest memory of one stub.")
+    ] = limits.MEMORY_BYTES
+    batch_seconds: Annotated[
+        Rate, Meta(description="Wall time after which a worker that does not answer is killed.")
+    ] = limits.BATCH_SECONDS
+    cache_bytes: Annotated[PositiveInt, Meta(description="Size of the stubs cache on disk.")] = 512 << 20
+
+
+class CredentialSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bearer token that local runtimes may open a session with."""
+
+    runtime: Annotated[str, Meta(description="Runtime address it is valid for; `*` at the end stands for any rest.")]
+    token_sha256: Annotated[
+        Digest, Meta(description="Hex SHA-256 of the token; the token itself is never written down.")
+    ]
+    roles: Annotated[tuple[str, ...], Meta(description="Roles that policies see as `session.roles`.")] = ()
+
+
+class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sessions of local runtimes."""
+
+    grace_seconds: Annotated[NonNegative, Meta(description="How long a lost session keeps its addresses.")] = (
+        limits.SESSION_GRACE_SECONDS
+    )
+    take_over_grace_seconds: Annotated[
+        NonNegative, Meta(description="How long a second opener without credentials waits for a silent first one.")
+    ] = limits.TAKE_OVER_GRACE_SECONDS
+    ping_seconds: Annotated[Rate, Meta(description="Silence after which a runtime is pinged.")] = limits.PING_SECONDS
+    anonymous: Annotated[bool, Meta(description="Runtimes may open sessions without credentials.")] = True
+    credential: Annotated[tuple[CredentialSettings, ...], Meta(description="Accepted bearer tokens.")] = ()
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What goes to standard error."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least level that is printed.")] = (
+        "info"
+    )
+    format: Annotated[Literal["text", "json"], Meta(description="One line of text, or one JSON object, per event.")] = (
+        "text"
+    )
+
+
+class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One foreign domain, or with `*.` before it all its subdomains. Domains that no entry names are denied."""
+
+    domain: Annotated[str, Meta(description="`b.example`, or `*.b.example`; the most specific entry wins.")]
+    default: Annotated[
+        Literal["permit", "deny"],
+        Meta(description="What happens to messages about which no policy rule says anything."),
+    ] = "permit"
+    trust: Annotated[
+        Literal["web", "pinned", "dnssec", "unsigned"],
+        Meta(description="Least trust level; `unsigned` reads legacy catalogues and is for laboratories."),
+    ] = "web"
+    fingerprint: Annotated[
+        str,
+        Meta(description="Key-set fingerprint (`trapezoid keys fingerprint`), exchanged out of band; for `pinned`."),
+    ] = ""
+    allow_addresses: Annotated[
+        tuple[str, ...], Meta(description="Internal ranges that this domain may resolve to, for example `10.7.0.0/16`.")
+    ] = ()
+    well_known_url: Annotated[str, Meta(description="Use this URL for `live` and ask no name server.")] = ""
+    connect: Annotated[
+        str, Meta(description="`host:port` to connect to for that URL; its certificate must still fit.")
+    ] = ""
+    endpoint: Annotated[str, Meta(description="Use this endpoint URL in place of the published one.")] = ""
+    insecure_plaintext: Annotated[
+        bool, Meta(description="Accept `ws://` and `http://` for this domain. Laboratories only.")
+    ] = False
+    messages_per_second: Annotated[
+        Rate | None, Meta(description="Messages per second and direction; absent: unlimited.")
+    ] = None
+    bytes_per_second: Annotated[Rate | None, Meta(description="Bytes per second and direction; absent: unlimited.")] = (
+        None
+    )
+    burst_seconds: Annotated[Rate, Meta(description="How many seconds' worth of both may come at once.")] = 2.0
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    node: NodeSettings
+    listen: ListenSettings = ListenSettings()
+    site: SiteSettings | None = None
+    publish: PublishSettings | None = None
+    discovery: DiscoverySettings = DiscoverySettings()
+    policy: PolicySettings = PolicySettings()
+    limits: LimitSettings = LimitSettings()
+    records: RecordSettings = RecordSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    sessions: SessionSettings = SessionSettings()
+    log: LogSettings = LogSettings()
+    peer: tuple[PeerSettings, ...] = ()
+
+    @property
+    def own_domains(self) -> tuple[str, ...]:
+        """The domain and its aliases: addresses in them are local."""
+        return (self.node.domain, *self.node.aliases)
+
+    @property
+    def node_id(self) -> str:
+        """Name of this node that is unique among all domains; identifies record files."""
+        return f"{self.node.name}.{self.node.domain}"
+
+    @property
+    def spool_dir(self) -> Path:
+        """Where record segments go."""
+        return self.records.spool_dir or self.node.data_dir / "records"
+
+    @property
+    def site_url(self) -> str:
+        """How others reach our site, without a final slash."""
+        public_url = self.site.public_url if self.site else ""
+        return (public_url or f"https://{self.node.domain}").rstrip("/")

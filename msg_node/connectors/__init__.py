@@ -1,0 +1,1 @@
+"""The doors for runtimes: one module a transport."""

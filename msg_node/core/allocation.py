@@ -1,0 +1,245 @@
+"""Who owns which address.
+
+Allocated by us, claimed by a runtime, or bound to a session because it is its runtime address.
+
+Every address has at most one owner. An owner is a session number; parked sessions keep what they own. A block is what
+was allocated under one allocation key; keys belong to a runtime, so two runtimes may use the same one. Bound
+addresses follow from the sessions and are not stored; all others are rows. Source: message specification, section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from msg_node.core.changes import Journal, Rows, Table, decode_row
+from msg_node.core.identifiers import identifiers
+from protofly.address import canonical_key
+from protofly.errors import Code, PeerError
+from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, TOMBSTONES
+
+
+class Origin(Enum):
+    """How an owner came to an address."""
+
+    ALLOCATED = "allocated"
+    CLAIMED = "claimed"
+
+
+class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One owned address as it is stored. `url` is the text as it was given out or written by the claimer."""
+
+    sid: int
+    url: str
+    origin: Origin
+    allocation_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one allocation request asks for. `seed` is fresh randomness for the names."""
+
+    scheme: str
+    domain: str
+    number: int
+    allocation_key: str
+    seed: bytes
+
+
+class Owners:
+    """Owner of every address that has one."""
+
+    def __init__(self, journal: Journal, *, per_session: int = ALLOCATION_PER_SESSION) -> None:
+        self._journal = journal
+        self._per_session = per_session
+        self._sid_of: dict[str, int] = {}
+        self._owned: dict[int, dict[str, OwnedRow]] = {}
+        self._blocks: dict[tuple[int, str], set[str]] = {}
+        self._tombstones: dict[str, None] = {}
+
+    # Look-ups.
+
+    def owner(self, key: str) -> int | None:
+        """The session that owns a canonical key; one dictionary hit."""
+        return self._sid_of.get(key)
+
+    def owner_above(self, key: str) -> tuple[int, str] | None:
+        """Owner and key of the nearest owned address above a sub-resource, cut at slashes.
+
+        None when nothing above is owned.
+        """
+        for base in ancestors(key):
+            sid = self._sid_of.get(base)
+            if sid is not None:
+                return sid, base
+        return None
+
+    def count(self, sid: int) -> int:
+        """How many addresses a session owns by allocation or claim."""
+        return len(self._owned.get(sid, ()))
+
+    def owned(self, sid: int) -> list[OwnedRow]:
+        """What a session owns by allocation or claim, oldest first."""
+        return list(self._owned.get(sid, {}).values())
+
+    def block(self, sid: int, allocation_key: str) -> list[str]:
+        """Keys of what a session was allocated under an allocation key."""
+        return sorted(self._blocks.get((sid, allocation_key), ()))
+
+    # Changes.
+
+    def bind(self, key: str, sid: int) -> None:
+        """Give a session its runtime address; an older holder loses it."""
+        self._sid_of[key] = sid
+
+    def unbind(self, key: str, sid: int) -> None:
+        """Take a runtime address from a session, if it still has it."""
+        if self._sid_of.get(key) == sid:
+            del self._sid_of[key]
+
+    def allocate(self, sid: int, block: Block) -> list[str]:
+        """Make new addresses and give them to a session: all of them or none.
+
+        Raises:
+            PeerError: QUOTA.
+
+        Source: message specification, section 7.1.
+        """
+        self.check_quota(sid, block.number)
+        names = identifiers(block.seed)
+        allocated: list[str] = []
+        while len(allocated) < block.number:
+            url = f"{block.scheme}://{block.domain}/{next(names)}"
+            key = canonical_key(url)
+            if key not in self._sid_of and key not in self._tombstones:
+                self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.ALLOCATED, allocation_key=block.allocation_key))
+                allocated.append(url)
+        return allocated
+
+    def claim(self, sid: int, url: str) -> bool:
+        """Give a session an address that its runtime made itself. False when another session owns it.
+
+        Raises:
+            PeerError: QUOTA.
+
+        Source: message specification, section 7.4.
+        """
+        key = canonical_key(url)
+        owner = self._sid_of.get(key)
+        if owner is not None:
+            return owner == sid
+        self.check_quota(sid, 1)
+        self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED))
+        return True
+
+    def check_quota(self, sid: int, number: int) -> None:
+        """Refuse when a session would own too much.
+
+        Raises:
+            PeerError: QUOTA.
+        """
+        if self.count(sid) + number > self._per_session:
+            raise PeerError(Code.QUOTA, f"a session may own {self._per_session} addresses")
+
+    def release_block(self, sids: Iterable[int], allocation_key: str) -> list[str]:
+        """Release what any of the sessions (of one runtime) was allocated under a key. Return the released keys."""
+        released = [key for sid in sorted(sids) for key in self.block(sid, allocation_key)]
+        for key in released:
+            self._disown(key)
+        return released
+
+    def release(self, sids: Collection[int], key: str) -> list[str] | None:
+        """Release one address and what the sessions own below it.
+
+        Returns:
+            The released keys; [] when there is nothing to release, None when the address belongs to somebody else.
+
+        Source: message specification, section 7.3.
+        """
+        owner = self._sid_of.get(key)
+        if owner is None:
+            return []
+        if owner not in sids:
+            return None
+        if key not in self._owned.get(owner, ()):
+            return []  # a runtime address goes with its session only
+        below = [other for sid in sids for other in self._owned.get(sid, ()) if other.startswith(key + "/")]
+        for released in (key, *below):
+            self._disown(released)
+        return [key, *below]
+
+    def release_all(self, sid: int) -> list[str]:
+        """Release everything that a session owns by allocation or claim. Return the released keys."""
+        released = list(self._owned.get(sid, ()))
+        for key in released:
+            self._disown(key)
+        return released
+
+    def restore(self, rows: Rows, *, sids: Collection[int]) -> None:
+        """Take over what was stored; rows of sessions that are no more are deleted.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        for key, raw in rows.items():
+            row = decode_row(raw, OwnedRow, table=Table.ADDRESSES, key=key)
+            if row.sid in sids:
+                self._insert(key, row)
+            else:
+                self._journal.delete(Table.ADDRESSES, key)
+
+    # Inner steps.
+
+    def _own(self, key: str, row: OwnedRow) -> None:
+        self._insert(key, row)
+        self._journal.put(Table.ADDRESSES, key, row)
+
+    def _insert(self, key: str, row: OwnedRow) -> None:
+        self._sid_of[key] = row.sid
+        self._owned.setdefault(row.sid, {})[key] = row
+        if row.allocation_key:
+            self._blocks.setdefault((row.sid, row.allocation_key), set()).add(key)
+
+    def _disown(self, key: str) -> None:
+        sid = self._sid_of.pop(key)
+        row = self._owned[sid].pop(key)
+        if not self._owned[sid]:
+            del self._owned[sid]
+        if row.allocation_key:
+            block = self._blocks[sid, row.allocation_key]
+            block.discard(key)
+            if not block:
+                del self._blocks[sid, row.allocation_key]
+        if row.origin is Origin.ALLOCATED:
+            self._bury(key)
+        self._journal.delete(Table.ADDRESSES, key)
+
+    def _bury(self, key: str) -> None:
+        """Remember that a name was used: it is not given out again while we remember."""
+        self._tombstones[key] = None
+        if len(self._tombstones) > TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]
+
+
+def ancestors(key: str) -> Iterator[str]:
+    """The addresses above a sub-resource, nearest first, never an authority alone.
+
+    `comm://d/o/children/n` -> `…/children`, `comm://d/o`.
+
+    Only the first `ADDRESS_LEVELS` levels count, since nobody owns anything deeper: a long path costs no more than a
+    short one.
+    """
+    scheme_end = key.find("://")
+    floor = key.find("/", scheme_end + 3) if scheme_end >= 0 else key.find("/")
+    if floor < 0:
+        return
+    cuts: list[int] = []
+    cut = key.find("/", floor + 1)
+    while cut >= 0 and len(cuts) < ADDRESS_LEVELS:
+        cuts.append(cut)
+        cut = key.find("/", cut + 1)
+    for cut in reversed(cuts):
+        yield key[:cut]

@@ -1,0 +1,126 @@
+"""`domain://msg-node.<d>/address-allocation` and its two phase-1 forms. Source: message specification, section 7."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from msg_node.core.allocation import Block
+from msg_node.core.node_state import NodeState
+from msg_node.core.resources import Members, child_paths, is_reserved, object_of, text_of, texts_of
+from msg_node.core.service import Answer, ServiceRequest
+from protofly.address import canonical_key, is_below
+from protofly.errors import Code, PeerError
+from protofly.limits import ALLOCATION_NUMBER
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,63}")
+
+
+class AllocationService:
+    """Gives addresses to sessions and takes them back.
+
+    Args:
+        state: The durable state.
+        fixed_scheme: The scheme that this end-point always gives; "" lets the request choose.
+        default_scheme: The scheme when the request names none.
+        strict_release: Only the owner's runtime and operators release. Source: message specification, section 7.3,
+            rule 4.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        *,
+        fixed_scheme: str = "",
+        default_scheme: str = "hyperty",
+        strict_release: bool = True,
+    ) -> None:
+        self._state = state
+        self._fixed_scheme = fixed_scheme
+        self._default_scheme = default_scheme
+        self._strict_release = strict_release
+
+    def __call__(self, request: ServiceRequest) -> Answer:
+        """Serve `create` and `delete`.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY, QUOTA, POLICY.
+        """
+        if request.caller.is_link:
+            raise PeerError(Code.POLICY, "addresses of this domain are for its own runtimes")
+        match request.message.type:
+            case "create":
+                return self._allocate(request)
+            case "delete":
+                return self._release(request)
+            case _:
+                raise PeerError(Code.BAD_TYPE, "this service knows create and delete")
+
+    def _allocate(self, request: ServiceRequest) -> Answer:
+        value = object_of(request.members, "value")
+        block = Block(
+            scheme=self._scheme(request.members, value),
+            domain=request.domain,
+            number=_number(value.get("number", request.members.get("number", 1))),
+            allocation_key=_key_or_text(text_of(value, "allocationKey") or text_of(request.members, "allocationKey")),
+            seed=request.seed,
+        )
+        return Answer(value={"allocated": self._state.owners.allocate(request.caller.number, block)})
+
+    def _scheme(self, members: Members, value: Members) -> str:
+        wished = text_of(members, "scheme") or text_of(value, "scheme") or self._default_scheme
+        scheme = self._fixed_scheme or wished.lower()
+        if not _SCHEME.fullmatch(scheme) or is_reserved(scheme):
+            raise PeerError(Code.BAD_BODY, "addresses of this scheme are not given out")
+        return scheme
+
+    def _release(self, request: ServiceRequest) -> Answer:
+        """Read `delete` as section 7.3 says: list and key, block before address."""
+        value = object_of(request.members, "value")
+        listed = texts_of(request.members, "childrenResources", "resources")
+        listed += texts_of(value, "childrenResources", "allocated")
+        resource = text_of(request.members, "resource", "allocationKey") or text_of(value, "resource", "allocationKey")
+        if not listed and not resource:
+            raise PeerError(Code.BAD_BODY, "neither a key nor addresses to release")
+        texts = [text for text in listed if ":" in text]
+        texts += child_paths(resource, [text for text in listed if ":" not in text]) if resource else []
+        sids = self._releasable(request)
+        released: list[str] = []
+        if resource:
+            block = self._state.owners.release_block(sids, _key_or_text(resource))
+            released += block
+            texts += [] if block else [resource]
+        refused = []
+        for text in texts:
+            keys = self._state.owners.release(sids, _key_or_text(text))
+            released += keys or []
+            refused += [text] if keys is None else []
+        self._silence(sids, released)
+        return Answer(value={"refused": refused}) if refused else Answer()
+
+    def _releasable(self, request: ServiceRequest) -> Collection[int]:
+        if request.caller.is_operator or not self._strict_release:
+            return frozenset(session.sid for session in self._state.sessions)
+        return self._state.sessions.of_runtime(request.caller.number)
+
+    def _silence(self, sids: Collection[int], released: list[str]) -> None:
+        """What is released is no longer listened to by those who owned it."""
+        for sid in sids if released else ():
+            if self._state.listeners.count(sid):
+                self._state.listeners.remove_where(sid, lambda key: any(is_below(key, base) for base in released))
+
+
+def _number(value: object) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 4:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= ALLOCATION_NUMBER:
+        raise PeerError(Code.BAD_BODY, f"number is 1 to {ALLOCATION_NUMBER}")
+    return value
+
+
+def _key_or_text(text: str) -> str:
+    """Allocation keys are mostly runtime addresses: both spellings of one are the same key. Any other text is a key too."""
+    try:
+        return canonical_key(text)
+    except PeerError:
+        return text

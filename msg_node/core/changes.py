@@ -1,0 +1,76 @@
+"""What must survive `kill -9`, as rows.
+
+The cores write changes into a journal, the state store commits them, `restore` reads them back.
+
+A row is JSON text of a frozen Struct (fields may be added with defaults), so that an operator can read the file with
+any tool and an older file opens in a newer node. A change is the whole row or its absence: replaying one twice does
+no harm, and of several changes to one row only the last one matters. Source: design, section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from protofly.errors import Code, HostError
+
+
+class Table(Enum):
+    """Tables of the state store; the value is the name in the file."""
+
+    SESSIONS = "sessions"
+    ADDRESSES = "addresses"
+    SUBSCRIPTIONS = "subscriptions"
+    REGISTRY = "registry"
+    LINK_NUMBERS = "link_numbers"
+    LINKS = "links"
+    PARKED = "parked"
+
+
+class Change(NamedTuple):
+    """Put a row, or with `row` None delete it."""
+
+    table: Table
+    key: str
+    row: bytes | None
+
+
+Rows = Mapping[str, bytes]
+"""All rows of one table by key."""
+
+_Row = TypeVar("_Row", bound=msgspec.Struct)
+
+
+class Journal:
+    """Collects the changes of one step; whoever drives the cores takes them and has them committed."""
+
+    def __init__(self) -> None:
+        self._changes: list[Change] = []
+
+    def put(self, table: Table, key: str, row: msgspec.Struct) -> None:
+        """Record that `row` is now what `table` holds under `key`."""
+        self._changes.append(Change(table, key, msgspec.json.encode(row)))
+
+    def delete(self, table: Table, key: str) -> None:
+        """Record that `table` holds nothing under `key` any more."""
+        self._changes.append(Change(table, key, None))
+
+    def take(self) -> list[Change]:
+        """Return what was recorded since the last call, in order."""
+        changes, self._changes = self._changes, []
+        return changes
+
+
+def decode_row(row: bytes, type_: type[_Row], *, table: Table, key: str) -> _Row:
+    """Decode one stored row.
+
+    Raises:
+        HostError: STORAGE, when the row is not what this node writes.
+    """
+    try:
+        return msgspec.json.decode(row, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise HostError(Code.STORAGE, f"state row {table.value}/{key[:80]} cannot be read") from exc

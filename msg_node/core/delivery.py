@@ -1,0 +1,143 @@
+"""Where one message goes. Pure look-ups, a handful of dictionary hits each.
+
+Order: services, owner and listeners, the session above, learned addresses, another domain, refusal. Source: message
+    specification, section 20.2.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from msg_node.core.node_state import NodeState
+from protofly.address import domain_of
+from protofly.errors import Code
+from protofly.limits import LEARNED_ADDRESSES, LEARNED_SECONDS
+from protofly.message import Message
+
+_OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
+_EVENT_TYPES = frozenset({"update", "event", "response"})
+_NOBODY: tuple[int, ...] = ()
+
+
+class Place(Enum):
+    """Kinds of destinations."""
+
+    SESSION_VERBS = "session-verbs"
+    SERVICE = "service"
+    LISTENERS = "listeners"
+    FOREIGN = "foreign"
+    BOTH = "both"
+    REFUSED = "refused"
+    DROPPED = "dropped"
+
+
+class Route(NamedTuple):
+    """A destination: `numbers` are sessions (positive) and links (negative), `domain` is set for FOREIGN and BOTH, `code` for
+    REFUSED.
+    """
+
+    place: Place
+    numbers: tuple[int, ...] = ()
+    domain: str = ""
+    code: Code | None = None
+
+
+_SESSION_VERBS = Route(Place.SESSION_VERBS)
+_SERVICE = Route(Place.SERVICE)
+_DROPPED = Route(Place.DROPPED)
+
+
+class Learned:
+    """Addresses that nobody owns, by the session that last used them as sender. Never overrides an owner."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def learn(self, key: str, sid: int, now: float) -> None:
+        """A session spoke as `key`; `now` is seconds since the Unix epoch."""
+        self._known[key] = (sid, now + LEARNED_SECONDS)
+        self._known.move_to_end(key)
+        if len(self._known) > LEARNED_ADDRESSES:
+            self._known.popitem(last=False)
+
+    def find(self, key: str, now: float) -> int | None:
+        """The session that spoke as `key` within the last hour."""
+        found = self._known.get(key)
+        return found[0] if found is not None and found[1] > now else None
+
+    def forget(self, sid: int) -> None:
+        """A session has ended."""
+        for key in [key for key, (learner, _) in self._known.items() if learner == sid]:
+            del self._known[key]
+
+
+class Delivery:
+    """Routes by the node's tables.
+
+    Args:
+        serves: Whether a canonical key is one of the node's own services.
+    """
+
+    def __init__(self, state: NodeState, *, serves: Callable[[str], bool]) -> None:
+        self._state = state
+        self._serves = serves
+        self.learned = Learned()
+
+    def route(self, message: Message, origin: int, now: float) -> Route:
+        """Find where `message` goes; `origin` is the number of the session or link that it came from, which gets no
+        copy.
+
+        Raises:
+            PeerError: BAD_HEADER when `to` is no address.
+        """
+        key = message.to_key
+        state = self._state
+        owner = state.owners.owner(key)
+        listeners = state.listeners.targets(key)
+        if listeners:
+            return self._route_listed(message, key, origin, owner, listeners)
+        if owner is not None:
+            return Route(Place.LISTENERS, (owner,)) if owner != origin else _DROPPED
+        return self._route_unlisted(message, key, origin, now)
+
+    def _route_listed(
+        self, message: Message, key: str, origin: int, owner: int | None, listeners: tuple[int, ...]
+    ) -> Route:
+        """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
+        if owner is not None and message.id is not None and message.type not in _EVENT_TYPES:
+            listeners = (owner,)
+        elif owner is not None and owner not in listeners:
+            listeners = (owner, *listeners)
+        if origin in listeners:
+            listeners = tuple([number for number in listeners if number != origin])
+        if origin >= 0:
+            domain = domain_of(key)
+            if domain and domain not in self._state.domains:
+                return Route(Place.BOTH if listeners else Place.FOREIGN, listeners, domain)
+        return Route(Place.LISTENERS, listeners) if listeners else _DROPPED
+
+    def _route_unlisted(self, message: Message, key: str, origin: int, now: float) -> Route:
+        if key == "mn:/session":
+            return _SESSION_VERBS
+        if self._serves(key):
+            return _SERVICE
+        found = self._session_for(key, now)
+        if found is not None and found != origin:
+            return Route(Place.LISTENERS, (found,))
+        domain = domain_of(key)
+        if domain and domain not in self._state.domains:
+            return Route(Place.FOREIGN, domain=domain)
+        return Route(Place.REFUSED, code=Code.NO_ROUTE) if message.expects_reply else _DROPPED
+
+    def _session_for(self, key: str, now: float) -> int | None:
+        below = self._state.sessions.below(key)
+        if below is not None:
+            return below
+        if key.endswith(_OWNER_SUFFIXES):
+            owner = self._state.owners.owner(key.rpartition("/")[0])
+            if owner is not None:
+                return owner
+        return self.learned.find(key, now)

@@ -1,0 +1,246 @@
+"""The durable state of a node as one thing.
+
+Sessions, owners, listeners and registry, moved together and restored together.
+
+The rooms' tables stay consistent here: whoever ends a session ends all it held. Each step leaves its changes in the
+journal; the caller takes them (`take_changes`) and lets replies leave only when they are committed. Source: message
+specification, sections 5.4, 20.1 and 20.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from msg_node.core.allocation import Owners
+from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
+from msg_node.core.credentials import Credentials
+from msg_node.core.registry import DomainRegistry, StatusChange
+from msg_node.core.session import Opened, Opener, OpenRefused, Session, runtime_part
+from msg_node.core.sessions import Sessions
+from msg_node.core.subscriptions import Listeners
+from protofly.address import domain_of, is_below, scheme_of
+from protofly.errors import Code
+
+
+class Source(Enum):
+    """What the `from` of a message is to the session that sent it. `code` is None where it may be used.
+
+    Source: message specification, section 20.3.
+    """
+
+    OWN = "own"
+    SUBSCRIBED = "subscribed"
+    LOCAL_NAME = "local-name"
+    LEARNABLE = "learnable"
+    NOT_OWNER = "not-owner"
+    SPOOFED = "spoofed"
+
+    @property
+    def code(self) -> Code | None:
+        """The refusal, if it is one."""
+        return _SOURCE_CODES.get(self)
+
+
+_SOURCE_CODES = {Source.NOT_OWNER: Code.NOT_OWNER, Source.SPOOFED: Code.SPOOFED_SOURCE}
+
+
+class LinkRow(msgspec.Struct, frozen=True):
+    """The listener number of a foreign domain as it is stored."""
+
+    domain: str
+    number: int
+
+
+class NodeState:
+    """Sessions, owners, listeners and registry of one node."""
+
+    def __init__(
+        self,
+        domains: frozenset[str],
+        *,
+        reserved: frozenset[str] = frozenset(),
+        sessions: Sessions | None = None,
+        owners: Owners | None = None,
+        listeners: Listeners | None = None,
+        registry: DomainRegistry | None = None,
+        journal: Journal | None = None,
+        is_strict: bool = False,
+    ) -> None:
+        """Make an empty state.
+
+        Args:
+            domains: Our domain and its aliases.
+            reserved: Runtime keys that no session may open: the node itself.
+            sessions: The four cores, when they are to be other than the default; they must share `journal`.
+            owners: See `sessions`.
+            listeners: See `sessions`.
+            registry: See `sessions`.
+            journal: Where changes are collected.
+            is_strict: Local addresses that nobody owns may not be used as `from`.
+        """
+        self.domains = domains
+        self.reserved = reserved
+        self._journal = Journal() if journal is None else journal
+        self._is_strict = is_strict
+        self.sessions = Sessions(self._journal, Credentials()) if sessions is None else sessions
+        self.owners = Owners(self._journal) if owners is None else owners
+        self.listeners = Listeners(self._journal) if listeners is None else listeners
+        self.registry = DomainRegistry(self._journal) if registry is None else registry
+        self._links: dict[str, int] = {}
+        self._link_domains: dict[int, str] = {}
+
+    def take_changes(self) -> list[Change]:
+        """What changed since the last call: to be committed before any reply leaves."""
+        return self._journal.take()
+
+    # Sessions and what hangs on them.
+
+    def open(self, opener: Opener, token: str, *, now: float) -> tuple[Opened | OpenRefused, list[StatusChange]]:
+        """Open or resume a session; see `Sessions.open`.
+
+        Registry entries of sessions that ended with it come back as changes.
+        """
+        result = self.sessions.open(opener, token, now=now)
+        if isinstance(result, OpenRefused):
+            return result, []
+        return result, self._settle_opened(result, now=now)
+
+    def re_open(self, session_address: str, connection: int, *, now: float) -> tuple[Opened | None, list[StatusChange]]:
+        """Bring a session back; see `Sessions.re_open`."""
+        result = self.sessions.re_open(session_address, connection, now=now)
+        return result, [] if result is None else self._settle_opened(result, now=now)
+
+    def close(self, sid: int, *, now: float) -> list[StatusChange]:
+        """End a session: addresses are freed, subscriptions removed, registry entries disconnected."""
+        session = self.sessions.close(sid)
+        return [] if session is None else self._end(session, now=now)
+
+    def lost(self, connection: int, *, now: float) -> tuple[int | None, list[StatusChange]]:
+        """A connection is gone: its session is parked, or has ended when it is a guest's.
+
+        Return the session that it had.
+        """
+        session = self.sessions.lost(connection, now=now)
+        if session is None:
+            return None, []
+        return session.sid, self._end(session, now=now) if session.is_guest else []
+
+    def sweep(self, *, now: float) -> tuple[list[int], list[StatusChange]]:
+        """End what is over: sessions whose grace ended (returned), registry entries that nobody refreshed."""
+        ended, changes = self.sessions.expire(now=now), []
+        for session in ended:
+            changes += self._end(session, now=now)
+        return [session.sid for session in ended], changes + self.registry.sweep(now=now)
+
+    def _end(self, session: Session, *, now: float) -> list[StatusChange]:
+        self.owners.unbind(session.runtime_key, session.sid)
+        return self._release(session.sid, now=now)
+
+    def _settle_opened(self, opened: Opened, *, now: float) -> list[StatusChange]:
+        session = self.sessions.get(opened.sid)
+        assert session is not None
+        changes: list[StatusChange] = []
+        for sid in opened.ended:
+            changes += self._release(sid, now=now)
+        self.owners.bind(session.runtime_key, opened.sid)
+        return changes
+
+    def _release(self, sid: int, *, now: float) -> list[StatusChange]:
+        self.owners.release_all(sid)
+        self.listeners.remove_all(sid)
+        return self.registry.disconnect_session(sid, now=now)
+
+    # Foreign domains as listeners.
+
+    def link_number(self, domain: str) -> int:
+        """The (negative) listener number of a foreign domain; it stays the same for ever."""
+        number = self._links.get(domain)
+        if number is None:
+            number = -1 - len(self._links)
+            self._remember_link(LinkRow(domain, number))
+            self._journal.put(Table.LINK_NUMBERS, domain, LinkRow(domain, number))
+        return number
+
+    def domain_of_link(self, number: int) -> str:
+        """The foreign domain behind a listener number, "" for an unknown one."""
+        return self._link_domains.get(number, "")
+
+    def _remember_link(self, row: LinkRow) -> None:
+        self._links[row.domain] = row.number
+        self._link_domains[row.number] = row.domain
+
+    def end_foreign_subscriptions(self, object_key: str) -> None:
+        """An object was deleted: foreign domains do not listen to it any more.
+
+        Source: message specification, section 9.6.
+        """
+        for number in [one for one in self.listeners.listeners() if one < 0]:
+            self.listeners.remove_where(number, lambda key: is_below(key, object_key))
+
+    # Who may use which `from`.
+
+    def source_of(self, sid: int, from_key: str, *, is_response: bool = False, was_addressed: bool = False) -> Source:
+        """Judge the `from` of a message of a session; one dictionary hit when the session owns it.
+
+        Args:
+            sid: The session that sent the message.
+            from_key: Canonical key of its `from`.
+            is_response: Whether it is a response.
+            was_addressed: Whether `from_key` was the `to` of a message that was delivered to this session.
+
+        Source: message specification, section 20.3.
+        """
+        owner = self.owners.owner(from_key)
+        if owner == sid:
+            return Source.OWN
+        if is_response and (was_addressed or self.listeners.listens(sid, from_key)):
+            return Source.SUBSCRIBED
+        if owner is not None:
+            return Source.NOT_OWNER
+        above = self._holder_above(from_key)
+        if above is not None:
+            return Source.OWN if above == sid else Source.NOT_OWNER
+        return self._unowned_source(sid, from_key)
+
+    def _holder_above(self, key: str) -> int | None:
+        runtime_key = runtime_part(key)
+        if runtime_key:
+            return -1 if runtime_key in self.reserved else self.sessions.by_runtime(runtime_key)
+        above = self.owners.owner_above(key)
+        return None if above is None else above[0]
+
+    def _unowned_source(self, sid: int, from_key: str) -> Source:
+        scheme = scheme_of(from_key)
+        if not scheme:
+            return Source.LOCAL_NAME
+        domain = domain_of(from_key)
+        session = self.sessions.get(sid)
+        if session is not None and session.is_guest and domain == domain_of(session.runtime_key):
+            return Source.LEARNABLE
+        if scheme in ("domain", "global", "mn"):
+            return Source.SPOOFED
+        if domain and domain not in self.domains:
+            return Source.SPOOFED
+        return Source.NOT_OWNER if self._is_strict else Source.LEARNABLE
+
+    # Restart.
+
+    def restore(self, rows: Mapping[Table, Rows], *, now: float) -> None:
+        """Rebuild everything from what was stored. Rows that belong to nothing are deleted (see `take_changes`).
+
+        Raises:
+            HostError: STORAGE.
+        """
+        self.sessions.restore(rows.get(Table.SESSIONS, {}), now=now)
+        for session in self.sessions:
+            if not session.is_displaced:
+                self.owners.bind(session.runtime_key, session.sid)
+        for key, raw in rows.get(Table.LINK_NUMBERS, {}).items():
+            self._remember_link(decode_row(raw, LinkRow, table=Table.LINK_NUMBERS, key=key))
+        sids = frozenset(session.sid for session in self.sessions)
+        self.owners.restore(rows.get(Table.ADDRESSES, {}), sids=sids)
+        self.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | self._link_domains.keys())
+        self.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)

@@ -1,0 +1,158 @@
+"""`domain://registry.<d>`: registration, keep-alive, un-registration, look-up.
+
+Source: message specification, section 10.
+
+Writes are for our own sessions, about addresses of our domain that the session owns or that nobody owns; reads are
+for everybody whom a gate lets through.
+"""
+
+from __future__ import annotations
+
+from msg_node.core.node_state import NodeState
+from msg_node.core.registry import Index
+from msg_node.core.registry_entry import Changed, Entry, Status, read_changed, shown, status_of, url_of
+from msg_node.core.registry_query import Query, address_in, find, read_query
+from msg_node.core.resources import Members, key_or_refuse, object_of, text_of
+from msg_node.core.service import Answer, ServiceRequest
+from protofly.address import canonical_key, domain_of
+from protofly.errors import Code, PeerError
+from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_ENTRIES
+
+
+class RegistryService:
+    """The domain registry as a message service."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+
+    def __call__(self, request: ServiceRequest) -> Answer:
+        """Serve `create`, `read`, `update` and `delete`.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY, NOT_OWNER, NOT_REGISTERED, DUPLICATE, TRANSIT, POLICY, QUOTA.
+        """
+        if request.message.type == "read":
+            return self._read(request)
+        if request.message.type not in ("create", "update", "delete"):
+            raise PeerError(Code.BAD_TYPE, "this service knows create, read, update and delete")
+        if request.caller.is_link:
+            raise PeerError(Code.POLICY, "this registry is written by runtimes of its own domain")
+        match request.message.type:
+            case "create":
+                return self._create(request)
+            case "update":
+                return self._update(request)
+            case _:
+                return self._delete(request)
+
+    def _create(self, request: ServiceRequest) -> Answer:
+        value = object_of(request.members, "value")
+        url = url_of(value)
+        if not url:
+            raise PeerError(Code.BAD_BODY, "value.url is missing")
+        self._check_writer(request, key_or_refuse(url))
+        changes = self._state.registry.register(url, read_changed(value), sid=request.caller.number, now=request.now)
+        return Answer(status_changes=changes)
+
+    def _update(self, request: ServiceRequest) -> Answer:
+        """Decide in the order of section 10.2."""
+        members, value = request.members, object_of(request.members, "value")
+        resource = text_of(members, "resource") or url_of(value)
+        if not resource:
+            raise PeerError(Code.BAD_BODY, "no entry is named")
+        key = key_or_refuse(address_in(resource, request.domain))
+        self._check_writer(request, key)
+        changes = self._state.registry.update(key, _changed(members, value), sid=request.caller.number, now=request.now)
+        return Answer(status_changes=changes)
+
+    def _delete(self, request: ServiceRequest) -> Answer:
+        value = object_of(request.members, "value")
+        resource = text_of(request.members, "resource") or url_of(value)
+        key = key_or_refuse(address_in(resource, request.domain)) if resource else self._key_of_name(value)
+        self._check_writer(request, key)
+        return Answer(status_changes=self._state.registry.delete(key))
+
+    def _key_of_name(self, value: Members) -> str:
+        """The one data object of a name. Source: message specification, section 10.4."""
+        name = text_of(value, "name")
+        if not name:
+            raise PeerError(Code.BAD_BODY, "no entry is named")
+        found = self._state.registry.find(Index.NAME, name)
+        if not found:
+            raise PeerError(Code.NOT_REGISTERED, "no such entry")
+        if len(found) > 1:
+            raise PeerError(Code.DUPLICATE, "several data objects have this name")
+        return found[0].key
+
+    def _check_writer(self, request: ServiceRequest, key: str) -> None:
+        """Refuse who may not write about an address.
+
+        Raises:
+            PeerError: NOT_OWNER.
+        """
+        if request.caller.is_operator:
+            return
+        sid = request.caller.number
+        if domain_of(key) not in self._state.domains:
+            raise PeerError(Code.NOT_OWNER, "this registry keeps addresses of its own domain")
+        owner = self._state.owners.owner(key)
+        entry = self._state.registry.get(key)
+        if owner is None:
+            is_free = entry is None or not entry.is_connected or self._is_ours(entry, sid)
+        else:
+            is_free = owner == sid
+        if not is_free:
+            raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
+
+    def _is_ours(self, entry: Entry, sid: int) -> bool:
+        if entry.sid == sid:
+            return True
+        session = self._state.sessions.get(sid)
+        return session is not None and canonical_key(entry.runtime) == session.runtime_key
+
+    def _read(self, request: ServiceRequest) -> Answer:
+        query = read_query(request.members, domain=request.domain, own_domains=self._state.domains)
+        found = find(self._state.registry, query)
+        if not found:
+            return Answer(404, reason=Code.NOT_REGISTERED.word)
+        if any(entry.is_connected for entry in found):
+            return Answer(200, _value(request.members, query, found))
+        return Answer(
+            408,
+            _value(request.members, query, found),
+            Code.TEMPORARILY_UNAVAILABLE.word,
+            "Temporarily Unavailable",
+        )
+
+
+def _changed(members: Members, value: Members) -> Changed:
+    """What an update changes; nothing at all is a keep-alive. Source: message specification, section 10.2."""
+    if members.get("attribute") == "status" and isinstance(members.get("value"), str):
+        return Changed(status=status_of(members["value"]))
+    if value and value.get("status") == Status.DISCONNECTED.value:
+        return read_changed(value)
+    if members.get("method") == "refresh":
+        return Changed()
+    if value:
+        return read_changed(value)
+    if members.get("value") is None and text_of(members, "resource"):
+        return Changed()
+    raise PeerError(Code.BAD_BODY, "nothing to update")
+
+
+def _value(members: Members, query: Query, found: list[Entry]) -> object:
+    """Strict out: one object for a single address, else a map; a list when the requester wants one."""
+    if members.get("shape") == "list":
+        return [shown(entry) for entry in _page(members, found)]
+    if query.is_single:
+        return shown(found[0])
+    return {entry.url: shown(entry) for entry in _page(members, found)}
+
+
+def _page(members: Members, found: list[Entry]) -> list[Entry]:
+    """Pages count from 1; who asks for none gets all, within reason. Source: message specification, section 1.3."""
+    page = members.get("page")
+    if not isinstance(page, int) or isinstance(page, bool):
+        return found[:REGISTRY_ANSWER_ENTRIES]
+    start = (max(page, 1) - 1) * PAGE_ENTRIES
+    return found[start : start + PAGE_ENTRIES]

@@ -1,0 +1,179 @@
+"""Our runtimes' subscriptions to objects of other domains: one upstream subscription per address, however many listen
+here.
+
+A runtime's request to the subscription manager of domain B is answered by us, after B has agreed. What B then sends
+for the address crosses the link once and is fanned out here. Source: message specification, sections 8.6 and 18.4
+(aggregate mode).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from msg_node.core.resources import Members, expand, key_or_refuse, text_of, texts_of
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.message import Message
+
+_FINAL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A runtime's request that waits for the other domain's answer."""
+
+    request: Message
+    sid: int
+    urls: tuple[str, ...]
+    source: str
+
+
+@dataclass(slots=True)
+class _Upstream:
+    """One request of ours under way, and whom its answer concerns."""
+
+    domain: str
+    request: Message
+    wish: Wish | None
+    deadline: float
+
+
+@dataclass(slots=True)
+class Step:
+    """What follows: messages for the other domain, and wishes that were granted or refused."""
+
+    upstream: list[Message] = field(default_factory=list)
+    granted: list[Wish] = field(default_factory=list)
+    refused: list[tuple[Wish, int, str]] = field(default_factory=list)
+
+
+class RemoteSubscriptions:
+    """Upstream subscriptions of this node.
+
+    Args:
+        node: Our node's address; it is the subscriber that other domains see.
+        first_id: Random start of our own request numbers, below 2^31.
+    """
+
+    def __init__(self, node: str, first_id: int) -> None:
+        self._node = node
+        self._sender = f"{node}/sm"
+        self._ids = count(first_id)
+        self._held: dict[str, dict[str, str]] = {}  # domain -> key -> url as written
+        self._open: dict[bytes, _Upstream] = {}
+
+    def subscribe(self, request: Message, members: Members, sid: int, domain: str, now: float) -> Step:
+        """A runtime wants to listen to objects of `domain`; `now` is monotonic.
+
+        Raises:
+            PeerError: BAD_BODY, SPOOFED_SOURCE when an address is not of that domain.
+        """
+        urls = _named(members, domain, "resources", "subscribe")
+        wish = Wish(request, sid, urls, text_of(members, "source") or request.from_)
+        held = self._held.get(domain, {})
+        new = [url for url in urls if key_or_refuse(url) not in held]
+        if not new:
+            return Step(granted=[wish])
+        return Step(upstream=[self._request("subscribe", domain, new, wish, now)])
+
+    def unsubscribe(self, members: Members, domain: str) -> tuple[str, ...]:
+        """Addresses of `domain` that a runtime wants no more.
+
+        Raises:
+            PeerError: BAD_BODY, SPOOFED_SOURCE.
+        """
+        return _named(members, domain, "resources", "unsubscribe", "subscribe")
+
+    def held_keys(self) -> list[str]:
+        """Keys of all addresses that we listen to upstream."""
+        return [key for held in self._held.values() for key in held]
+
+    def nobody_listens(self, keys: list[str], now: float) -> list[Message]:
+        """The last local listener of these keys is gone: tell the other domains."""
+        gone: dict[str, list[str]] = {}
+        for key in keys:
+            domain = domain_of(key)
+            url = self._held.get(domain, {}).pop(key, None)
+            if url is not None:
+                gone.setdefault(domain, []).append(url)
+        return [self._request("unsubscribe", domain, urls, None, now) for domain, urls in gone.items()]
+
+    def renew(self, domain: str, now: float) -> list[Message]:
+        """The link to `domain` is up again: its node may have forgotten us."""
+        held = self._held.get(domain)
+        return [self._request("subscribe", domain, list(held.values()), None, now)] if held else []
+
+    def is_answer(self, message: Message) -> bool:
+        """Whether a message is the reply to a request of ours."""
+        return message.is_response and message.id in self._open and message.to == self._sender
+
+    def answered(self, reply: Message, domain: str) -> Step:
+        """The other domain replied."""
+        assert reply.id is not None
+        upstream = self._open.get(reply.id)
+        if upstream is None or (domain and upstream.domain != domain):
+            return Step()
+        code = _code_of(reply)
+        if code < _FINAL:
+            return Step()
+        del self._open[reply.id]
+        if upstream.wish is None:
+            return Step()
+        if code >= 300:
+            return Step(refused=[(upstream.wish, code, _reason_of(reply))])
+        held = self._held.setdefault(upstream.domain, {})
+        for url in upstream.wish.urls:
+            held[key_or_refuse(url)] = url
+        return Step(granted=[upstream.wish])
+
+    def restore(self, urls: list[str]) -> None:
+        """Listeners came back from the store: hold their upstream subscriptions again (they are renewed when the link
+        is up).
+        """
+        for url in urls:
+            self._held.setdefault(domain_of(url), {})[key_or_refuse(url)] = url
+
+    def expired(self, now: float) -> list[tuple[Wish, int, str]]:
+        """Wishes whose answer did not come."""
+        late = [id_ for id_, upstream in self._open.items() if upstream.deadline <= now]
+        wishes = [self._open.pop(id_).wish for id_ in late]
+        return [(wish, Code.GATEWAY_TIMEOUT.status, Code.GATEWAY_TIMEOUT.word) for wish in wishes if wish is not None]
+
+    def _request(self, type_: str, domain: str, urls: list[str], wish: Wish | None, now: float) -> Message:
+        message = codec.build(
+            id=next(self._ids),
+            type=type_,
+            from_=self._sender,
+            to=f"domain://msg-node.{domain}/sm",
+            body={"resources": urls, "source": self._node},
+        )
+        assert message.id is not None
+        self._open[message.id] = _Upstream(domain, message, wish, now + REQUEST_TTL_SECONDS + 1)
+        return message
+
+
+def _named(members: Members, domain: str, *names: str) -> tuple[str, ...]:
+    texts = dict.fromkeys(texts_of(members, *names))
+    resource = text_of(members, "resource")
+    if resource:
+        texts.update(
+            dict.fromkeys(expand(resource, texts_of(members, "childrenResources", "children"), is_owner=False))
+        )
+    if not texts:
+        raise PeerError(Code.BAD_BODY, "no resource is named")
+    if any(domain_of(text) != domain for text in texts):
+        raise PeerError(Code.SPOOFED_SOURCE, "a resource is not of the domain that is asked")
+    return tuple(texts)
+
+
+def _code_of(reply: Message) -> int:
+    code = bytes(reply.peek.code).strip(b'"')
+    return int(code) if code.isdigit() and len(code) == 3 else 500
+
+
+def _reason_of(reply: Message) -> str:
+    reason = codec.body_members(reply.body).get("reason")
+    return reason if isinstance(reason, str) else Code.BAD_REPLY.word

@@ -1,0 +1,177 @@
+"""Reading of the many ways in which bodies name resources, and what each name means for ownership and listening.
+
+Everything here is about text: which addresses a request is about, which of them are base addresses, which listening
+addresses stand for an object and its children. Source: message specification, sections 1.3, 7.3, 8.1 and 8.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+
+from protofly.address import canonical_key, parse
+from protofly.errors import Code, PeerError
+from protofly.limits import ADDRESS_LEVELS, HEADER_CHARS, NESTING_LEVELS, RESOURCES_ENTRIES
+
+Members = Mapping[str, object]
+"""Decoded members of a body, as the codec gives them."""
+
+EVENT_SUFFIXES = ("/changes", "/status", "/registration")
+_SUFFIXES = (*EVENT_SUFFIXES, "/subscription", "/inbox", "/children")
+_UNCLAIMABLE = frozenset(
+    {
+        "",
+        "acct",
+        "domain",
+        "domain-broker",
+        "domain-csp",
+        "domain-idp",
+        "global",
+        "http",
+        "https",
+        "hyperty-catalogue",
+        "hyperty-runtime",
+        "mn",
+        "runtime",
+        "user",
+        "user-guid",
+        "ws",
+        "wss",
+    }
+)
+
+
+class Shape(Enum):
+    """What kind of place an address is, by its text alone."""
+
+    EVENTS = "events"  # changes, status, registration, children: for every observer
+    CONTROL = "control"  # subscription, inbox: for the owner
+    BASE = "base"  # the entity itself, or a sub-resource of unknown name
+    BELOW = "below"  # `<base>/*`
+
+
+def shape_of(key: str) -> Shape:
+    """Shape of a canonical key."""
+    if key.endswith("/*") and "/children/" not in key:
+        return Shape.BELOW
+    if key.endswith(EVENT_SUFFIXES) or "/children/" in key:
+        return Shape.EVENTS
+    return Shape.CONTROL if key.endswith(_SUFFIXES) else Shape.BASE
+
+
+def is_reserved(scheme: str) -> bool:
+    """Whether addresses of a scheme are never given out or claimed. Source: message specification, section 7.1."""
+    return scheme in _UNCLAIMABLE
+
+
+def is_claimable(key: str) -> bool:
+    """Whether a runtime may make this base address itself: hyperty or object scheme, a path, no sub-resource suffix.
+
+    Source: message specification, section 7.4.
+    """
+    scheme, authority, path = parse(key)
+    levels = path.strip("/").split("/")
+    is_named = bool(authority) and all(levels) and len(levels) <= ADDRESS_LEVELS
+    return is_named and scheme not in _UNCLAIMABLE and shape_of(key) is Shape.BASE
+
+
+def text_of(members: Members, *names: str) -> str:
+    """The first of the named members that is a non-empty text; "" when there is none.
+
+    Raises:
+        PeerError: BAD_BODY for a text longer than an address may be.
+    """
+    for name in names:
+        value = members.get(name)
+        if isinstance(value, str) and value:
+            if len(value) > HEADER_CHARS:
+                raise PeerError(Code.BAD_BODY, f"{name} is longer than {HEADER_CHARS} characters")
+            return value
+    return ""
+
+
+def object_of(members: Members, name: str) -> Members:
+    """A member that is an object; {} when it is absent or something else."""
+    value = members.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def texts_of(members: Members, *names: str) -> list[str]:
+    """All texts in the named members, flattened, in order, each once.
+
+    Raises:
+        PeerError: BAD_BODY, TOO_LARGE.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        for text in _flatten(members.get(name), name):
+            found[text] = None
+            if len(found) > RESOURCES_ENTRIES:
+                raise PeerError(Code.TOO_LARGE, f"more than {RESOURCES_ENTRIES} resources")
+    return list(found)
+
+
+def _flatten(value: object, name: str) -> Iterator[str]:
+    """Texts of a value: a text, nested lists, and in lists the forms `{"name": "x"}` and `{"x": ""}`.
+
+    The stack is ours: no recursion.
+    """
+    stack: list[Iterator[object]] = [iter([value])]
+    while stack:
+        try:
+            one = next(stack[-1])
+        except StopIteration:
+            stack.pop()
+            continue
+        if isinstance(one, list) and len(stack) <= NESTING_LEVELS:
+            stack.append(iter(one))
+        elif isinstance(one, dict) and len(one) == 1:
+            member, inner = next(iter(one.items()))
+            yield _checked(inner if member == "name" else member, name)
+        elif one is not None:
+            yield _checked(one, name)
+
+
+def _checked(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value or len(value) > HEADER_CHARS:
+        raise PeerError(Code.BAD_BODY, f"{name} holds something that is no resource")
+    return value
+
+
+def key_or_refuse(text: str) -> str:
+    """Canonical key of an address inside a body.
+
+    Raises:
+        PeerError: BAD_BODY.
+    """
+    try:
+        return canonical_key(text)
+    except PeerError as exc:
+        raise PeerError(Code.BAD_BODY, exc.detail) from exc
+
+
+def child_paths(base: str, names: Iterable[str]) -> list[str]:
+    """The spellings under which a child of an object is addressed: `O/children/n` and `O/n`.
+
+    A name with a colon is an address itself.
+    """
+    base = base.rstrip("/")
+    paths: list[str] = []
+    for name in names:
+        paths += [name] if ":" in name.partition("/")[0] else [f"{base}/children/{name}", f"{base}/{name}"]
+    return paths
+
+
+def expand(resource: str, children: list[str], *, is_owner: bool) -> list[str]:
+    """Listening addresses for the form `resource` + `childrenResources`.
+
+    Source: message specification, section 8.3.
+    """
+    base = resource.rstrip("/")
+    is_sub_resource = shape_of(key_or_refuse(resource)) is not Shape.BASE
+    if is_sub_resource and not children:
+        return [resource]
+    own = [resource] if is_sub_resource else [f"{base}/changes", *([resource] if is_owner else [])]
+    if not children:
+        return own
+    return list(dict.fromkeys([*own, *child_paths(base, children), f"{base}/children/"]))

@@ -1,0 +1,116 @@
+"""What the services of the node share: a request with its caller, an answer, and what a step asks of the bus.
+
+A service takes a `ServiceRequest` and gives an `Answer`, or raises a `PeerError` that becomes the refusal. It knows
+nothing about headers, dialects or commits. Source: message specification, sections 2.4 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import msgspec
+
+from msg_node.core.changes import Change
+from msg_node.core.registry import StatusChange
+from msg_node.core.resources import Members
+from protofly.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: a session of ours (positive number, `domain` "") or the link to a foreign domain (negative number)."""
+
+    number: int
+    domain: str = ""
+    is_operator: bool = False
+
+    @property
+    def is_link(self) -> bool:
+        """Whether a foreign domain asks."""
+        return self.number < 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRequest:
+    """One request to a service. `domain` is the one of our domains that it is for, `seed` fresh randomness."""
+
+    message: Message
+    members: Members
+    caller: Caller
+    domain: str
+    now: float
+    seed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service says. UNSET leaves `value` out, "" takes the default `description` of the code."""
+
+    code: int = 200
+    value: object = msgspec.UNSET
+    reason: str = ""
+    description: str = ""
+    status_changes: list[StatusChange] = field(default_factory=list)
+
+
+Service = Callable[[ServiceRequest], Answer]
+"""A service. Raises PeerError for a refusal."""
+
+
+class CloseCode(IntEnum):
+    """Why we close a WebSocket connection. Source: message specification, section 5.1; RFC 6455, section 7.4.1."""
+
+    NORMAL = 1000
+    TAKEN_OVER = 4001
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """From now on a connection speaks for a session."""
+
+    connection: int
+    sid: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """Close a connection, after the replies to it."""
+
+    connection: int
+    code: CloseCode
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ping a connection; its pong counts as a sign of life (`Sessions.heard`)."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A session is over: nothing is delivered to it any more."""
+
+    sid: int
+
+
+Effect = Bind | CloseConnection | Probe | Ended
+
+
+@dataclass(slots=True)
+class ServiceResult:
+    """What follows from one step.
+
+    Attributes:
+        replies: For whom asked; when there are `changes` they leave only after the commit.
+        notifications: Messages of our own, to be routed like any other, after the commit as well.
+        changes: To be committed.
+        effects: To be done at once, in order.
+    """
+
+    replies: list[Message] = field(default_factory=list)
+    notifications: list[Message] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)

@@ -1,0 +1,287 @@
+"""Messages to the node itself: which service an address is, and what comes of a request to it.
+
+The bus asks `serves(key)` for every recipient (a dictionary hit), then `handle`, or for `mn:/session`
+`handle_session`. Answers and changes come back together, so that nothing is acknowledged before it is durable.
+Source: message specification, sections 2.4, 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from msg_node.core.allocation_service import AllocationService
+from msg_node.core.credentials import OPERATOR
+from msg_node.core.node_state import NodeState
+from msg_node.core.registry import StatusChange
+from msg_node.core.registry_entry import IncompleteError
+from msg_node.core.registry_service import RegistryService
+from msg_node.core.service import Answer, Caller, Ended, Service, ServiceRequest, ServiceResult
+from msg_node.core.session_service import (
+    RECONNECTION_FAIL,
+    OpenRefusedError,
+    SessionService,
+    SessionStep,
+    probe_effects,
+)
+from msg_node.core.subscription_service import SubscriptionService
+from protofly import codec
+from protofly.address import canonical_key, domain_of
+from protofly.errors import DESCRIPTIONS, Code, PeerError
+from protofly.message import Message
+
+SESSION_KEY = "mn:/session"
+_REOPEN_TYPES = frozenset({"re-open", "reopen", "re_open"})
+_SWITCHED_OFF = (
+    "msg-node.{}/inbox",
+    "msg-node.{}/delivery",
+    "msg-node.{}/pep",
+    "msg-node.{}/peers",
+    "msg-node.{}/stubs",
+)
+_ELSEWHERE = ("idm.{}", "qos.{}", "qos-broker.{}")
+
+
+def connector_off(_: ServiceRequest) -> Answer:
+    """A service of the address plan that this node does not run.
+
+    Raises:
+        PeerError: CONNECTOR_OFF, always.
+    """
+    raise PeerError(Code.CONNECTOR_OFF, "this service is switched off")
+
+
+def no_such_service(_: ServiceRequest) -> Answer:
+    """A path below `msg-node` that is none of ours.
+
+    Raises:
+        PeerError: NO_SUCH_SERVICE, always.
+    """
+    raise PeerError(Code.NO_SUCH_SERVICE, "there is no such service")
+
+
+class Services:
+    """The services of a node, by address."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        *,
+        session_service: SessionService,
+        node_url: str,
+        version: str,
+        first_id: int,
+        strict_release: bool = True,
+        more: Mapping[str, Service] | None = None,
+    ) -> None:
+        """Make the table of services.
+
+        Args:
+            state: The durable state.
+            session_service: Serves `mn:/session`.
+            node_url: Our runtime address: named as `body.source` of what we answer in place of others.
+            version: Told to those who read `domain://msg-node.<d>`.
+            first_id: Random start of the ids of our own messages, below 2^31. Source: message specification, section
+                3, rule 7.
+            strict_release: See `AllocationService`.
+            more: Further services by path below `msg-node`, such as `stubs`.
+        """
+        self._state = state
+        self._session_service = session_service
+        self._node_url = node_url
+        self._version = version
+        self._next_id = first_id
+        self._services: dict[str, Service] = {"global://registry": connector_off}
+        self._below = tuple(f"domain://msg-node.{domain}/" for domain in sorted(state.domains))
+        for domain in state.domains:
+            self._add_domain(domain, strict_release, more or {})
+
+    def _add_domain(self, domain: str, strict_release: bool, more: Mapping[str, Service]) -> None:
+        node = f"domain://msg-node.{domain}"
+        for pattern in (*_SWITCHED_OFF, *_ELSEWHERE):
+            self._services["domain://" + pattern.format(domain)] = connector_off
+        self._services[node] = self._information
+        self._services[f"{node}/address-allocation"] = AllocationService(self._state, strict_release=strict_release)
+        self._services[f"{node}/hyperty-address-allocation"] = AllocationService(
+            self._state, fixed_scheme="hyperty", strict_release=strict_release
+        )
+        self._services[f"{node}/object-address-allocation"] = AllocationService(
+            self._state, default_scheme="comm", strict_release=strict_release
+        )
+        self._services[f"{node}/sm"] = SubscriptionService(self._state)
+        self._services[f"domain://registry.{domain}"] = RegistryService(self._state)
+        for path, service in more.items():
+            self._services[f"{node}/{path}"] = service
+
+    # Look-ups.
+
+    def serves(self, key: str) -> bool:
+        """Whether a canonical key is a service of this node (`mn:/session` is asked for by itself)."""
+        return key in self._services or key.startswith(self._below)
+
+    def addresses(self) -> list[str]:
+        """All service addresses, for people."""
+        return sorted(self._services)
+
+    # Requests.
+
+    def handle(self, message: Message, caller: int, *, now: float, seed: bytes) -> ServiceResult:
+        """Serve one message to a service.
+
+        Args:
+            message: The request; its source has been checked.
+            caller: A session, or the listener number of a link (`NodeState.link_number`).
+            now: Seconds since the Unix epoch.
+            seed: At least 32 fresh random bytes.
+        """
+        if message.is_response:
+            return ServiceResult()
+        service = self._services.get(message.to_key, no_such_service)
+        who = self._caller(caller)
+        try:
+            members = codec.body_members(message.body)
+            request = ServiceRequest(message, members, who, domain_of(message.to), now, seed)
+            answer = service(request)
+        except PeerError as exc:
+            answer = _refusal(exc)
+        replies = [self._reply(message, answer, has_desc=not who.is_link)] if message.expects_reply else []
+        return self._result(replies, answer.status_changes)
+
+    def handle_session(
+        self, message: Message, connection: int, *, now: float, seed: bytes, bearer: str = ""
+    ) -> ServiceResult:
+        """Serve one message to `mn:/session`; the replies are for the connection it came from.
+
+        Args:
+            message: The request.
+            connection: Number of the connection, given by the connector and never used twice.
+            now: Seconds since the Unix epoch.
+            seed: At least 32 fresh random bytes.
+            bearer: Token of the `Authorization` header of the upgrade, if there was one.
+        """
+        try:
+            return self._session_verb(message, connection, now=now, seed=seed, bearer=bearer)
+        except PeerError as exc:
+            refusal = self._reply(message, _refusal(exc), has_desc=True)
+            return self._result([] if message.is_response else [refusal], [], SessionStep(None, [], probe_effects(exc)))
+
+    def _session_verb(
+        self, message: Message, connection: int, *, now: float, seed: bytes, bearer: str
+    ) -> ServiceResult:
+        if message.type == "open":
+            members = codec.body_members(message.body)
+            step = self._session_service.open(message, members, connection, now=now, seed=seed, bearer=bearer)
+        elif message.type in _REOPEN_TYPES:
+            reopened = self._session_service.re_open(message, connection, now=now)
+            if reopened is None:
+                answer = Answer(500, reason=Code.BAD_TOKEN.word, description=RECONNECTION_FAIL)
+                return self._result([self._reply(message, answer, has_desc=True)], [])
+            step = reopened
+        elif message.type == "close":
+            step = self._session_service.close(connection, now=now)
+        elif message.type == "ping":
+            pong = codec.build(id=message.id, type="pong", from_=message.to, to=message.from_)
+            return ServiceResult(replies=[pong])
+        else:
+            raise PeerError(Code.BAD_TYPE, "sessions know open, re-open, close and ping")
+        replies = [] if step.members is None else [_session_reply(message, step.members)]
+        return self._result(replies, step.status_changes, step)
+
+    # Events.
+
+    def connection_lost(self, connection: int, *, now: float) -> ServiceResult:
+        """A connection ended without `close`: its session is parked."""
+        sid, status_changes = self._state.lost(connection, now=now)
+        result = self._result([], status_changes)
+        if sid is not None and self._state.sessions.get(sid) is None:
+            result.effects.append(Ended(sid))
+        return result
+
+    def sweep(self, *, now: float) -> ServiceResult:
+        """End what is over; to be called every second or so."""
+        ended, status_changes = self._state.sweep(now=now)
+        result = self._result([], status_changes)
+        result.effects += [Ended(sid) for sid in ended]
+        return result
+
+    def draining(self, other_node_url: str, sids: Iterable[int]) -> list[Message]:
+        """What sessions are told before this node stops. Source: message specification, section 5.4."""
+        body: dict[str, object] = {"value": "draining"}
+        if other_node_url:
+            body["resource"] = other_node_url
+        sessions = [session for sid in sids if (session := self._state.sessions.get(sid)) is not None]
+        return [
+            codec.build(id=self._fresh_id(), type="update", from_=SESSION_KEY, to=f"{one.runtime}/status", body=body)
+            for one in sessions
+        ]
+
+    # Inner steps.
+
+    def _caller(self, number: int) -> Caller:
+        if number < 0:
+            return Caller(number, self._state.domain_of_link(number))
+        session = self._state.sessions.get(number)
+        return Caller(number, is_operator=session is not None and OPERATOR in session.roles)
+
+    def _reply(self, message: Message, answer: Answer, *, has_desc: bool) -> Message:
+        """Dialect A reads the description as `desc`. Source: message specification, section 4."""
+        description = answer.description or DESCRIPTIONS.get(answer.code, "")
+        return codec.response(
+            message,
+            answer.code,
+            description=description,
+            reason=answer.reason or None,
+            value=answer.value,
+            extra={"desc": description} if has_desc else None,
+        )
+
+    def _result(
+        self, replies: list[Message], status_changes: Collection[StatusChange], step: SessionStep | None = None
+    ) -> ServiceResult:
+        return ServiceResult(
+            replies=replies,
+            notifications=[self._notification(change) for change in status_changes],
+            changes=self._state.take_changes(),
+            effects=[] if step is None else list(step.effects),
+        )
+
+    def _notification(self, change: StatusChange) -> Message:
+        """Tell the subscribers of an entry. Source: message specification, section 10.3."""
+        return codec.build(
+            id=self._fresh_id(),
+            type="update",
+            from_=f"domain://registry.{domain_of(change.url)}",
+            to=f"{change.url}/registration",
+            body={"value": change.status.value, "attribute": "status"},
+        )
+
+    def _fresh_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _information(self, request: ServiceRequest) -> Answer:
+        if request.message.type != "read":
+            raise PeerError(Code.BAD_TYPE, "this service knows read")
+        served = [key for key, service in self._services.items() if service is not connector_off]
+        value = {
+            "name": self._node_url,
+            "version": self._version,
+            "domain": request.domain,
+            "functions": sorted(key for key in served if domain_of(canonical_key(key)) == request.domain),
+        }
+        return Answer(value=value)
+
+
+def _refusal(error: PeerError) -> Answer:
+    value: object = msgspec.UNSET
+    if isinstance(error, OpenRefusedError) and error.retry_after_seconds:
+        value = {"retryAfter": error.retry_after_seconds}
+    elif isinstance(error, IncompleteError):
+        value = {"missing": error.missing}
+    description = f"{error.code.description}: {error.detail}" if error.detail else error.code.description
+    return Answer(error.code.status, value, error.code.word, description)
+
+
+def _session_reply(message: Message, members: Mapping[str, object]) -> Message:
+    return codec.response(message, 200, extra={"desc": DESCRIPTIONS[200], **members})

@@ -1,0 +1,324 @@
+"""Who is connected: the sessions of local runtimes, their tokens, loss, grace, return and take-over.
+
+Theory of operation. A session is a number (`sid`) that addresses, subscriptions and registry entries hang on. It is
+*live* while it has a connection and *parked* while it waits, for `grace_seconds`, for its runtime to come back. The
+token made at `open` is the proof for `re-open`; only its digest is kept. A credential that is valid for a runtime
+proves as much. Who proves nothing never gets at what another session holds: he waits until the other one is silent,
+and then gets a session of his own; the older one stays parked as *displaced* until its grace ends, and its token
+still brings it back, at the expense of the newcomer. A session that was opened with a credential is never displaced
+by somebody without one. `now` is in seconds since the Unix epoch throughout.
+
+After a restart every stored session is parked with a new grace. Source: message specification, sections 5.1 and 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msg_node.core.changes import Journal, Rows, Table, decode_row
+from msg_node.core.credentials import Credentials, digest_of
+from msg_node.core.session import Opened, Opener, OpenRefused, Session, SessionRow, runtime_part
+from protofly.errors import Code
+from protofly.limits import PARKED_PER_RUNTIME, SESSION_GRACE_SECONDS, SESSIONS, TAKE_OVER_GRACE_SECONDS
+
+
+class Sessions:
+    """All sessions by number, runtime key, token digest and connection."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        credentials: Credentials | None = None,
+        *,
+        grace_seconds: float = SESSION_GRACE_SECONDS,
+        take_over_grace_seconds: float = TAKE_OVER_GRACE_SECONDS,
+        max_sessions: int = SESSIONS,
+    ) -> None:
+        self.credentials = Credentials() if credentials is None else credentials
+        self._journal = journal
+        self._grace_seconds = grace_seconds
+        self._take_over_grace_seconds = take_over_grace_seconds
+        self._max_sessions = max_sessions
+        self._next_sid = 1
+        self._sessions: dict[int, Session] = {}
+        self._by_runtime: dict[str, int] = {}
+        self._by_token: dict[str, int] = {}
+        self._by_connection: dict[int, int] = {}
+        self._parked: dict[int, float] = {}  # when grace ends
+        self._displaced: dict[str, set[int]] = {}
+
+    # Look-ups.
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def get(self, sid: int) -> Session | None:
+        """The session of that number."""
+        return self._sessions.get(sid)
+
+    def by_runtime(self, key: str) -> int | None:
+        """The session, live or parked, that speaks for a runtime key."""
+        return self._by_runtime.get(key)
+
+    def by_connection(self, connection: int) -> int | None:
+        """The session that lives on a connection."""
+        return self._by_connection.get(connection)
+
+    def below(self, key: str) -> int | None:
+        """The session to whose runtime address `key` belongs: itself, a component, its session address."""
+        return self._by_runtime.get(runtime_part(key))
+
+    def of_runtime(self, sid: int) -> frozenset[int]:
+        """All sessions of the same runtime as `sid`, displaced ones included."""
+        session = self._sessions.get(sid)
+        if session is None:
+            return frozenset()
+        holder = self._by_runtime.get(session.runtime_key)
+        others: Collection[int] = self._displaced.get(session.runtime_key, ())
+        return frozenset({sid, *others} if holder is None else {sid, holder, *others})
+
+    # What happens to sessions.
+
+    def open(self, opener: Opener, token: str, *, now: float) -> Opened | OpenRefused:
+        """Open a session, resume one that the opener has proven to be his, or refuse.
+
+        Args:
+            opener: Who asks; the caller has checked the credential and the form of the address.
+            token: A fresh random token; it is given to nobody else.
+            now: Seconds since the Unix epoch.
+
+        Source: message specification, section 5.1.
+        """
+        if opener.connection in self._by_connection:
+            return OpenRefused(Code.DUPLICATE)
+        session = self._session_of_runtime(opener.runtime_key)
+        if session is None:
+            return self._start(opener, token, now=now)
+        if opener.credential:
+            return self._resume(session, opener, token, now=now)
+        if session.credential:
+            return OpenRefused(Code.ADDRESS_TAKEN, self._grace_seconds, session.connection)
+        if session.is_live and (refused := self._contest(session, now)):
+            return refused
+        if session.is_guest:
+            self._remove(session)
+            return self._start(opener, token, now=now, replaced=session.connection, ended=(session.sid,))
+        if len(self._displaced.get(session.runtime_key, ())) >= PARKED_PER_RUNTIME:
+            return OpenRefused(Code.QUOTA, self._grace_seconds)
+        replaced = session.connection
+        self._displace(session, now=now)
+        return self._start(opener, token, now=now, replaced=replaced)
+
+    def re_open(self, session_address: str, connection: int, *, now: float) -> Opened | None:
+        """Bring a session back by its session address, `<runtime>/<token>`; None when there is none (any more).
+
+        Source: message specification, section 5.1.
+        """
+        runtime_key, _, token = session_address.rpartition("/")
+        session = self._sessions.get(self._by_token.get(digest_of(token), 0))
+        if session is None or session.runtime_key != runtime_key:
+            return None
+        if connection in self._by_connection:
+            return Opened(session.sid, is_resumed=True) if session.connection == connection else None
+        if not self.credentials.is_valid(session.credential, runtime_key):
+            return None
+        ended: tuple[int, ...] = ()
+        replaced = session.connection
+        if session.is_displaced:
+            usurper = self._session_of_runtime(runtime_key)
+            if usurper is not None:
+                replaced, ended = usurper.connection, (usurper.sid,)
+                self._remove(usurper)
+            self._reinstate(session)
+        self._attach(session, connection, now=now)
+        return Opened(session.sid, is_resumed=True, replaced=replaced, ended=ended)
+
+    def close(self, sid: int) -> Session | None:
+        """End a session and return it; the caller releases what it held. None when there was none."""
+        session = self._sessions.get(sid)
+        if session is not None:
+            self._remove(session)
+        return session
+
+    def lost(self, connection: int, *, now: float) -> Session | None:
+        """A connection is gone: return its session, parked, or None when it had none.
+
+        A guest's has ended: guests have no grace.
+        """
+        sid = self._by_connection.get(connection)
+        if sid is None:
+            return None
+        session = self._sessions[sid]
+        if session.is_guest:
+            self._remove(session)
+        else:
+            self._park(session, now=now)
+        return session
+
+    def heard(self, sid: int, *, now: float) -> None:
+        """The connection of a session gave a sign of life: a pong or a frame."""
+        session = self._sessions.get(sid)
+        if session is not None:
+            session.heard_at = now
+
+    def expire(self, *, now: float) -> list[Session]:
+        """End the sessions whose grace is over and return them; the caller releases what they held."""
+        latest = now + self._grace_seconds
+        ended = []
+        for sid, grace_ends in self._parked.items():
+            if grace_ends <= now:
+                ended.append(self._sessions[sid])
+            elif grace_ends > latest:  # the clock was set back
+                self._parked[sid] = self._sessions[sid].grace_ends = latest
+        for session in ended:
+            self._remove(session)
+        return ended
+
+    def next_expiry(self) -> float | None:
+        """When `expire` has something to do next."""
+        return min(self._parked.values(), default=None)
+
+    def restore(self, rows: Rows, *, now: float) -> None:
+        """Take over what was stored: every session is parked, with a new grace. Guests end with the process.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        for key, raw in rows.items():
+            row = decode_row(raw, SessionRow, table=Table.SESSIONS, key=key)
+            self._next_sid = max(self._next_sid, row.sid + 1)
+            if row.is_guest:
+                self._journal.delete(Table.SESSIONS, key)
+                continue
+            self._insert(self._from_row(row, now=now))
+
+    # Inner steps.
+
+    def _session_of_runtime(self, runtime_key: str) -> Session | None:
+        sid = self._by_runtime.get(runtime_key)
+        return None if sid is None else self._sessions[sid]
+
+    def _start(
+        self, opener: Opener, token: str, *, now: float, replaced: int | None = None, ended: tuple[int, ...] = ()
+    ) -> Opened | OpenRefused:
+        if len(self._sessions) >= self._max_sessions:
+            return OpenRefused(Code.OVERLOAD)
+        session = Session(
+            sid=self._next_sid,
+            runtime=opener.runtime,
+            runtime_key=opener.runtime_key,
+            token_digest=digest_of(token),
+            credential=opener.credential,
+            roles=self.credentials.roles(opener.credential, opener.runtime_key),
+            dialect=opener.dialect,
+            is_guest=opener.is_guest,
+            connection=opener.connection,
+            heard_at=now,
+        )
+        self._next_sid += 1
+        self._insert(session)
+        self._store(session)
+        return Opened(session.sid, replaced=replaced, ended=ended)
+
+    def _resume(self, session: Session, opener: Opener, token: str, *, now: float) -> Opened:
+        """The opener's credential is valid for the runtime: the session is his, under a new token."""
+        replaced = session.connection
+        del self._by_token[session.token_digest]
+        session.token_digest = digest_of(token)
+        self._by_token[session.token_digest] = session.sid
+        session.credential, session.runtime, session.dialect = opener.credential, opener.runtime, opener.dialect
+        session.roles = self.credentials.roles(opener.credential, opener.runtime_key)
+        self._attach(session, opener.connection, now=now)
+        self._store(session)
+        return Opened(session.sid, is_resumed=True, replaced=replaced)
+
+    def _contest(self, session: Session, now: float) -> OpenRefused | None:
+        """Refuse an unproven opener while the old connection may be alive; None when it kept silent long enough."""
+        contested_at = session.contested_at
+        if (
+            contested_at is None or not session.heard_at <= contested_at <= now
+        ):  # heard since, or the clock was set back
+            contested_at = session.contested_at = now
+        remaining = contested_at + self._take_over_grace_seconds - now
+        if remaining <= 0 and contested_at < now:
+            return None
+        return OpenRefused(Code.ADDRESS_TAKEN, max(remaining, 0.0), session.connection)
+
+    def _attach(self, session: Session, connection: int, *, now: float) -> None:
+        if session.connection is not None:
+            del self._by_connection[session.connection]
+        self._parked.pop(session.sid, None)
+        session.connection, session.grace_ends, session.contested_at, session.heard_at = connection, None, None, now
+        self._by_connection[connection] = session.sid
+
+    def _park(self, session: Session, *, now: float) -> None:
+        if session.connection is not None:
+            del self._by_connection[session.connection]
+            session.connection = None
+            session.grace_ends = self._parked[session.sid] = now + self._grace_seconds
+
+    def _displace(self, session: Session, *, now: float) -> None:
+        self._park(session, now=now)
+        session.is_displaced = True
+        session.contested_at = None
+        del self._by_runtime[session.runtime_key]
+        self._displaced.setdefault(session.runtime_key, set()).add(session.sid)
+        self._store(session)
+
+    def _reinstate(self, session: Session) -> None:
+        self._forget_displaced(session)
+        session.is_displaced = False
+        self._by_runtime[session.runtime_key] = session.sid
+        self._store(session)
+
+    def _insert(self, session: Session) -> None:
+        self._sessions[session.sid] = session
+        self._by_token[session.token_digest] = session.sid
+        if session.is_displaced:
+            self._displaced.setdefault(session.runtime_key, set()).add(session.sid)
+        else:
+            self._by_runtime[session.runtime_key] = session.sid
+        if session.connection is not None:
+            self._by_connection[session.connection] = session.sid
+        if session.grace_ends is not None:
+            self._parked[session.sid] = session.grace_ends
+
+    def _remove(self, session: Session) -> None:
+        del self._sessions[session.sid]
+        del self._by_token[session.token_digest]
+        self._parked.pop(session.sid, None)
+        if session.connection is not None:
+            del self._by_connection[session.connection]
+        if session.is_displaced:
+            self._forget_displaced(session)
+        else:
+            del self._by_runtime[session.runtime_key]
+        self._journal.delete(Table.SESSIONS, str(session.sid))
+
+    def _forget_displaced(self, session: Session) -> None:
+        others = self._displaced[session.runtime_key]
+        others.discard(session.sid)
+        if not others:
+            del self._displaced[session.runtime_key]
+
+    def _store(self, session: Session) -> None:
+        self._journal.put(Table.SESSIONS, str(session.sid), session.row())
+
+    def _from_row(self, row: SessionRow, *, now: float) -> Session:
+        return Session(
+            sid=row.sid,
+            runtime=row.runtime,
+            runtime_key=row.runtime_key,
+            token_digest=row.token_digest,
+            credential=row.credential,
+            roles=self.credentials.roles(row.credential, row.runtime_key),
+            dialect=row.dialect,
+            is_guest=row.is_guest,
+            connection=None,
+            heard_at=now,
+            grace_ends=now + self._grace_seconds,
+            is_displaced=row.is_displaced,
+        )

@@ -1,0 +1,205 @@
+"""What a domain publishes: the folder of `trapezoid publish`, and the `live` document that the node signs over it.
+
+The folder holds finished bytes only, signed elsewhere; `publication.json` lists them and is replaced last. The node
+adds what is true today, with the online key: endpoints, node keys, current stubs. Its serial grows with every signature
+and is never below the minute count since 1970, so that a node that lost its state does not look like a rollback.
+
+Source: trust and hosts, sections 3.3 and 3.4; data formats, section 2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from protofly.documents import (
+    Endpoint,
+    KeyRecord,
+    Live,
+    Revoked,
+    RootReference,
+    SigningKey,
+    StubReference,
+    sign_document,
+)
+from protofly.errors import SettingsError
+
+INDEX_NAME = "publication.json"
+WELL_KNOWN = "/.well-known/rethink-mn"
+_SECONDS_PER_SERIAL = 60
+
+
+class PublishedStub(Struct, frozen=True, kw_only=True):
+    """One stub as published: the reference for `live`, and the files of its original-format catalogue entry."""
+
+    reference: StubReference
+    module_sha256: str
+    class_name: str
+
+
+class Publication(Struct, frozen=True, kw_only=True):
+    """The index of a site folder. `stubs` is keyed as in `live`; `default` is what strangers take."""
+
+    domain: str
+    root_version: int
+    root_sha256: str
+    aliases: tuple[str, ...] = ()
+    stubs: dict[str, PublishedStub]
+    revoked: Revoked = Revoked()
+
+
+@dataclass(frozen=True, slots=True)
+class SignedLive:
+    """A `live` document as served."""
+
+    envelope: bytes
+    document: Live
+
+    @property
+    def etag(self) -> str:
+        """Entity tag for HTTP."""
+        return f'"{hashlib.sha256(self.envelope).hexdigest()[:32]}"'
+
+    def resign_at(self) -> float:
+        """When a new one is due: half of its life. Unix seconds."""
+        issued, expires = self.document.issued.timestamp(), self.document.expires.timestamp()
+        return (issued + expires) / 2
+
+
+class SiteFolder:
+    """A folder written by `trapezoid publish`. Names in requests are looked up in the index before they are paths."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> Publication:
+        """The index. Raises SettingsError."""
+        path = self.path / INDEX_NAME
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Publication)
+        except OSError as exc:
+            raise SettingsError(f"{path}: {exc.strerror}; run `trapezoid publish` first") from exc
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+            raise SettingsError(f"{path}: {exc}") from exc
+
+    def changed_at(self) -> float:
+        """When the index was replaced last, Unix seconds; 0.0 when it is gone."""
+        try:
+            return (self.path / INDEX_NAME).stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def root(self, version: int) -> Path:
+        """Envelope of one root version."""
+        return self.path / "root" / f"{version}.json"
+
+    def manifest(self, name: str) -> Path:
+        """Envelope of the current manifest of a stub."""
+        return self.path / "manifest" / f"{name}.json"
+
+    def module(self, sha256: str) -> Path:
+        """A module by hash."""
+        return self.path / "module" / f"{sha256}.wasm"
+
+    def descriptor(self, name: str) -> Path:
+        """Original-format descriptor of a stub."""
+        return self.path / "protocolstub" / f"{name}.json"
+
+    def source_package(self, class_name: str) -> Path:
+        """Original-format source package."""
+        return self.path / "sourcepackage" / f"{class_name}.json"
+
+    def read_object(self, path: Path) -> dict[str, Raw] | None:
+        """A catalogue object, each attribute as raw JSON; None when there is none. Raises SettingsError when spoilt."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, Raw])
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as exc:
+            raise SettingsError(f"{path}: {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """What the settings say about `live`. Life in seconds."""
+
+    endpoints: tuple[Endpoint, ...]
+    catalogue: str
+    mode: str
+    contact: str
+    life_seconds: float
+
+
+class LiveSigner:
+    """Makes signed `live` documents for the publication in a folder.
+
+    Args:
+        keys: The `live` keys; all of them sign.
+        serial_file: Where the last serial is remembered.
+        node_keys: Keys that prove this domain's nodes, by id.
+    """
+
+    def __init__(
+        self,
+        folder: SiteFolder,
+        keys: Sequence[SigningKey],
+        *,
+        serial_file: Path,
+        node_keys: dict[str, KeyRecord],
+        options: LiveOptions,
+    ) -> None:
+        self._folder = folder
+        self._keys = keys
+        self._serial_file = serial_file
+        self._node_keys = node_keys
+        self._options = options
+
+    @property
+    def key_ids(self) -> list[str]:
+        """Ids of the signing keys."""
+        return [key.key_id for key in self._keys]
+
+    def sign(self, *, now: float) -> SignedLive:
+        """Make and sign a document for `now`, Unix seconds. Raises SettingsError. Blocks for the disk."""
+        publication = self._folder.load()
+        options = self._options
+        document = Live(
+            spec="rmn-live/1",
+            domain=publication.domain,
+            serial=self._next_serial(now),
+            issued=datetime.fromtimestamp(int(now), UTC),
+            expires=datetime.fromtimestamp(int(now + options.life_seconds), UTC),
+            root=RootReference(version=publication.root_version, sha256=publication.root_sha256),
+            endpoints=list(options.endpoints),
+            stubs={name: stub.reference for name, stub in publication.stubs.items()},
+            mode="testing" if options.mode == "testing" else "enforce",
+            catalogue=options.catalogue,
+            node_keys=self._node_keys,
+            revoked=publication.revoked,
+            contact=options.contact,
+        )
+        return SignedLive(sign_document(document, self._keys), document)
+
+    def _next_serial(self, now: float) -> int:
+        try:
+            last = int(self._serial_file.read_text())
+        except (FileNotFoundError, ValueError):
+            last = 0
+        serial = max(last + 1, int(now) // _SECONDS_PER_SERIAL)
+        temporary = self._serial_file.with_suffix(".tmp")
+        try:
+            with temporary.open("w") as file:
+                file.write(str(serial))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self._serial_file)
+        except OSError as exc:
+            raise SettingsError(f"{self._serial_file}: {exc.strerror}") from exc
+        return serial

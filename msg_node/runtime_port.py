@@ -1,0 +1,157 @@
+"""One connected runtime as the bus sees it: a bounded queue in front of a WebSocket.
+
+Messages wait here only while the kernel does not take more. Source: message specification, section 20.9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Protocol
+
+import trio
+
+from federation.byte_channel import ByteChannel
+from protofly.errors import Code
+from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
+from protofly.message import Message
+from protofly.websocket import TRY_AGAIN_LATER, WebSocket
+
+LINE_BYTES = 512 << 10
+"""What may wait in the line itself; the queue holds the rest."""
+FLUSH_MESSAGES = 256
+STUCK_SECONDS = 30.0
+_DROPPABLE = frozenset({"update", "event"})
+
+
+class Congestible(Protocol):
+    """Something that a sender may have to wait for."""
+
+    is_slow: bool
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether senders should pause."""
+
+    async def wait_relief(self) -> None:
+        """Wait until it takes more."""
+
+
+class RuntimePort:
+    """The connection of one runtime.
+
+    Args:
+        connection: Number of the connection, never used twice.
+        bearer: Token of the `Authorization` header of the upgrade, "" without one.
+    """
+
+    __slots__ = (
+        "_queue", "_queued_bytes", "_relief", "bearer", "blockers", "broken_in_a_row", "connection", "counters", "heard_at",
+        "is_closing", "is_slow", "line", "pings_unanswered", "sid", "stuck_since", "websocket",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        connection: int,
+        line: ByteChannel,
+        websocket: WebSocket,
+        *,
+        bearer: str,
+        counters: Counter[str],
+        now: float,
+    ) -> None:
+        self.connection = connection
+        self.line = line
+        self.websocket = websocket
+        self.bearer = bearer
+        self.counters = counters
+        self.sid: int | None = None
+        self.heard_at = now
+        self.pings_unanswered = 0
+        self.broken_in_a_row = 0
+        self.blockers: set[Congestible] = set()
+        self.is_slow = False
+        self.is_closing = False
+        self.stuck_since = 0.0
+        self._queue: deque[Message] = deque()
+        self._queued_bytes = 0
+        self._relief: trio.Event | None = None
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether senders should pause: half of the queue is taken."""
+        return len(self._queue) * 2 > SESSION_QUEUE_MESSAGES or self._queued_bytes * 2 > SESSION_QUEUE_BYTES
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait."""
+        return len(self._queue)
+
+    async def wait_relief(self) -> None:
+        """Wait until the runtime has read some."""
+        if self._relief is None:
+            self._relief = trio.Event()
+        await self._relief.wait()
+
+    def enqueue(self, message: Message) -> Code | None:
+        """Take one message for the runtime; a code says that it was refused.
+
+        A full queue drops its oldest event for a new event or a response, and refuses requests.
+        """
+        if len(self._queue) >= SESSION_QUEUE_MESSAGES or self._queued_bytes + len(message.raw) > SESSION_QUEUE_BYTES:
+            if not message.is_response and message.type not in _DROPPABLE:
+                self.counters["overload"] += 1
+                return Code.OVERLOAD
+            if not self._drop_oldest_event() and not message.is_response:
+                self.counters["dropped"] += 1
+                return None
+        self._queue.append(message)
+        self._queued_bytes += len(message.raw)
+        if len(self._queue) >= FLUSH_MESSAGES:
+            self.flush()
+        return None
+
+    def _drop_oldest_event(self) -> bool:
+        for index, message in enumerate(self._queue):
+            if message.type in _DROPPABLE:
+                del self._queue[index]
+                self._queued_bytes -= len(message.raw)
+                self.counters["dropped"] += 1
+                return True
+        return False
+
+    def flush(self) -> None:
+        """Write what waits as one block, as far as the line has room."""
+        queue, line = self._queue, self.line
+        if not queue or line.is_closed:
+            return
+        if line.backlog_bytes > LINE_BYTES:
+            self.stuck_since = self.stuck_since or trio.current_time()
+            return
+        self.stuck_since = 0.0
+        self.websocket.send([message.raw for message in queue])
+        queue.clear()
+        self._queued_bytes = 0
+        line.send_nowait(self.websocket.data_to_send())
+        if self._relief is not None:
+            self.is_slow = False
+            self._relief.set()
+            self._relief = None
+
+    def write_control(self) -> None:
+        """Write what the WebSocket itself has to say: pongs, closes."""
+        self.line.send_nowait(self.websocket.data_to_send())
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Say goodbye after everything that waits; the reader ends when the runtime answers."""
+        self.flush()
+        self.is_closing = True
+        self.websocket.close(code, reason)
+        self.write_control()
+
+    def close_stuck(self, now: float) -> bool:
+        """Close the connection of a runtime that has not read for too long; `now` is trio time."""
+        if not self.stuck_since or now - self.stuck_since < STUCK_SECONDS:
+            return False
+        self.close(TRY_AGAIN_LATER, "too slow")
+        self.line.close()
+        return True

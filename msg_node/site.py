@@ -1,0 +1,169 @@
+"""The node's own HTTP site: `.well-known`, its catalogue (readable for original clients too), health and status.
+
+Everything it publishes is finished bytes; the one thing it makes itself is the `live` document, signed with the online
+key at half of its life and whenever the publication changes. Nothing in an answer comes from the request's headers.
+
+Source: trust and hosts, sections 2.4 and 3.4; data formats, sections 2.2 to 2.7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Sequence
+
+import msgspec
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from msg_node.config import Settings, SiteSettings
+from msg_node.publisher import Publisher, make_publisher
+from msg_node.site_pages import JSON, published_routes
+from protofly.documents import SigningKey
+from protofly.errors import MisuseError, PeerError, SettingsError
+
+logger = logging.getLogger("msg_node.site")
+
+REQUEST_BYTES = 64 << 10
+REQUEST_SECONDS = 10
+GRACEFUL_SECONDS = 2.0
+
+Readiness = Callable[[], Sequence[str]]
+"""What keeps the node from being ready, in words; nothing when it is."""
+Status = Callable[[], object]
+"""Anything msgspec can encode."""
+
+
+class Site:
+    """Serves the site.
+
+    Args:
+        publisher: What to publish; None serves health and status only.
+        node_key: The key that proves this node, when it publishes one.
+    """
+
+    def __init__(
+        self, settings: SiteSettings, *, publisher: Publisher | None = None, node_key: SigningKey | None = None
+    ) -> None:
+        self.node_key = node_key
+        self.url = ""
+        """Where it was bound, without a final slash; "" before that."""
+        self._settings = settings
+        self._publisher = publisher
+        self._readiness: Readiness = tuple
+        self._status: Status | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Site:
+        """The site that the settings ask for. Raises SettingsError when keys or publication cannot be used."""
+        if settings.site is None:
+            raise MisuseError("these settings have no site")
+        if settings.publish is None:
+            return cls(settings.site)
+        publisher, node_key = make_publisher(settings)
+        return cls(settings.site, publisher=publisher, node_key=node_key)
+
+    def serve_status(self, status: Status) -> None:
+        """Show what `status` returns at `/status`."""
+        self._status = status
+
+    def serve_readiness(self, readiness: Readiness) -> None:
+        """Let `readiness` decide at `/readyz`."""
+        self._readiness = readiness
+
+    def make_app(self) -> Starlette:
+        """The ASGI application."""
+        routes = [Route("/livez", self._livez), Route("/readyz", self._readyz), Route("/status", self._status_page)]
+        if self._publisher is not None:
+            routes += published_routes(self._publisher)
+        return Starlette(routes=routes, exception_handlers={PeerError: _refuse, SettingsError: _fail})
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises SettingsError when address, certificate or publication cannot be used."""
+        # What the operator can get wrong comes before the nursery, so that one plain error leaves this call.
+        if self._publisher is not None:
+            await self._publisher.prepare()
+        listener = _bind(self._settings)
+        host, port = listener.getsockname()[:2]
+        config = _hypercorn_config(self._settings, listener)
+        scheme = "http" if self._settings.certificate is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        async with trio.open_nursery() as nursery:
+            if self._publisher is not None:
+                nursery.start_soon(self._publisher.run)
+            await nursery.start(serve, self.make_app(), config)
+            task_status.started()
+
+    async def _livez(self, _request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, _request: Request) -> Response:
+        problems = list(self._readiness())
+        body = msgspec.json.encode({"ready": not problems, "problems": problems})
+        return Response(body, status_code=503 if problems else 200, media_type=JSON)
+
+    async def _status_page(self, request: Request) -> Response:
+        if self._status is None:
+            return PlainTextResponse("no status here\n", status_code=404)
+        if not _may_see_status(request, self._settings.status_token_sha256):
+            return PlainTextResponse("not for you\n", status_code=403)
+        return Response(msgspec.json.encode(self._status()), media_type=JSON, headers={"Cache-Control": "no-store"})
+
+
+def _may_see_status(request: Request, token_sha256: str) -> bool:
+    if token_sha256:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = hashlib.sha256(token.strip().encode()).hexdigest()
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, token_sha256)
+    try:
+        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bind(settings: SiteSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+    except OSError as exc:
+        listener.close()
+        raise SettingsError(f"[site] {settings.host} port {settings.port}: {exc.strerror}") from exc
+    return listener
+
+
+def _hypercorn_config(settings: SiteSettings, listener: socket.socket) -> Config:
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.accesslog = None
+    config.errorlog = None
+    config.include_server_header = False
+    config.graceful_timeout = GRACEFUL_SECONDS
+    config.read_timeout = REQUEST_SECONDS
+    config.h11_max_incomplete_size = REQUEST_BYTES
+    if settings.certificate is not None and settings.key is not None:
+        config.certfile, config.keyfile = str(settings.certificate), str(settings.key)
+        try:
+            config.create_ssl_context()
+        except OSError as exc:
+            raise SettingsError(f"[site] {settings.certificate}: {exc.strerror or exc}") from exc
+    return config
+
+
+async def _refuse(_request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, PeerError)
+    return PlainTextResponse(f"{exc.code.word}: {exc.detail}\n", status_code=exc.code.status)
+
+
+async def _fail(_request: Request, exc: Exception) -> Response:
+    logger.error("site: %s", exc)
+    return PlainTextResponse("the publication of this domain is damaged\n", status_code=500)

@@ -1,0 +1,312 @@
+"""The flat facts that a node writes down, and the evidence around them. The one definition; the pipeline reads it too.
+
+A record is one JSON line. Lines are gathered into Zstandard frames, frames into segments, and every sealed segment has
+a signed manifest that names the segment before it. No bodies are ever written.
+
+Rules that keep files readable for years:
+
+* `v` is the version of the kind's schema. New members are optional and keep `v`; any other change raises it.
+* An absent member means null: unknown or not applicable. Members whose default is "" or 0 are identity, filled in by
+  the writer (`v node boot seq`), and therefore always present in files.
+* `(node, boot, seq)` names a record of its kind. `seq` starts at 1 and grows by one, also for records that were lost,
+  so that every gap can be counted.
+* Durations come from the monotonic clock, `ts_us` from the wall clock at acceptance (µs since the Unix epoch, UTC).
+
+Records are mutable on purpose: the writer's thread completes them. On the message path keep one template per link and
+direction, take `template.__copy__()` and set what differs: 0.4 µs, where twenty keywords cost 1.5 µs.
+
+Source: pipeline study, section 8.1.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from hashlib import blake2b, sha256
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from protofly.errors import Code, PeerError
+
+DIGEST_DIGITS = 32
+ADDRESS_HASH_BYTES = 12
+MANIFEST_FORMAT = "trapezoid-segment/1"
+SIGNED_PREFIX = b"trapezoid-segment/1\n"
+
+
+class Kind(Enum):
+    """Kinds of records; each has its own segments and its own numbering."""
+
+    MESSAGE = "mdr"
+    DECISION = "decision"
+    STUB = "stub_event"
+    LINK = "link_event"
+    SESSION = "session_event"
+
+
+class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What every record carries first. All but `ts_us` is filled in by the writer."""
+
+    kind: ClassVar[Kind]
+    schema_version: ClassVar[int] = 1
+    address_members: ClassVar[tuple[str, ...]] = ()
+    """Members that hold addresses of people or things, hashed when the operator asks."""
+
+    v: int = 0
+    node: str = ""
+    boot: int = 0
+    seq: int = 0
+    ts_us: int
+
+    if TYPE_CHECKING:
+
+        def __copy__(self) -> Self:
+            """A shallow copy; msgspec brings it, but does not say so to type checkers."""
+
+
+class MessageRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
+    """One attempt to pass one message over a border between domains; both nodes write one.
+
+    `digest` is `envelope_digest` over the bytes that cross the border. `src_key` and `dst_key` are addresses, or their
+    keyed hashes. `facts` is a JSON object with whatever else the gate looked at. Times in µs, sizes in bytes.
+    """
+
+    kind = Kind.MESSAGE
+    address_members = ("src_key", "dst_key")
+
+    role: Literal["out", "in"]
+    msg_id: str
+    attempt: int
+    src_domain: str
+    dst_domain: str
+    src_key: str
+    dst_key: str
+    msg_type: str
+    size_in: int
+    digest: str
+    outcome: Literal["delivered", "denied", "trapped", "timeout", "rejected", "expired", "duplicate", "undeliverable"]
+    peer_node: str | None = None
+    channel: str | None = None
+    d_policy_us: int | None = None
+    d_stub_us: int | None = None
+    d_peer_us: int | None = None
+    d_total_us: int | None = None
+    clock_err_us: int | None = None
+    size_wire: int | None = None
+    policy_rev: str | None = None
+    rule_id: str | None = None
+    decision: Literal["permit", "deny"] | None = None
+    reason: str | None = None
+    facts: Raw | None = None
+    outcome_code: str | None = None
+    stub_id: str | None = None
+    stub_ver: str | None = None
+    fuel: int | None = None
+    mem_peak_kib: int | None = None
+    host_calls: int | None = None
+    trap: str | None = None
+    trace_id: str | None = None
+
+
+class DecisionRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
+    """One decision of a gate that deserves its own line: a denial, a shadow rule that spoke, a peer admitted or not."""
+
+    kind = Kind.DECISION
+    address_members = ("src_key", "dst_key")
+
+    hook: Literal["peer", "out", "in", "local"]
+    effect: Literal["permit", "deny", "not-applicable", "indeterminate"]
+    permitted: bool
+    policy_rev: str
+    src_domain: str
+    dst_domain: str
+    link_domain: str | None = None
+    msg_id: str | None = None
+    msg_type: str | None = None
+    src_key: str | None = None
+    dst_key: str | None = None
+    size_in: int | None = None
+    rule_id: str | None = None
+    reason: str | None = None
+    retry_after_us: int | None = None
+    shadow: tuple[str, ...] | None = None
+    obligations: tuple[str, ...] | None = None
+    facts: Raw | None = None
+    trace_id: str | None = None
+
+
+class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
+    """Something happened to a foreign domain's stub. `stub_ver` is the SHA-256 of its module."""
+
+    kind = Kind.STUB
+
+    domain: str
+    event: Literal[
+        "fetched",
+        "verified",
+        "refused",
+        "compiled",
+        "started",
+        "state",
+        "fault",
+        "killed",
+        "quarantined",
+        "circuit",
+        "stopped",
+    ]
+    stub_id: str | None = None
+    stub_ver: str | None = None
+    state: str | None = None
+    code: str | None = None
+    detail: str | None = None
+    trap: str | None = None
+    pid: int | None = None
+    duration_us: int | None = None
+    calls: int | None = None
+    fuel: int | None = None
+    cpu_us: int | None = None
+    mem_peak_kib: int | None = None
+    msg_id: str | None = None
+
+
+class LinkEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
+    """Something happened between us and one foreign domain: a step of first contact, a link up, down or refused."""
+
+    kind = Kind.LINK
+
+    domain: str
+    event: Literal["step", "up", "down", "refused", "authenticated", "spoofed", "trust"]
+    direction: Literal["out", "in"] | None = None
+    step: str | None = None
+    state: str | None = None
+    level: str | None = None
+    code: str | None = None
+    detail: str | None = None
+    peer_node: str | None = None
+    endpoint: str | None = None
+    duration_us: int | None = None
+    attempt: int | None = None
+    waiting: int | None = None
+
+
+class SessionEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
+    """Something happened to the session of a local runtime."""
+
+    kind = Kind.SESSION
+    address_members = ("runtime_key",)
+
+    event: Literal["opened", "re-opened", "taken-over", "lost", "expired", "closed", "refused"]
+    runtime_key: str
+    session: int | None = None
+    code: str | None = None
+    detail: str | None = None
+    remote: str | None = None
+    duration_us: int | None = None
+    addresses: int | None = None
+    subscriptions: int | None = None
+
+
+Record: TypeAlias = MessageRecord | DecisionRecord | StubEvent | LinkEvent | SessionEvent
+RECORD_TYPES: dict[Kind, type[Record]] = {
+    Kind.MESSAGE: MessageRecord,
+    Kind.DECISION: DecisionRecord,
+    Kind.STUB: StubEvent,
+    Kind.LINK: LinkEvent,
+    Kind.SESSION: SessionEvent,
+}
+
+Closure: TypeAlias = Literal["size", "time", "shutdown", "recovered", "manual"]
+
+
+class SegmentManifest(Struct, frozen=True, kw_only=True):
+    """What is known about one sealed segment; written last, so a segment without it is not finished.
+
+    `first_seq … last_seq` covers lost records too: `last_seq - first_seq + 1 == records + lost_records`, and each
+    segment begins where the one before it in the same boot ended. `bytes` and `sha256` are of the file, `prev_sha256`
+    is the hash of the segment before it ("" for the first ever). `signature` is base64url over `signed_bytes`, by the
+    key `key_id`; both are "" when the node has no key.
+    """
+
+    format: Literal["trapezoid-segment/1"] = "trapezoid-segment/1"
+    kind: Kind
+    node: str
+    boot: int
+    segno: int
+    first_seq: int
+    last_seq: int
+    records: int
+    lost_records: int
+    size_bytes: int = field(name="bytes")
+    sha256: str
+    prev_sha256: str
+    min_ts_us: int
+    max_ts_us: int
+    opened_us: int
+    closed_us: int
+    closure: Closure
+    schema_version: int
+    policy_revs: tuple[str, ...] = ()
+    stub_vers: tuple[str, ...] = ()
+    key_id: str = ""
+    signature: str = ""
+
+    def signed_bytes(self) -> bytes:
+        """What the signature covers: a prefix, then all other members as JSON, sorted by name, without white space."""
+        members = msgspec.to_builtins(self)
+        del members["signature"]
+        return SIGNED_PREFIX + msgspec.json.encode(members, order="sorted")
+
+
+_manifest_decoder = msgspec.json.Decoder(SegmentManifest)
+
+
+def decode_manifest(raw: bytes) -> SegmentManifest:
+    """Read a manifest file. Raises PeerError DOCUMENT_MALFORMED."""
+    try:
+        return _manifest_decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+        raise PeerError(Code.DOCUMENT_MALFORMED, f"segment manifest: {exc}") from exc
+
+
+def envelope_digest(type_: str, from_: str, to: str, id_: bytes | None, body: bytes) -> str:
+    """Fingerprint of one message as it crosses the border, 32 hex digits; the nodes on both sides get the same one.
+
+    The first 16 bytes of SHA-256 over the five members of the envelope, each but the last ended by a line feed, which
+    none of the first four can hold: `type`, `from`, `to`, `id` as its JSON text or nothing, `body` as it is. A stub
+    that writes the body anew changes the digest; the books of the two domains then differ, which is what it is for.
+    """
+    return sha256(f"{type_}\n{from_}\n{to}\n".encode() + (id_ or b"") + b"\n" + body).hexdigest()[:DIGEST_DIGITS]
+
+
+def hash_address(address: str, key: bytes) -> str:
+    """Keyed hash of an address, 24 hex digits: equal addresses stay equal, and nobody without the key learns which."""
+    return blake2b(address.encode(), digest_size=ADDRESS_HASH_BYTES, key=key).hexdigest()
+
+
+_BLOCK_HEADER_BYTES = 3
+_CHECKSUM_BYTES = 4
+_RLE_BLOCK = 1
+_RESERVED_BLOCK = 3
+_FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def frame_end(data: bytes, start: int) -> int | None:
+    """Where the Zstandard frame at `start` ends; None when torn or no frame. Source: RFC 8878, section 3.1.1."""
+    if data[start : start + 4] != _FRAME_MAGIC or len(data) < start + 5:
+        return None
+    descriptor = data[start + 4]
+    single_segment = descriptor >> 5 & 1
+    content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+    dictionary_bytes = (0, 1, 2, 4)[descriptor & 3]
+    position = start + 5 + (1 - single_segment) + dictionary_bytes + content_size_bytes
+    is_last = False
+    while not is_last:
+        header = int.from_bytes(data[position : position + _BLOCK_HEADER_BYTES], "little")
+        block_type, block_bytes = header >> 1 & 3, header >> 3
+        if position + _BLOCK_HEADER_BYTES > len(data) or block_type == _RESERVED_BLOCK:
+            return None
+        is_last = bool(header & 1)
+        position += _BLOCK_HEADER_BYTES + (1 if block_type == _RLE_BLOCK else block_bytes)
+    end = position + (_CHECKSUM_BYTES if descriptor >> 2 & 1 else 0)
+    return end if end <= len(data) else None

@@ -1,0 +1,160 @@
+"""What one stub may do: its manifest asks, the policy grants, and this page says no.
+
+Theory of operation: `Grants` is the intersection of manifest and policy and never changes while a stub runs. `Ledger`
+counts what one instance has open and refuses what goes beyond. Every refusal is a `StubFaultError` with STUB_DENIED
+and the permission's name, which the host turns into a `closed` or `auth_token` event, counts and shows; a refusal
+alone does not end a stub.
+
+A stub names endpoints, never hosts: the words checked here are keys of the signed `live` document.
+
+Source: docs/abi.md, "Actions"; trust and hosts, sections 3.4 and 4.2 (permission list), 7 rows 36, 44 and 46.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protofly import limits
+from protofly.errors import Code, StubFaultError
+from sandbox.core.exchange import ChannelKind
+
+CHANNEL_MAX: Final = 65_535
+TIMER_DELAY_MS_MAX: Final = 86_400_000
+DENIALS_BEFORE_FAULT: Final = 1000
+"""A stub that is refused so often does nothing else; the supervisor ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Names of the endpoints it may connect to, and whether the host signs for it. The default is nothing."""
+
+    endpoints: frozenset[str] = frozenset()
+    auth: bool = False
+
+    def check_open(self, endpoint: str, kind: int) -> None:
+        """One `open` action.
+
+        Raises:
+            StubFaultError: STUB_DENIED.
+        """
+        if endpoint not in self.endpoints:
+            raise denied("connect", f"endpoint {endpoint[:80]!r} is not granted")
+        if kind not in _KINDS:
+            raise denied("connect", f"unknown kind of channel {kind}")
+
+    def check_auth(self) -> None:
+        """One `request_auth_token` action.
+
+        Raises:
+            StubFaultError: STUB_DENIED.
+        """
+        if not self.auth:
+            raise denied("auth", "this stub may not ask for tokens")
+
+
+class Ledger:
+    """What one instance has open: channels, timers, log lines. Times are seconds of any monotonic clock."""
+
+    def __init__(self, grants: Grants) -> None:
+        self.grants = grants
+        self.denials = 0
+        self.log_lines_dropped = 0
+        self._channels: set[int] = set()
+        self._timers: set[int] = set()
+        self._log_allowance = float(limits.STUB_LOG_LINES_PER_SECOND)
+        self._log_counted_at: float | None = None
+
+    @property
+    def channels(self) -> frozenset[int]:
+        """Numbers of the channels that are open."""
+        return frozenset(self._channels)
+
+    def open_channel(self, channel: int, endpoint: str, kind: int) -> None:
+        """Judge an `open` action and remember the channel.
+
+        Raises:
+            StubFaultError: STUB_DENIED.
+        """
+        self.grants.check_open(endpoint, kind)
+        if not 1 <= channel <= CHANNEL_MAX:
+            raise denied("connect", f"channel {channel} is not between 1 and {CHANNEL_MAX}")
+        if channel in self._channels:
+            raise denied("connect", f"channel {channel} is open already")
+        if len(self._channels) >= limits.STUB_CHANNELS:
+            raise denied("connect", f"more than {limits.STUB_CHANNELS} channels")
+        self._channels.add(channel)
+
+    def check_channel(self, channel: int) -> None:
+        """Judge an action on a channel: it must be one of this instance's own.
+
+        Raises:
+            StubFaultError: STUB_DENIED.
+        """
+        if channel not in self._channels:
+            raise denied("channel", f"channel {channel} is not open")
+
+    def close_channel(self, channel: int) -> None:
+        """The channel is gone, whoever closed it."""
+        self._channels.discard(channel)
+
+    def request_token(self, channel: int, challenge: bytes) -> None:
+        """Judge a `request_auth_token` action.
+
+        Raises:
+            StubFaultError: STUB_DENIED.
+        """
+        self.grants.check_auth()
+        self.check_channel(channel)
+        if not limits.CHALLENGE_BYTES_MIN <= len(challenge) <= limits.CHALLENGE_BYTES_MAX:
+            raise denied("auth", f"a challenge of {len(challenge)} bytes")
+
+    def set_timer(self, timer: int, payload: bytes) -> int:
+        """Judge a `set_timer` action; the delay in milliseconds, 0 = cancel.
+
+        Raises:
+            StubFaultError: STUB_DENIED.
+        """
+        if len(payload) != 4:
+            raise denied("timer", f"a delay of {len(payload)} bytes instead of 4")
+        delay_ms = int.from_bytes(payload, "little")
+        if not delay_ms:
+            self._timers.discard(timer)
+            return 0
+        if timer not in self._timers and len(self._timers) >= limits.STUB_TIMERS:
+            raise denied("timer", f"more than {limits.STUB_TIMERS} timers")
+        self._timers.add(timer)
+        return min(delay_ms, TIMER_DELAY_MS_MAX)
+
+    def timer_fired(self, timer: int) -> None:
+        """The timer is free again."""
+        self._timers.discard(timer)
+
+    def log_line(self, payload: bytes, now: float) -> str | None:
+        """Text of a `log` action made harmless, or None when it is one too many; those are counted.
+
+        The text is untrusted: printable characters only, cut at STUB_LOG_BYTES.
+        """
+        most = float(limits.STUB_LOG_LINES_PER_SECOND)
+        if self._log_counted_at is not None:
+            self._log_allowance = min(most, self._log_allowance + (now - self._log_counted_at) * most)
+        self._log_counted_at = now
+        if self._log_allowance < 1:
+            self.log_lines_dropped += 1
+            return None
+        self._log_allowance -= 1
+        text = payload[: limits.STUB_LOG_BYTES].decode("utf-8", "replace")
+        return "".join(char if char.isprintable() else "." for char in text)
+
+    def count_denial(self) -> bool:
+        """One more refusal; True when it is time to end the stub."""
+        self.denials += 1
+        return self.denials >= DENIALS_BEFORE_FAULT
+
+
+_KINDS: Final = frozenset(int(kind) for kind in ChannelKind)
+
+
+def denied(permission: str, detail: str) -> StubFaultError:
+    """The refusal of one action; `fault` names the permission that is missing."""
+    return StubFaultError(Code.STUB_DENIED, detail, fault=permission)

@@ -1,0 +1,204 @@
+"""The life of one stub: its states, its restarts, its circuit breaker, and the messages that kill it.
+
+Theory of operation: the stub's supervisor tells what happened and asks when it may start again. Crashes lead to a
+back-off that doubles; too many of them inside a window open the circuit, and after a rest one probe decides whether it
+closes. A stub that has run well for a while starts from the short delay again. Time and jitter are arguments.
+
+            start               status live            drain
+  created ---------> in-progress ----------> live ------------> draining
+     ^                  |    ^                | |
+     | restart          |    | channel back   | | channel lost
+     |     crash        v    +----------------|-+--> disconnected
+     +-------------- failed <-----------------+
+  verify-failed, quarantined: refused before it runs, or the circuit is open
+
+Source: trust and hosts, section 4.2 (failure policy, restart back-off, message that killed it); docs/abi.md, "Budgets".
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from protofly import limits
+from protofly.errors import Code, MisuseError
+
+FATAL_TIMES: Final = 2
+"""So often may one message be there when its stub dies before it is quarantined."""
+SUSPECTS: Final = 1024
+JITTER_SHARE: Final = 0.25
+DOUBLINGS_MAX: Final = 16
+
+
+class StubState(Enum):
+    """States of a stub. The first five are the specification's, the others are this host's."""
+
+    CREATED = "created"
+    IN_PROGRESS = "in-progress"
+    LIVE = "live"
+    FAILED = "failed"
+    DISCONNECTED = "disconnected"
+    VERIFY_FAILED = "verify-failed"
+    QUARANTINED = "quarantined"
+    DRAINING = "draining"
+
+
+REPORTABLE: Final = {
+    state.value: state
+    for state in (
+        StubState.CREATED,
+        StubState.IN_PROGRESS,
+        StubState.LIVE,
+        StubState.FAILED,
+        StubState.DISCONNECTED,
+    )
+}
+"""What a stub may say about itself with the `status` action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """When the next instance may start, in the clock of the caller, and whether the circuit opened with this crash."""
+
+    at: float
+    opens_circuit: bool
+
+
+class Lifecycle:
+    """State, back-off and circuit of one stub. Times are seconds of any monotonic clock."""
+
+    def __init__(self) -> None:
+        self.state = StubState.CREATED
+        self.detail = ""
+        self.crashes = 0
+        self._recent: deque[float] = deque(maxlen=limits.CRASHES_BEFORE_CIRCUIT)
+        self._in_a_row = 0
+        self._next_start = 0.0
+        self._live_since: float | None = None
+        self._circuit_until: float | None = None
+        self._is_probing = False
+
+    @property
+    def is_circuit_open(self) -> bool:
+        """True from the crash too many until a probe went well."""
+        return self._circuit_until is not None
+
+    def starts_at(self) -> float:
+        """The earliest time of the next start; in the past when nothing holds it."""
+        return self._next_start
+
+    def may_start(self, now: float) -> bool:
+        """A new instance is allowed now. With an open circuit this is the one probe after the rest."""
+        return self.state is not StubState.VERIFY_FAILED and now >= self._next_start
+
+    def refusal(self) -> Code:
+        """What waiting messages are answered with while no instance may start."""
+        return Code.CIRCUIT_OPEN if self.is_circuit_open else Code.STUB_FAILED
+
+    def started(self, now: float) -> None:
+        """A new instance exists and has been given its `start` event.
+
+        Raises:
+            MisuseError: it was not allowed yet.
+        """
+        if not self.may_start(now):
+            raise MisuseError(f"a stub was started {self._next_start - now:.3f} s too early")
+        self._is_probing = self.is_circuit_open
+        self._live_since = None
+        self._move(StubState.IN_PROGRESS)
+
+    def reported(self, text: str, now: float) -> StubState | None:
+        """The stub's own `status` action: the new state, or None when the word is unknown or comes while draining."""
+        word, _, detail = text.partition(" ")
+        state = REPORTABLE.get(word)
+        if state is None or self.state is StubState.DRAINING:
+            return None
+        if state is StubState.LIVE:
+            if self._live_since is None:
+                self._live_since = now
+            if self._is_probing:
+                self._close_circuit()
+        self._move(state, detail)
+        return state
+
+    def crashed(self, now: float, jitter: float, detail: str = "") -> Restart:
+        """The instance or its worker is gone.
+
+        Args:
+            now: The time.
+            jitter: A random number in [0, 1); spreads restarts by up to a quarter of the delay.
+            detail: What to show to the operator.
+        """
+        self.crashes += 1
+        if self._live_since is not None and now - self._live_since >= limits.RESTART_MAX_SECONDS:
+            self._in_a_row = 0
+        self._live_since = None
+        self._recent.append(now)
+        if self._is_probing or self._is_crashing_too_often(now):
+            self._circuit_until = self._next_start = now + limits.CIRCUIT_OPEN_SECONDS
+            self._is_probing = False
+            self._move(StubState.QUARANTINED, detail)
+            return Restart(self._next_start, opens_circuit=True)
+        delay = min(limits.RESTART_BASE_SECONDS * 2**self._in_a_row, limits.RESTART_MAX_SECONDS)
+        self._in_a_row = min(self._in_a_row + 1, DOUBLINGS_MAX)
+        self._next_start = now + delay * (1 + JITTER_SHARE * jitter)
+        self._move(StubState.FAILED, detail)
+        return Restart(self._next_start, opens_circuit=False)
+
+    def verify_failed(self, detail: str) -> None:
+        """The package was refused; only `replaced` leads out of this."""
+        self._move(StubState.VERIFY_FAILED, detail)
+
+    def replaced(self) -> None:
+        """Another package takes over, or the operator asked: back-off and circuit of the old one are forgotten."""
+        self._close_circuit()
+        self._in_a_row = 0
+        self._next_start = 0.0
+        self._live_since = None
+        self._move(StubState.CREATED)
+
+    def draining(self) -> None:
+        """No more messages will be handed over."""
+        self._move(StubState.DRAINING)
+
+    def _is_crashing_too_often(self, now: float) -> bool:
+        is_full = len(self._recent) == limits.CRASHES_BEFORE_CIRCUIT
+        return is_full and now - self._recent[0] <= limits.CRASH_WINDOW_SECONDS
+
+    def _close_circuit(self) -> None:
+        self._circuit_until = None
+        self._is_probing = False
+        self._recent.clear()
+
+    def _move(self, state: StubState, detail: str = "") -> None:
+        self.state = state
+        self.detail = detail
+
+
+class Suspects:
+    """Messages that were in the guest when it died, by digest; bounded, oldest forgotten first."""
+
+    def __init__(self, *, most: int = SUSPECTS) -> None:
+        self._most = most
+        self._deaths: OrderedDict[bytes, int] = OrderedDict()
+
+    def accuse(self, digest: bytes) -> bool:
+        """One more death with this message alone in the call; True when it is quarantined from now on."""
+        deaths = self._deaths.pop(digest, 0) + 1
+        self._deaths[digest] = deaths
+        if len(self._deaths) > self._most:
+            self._deaths.popitem(last=False)
+        return deaths >= FATAL_TIMES
+
+    def is_quarantined(self, digest: bytes) -> bool:
+        """This message is not handed over any more."""
+        return self._deaths.get(digest, 0) >= FATAL_TIMES
+
+    def acquit(self, digest: bytes) -> None:
+        """The message went through."""
+        self._deaths.pop(digest, None)
+
+    def __len__(self) -> int:
+        return len(self._deaths)

@@ -1,0 +1,1 @@
+"""Documents, modules and compiled code of foreign domains on disk, believed only after checks."""

@@ -1,0 +1,153 @@
+"""The stubs cache: modules, documents and compiled code of foreign domains, for a warm start.
+
+The cache is a convenience, not an authority: a module is hashed again at each read, documents are verified again by
+whoever gets them, compiled code and documents carry this node's seal. What does not hold is dropped, counted and
+reported as missing, and so fetched or compiled again.
+
+Source: trust and hosts, section 3.6, step 7; section 7, rows 26 and 27.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from protofly import limits
+from protofly.documents import DocumentBundle
+from protofly.errors import Code, PeerError
+from stubs_cache.core.entry import SEAL_BYTES, Kind, compiled_key, documents_key, seal, unseal
+from stubs_cache.core.eviction import CACHE_BYTES, Eviction, choose_evictions
+from stubs_cache.store import FileStore
+
+_COMPILED_BYTES: Final = 64 << 20
+_DOCUMENTS_BYTES: Final = 4 << 20
+_logger = logging.getLogger("trapezoid.stubs_cache")
+
+
+@dataclass(slots=True)
+class CacheStatistics:
+    """Counts since the start."""
+
+    hits: int = 0
+    misses: int = 0
+    writes: int = 0
+    evictions: int = 0
+    tampered: int = 0
+
+
+class StubsCache:
+    """Everything kept about foreign stubs. All calls use a thread for the disk."""
+
+    def __init__(
+        self, folder: Path, *, secret: bytes, max_bytes: int = CACHE_BYTES, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`secret` is this node's own, kept outside `folder` (see `store.load_secret`).
+
+        Raises:
+            HostError: STORAGE.
+        """
+        self._store = FileStore(folder)
+        self._secret = hashlib.sha256(b"trapezoid stubs cache\0" + secret).digest()
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._statistics = CacheStatistics()
+
+    def statistics(self) -> CacheStatistics:
+        """The counts."""
+        return self._statistics
+
+    async def get_module(self, sha256: str) -> bytes | None:
+        """The module with this hash (hex), hashed again, or None."""
+        return await trio.to_thread.run_sync(self._read, Kind.MODULE, sha256, limits.MODULE_BYTES)
+
+    async def put_module(self, module: bytes) -> str:
+        """Keep a module; returns its hash.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        key = hashlib.sha256(module).hexdigest()
+        await trio.to_thread.run_sync(self._write, Kind.MODULE, key, module)
+        return key
+
+    async def get_documents(self, domain: str) -> DocumentBundle | None:
+        """The documents kept of a domain, or None. To be verified by `CatalogueClient.restore`."""
+        key = documents_key(domain)
+        raw = await trio.to_thread.run_sync(self._read, Kind.DOCUMENTS, key, _DOCUMENTS_BYTES)
+        return msgspec.msgpack.decode(raw, type=DocumentBundle) if raw is not None else None
+
+    async def put_documents(self, bundle: DocumentBundle) -> None:
+        """Keep the documents of a domain instead of those kept before.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        raw = msgspec.msgpack.encode(bundle)
+        await trio.to_thread.run_sync(self._write, Kind.DOCUMENTS, documents_key(bundle.domain), raw)
+
+    async def drop_documents(self, domain: str) -> None:
+        """Forget the documents of a domain."""
+        await trio.to_thread.run_sync(self._store.remove, Kind.DOCUMENTS, documents_key(domain))
+
+    async def get_compiled(self, module_sha256: str, engine_fingerprint: str) -> bytes | None:
+        """Code that this node compiled from the module with this very engine, or None."""
+        key = compiled_key(module_sha256, engine_fingerprint)
+        return await trio.to_thread.run_sync(self._read, Kind.COMPILED, key, _COMPILED_BYTES)
+
+    async def put_compiled(self, module_sha256: str, engine_fingerprint: str, code: bytes) -> None:
+        """Keep compiled code.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        key = compiled_key(module_sha256, engine_fingerprint)
+        await trio.to_thread.run_sync(self._write, Kind.COMPILED, key, code)
+
+    async def evict(self, *, kept: Collection[str] = ()) -> list[Eviction]:
+        """Remove what was unused for long or does not fit; `kept` are module hashes of running stubs."""
+        return await trio.to_thread.run_sync(self._evict, frozenset(kept))
+
+    def _read(self, kind: Kind, key: str, max_bytes: int) -> bytes | None:
+        stored = self._store.read(kind, key, max_bytes=max_bytes + SEAL_BYTES)
+        if stored is None:
+            self._statistics.misses += 1
+            return None
+        try:
+            data = self._checked(kind, key, stored)
+        except PeerError as error:
+            # The way out is the way in: without the entry the caller fetches or compiles again.
+            self._store.remove(kind, key)
+            self._statistics.tampered += 1
+            self._statistics.misses += 1
+            _logger.warning("%s; the entry was dropped", error)
+            return None
+        self._statistics.hits += 1
+        return data
+
+    def _checked(self, kind: Kind, key: str, stored: bytes) -> bytes:
+        if kind is Kind.MODULE:
+            data = stored if hashlib.sha256(stored).hexdigest() == key else None
+        else:
+            data = unseal(self._secret, kind, key, stored)
+        if data is None:
+            raise PeerError(Code.CACHE_TAMPERED, f"{kind.value}/{key[:16]} was not written by this node")
+        return data
+
+    def _write(self, kind: Kind, key: str, data: bytes) -> None:
+        self._store.write(kind, key, data if kind is Kind.MODULE else seal(self._secret, kind, key, data))
+        self._statistics.writes += 1
+
+    def _evict(self, kept: frozenset[str]) -> list[Eviction]:
+        evictions = choose_evictions(self._store.entries(), now=self._clock(), max_bytes=self._max_bytes, kept=kept)
+        for eviction in evictions:
+            self._store.remove(eviction.entry.kind, eviction.entry.key)
+        self._statistics.evictions += len(evictions)
+        return evictions

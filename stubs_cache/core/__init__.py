@@ -1,0 +1,1 @@
+"""Pure part: what an entry is, and which one has to go."""

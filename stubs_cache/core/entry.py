@@ -1,0 +1,61 @@
+"""What one thing in the cache is: its kind, key, size and last use, and how its bytes are sealed.
+
+Modules are named by their content. Documents and compiled code are sealed: a MAC under this node's secret over kind,
+key and bytes. Compiled code is native code in waiting; nothing that this node did not write itself may ever be loaded.
+
+Source: trust and hosts, section 3.6, step 7; Wasmtime study, section 6.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+SEAL_BYTES: Final = 32
+
+
+class Kind(Enum):
+    """Kinds of entries; the value is the name of their folder."""
+
+    MODULE = "modules"
+    DOCUMENTS = "documents"
+    COMPILED = "compiled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One file of the cache. `used_at` is in Unix seconds."""
+
+    kind: Kind
+    key: str
+    size_bytes: int
+    used_at: float
+
+
+def documents_key(domain: str) -> str:
+    """Key of a domain's documents: a hash, for a domain may be longer than a file name."""
+    return hashlib.sha256(b"domain\0" + domain.encode()).hexdigest()
+
+
+def compiled_key(module_sha256: str, engine_fingerprint: str) -> str:
+    """Key of compiled code: module, engine version, profile and processor (all in the fingerprint)."""
+    return hashlib.sha256(f"{module_sha256}\0{engine_fingerprint}".encode()).hexdigest()
+
+
+def seal(secret: bytes, kind: Kind, key: str, data: bytes) -> bytes:
+    """The bytes to write: MAC, then data."""
+    return _mac(secret, kind, key, data) + data
+
+
+def unseal(secret: bytes, kind: Kind, key: str, sealed: bytes) -> bytes | None:
+    """The data, or None if this node did not write it under this kind and key."""
+    mac, data = sealed[:SEAL_BYTES], sealed[SEAL_BYTES:]
+    return data if hmac.compare_digest(mac, _mac(secret, kind, key, data)) else None
+
+
+def _mac(secret: bytes, kind: Kind, key: str, data: bytes) -> bytes:
+    # The key has a fixed length (hex of SHA-256), so the parts cannot be shifted against each other.
+    return hmac.digest(secret, f"trapezoid stubs cache\0{kind.value}\0{key}\0".encode() + data, "sha256")

@@ -1,0 +1,210 @@
+"""Tokens that prove a node: replayed, misdirected, forged ones are refused. Trust and hosts, section 7, rows 32 to 37."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.core import auth
+from federation.core.auth import Claims, Expected, SeenTokens, StubIdentity
+from protofly.documents import SigningKey
+from protofly.errors import Code, PeerError
+
+NOW = 1_795_219_200.0
+KEY = SigningKey.from_seed("N1", b"\x01" * 32)
+OTHER_KEY = SigningKey.from_seed("N1", b"\x02" * 32)
+P256_KEY = SigningKey.from_seed("N1", b"\x03" * 32, alg="p256")
+CHALLENGE = b"\x05" * 32
+ENDPOINT = "wss://mn.b.example/link"
+BINDING = auth.channel_binding(b"\x06" * 32)
+EXPECTED = Expected("b.example", frozenset({ENDPOINT}), frozenset({BINDING}), auth.nonce_text(CHALLENGE))
+
+
+def claims(**changes: Any) -> Claims:
+    made = auth.new_claims(
+        our_domain="a.example",
+        our_node="runtime://a.example/mn-1",
+        peer_domain="b.example",
+        endpoint=ENDPOINT,
+        nonce=auth.nonce_text(CHALLENGE),
+        binding=BINDING,
+        stub=StubIdentity(name="link", serial=1, sha256="00"),
+        domains=["a.example"],
+        now=NOW,
+        random_bytes=bytes(range(48)),
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def token(key: SigningKey = KEY, **changes: Any) -> bytes:
+    return auth.make_token(claims(**changes), key).encode()
+
+
+def verify(
+    raw: bytes, expected: Expected = EXPECTED, *, now: float = NOW, key: SigningKey = KEY, **more: Any
+) -> Claims:
+    revoked = more.get("revoked", frozenset())
+    return auth.check_signature(
+        auth.check_form(raw, expected, now=now), {key.key_id: key.record()}, revoked=revoked, now=now
+    )
+
+
+def code_of(raw: bytes, expected: Expected = EXPECTED, **more: Any) -> Code:
+    with pytest.raises(PeerError) as caught:
+        verify(raw, expected, **more)
+    return caught.value.code
+
+
+def header_changed(raw: bytes, **members: Any) -> bytes:
+    head, rest = raw.split(b".", 1)
+    decoded = json.loads(base64.urlsafe_b64decode(head + b"=="))
+    changed = base64.urlsafe_b64encode(json.dumps({**decoded, **members}).encode()).rstrip(b"=")
+    return changed + b"." + rest
+
+
+@pytest.mark.parametrize("key", [KEY, P256_KEY])
+def test_an_honest_token_proves_its_node(key: SigningKey) -> None:
+    assert verify(token(key), key=key).node == "runtime://a.example/mn-1"
+
+
+def test_a_token_for_another_audience_is_refused() -> None:
+    assert code_of(token(aud="c.example")) is Code.AUTH_AUDIENCE
+
+
+def test_a_token_of_another_domain_than_the_expected_one_is_refused() -> None:
+    expected = Expected("b.example", EXPECTED.endpoints, EXPECTED.bindings, EXPECTED.nonce, "c.example")
+    assert code_of(token(), expected) is Code.AUTH_AUDIENCE
+
+
+def test_a_token_for_another_endpoint_is_refused() -> None:
+    assert code_of(token(ep="wss://mn.c.example/link")) is Code.AUTH_ENDPOINT
+
+
+def test_a_token_for_another_certificate_is_refused() -> None:
+    assert code_of(token(cb=auth.channel_binding(b"\x07" * 32))) is Code.AUTH_BINDING
+
+
+def test_a_token_without_channel_binding_is_refused_where_there_is_tls() -> None:
+    assert code_of(token(cb=auth.WITHOUT_TLS)) is Code.AUTH_BINDING
+
+
+def test_a_token_for_another_challenge_is_refused() -> None:
+    assert code_of(token(nonce=auth.nonce_text(b"\x08" * 32))) is Code.AUTH_NONCE
+
+
+@pytest.mark.parametrize("shift_seconds", [-61, 61, 3600, -86_400 * 365, 86_400 * 3650])
+def test_a_token_of_another_time_is_refused(shift_seconds: int) -> None:
+    assert code_of(token(), now=NOW + shift_seconds + (30 if shift_seconds > 0 else 0)) is Code.AUTH_STALE
+
+
+@pytest.mark.parametrize("life_seconds", [0, -1, 61, 1 << 40])
+def test_a_token_that_lives_too_long_is_refused(life_seconds: int) -> None:
+    assert code_of(token(exp=int(NOW) + life_seconds)) is Code.AUTH_STALE
+
+
+def test_a_token_signed_by_another_key_is_refused() -> None:
+    assert code_of(token(OTHER_KEY)) is Code.AUTH_SIGNATURE
+
+
+def test_a_token_of_an_unknown_key_is_refused() -> None:
+    assert code_of(header_changed(token(), kid="N9")) is Code.AUTH_KEY_UNKNOWN
+
+
+def test_a_token_of_a_revoked_key_is_refused() -> None:
+    assert code_of(token(), revoked=frozenset({"N1"})) is Code.AUTH_KEY_REVOKED
+
+
+def test_a_token_used_twice_is_refused_the_second_time() -> None:
+    seen = SeenTokens()
+    seen.use(claims(), now=NOW)
+    with pytest.raises(PeerError) as caught:
+        seen.use(claims(), now=NOW + 1)
+    assert caught.value.code is Code.AUTH_REPLAY
+
+
+def test_used_tokens_are_forgotten_when_they_are_stale_anyway() -> None:
+    seen = SeenTokens()
+    seen.use(claims(), now=NOW)
+    seen.use(claims(), now=NOW + 3600)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"alg": "none"},
+        {"alg": "HS256"},
+        {"typ": "JWT"},
+        {"crit": ["x"]},
+        {"jwk": {}},
+        {"jku": "https://evil.example/k"},
+        {"x5u": "https://evil.example/k"},
+        {"alg": ["EdDSA"]},
+    ],
+)
+def test_a_header_that_tries_tricks_is_malformed(members: dict[str, Any]) -> None:
+    assert code_of(header_changed(token(), **members)) is Code.AUTH_MALFORMED
+
+
+def test_an_algorithm_that_is_not_that_of_the_key_is_refused() -> None:
+    assert code_of(header_changed(token(), alg="ES256")) is Code.AUTH_KEY_UNKNOWN
+
+
+def test_hmac_with_the_public_key_proves_nothing() -> None:
+    head, body, _ = token().split(b".")
+    forged = head + b"." + body + b"." + base64.urlsafe_b64encode(b"\0" * 64).rstrip(b"=")
+    assert code_of(forged) is Code.AUTH_SIGNATURE
+
+
+def test_a_changed_claim_breaks_the_signature() -> None:
+    head, _, signature = token().split(b".")
+    changed = base64.urlsafe_b64encode(msgspec.json.encode(claims(doms=["a.example", "x.example"]))).rstrip(b"=")
+    assert code_of(head + b"." + changed + b"." + signature) is Code.AUTH_SIGNATURE
+
+
+@pytest.mark.parametrize("raw", [b"", b"a.b", b"....", b"a" * 5000, b"\xff.\xff.\xff", b"e30.e30.e30"])
+def test_what_is_no_token_is_malformed(raw: bytes) -> None:
+    assert code_of(raw) is Code.AUTH_MALFORMED
+
+
+def test_a_duplicate_claim_is_malformed() -> None:
+    head, body, signature = token().split(b".")
+    text = base64.urlsafe_b64decode(body + b"==").decode()
+    doubled = base64.urlsafe_b64encode((text[:-1] + ',"iss":"c.example"}').encode()).rstrip(b"=")
+    assert code_of(head + b"." + doubled + b"." + signature) is Code.AUTH_MALFORMED
+
+
+@pytest.mark.parametrize("challenge", [b"", b"x" * 15, b"x" * 65, b"x" * (1 << 20)])
+def test_a_challenge_of_the_wrong_length_is_not_signed(challenge: bytes) -> None:
+    with pytest.raises(PeerError) as caught:
+        auth.nonce_text(challenge)
+    assert caught.value.code is Code.AUTH_NONCE
+
+
+def test_a_challenge_that_is_itself_json_stays_inside_the_nonce() -> None:
+    challenge = b'","iss":"evil.example","x":"'
+    made = verify(
+        token(nonce=auth.nonce_text(challenge)),
+        Expected("b.example", EXPECTED.endpoints, EXPECTED.bindings, auth.nonce_text(challenge)),
+    )
+    assert made.iss == "a.example"
+
+
+@given(raw=st.binary(max_size=600))
+def test_any_bytes_are_a_token_or_a_peer_error(raw: bytes) -> None:
+    with contextlib.suppress(PeerError):
+        verify(raw)
+
+
+@given(position=st.integers(0, 2_000), bit=st.integers(0, 7))
+def test_no_flipped_bit_survives(position: int, bit: int) -> None:
+    raw = bytearray(token())
+    raw[position % len(raw)] ^= 1 << bit
+    with pytest.raises(PeerError):
+        verify(bytes(raw))

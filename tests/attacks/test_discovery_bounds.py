@@ -1,0 +1,207 @@
+"""Attack rows 13 to 15: floods of names, poisoned negative answers, many first messages at once, lying name servers."""
+
+import contextlib
+
+import pytest
+import trio
+import trio.testing
+
+from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError
+from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
+from federation.resolver import Resolver
+from interop.name_server import Fault
+from protofly import limits
+from protofly.errors import Code, PeerError, TransportError
+from tests.support.names import SILENCE, ScriptedNames, name_service
+
+SVCB = "SVCB _rethink-mn.b.example"
+GOOD_SVCB = Answer(AnswerStatus.FOUND, services=(ServiceRecord(1, "mn.b.example", 8443),), ttl_seconds=86_400)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_resolver(names: ScriptedNames, clock: Clock) -> Resolver:
+    return Resolver(names, own_domains=["a.example"], clock=clock, draw=lambda: 0.5)
+
+
+async def ask_for_random_names(resolver: Resolver, clock: Clock, *, askers: int) -> int:
+    """10 000 names within a minute; how many were refused."""
+    refused = 0
+    for number in range(10_000):
+        clock.now += 60 / 10_000
+        try:
+            await resolver.resolve(f"d{number}.example", asked_by=f"runtime://a.example/{number % askers}")
+        except DiscoveryError as error:
+            refused += error.code is Code.RATE
+    return refused
+
+
+async def test_one_user_asking_for_10000_names_gets_few_and_harms_nobody() -> None:
+    names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
+    resolver = make_resolver(names, clock)
+    good = await resolver.resolve("b.example")
+    resolver.report_success("b.example")
+    refused = await ask_for_random_names(resolver, clock, askers=1)
+    assert 10_000 - refused <= limits.DISCOVERIES_PER_MINUTE_AND_ASKER + 11
+    assert len(names.asked) <= 3 * (limits.DISCOVERIES_PER_MINUTE_AND_ASKER + 12)
+    assert await resolver.resolve("b.example") is good
+    await resolver.resolve("new.example", asked_by="runtime://a.example/somebody-else")
+
+
+async def test_many_users_asking_for_10000_names_stay_below_the_total_and_keep_good_entries() -> None:
+    names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
+    resolver = make_resolver(names, clock)
+    good = await resolver.resolve("b.example")
+    resolver.report_success("b.example")
+    refused = await ask_for_random_names(resolver, clock, askers=10_000)
+    assert 10_000 - refused <= limits.DISCOVERIES_PER_MINUTE + 101
+    assert await resolver.resolve("b.example") is good
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+async def test_tables_stay_bounded_whatever_is_asked(is_found: bool) -> None:
+    names, clock = ScriptedNames(), Clock()
+    names.answers[SVCB] = GOOD_SVCB
+    resolver = make_resolver(names, clock)
+    good = await resolver.resolve("b.example")
+    resolver.report_success("b.example")
+    if not is_found:
+        names.default = SILENCE
+    for number in range(3 * limits.DISCOVERY_NEGATIVE_DOMAINS):
+        clock.now += 1.0  # slowly enough for every rate
+        with contextlib.suppress(DiscoveryLineError):
+            await resolver.resolve(f"d{number}.example")
+    statistics = resolver.statistics()
+    assert statistics.places <= limits.DISCOVERY_NEGATIVE_DOMAINS + 1
+    assert statistics.negative <= limits.DISCOVERY_NEGATIVE_DOMAINS
+    assert await resolver.resolve("b.example") is good
+
+
+async def test_one_404_costs_an_hour_and_no_more() -> None:
+    names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
+    resolver = make_resolver(names, clock)
+    await resolver.resolve("b.example")
+    pause = resolver.report_failure("b.example", PeerError(Code.HTTP_STATUS, "404"))
+    assert pause == pytest.approx(3600)
+    with pytest.raises(DiscoveryError, check=lambda error: error.code is Code.HTTP_STATUS):
+        await resolver.resolve("b.example")
+    clock.now += pause
+    assert (await resolver.resolve("b.example")).connect_host == "mn.b.example"
+
+
+async def test_404_of_a_domain_that_worked_lately_costs_two_minutes() -> None:
+    names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
+    resolver = make_resolver(names, clock)
+    await resolver.resolve("b.example")
+    resolver.report_success("b.example")
+    clock.now += 7000
+    assert resolver.report_failure("b.example", PeerError(Code.HTTP_STATUS, "404")) == 120
+
+
+@pytest.mark.parametrize("status", ["500", "503", "429"])
+async def test_server_in_trouble_is_a_back_off_of_seconds_not_a_negative_answer(status: str) -> None:
+    resolver = make_resolver(ScriptedNames({SVCB: GOOD_SVCB}), Clock())
+    await resolver.resolve("b.example")
+    assert resolver.report_failure("b.example", PeerError(Code.HTTP_STATUS, status)) == 5
+    with pytest.raises(DiscoveryLineError, match=f"http-status: {status}"):
+        await resolver.resolve("b.example")
+
+
+async def test_silent_name_servers_leave_the_last_known_place(autojump_clock: trio.testing.MockClock) -> None:
+    names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
+    resolver = make_resolver(names, clock)
+    good = await resolver.resolve("b.example")
+    resolver.report_success("b.example")
+    names.answers, names.default = {}, SILENCE
+    clock.now += 86_401
+    assert await resolver.resolve("b.example") is good
+    assert resolver.statistics().stale_used == 1
+    assert any("last known place" in attempt.subject for attempt in resolver.explain("b.example").attempts)
+
+
+async def test_domain_that_worked_lately_gets_three_attempts(autojump_clock: trio.testing.MockClock) -> None:
+    good = Answer(AnswerStatus.FOUND, services=GOOD_SVCB.services, ttl_seconds=60)
+    names, clock = ScriptedNames({SVCB: [good, SILENCE, SILENCE, good]}), Clock()
+    names.default = SILENCE
+    resolver = make_resolver(names, clock)
+    await resolver.resolve("b.example")
+    resolver.report_success("b.example")
+    clock.now += 400
+    began = trio.current_time()
+    assert (await resolver.resolve("b.example")).connect_host == "mn.b.example"
+    assert trio.current_time() - began == pytest.approx(1.0)
+    assert names.asked.count(SVCB) == 4
+    assert resolver.statistics().stale_used == 0
+
+
+async def test_flood_of_first_messages_makes_exactly_one_discovery() -> None:
+    names = ScriptedNames({SVCB: GOOD_SVCB})
+    names.gate = trio.Event()
+    resolver = make_resolver(names, Clock())
+    found = []
+
+    async def ask(number: int) -> None:
+        found.append(await resolver.resolve("b.example", asked_by=f"runtime://a.example/{number}"))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1000):
+            nursery.start_soon(ask, number)
+        await trio.testing.wait_all_tasks_blocked()
+        names.gate.set()
+    assert len(found) == 1000
+    assert len(set(map(id, found))) == 1
+    assert len(names.asked) == 3
+
+
+async def test_flood_for_a_domain_that_fails_gives_everybody_the_reason_and_one_discovery() -> None:
+    names = ScriptedNames()
+    names.default = SILENCE
+    names.gate = trio.Event()
+    resolver = make_resolver(names, Clock())
+    errors: list[TransportError] = []
+
+    async def ask() -> None:
+        with pytest.raises(TransportError) as caught:
+            await resolver.resolve("b.example")
+        errors.append(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(100):
+            nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        names.gate.set()
+    assert {error.code for error in errors} == {Code.DNS_FAILED}
+    assert len(set(map(id, errors))) == 100
+    assert len(names.asked) == 3
+
+
+async def test_lookups_under_way_are_bounded() -> None:
+    names = ScriptedNames()
+    names.gate = trio.Event()
+    resolver = make_resolver(names, Clock())
+    async with trio.open_nursery() as nursery:
+        for number in range(90):
+            nursery.start_soon(resolver.resolve, f"d{number}.example")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(names.asked) == 3 * limits.DISCOVERY_IN_FLIGHT
+        names.gate.set()
+    assert len(names.asked) == 3 * 90
+
+
+@pytest.mark.parametrize("fault", [Fault.SILENT, Fault.WRONG_ID, Fault.WRONG_QUESTION, Fault.GARBAGE, Fault.TRUNCATED])
+async def test_answers_that_are_none_end_in_time_as_a_failed_question(
+    fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DNS_QUESTION_SECONDS", 0.1)
+    async with name_service({"mn.b.example": ["A 127.0.0.1"]}, faults={"mn.b.example": fault}) as (_, client):
+        with trio.fail_after(5):
+            answer = await client.ask(Question("mn.b.example", RecordKind.A))
+        assert answer.status is AnswerStatus.FAILED
+        assert answer.addresses == ()
+        assert (await client.ask(Question("other.b.example", RecordKind.A))).status is AnswerStatus.NO_NAME

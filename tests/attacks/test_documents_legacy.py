@@ -1,0 +1,104 @@
+"""Attacks by way of unsigned catalogues. Source: trust and hosts, section 7, row 31."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalogue_client.core.legacy import decode_descriptor, decode_source_package, source_package_url
+from protofly.errors import Code, PeerError
+from tests.support.repository import MODULE, PublishedDomain, World
+
+DESCRIPTOR_URL = "https://catalogue.b.example/.well-known/protocolstub/default"
+PACKAGE_URL = "https://catalogue.b.example/.well-known/sourcepackage/BNodeStub"
+DESCRIPTOR: dict[str, object] = {
+    "objectName": "bNodeStub",
+    "version": 1.4,
+    "sourcePackageURL": "hyperty-catalogue://catalogue.b.example/.well-known/sourcepackage/BNodeStub",
+}
+PACKAGE = {"sourceCodeClassname": "BNodeStub", "encoding": "base64", "sourceCode": base64.b64encode(MODULE).decode()}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    published = PublishedDomain()
+    published.files = {DESCRIPTOR_URL: json.dumps(DESCRIPTOR).encode(), PACKAGE_URL: json.dumps(PACKAGE).encode()}
+    world = World(tmp_path, published)
+    yield world
+    world.close()
+
+
+async def test_unsigned_catalogue_is_refused_without_a_request_unless_allowed(world: World) -> None:
+    with pytest.raises(PeerError) as caught:
+        await world.client.read_unsigned(world.b.location, is_unsigned_allowed=False)
+    assert caught.value.code is Code.UNSIGNED_REFUSED
+    assert world.fetcher.requests == []
+
+
+async def test_allowed_unsigned_catalogue_is_read(world: World) -> None:
+    descriptor, code = await world.client.read_unsigned(world.b.location, is_unsigned_allowed=True)
+    assert (descriptor.object_name, descriptor.version, code) == ("bNodeStub", "1.4", MODULE)
+
+
+async def test_domain_that_has_signed_never_falls_back_to_unsigned(world: World) -> None:
+    world.b.publish_stub(serial=1)
+    world.b.publish_root()
+    world.b.publish_live()
+    await world.refresh()
+    with pytest.raises(PeerError) as caught:
+        await world.client.read_unsigned(world.b.location, is_unsigned_allowed=True)
+    assert caught.value.code is Code.UNSIGNED_REFUSED
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.example/.well-known/sourcepackage/BNodeStub",
+        "hyperty-catalogue://evil.example/.well-known/sourcepackage/BNodeStub",
+        "https://catalogue.b.example.evil.example/.well-known/sourcepackage/BNodeStub",
+        "https://catalogue.b.example@evil.example/.well-known/sourcepackage/BNodeStub",
+        "https://catalogue.b.example:22/.well-known/sourcepackage/BNodeStub",
+        "//evil.example/.well-known/sourcepackage/BNodeStub",
+        "file:///etc/passwd",
+        "file://catalogue.b.example/.well-known/sourcepackage/BNodeStub",
+        "http://catalogue.b.example/.well-known/sourcepackage/BNodeStub",
+        "/.well-known/sourcepackage/../../admin",
+        "/sourcepackage/a/b",
+        "/sourcepackage/",
+        "/sourcepackage/X?y=1",
+        "/restart",
+        "",
+    ],
+)
+async def test_source_package_elsewhere_is_never_followed(world: World, url: str) -> None:
+    world.b.files[DESCRIPTOR_URL] = json.dumps({**DESCRIPTOR, "sourcePackageURL": url}).encode()
+    with pytest.raises(PeerError) as caught:
+        await world.client.read_unsigned(world.b.location, is_unsigned_allowed=True)
+    assert caught.value.code is Code.ADDRESS_REFUSED
+    assert world.fetcher.requests == [DESCRIPTOR_URL]
+
+
+@given(raw=st.binary(max_size=256))
+def test_any_bytes_give_a_value_or_a_peer_error(raw: bytes) -> None:
+    with contextlib.suppress(PeerError):
+        decode_source_package(raw, domain="b.example")
+    with contextlib.suppress(PeerError):
+        decode_descriptor(raw, domain="b.example")
+
+
+@given(url=st.text(max_size=80))
+def test_any_package_url_stays_on_the_authority_or_is_refused(url: str) -> None:
+    descriptor = decode_descriptor(
+        json.dumps({"objectName": "x", "sourcePackageURL": url}).encode("utf-8", "replace"), domain="b.example"
+    )
+    with contextlib.suppress(PeerError):
+        assert source_package_url(descriptor, "catalogue.b.example", domain="b.example").startswith(
+            "https://catalogue.b.example/.well-known/sourcepackage/"
+        )

@@ -1,0 +1,173 @@
+"""Documents, keys, envelopes: what is written is read back, and fingerprints mean what they say."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalogue_client.core.location import Location, kept_location
+from catalogue_client.core.selection import select_stub
+from protofly.documents import (
+    Abi,
+    DocumentBundle,
+    Live,
+    SigningKey,
+    StubReference,
+    decode_envelope,
+    decode_live,
+    decode_manifest,
+    decode_root,
+    document_sha256,
+    encode_document,
+    key_set_fingerprint,
+    pae,
+    sign_document,
+    sign_envelope,
+    verify_signature,
+)
+from protofly.errors import Code, MisuseError, PeerError
+from tests.support.repository import DAY, START, PublishedDomain, moment, signing_key
+
+B = PublishedDomain()
+
+
+def test_pre_authentication_encoding_is_that_of_the_dsse_specification() -> None:
+    encoded = pae("http://example.com/HelloWorld", b"hello world")
+    assert encoded == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+
+
+def test_documents_survive_encoding() -> None:
+    assert decode_root(encode_document(B.root), domain="b.example") == B.root
+    assert decode_live(encode_document(B.live), domain="b.example") == B.live
+    assert decode_manifest(encode_document(B.manifest), domain="b.example") == B.manifest
+
+
+def test_unknown_members_are_ignored_and_unknown_spec_is_not() -> None:
+    members = json.loads(encode_document(B.live))
+    assert decode_live(json.dumps({**members, "future": [1]}).encode(), domain="b.example") == B.live
+    with pytest.raises(PeerError) as caught:
+        decode_live(json.dumps({**members, "spec": "rmn-live/2"}).encode(), domain="b.example")
+    assert caught.value.code is Code.DOCUMENT_MALFORMED
+
+
+@pytest.mark.parametrize("alg", ["ed25519", "p256"])
+def test_key_survives_pem_and_signs_what_its_record_verifies(alg: Any) -> None:
+    key = signing_key("K1", alg=alg)
+    again = SigningKey.from_pem("K1", key.to_pem())
+    assert again.record() == key.record()
+    assert verify_signature(key.record(), again.sign(b"data"), b"data")
+    assert not verify_signature(key.record(), again.sign(b"data"), b"other")
+    assert "private" not in repr(key)
+
+
+def test_seed_of_wrong_length_and_foreign_pem_are_refused() -> None:
+    with pytest.raises(MisuseError):
+        SigningKey.from_seed("K1", b"short")
+    with pytest.raises(ValueError, match="PKCS"):
+        SigningKey.from_pem("K1", b"not a key")
+
+
+def test_key_record_bounds_its_own_use() -> None:
+    record = signing_key("N1").record(nbf=moment(START), exp=moment(START + DAY))
+    assert not record.is_valid_at(START - 1)
+    assert record.is_valid_at(START)
+    assert not record.is_valid_at(START + DAY)
+    assert signing_key("N1").record().is_valid_at(0)
+
+
+def test_both_base64_alphabets_are_read() -> None:
+    key = signing_key("K1")
+    envelope = json.loads(sign_envelope(b"\xfb\xff\xfe", "type", [key]))
+    for member in (envelope, envelope["signatures"][0]):
+        for name in {"payload", "sig"} & set(member):
+            member[name] = base64.urlsafe_b64encode(base64.b64decode(member[name])).decode()
+    decoded = decode_envelope(json.dumps(envelope).encode())
+    assert decoded.payload == b"\xfb\xff\xfe"
+    assert decoded.signers({"K1": key.record()}, allowed=["K1"]) == 1
+
+
+def test_signature_without_a_hint_is_tried_against_all_keys_of_the_role() -> None:
+    keys = [signing_key(name) for name in ("K1", "K2")]
+    raw = sign_envelope(b"{}", "type", keys).replace(b'"K1"', b'""').replace(b'"K2"', b'""')
+    assert decode_envelope(raw).signers({key.key_id: key.record() for key in keys}, allowed=["K1", "K2"]) == 2
+
+
+def test_hash_of_a_document_does_not_change_with_its_signatures() -> None:
+    keys = [signing_key("L1"), signing_key("L2")]
+    assert document_sha256(sign_document(B.live, keys)) == document_sha256(sign_document(B.live, keys[:1]))
+
+
+def test_fingerprint_is_of_the_root_keys_and_threshold_alone() -> None:
+    other = PublishedDomain()
+    other.publish_root(live_keys=("L2",), version=7)
+    assert other.fingerprint == B.fingerprint
+    other.publish_root(root_keys=("K1", "K2"))
+    two_of_any = other.fingerprint
+    other.publish_root(root_keys=("K2", "K1"))
+    assert other.fingerprint == two_of_any
+    other.publish_root(root_keys=("K1", "K2"), threshold=2)
+    assert len({B.fingerprint, two_of_any, key_set_fingerprint(other.root)}) == 3
+
+
+@given(payload=st.binary(max_size=200), kind=st.text(max_size=20))
+def test_any_payload_survives_its_envelope(payload: bytes, kind: str) -> None:
+    key = signing_key("K1")
+    envelope = decode_envelope(sign_envelope(payload, kind, [key]))
+    assert (envelope.payload, envelope.payload_type) == (payload, kind)
+    assert envelope.signers({"K1": key.record()}, allowed=["K1"]) == 1
+
+
+def reference(name: str, serial: int, abi: Abi | None = None) -> StubReference:
+    return StubReference(name=name, serial=serial, version="1", manifest_sha256="0" * 64, abi=abi)
+
+
+def live_with(**stubs: StubReference) -> Live:
+    return msgspec.structs.replace(B.live, stubs=stubs)
+
+
+OURS, FOREIGN = Abi(name="trapezoid-stub", version="1.3"), Abi(name="rmn-stub", version="1.2")
+
+
+def test_stub_is_chosen_by_entry_then_by_name_then_by_what_fits() -> None:
+    assert select_stub(live_with(default=reference("x", 1), other=reference("y", 9))).name == "x"
+    assert select_stub(live_with(default=reference("x", 1), other=reference("y", 9)), "y").name == "y"
+    assert select_stub(live_with(default=reference("x", 1, FOREIGN), b=reference("y", 2, OURS))).name == "y"
+    assert select_stub(live_with(a=reference("x", 1), b=reference("x", 2)), "x").serial == 2
+
+
+def test_no_stub_and_no_fitting_stub_are_told_apart() -> None:
+    with pytest.raises(PeerError) as caught:
+        select_stub(live_with())
+    assert caught.value.code is Code.SERVICE_DECLINED
+    with pytest.raises(PeerError) as caught:
+        select_stub(live_with(default=reference("x", 1, FOREIGN)))
+    assert caught.value.code is Code.ABI_UNSUPPORTED
+
+
+def test_location_overrides_the_line_for_its_own_host_only() -> None:
+    plain = Location.of("b.example")
+    assert plain.connect_to is None
+    assert plain.root_url(3) == "https://b.example/.well-known/rethink-mn/root/3"
+    assert plain.manifest_url("a/b") == "https://b.example/.well-known/rethink-mn/manifest/a%2Fb"
+    moved = Location(domain="b.example", well_known_url=plain.well_known_url, connect_host="h.example")
+    assert moved.connect_to == ("h.example", 443)
+    assert moved.connect_to_for(plain.root_url(1)) == ("h.example", 443)
+    assert moved.connect_to_for("https://catalogue.b.example/x") is None
+    ported = Location(domain="b.example", well_known_url=plain.well_known_url, connect_port=8444)
+    assert ported.connect_to == ("b.example", 8444)
+
+
+def test_location_is_kept_with_cached_documents() -> None:
+    bundle = DocumentBundle(domain="b.example", live=b"", fetched_at=0, fresh_until=0)
+    assert kept_location(bundle) is None
+    url = Location.of("b.example").well_known_url
+    bundle = msgspec.structs.replace(bundle, well_known_url=url, connect_host="h", connect_port=1)
+    kept = kept_location(bundle)
+    assert kept is not None
+    assert kept.connect_to == ("h", 1)

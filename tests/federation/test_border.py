@@ -1,0 +1,132 @@
+"""The border: what is stamped on the way out comes off on the way in, and the body in between keeps its bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.core.border import InwardBorder, OutwardBorder
+from federation.core.message_ids import MessageIds
+from protofly import codec
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+from protofly.records import envelope_digest
+
+OUR_NODE = "runtime://a.example/mn-1"
+STUB = "runtime://a.example/mn-1/protostub/b7c1"
+PEER_NODE = "runtime://b.example/mn-7"
+IDS = MessageIds(b"\x01" * 8)
+
+
+def message(body: str = "", *, from_: str = "hyperty://a.example/h", to: str = "comm://b.example/r") -> Message:
+    tail = f',"body":{body}' if body else ""
+    [decoded] = codec.decode(f'{{"id":1,"type":"create","from":"{from_}","to":"{to}"{tail}}}'.encode())
+    return decoded
+
+
+def cross(outgoing: Message) -> tuple[Message, bytes, bytes]:
+    """Out at a.example, in at b.example."""
+    crossing = OutwardBorder(OUR_NODE, STUB).cross(outgoing, IDS.next(1_000_000.0))
+    [arrived] = codec.decode(crossing.wire)
+    inner, msg_id = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(arrived)
+    return inner, crossing.msg_id, msg_id
+
+
+BODIES = st.dictionaries(
+    st.text(max_size=5).filter(lambda name: name not in ("via", "auth", "sessionToken", "assertedIdentity", "trace")),
+    st.none() | st.integers() | st.text(max_size=9) | st.lists(st.text(max_size=3), max_size=3),
+    max_size=5,
+)
+
+
+@given(body=BODIES, indent=st.sampled_from([None, 1]))
+def test_a_message_arrives_with_the_bytes_with_which_it_left(body: dict[str, Any], indent: int | None) -> None:
+    outgoing = message(json.dumps(body, indent=indent) if body else "")
+    inner, sent_id, received_id = cross(outgoing)
+    assert json.loads(inner.raw) == json.loads(outgoing.raw)
+    assert received_id == sent_id
+    if indent is None:
+        assert inner.raw == outgoing.raw
+
+
+@given(body=BODIES)
+def test_both_sides_hash_the_same_envelope(body: dict[str, Any]) -> None:
+    outgoing = message(json.dumps(body))
+    crossing = OutwardBorder(OUR_NODE, STUB).cross(outgoing, IDS.next(1.0))
+    [arrived] = codec.decode(crossing.wire)
+    inner, _ = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(arrived)
+    sent = envelope_digest(outgoing.type, outgoing.from_, outgoing.to, outgoing.id, crossing.body)
+    assert envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body) == sent or not body
+
+
+def test_the_far_side_sees_both_hops() -> None:
+    crossing = OutwardBorder(OUR_NODE, STUB).cross(message('{"value":1}'), IDS.next(1.0))
+    assert json.loads(crossing.wire)["body"]["via"] == [OUR_NODE, STUB]
+
+
+@pytest.mark.parametrize("flag", ["auth", "sessionToken", "assertedIdentity"])
+def test_flags_that_mean_nothing_abroad_are_taken_off_on_both_sides(flag: str) -> None:
+    inner, _, _ = cross(message(json.dumps({flag: True, "value": 2})))
+    assert json.loads(inner.raw)["body"] == {"value": 2}
+    arrived = message(json.dumps({flag: True, "value": 2}))
+    cleaned, _ = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(arrived)
+    assert json.loads(cleaned.raw)["body"] == {"value": 2}
+
+
+def test_a_trace_of_the_sender_reaches_the_receiver() -> None:
+    inner, sent_id, received_id = cross(message('{"trace":"t-1","value":2}'))
+    assert json.loads(inner.raw)["body"] == {"value": 2, "trace": "t-1"}
+    assert sent_id == received_id
+
+
+def test_a_trace_that_pretends_to_be_ours_is_replaced() -> None:
+    inner, sent_id, received_id = cross(message('{"trace":"mn:00000000000000000000000000000000","value":2}'))
+    assert json.loads(inner.raw)["body"] == {"value": 2}
+    assert sent_id == received_id != bytes(16)
+
+
+def test_a_message_that_was_here_before_is_a_loop() -> None:
+    with pytest.raises(PeerError) as caught:
+        OutwardBorder(OUR_NODE, STUB).cross(message(json.dumps({"via": [OUR_NODE]})), bytes(16))
+    assert caught.value.code is Code.LOOP
+    with pytest.raises(PeerError) as caught:
+        InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(message(json.dumps({"via": [PEER_NODE, "x"]})))
+    assert caught.value.code is Code.LOOP
+
+
+def test_a_message_that_travelled_too_far_is_refused() -> None:
+    with pytest.raises(PeerError) as caught:
+        InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(message(json.dumps({"via": ["x"] * 9})))
+    assert caught.value.code is Code.HOP_LIMIT
+
+
+def test_a_single_text_counts_as_a_list_of_hops() -> None:
+    with pytest.raises(PeerError) as caught:
+        OutwardBorder(OUR_NODE, STUB).cross(message(json.dumps({"via": OUR_NODE})), bytes(16))
+    assert caught.value.code is Code.LOOP
+
+
+@pytest.mark.parametrize("via", ["1", "{}", "[1]", "true"])
+def test_hops_that_are_no_addresses_are_refused(via: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        OutwardBorder(OUR_NODE, STUB).cross(message(f'{{"via":{via}}}'), bytes(16))
+    assert caught.value.code is Code.BAD_BODY
+
+
+@given(trailer=st.text(max_size=60))
+def test_a_forged_trailer_never_damages_the_body(trailer: str) -> None:
+    body = {"value": 1, "text": f'","via":["{trailer}"]}}'}
+    inner, _ = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(message(json.dumps({**body, "via": ["y"]})))
+    assert json.loads(inner.raw)["body"] == body
+
+
+def test_ids_are_unique_ordered_and_of_version_7() -> None:
+    ids = [IDS.next(1_700_000_000.0 + index) for index in range(5_000)]
+    assert len(set(ids)) == 5_000
+    assert sorted(ids) == ids
+    assert {one[6] >> 4 for one in ids} == {7}
+    assert {one[8] >> 6 for one in ids} == {2}

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.core.rates import UNLIMITED, RateBucket, RateLimit, make_bucket
+from protofly.errors import SettingsError
+
+
+def passed(bucket: RateBucket, moments: list[float], size_bytes: int = 100) -> int:
+    return sum(bucket.take(size_bytes, now) == 0.0 for now in moments)
+
+
+def test_burst_passes_and_the_next_one_waits() -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=10.0))
+    assert passed(bucket, [100.0] * 10) == 10
+    assert bucket.take(100, 100.0) == pytest.approx(0.1)
+    assert bucket.take(100, 100.11) == 0.0
+
+
+def test_rate_is_kept_over_time() -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=10.0))
+    assert 109 <= passed(bucket, [tick / 100 for tick in range(1000)]) <= 111  # a burst of ten, then ten per second
+
+
+def test_bytes_are_counted_beside_messages() -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=1000.0, bytes_per_second=1000.0))
+    assert passed(bucket, [5.0] * 20, size_bytes=250) == 4
+    assert bucket.take(250, 5.0) == pytest.approx(0.25)
+
+
+def test_message_larger_than_the_burst_passes_and_is_paid_for() -> None:
+    bucket = RateBucket(RateLimit(bytes_per_second=1000.0))
+    assert bucket.take(5000, 10.0) == 0.0
+    assert bucket.take(1, 10.0) == pytest.approx(4.001)
+    assert bucket.take(1, 14.1) == 0.0
+
+
+def test_refused_message_costs_nothing() -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=1.0))
+    assert bucket.take(1, 0.0) == 0.0
+    assert all(bucket.take(1, 0.5) > 0.0 for _ in range(1000))
+    assert bucket.take(1, 1.1) == 0.0
+
+
+def test_clock_set_back_neither_opens_nor_blocks_for_long() -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=1.0))
+    year = 31_536_000.0
+    assert bucket.take(1, 2 * year) == 0.0
+    assert bucket.take(1, year) > 0.0
+    assert bucket.take(1, year + 1.1) == 0.0
+
+
+def test_no_limit_needs_no_bucket() -> None:
+    assert make_bucket(UNLIMITED) is None
+    assert passed(RateBucket(UNLIMITED), [0.0] * 1000) == 1000
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
+def test_rate_that_is_none_is_refused(wrong: float) -> None:
+    for limit in (
+        RateLimit(messages_per_second=wrong),
+        RateLimit(bytes_per_second=wrong),
+        RateLimit(burst_seconds=wrong),
+    ):
+        with pytest.raises(SettingsError):
+            make_bucket(limit)
+
+
+@given(
+    steps=st.lists(st.tuples(st.floats(-5.0, 5.0), st.integers(0, 5000)), max_size=200),
+    messages=st.floats(0.5, 100.0),
+    octets=st.floats(10.0, 10_000.0),
+)
+def test_never_more_than_burst_plus_rate(steps: list[tuple[float, int]], messages: float, octets: float) -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=messages, bytes_per_second=octets, burst_seconds=1.0))
+    now = forward_seconds = 1000.0
+    count = size = largest = 0
+    for step, size_bytes in steps:
+        now += step
+        forward_seconds += max(step, 0.0)
+        if bucket.take(size_bytes, now) == 0.0:
+            count, size, largest = count + 1, size + size_bytes, max(largest, size_bytes)
+    elapsed = forward_seconds - 1000.0
+    assert count <= max(messages * 1.0, 1.0) + messages * elapsed + 0.001
+    assert size <= octets * (elapsed + 1.0) + largest + 1

@@ -1,0 +1,240 @@
+"""The cursor from a domain's name to the place of its documents, told answers by hand."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catalogue_client.core.location import Location
+from federation.core.discovery_errors import Failure, Step
+from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
+from federation.core.resolution import DomainHints, PeerEntry, Resolution, Resolved, in_order, read_hints
+from protofly.errors import Code, SettingsError
+
+TXT = Question("_rethink-mn.b.example", RecordKind.TXT)
+SVCB = Question("_rethink-mn.b.example", RecordKind.SVCB)
+SRV = Question("_rethink-mn._tcp.b.example", RecordKind.SRV)
+ABSENT = Answer(AnswerStatus.NO_NAME)
+FAILED = Answer(AnswerStatus.FAILED, detail="no answer")
+PIN = "A" * 43
+
+
+def found(*services: ServiceRecord, ttl: float = 300.0) -> Answer:
+    return Answer(AnswerStatus.FOUND, services=services, ttl_seconds=ttl)
+
+
+def texts(*lines: str, ttl: float = 300.0, is_validated: bool = False) -> Answer:
+    return Answer(AnswerStatus.FOUND, texts=lines, ttl_seconds=ttl, is_validated=is_validated)
+
+
+def resolve(answers: dict[Question, Answer], *, default: Answer = ABSENT) -> Resolved | Failure:
+    resolution = Resolution("b.example", draw=lambda: 0.5)
+    for _ in range(100):
+        questions = resolution.questions()
+        if not questions:
+            return resolution.outcome()
+        for question in questions:
+            resolution.receive(question, answers.get(question, default))
+    raise AssertionError("it never ends")
+
+
+def targets(outcome: Resolved | Failure) -> list[tuple[str, int]]:
+    assert isinstance(outcome, Resolved), outcome
+    return [(location.connect_host, location.connect_port) for location in outcome.locations]
+
+
+def code(outcome: Resolved | Failure) -> tuple[Step, Code]:
+    assert isinstance(outcome, Failure), outcome
+    return outcome.step, outcome.code
+
+
+def test_three_questions_are_asked_together() -> None:
+    assert set(Resolution("b.example", draw=lambda: 0.5).questions()) == {TXT, SVCB, SRV}
+
+
+def test_domain_without_records_is_at_its_own_name_for_a_day() -> None:
+    outcome = resolve({})
+    assert outcome == Resolved((Location.of("b.example"),), 86_400)
+
+
+def test_service_record_moves_the_line_but_not_the_name_in_the_url() -> None:
+    outcome = resolve({SVCB: found(ServiceRecord(1, "host.example", 8443))})
+    assert isinstance(outcome, Resolved)
+    location = outcome.locations[0]
+    assert location.well_known_url == "https://b.example/.well-known/rethink-mn"
+    assert location.connect_to == ("host.example", 8443)
+    assert outcome.life_seconds == 300
+
+
+def test_svcb_goes_before_srv() -> None:
+    both = {SVCB: found(ServiceRecord(1, "svcb.b.example")), SRV: found(ServiceRecord(1, "srv.b.example", 8443))}
+    assert targets(resolve(both)) == [("svcb.b.example", 443)]
+    assert targets(resolve({SRV: both[SRV]})) == [("srv.b.example", 8443)]
+
+
+def test_targets_are_tried_by_priority() -> None:
+    answer = found(ServiceRecord(20, "second.b.example", 8443), ServiceRecord(10, "first.b.example", 8444))
+    assert targets(resolve({SRV: answer})) == [("first.b.example", 8444), ("second.b.example", 8443)]
+
+
+def test_alias_is_followed_to_its_service_record() -> None:
+    alias = Question("mn.host.example", RecordKind.SVCB)
+    outcome = resolve(
+        {SVCB: found(ServiceRecord(0, alias.name)), alias: found(ServiceRecord(1, "x.host.example", 9443))}
+    )
+    assert targets(outcome) == [("x.host.example", 9443)]
+
+
+def test_alias_without_service_record_leaves_the_other_ways() -> None:
+    outcome = resolve(
+        {SVCB: found(ServiceRecord(0, "mn.host.example")), SRV: found(ServiceRecord(1, "srv.b.example", 8443))}
+    )
+    assert targets(outcome) == [("srv.b.example", 8443)]
+
+
+def test_records_for_protocols_we_do_not_speak_are_skipped_and_noted() -> None:
+    records = found(
+        ServiceRecord(1, "x.b.example", protocols=("dot",)),
+        ServiceRecord(2, "y.b.example", has_unknown_mandatory=True),
+        ServiceRecord(3, "z.b.example", protocols=("rethink-mn/1",)),
+    )
+    outcome = resolve({SVCB: records})
+    assert targets(outcome) == [("z.b.example", 443)]
+    assert isinstance(outcome, Resolved)
+    assert "2 record(s)" in outcome.notes[0]
+
+
+@pytest.mark.parametrize("question", [SVCB, SRV])
+def test_one_question_that_fails_is_no_obstacle_but_is_asked_again_soon(question: Question) -> None:
+    outcome = resolve({question: FAILED})
+    assert isinstance(outcome, Resolved)
+    assert outcome.life_seconds == 300
+
+
+def test_all_questions_failing_is_a_failure_of_the_line() -> None:
+    outcome = resolve({}, default=FAILED)
+    assert code(outcome) == (Step.TXT, Code.DNS_FAILED)
+    assert isinstance(outcome, Failure)
+    assert outcome.is_temporary
+    assert outcome.reason == "discovery-failed:txt"
+
+
+@pytest.mark.parametrize("target", ["localhost", "127.0.0.1", "0x7f.1", "a b.example", "x" * 64 + ".example"])
+def test_target_that_is_no_domain_name_refuses_the_set(target: str) -> None:
+    records = found(ServiceRecord(1, "good.b.example"), ServiceRecord(2, target))
+    assert code(resolve({SVCB: records})) == (Step.SVCB, Code.NAME_INVALID)
+
+
+def test_unasked_answers_change_nothing() -> None:
+    resolution = Resolution("b.example", draw=lambda: 0.5)
+    resolution.receive(Question("other.example", RecordKind.SVCB), found(ServiceRecord(1, "evil.example")))
+    for question in resolution.questions():
+        resolution.receive(question, ABSENT)
+        resolution.receive(question, found(ServiceRecord(1, "evil.example")))
+    assert targets(resolution.outcome()) == [("", 0)]
+
+
+def test_peer_entry_names_a_place_or_none() -> None:
+    assert PeerEntry(domain="b.example").location() is None
+    entry = PeerEntry(domain="b.example", connect_host="10.7.0.1", connect_port=8444)
+    location = entry.location()
+    assert location is not None
+    assert location.well_known_url == "https://b.example/.well-known/rethink-mn"
+    assert location.connect_to == ("10.7.0.1", 8444)
+
+
+@pytest.mark.parametrize(
+    ("connect", "host", "port"),
+    [
+        ("", "", 0),
+        ("mn.b.example:8444", "mn.b.example", 8444),
+        ("10.7.0.1:443", "10.7.0.1", 443),
+        ("[fd12::1]:8444", "fd12::1", 8444),
+    ],
+)
+def test_peer_entry_is_read_from_settings(connect: str, host: str, port: int) -> None:
+    entry = PeerEntry.of_settings("b.example", connect=connect)
+    assert (entry.connect_host, entry.connect_port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "connect", ["mn.b.example", ":443", "mn.b.example:", "h:0", "h:65536", "fd12::1:443", "h:x", "h:٣"]
+)
+def test_peer_entry_that_cannot_be_read_is_an_error_of_the_operator(connect: str) -> None:
+    with pytest.raises(SettingsError, match=r"b\.example"):
+        PeerEntry.of_settings("b.example", connect=connect)
+
+
+def test_hints_are_read_and_the_pin_binds_only_when_validated() -> None:
+    line = f"v=rmn1; id=20261120; k={PIN}; mode=testing; new=1;"
+    for is_validated in (False, True):
+        outcome = resolve({TXT: texts("v=spf1 -all", line, is_validated=is_validated)})
+        assert isinstance(outcome, Resolved)
+        location = outcome.locations[0]
+        assert (location.change_id, location.pin_hint, location.mode) == ("20261120", PIN, "testing")
+        assert location.pin_is_validated is is_validated
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "v=rmn1; id=1; id=2",
+        "v=rmn1; k=short",
+        f"v=rmn1; k={PIN}=",
+        "v=rmn1; mode=off",
+        "v=rmn1; id=",
+        "v=rmn1; id",
+        "v=rmn1; =1",
+        "v=rmn1; id=ü",
+        "v=rmn1; id=\x00",
+        "v=rmn1; id=" + "1" * 2000,
+    ],
+)
+def test_malformed_hints_are_ignored_and_noted(line: str) -> None:
+    hints, note = read_hints([line])
+    assert hints == DomainHints()
+    assert note
+
+
+def test_two_records_of_ours_give_no_hints() -> None:
+    hints, note = read_hints(["v=rmn1; id=1", "v=rmn1; id=2"])
+    assert hints == DomainHints()
+    assert "2 records" in note
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=80).map("v=rmn1;".__add__) | st.text(max_size=80), max_size=3))
+def test_any_text_gives_sound_hints(lines: list[str]) -> None:
+    hints, _ = read_hints(lines)
+    assert hints.pin == "" or len(hints.pin) == 43
+    assert hints.mode in {"enforce", "testing"}
+
+
+RECORDS = st.builds(
+    ServiceRecord,
+    st.integers(0, 65_535),
+    st.sampled_from(["", "b.example", "x.b.example", "127.0.0.1"]),
+    st.integers(0, 65_535),
+)
+ANSWERS = st.builds(
+    Answer, st.sampled_from(AnswerStatus), st.tuples(st.text(max_size=20)), st.lists(RECORDS, max_size=4).map(tuple)
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from([TXT, SVCB, SRV, Question("x.b.example", RecordKind.SVCB)]), ANSWERS))
+def test_any_answers_lead_to_an_outcome(answers: dict[Question, Answer]) -> None:
+    outcome = resolve(answers)
+    assert isinstance(outcome, Failure) or all(port == 443 or port == 0 or port >= 1024 for _, port in targets(outcome))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 65_535), min_size=1, max_size=8), st.floats(0, 1, exclude_max=True))
+def test_order_keeps_every_record_once(weights: list[int], draw: float) -> None:
+    records = [ServiceRecord(1, f"h{number}.b.example", weight=weight) for number, weight in enumerate(weights)]
+    assert sorted(record.target for record in in_order(records, draw=lambda: draw)) == sorted(r.target for r in records)
+
+
+def test_heavier_records_come_first_more_often() -> None:
+    records = [ServiceRecord(1, "light.b.example", weight=10), ServiceRecord(1, "heavy.b.example", weight=90)]
+    firsts = [in_order(records, draw=lambda share=step / 100: share)[0].target for step in range(100)]  # type: ignore[misc]
+    assert 80 < firsts.count("heavy.b.example") < 95

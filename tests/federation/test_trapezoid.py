@@ -1,0 +1,233 @@
+"""The leg towards a foreign domain: nothing is lost, nothing is repeated, the order holds."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from federation.core.trapezoid import DomainLeg, LegLimits, Pending, deadline_of
+from protofly import codec
+from protofly.errors import Code
+
+STREAM = "0" * 32
+LIMITS = LegLimits(
+    waiting_messages=4, waiting_bytes=4_000, waiting_seconds=15.0, in_flight_messages=8, in_flight_bytes=8_000
+)
+
+
+def pending(name: str = "x", *, at: float = 0.0, size: int = 100, ttl: float = 15.0) -> Pending:
+    message = codec.build(id=1, type="create", from_="hyperty://a.example/h", to=f"comm://b.example/{name}")
+    return Pending(message, b"x" * size, b"", "", 0, at, "", "", 0, ttl)
+
+
+def live_leg(limits: LegLimits = LIMITS) -> DomainLeg:
+    leg = DomainLeg(STREAM, limits)
+    leg.is_carried = True
+    return leg
+
+
+def submit(leg: DomainLeg, count: int) -> list[Pending]:
+    batch = [pending(str(index)) for index in range(count)]
+    assert [leg.submit(one) for one in batch] == [None] * count
+    return batch
+
+
+def test_messages_wait_in_order_until_a_carrier_takes_them() -> None:
+    leg = DomainLeg(STREAM, LIMITS)
+    batch = submit(leg, 3)
+    leg.is_carried = True
+    assert leg.take_batch(10, 10_000, 1.0) == batch
+    assert [one.number for one in batch] == [1, 2, 3]
+
+
+def test_only_a_few_may_wait_while_nobody_carries() -> None:
+    leg = DomainLeg(STREAM, LIMITS)
+    submit(leg, 4)
+    assert leg.submit(pending()) is Code.OVERLOAD
+    assert leg.waiting == 4
+
+
+def test_a_batch_stays_inside_the_window() -> None:
+    leg = live_leg()
+    submit(leg, 8)
+    assert len(leg.take_batch(100, 450, 0.0)) == 4
+    assert len(leg.take_batch(100, 10_000, 0.0)) == 4
+    assert leg.submit(pending()) is None
+    assert leg.take_batch(100, 10_000, 0.0) == []
+
+
+def test_a_message_larger_than_the_batch_goes_alone() -> None:
+    leg = live_leg()
+    leg.submit(pending(size=900))
+    leg.submit(pending())
+    assert len(leg.take_batch(10, 100, 0.0)) == 1
+
+
+def test_what_was_accepted_leaves_in_order() -> None:
+    leg = live_leg()
+    batch = submit(leg, 3)
+    leg.take_batch(10, 10_000, 0.0)
+    assert leg.accepted(2) == batch[:2]
+    assert leg.accepted(2) == []
+    assert leg.accepted(99) == batch[2:]
+
+
+def test_what_a_lost_carrier_had_goes_again_with_the_same_numbers() -> None:
+    leg = live_leg()
+    batch = submit(leg, 4)
+    leg.take_batch(2, 10_000, 0.0)
+    leg.carrier_lost(5.0)
+    leg.is_carried = True
+    assert leg.take_batch(10, 10_000, 6.0) == batch
+    assert [one.number for one in batch] == [1, 2, 3, 4]
+
+
+def test_what_the_far_end_has_already_is_not_handed_over_again() -> None:
+    leg = live_leg()
+    batch = submit(leg, 3)
+    leg.take_batch(10, 10_000, 0.0)
+    leg.carrier_lost(5.0)
+    assert leg.resume(2) == batch[:2]
+    leg.is_carried = True
+    assert leg.take_batch(10, 10_000, 6.0) == batch[2:]
+
+
+def test_messages_that_waited_too_long_expire_and_the_rest_stays() -> None:
+    leg = DomainLeg(STREAM, LIMITS)
+    early, late = pending("early", at=0.0), pending("late", at=10.0)
+    leg.submit(early)
+    leg.submit(late)
+    assert leg.next_deadline() == 15.0
+    assert leg.expire(15.0) == [early]
+    assert leg.waiting == 1
+    assert leg.expire(24.9) == []
+    assert leg.expire(25.0) == [late]
+
+
+def test_a_short_life_ends_the_waiting_earlier() -> None:
+    leg = DomainLeg(STREAM, LIMITS)
+    short = pending(ttl=2.0)
+    leg.submit(short)
+    assert leg.expire(2.0) == [short]
+
+
+def test_a_message_that_kills_alone_twice_is_convicted() -> None:
+    leg = live_leg()
+    [killer] = submit(leg, 1)
+    leg.take_batch(10, 10_000, 0.0)
+    assert leg.suspect([1]) is None
+    leg.carrier_lost(0.0)
+    leg.is_carried = True
+    leg.take_batch(10, 10_000, 0.0)
+    assert leg.suspect([1]) is killer
+    assert leg.under_way == 0
+
+
+def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
+    leg = live_leg()
+    batch = submit(leg, 3)
+    leg.take_batch(10, 10_000, 0.0)
+    assert leg.suspect([1, 2, 3]) is None
+    leg.carrier_lost(0.0)
+    leg.is_carried = True
+    assert leg.take_batch(10, 10_000, 0.0) == batch[:1]
+    assert leg.take_batch(10, 10_000, 0.0) == []
+    leg.accepted(1)
+    assert leg.take_batch(10, 10_000, 0.0) == batch[1:2]
+    assert leg.suspect([2]) is batch[1]
+    leg.carrier_lost(0.0)
+    leg.is_carried = True
+    assert leg.take_batch(10, 10_000, 0.0) == batch[2:]
+
+
+def test_a_refused_message_leaves_and_the_others_stay() -> None:
+    leg = live_leg()
+    batch = submit(leg, 3)
+    leg.take_batch(10, 10_000, 0.0)
+    assert leg.refused(2) is batch[1]
+    assert leg.refused(2) is None
+    assert leg.accepted(3) == [batch[0], batch[2]]
+
+
+def test_giving_up_returns_everything_oldest_first() -> None:
+    leg = live_leg()
+    batch = submit(leg, 4)
+    leg.take_batch(2, 10_000, 0.0)
+    assert leg.abandon() == batch
+    assert (leg.waiting, leg.under_way) == (0, 0)
+
+
+def test_a_life_time_that_is_no_number_counts_as_none() -> None:
+    message = codec.build(id=1, type="create", from_="a", to="b", body={"ttl": "soon"})
+    assert deadline_of(message) == 15.0
+
+
+class LegMachine(RuleBasedStateMachine):
+    """Any order of events: each message leaves exactly once, in order, with one number for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leg = DomainLeg(STREAM, LegLimits(50, 50_000, 15.0, 20, 20_000))
+        self.inside: list[Pending] = []
+        self.numbers: dict[str, int] = {}
+        self.now = 0.0
+        self.count = 0
+
+    def _left(self, gone: list[Pending]) -> None:
+        for one in gone:
+            self.inside.remove(one)
+
+    @rule(size=st.integers(1, 2_000))
+    def submit(self, size: int) -> None:
+        one = pending(at=self.now, size=size)
+        one.digest = str(self.count)
+        self.count += 1
+        if self.leg.submit(one) is None:
+            self.inside.append(one)
+
+    @rule(messages=st.integers(1, 30), size=st.integers(1, 30_000))
+    def take(self, messages: int, size: int) -> None:
+        if self.leg.is_carried:
+            self.leg.take_batch(messages, size, self.now)
+
+    @rule(number=st.integers(0, 60))
+    def accept(self, number: int) -> None:
+        gone = self.leg.resume(number)
+        assert all(0 < one.number <= number for one in gone)
+        self._left(gone)
+
+    @rule()
+    def carrier_comes(self) -> None:
+        self.leg.is_carried = True
+
+    @rule()
+    def carrier_goes(self) -> None:
+        self.leg.carrier_lost(self.now)
+
+    @rule(seconds=st.floats(0, 20))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self._left(self.leg.expire(self.now))
+
+    @precondition(lambda self: self.leg.under_way)
+    @rule()
+    def stub_dies(self) -> None:
+        numbers = [one.number for one in self.inside if one.number]
+        convicted = self.leg.suspect(numbers)
+        if convicted is not None:
+            self._left([convicted])
+        self.leg.carrier_lost(self.now)
+
+    @invariant()
+    def nothing_is_lost_or_repeated(self) -> None:
+        assert self.leg.waiting + self.leg.under_way == len(self.inside)
+
+    @invariant()
+    def numbers_stay_and_grow(self) -> None:
+        numbered = [one for one in self.inside if one.number]
+        assert [one.number for one in numbered] == sorted(one.number for one in numbered)
+        for one in numbered:
+            assert self.numbers.setdefault(one.digest, one.number) == one.number
+
+
+TestLegMachine = LegMachine.TestCase

@@ -1,0 +1,273 @@
+"""Owners of addresses, and the allocation service in all its forms."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from msg_node.core.allocation import Block, Owners, ancestors
+from msg_node.core.changes import Journal
+from msg_node.core.credentials import Credential, digest_of
+from msg_node.core.identifiers import identifiers
+from protofly.errors import Code, PeerError
+from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
+
+HYPERTY_ALLOCATION = f"domain://msg-node.{DOMAIN}/hyperty-address-allocation"
+OBJECT_ALLOCATION = f"domain://msg-node.{DOMAIN}/object-address-allocation"
+UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@pytest.fixture
+def house() -> StateHouse:
+    return StateHouse()
+
+
+def allocate(house: StateHouse, sid: int, number: int = 1, key: str = "", scheme: str = "hyperty") -> list[str]:
+    value = {"number": number, **({"allocationKey": key} if key else {})}
+    reply = house.reply(sid, ALLOCATION, "create", {"scheme": scheme, "value": value})
+    assert reply["code"] == 200, reply
+    found = reply["value"]
+    assert isinstance(found, dict)
+    allocated = found["allocated"]
+    assert isinstance(allocated, list)
+    return allocated
+
+
+def release(house: StateHouse, sid: int, body: dict[str, object]) -> dict[str, object]:
+    return house.reply(sid, ALLOCATION, "delete", body)
+
+
+# Names.
+
+
+def test_identifiers_are_uuids_that_follow_from_the_seed() -> None:
+    first = list(itertools.islice(identifiers(b"a" * 32), 100))
+    assert first == list(itertools.islice(identifiers(b"a" * 32), 100))
+    assert len(set(first)) == 100
+    assert all(UUID4.fullmatch(one) for one in first)
+    assert first[0] != next(identifiers(b"b" * 32))
+
+
+@pytest.mark.parametrize(
+    ("key", "above"),
+    [
+        ("comm://d/o/children/n", ["comm://d/o/children", "comm://d/o"]),
+        ("comm://d/o", []),
+        ("comm://d", []),
+        ("runtime:/alice/sm", ["runtime:/alice"]),
+        ("plain", []),
+        ("comm://d/o" + "/x" * 5000, [f"comm://d/o{'/x' * depth}" for depth in range(7, -1, -1)]),
+    ],
+)
+def test_ancestors_are_cut_at_slashes_and_bounded(key: str, above: list[str]) -> None:
+    assert list(ancestors(key)) == above
+
+
+def test_used_name_is_not_given_out_again() -> None:
+    owners = Owners(Journal())
+    block = Block("hyperty", DOMAIN, 1, "", b"s" * 32)
+    (first,) = owners.allocate(1, block)
+    assert owners.release([1], first) == [first]
+    (second,) = owners.allocate(2, block)  # the same randomness
+    assert second != first
+
+
+# Allocation.
+
+
+def test_allocated_addresses_belong_to_the_session_at_once(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    allocated = allocate(house, sid, 2)
+    assert len(set(allocated)) == 2
+    assert all(url.startswith(f"hyperty://{DOMAIN}/") and UUID4.search(url) for url in allocated)
+    assert [house.state.owners.owner(url) for url in allocated] == [sid, sid]
+
+
+@pytest.mark.parametrize("number", [1, 100, "100"])
+def test_numbers_within_bounds_are_served(house: StateHouse, number: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
+    assert reply["code"] == 200
+
+
+@pytest.mark.parametrize("number", [0, 101, -1, "0", "101", "x", True, 1.5, None, [], "٣", "99999999999999"])
+def test_numbers_out_of_bounds_are_refused(house: StateHouse, number: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
+    assert (reply["code"], reply["reason"]) == (400, "bad-body")
+    assert house.state.owners.count(sid) == 0
+
+
+@pytest.mark.parametrize("body", [None, {}, {"value": None}, {"value": {}}])
+def test_missing_number_is_one_hyperty(house: StateHouse, body: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", body)
+    assert isinstance(reply["value"], dict)
+    assert [url.partition(":")[0] for url in reply["value"]["allocated"]] == ["hyperty"]
+
+
+@pytest.mark.parametrize("scheme", ["domain", "global", "mn", "user", "runtime", "hyperty-runtime", "9x", "a b", "é"])
+def test_reserved_and_broken_schemes_are_refused(house: StateHouse, scheme: str) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    assert house.reply(sid, ALLOCATION, "create", {"scheme": scheme, "value": {"number": 1}})["code"] == 400
+
+
+@pytest.mark.parametrize(
+    ("to", "body", "scheme"),
+    [
+        (HYPERTY_ALLOCATION, {"scheme": "comm", "value": {"number": 1}}, "hyperty"),
+        (OBJECT_ALLOCATION, {"value": {"number": 1}}, "comm"),
+        (OBJECT_ALLOCATION, {"scheme": "connection", "number": "1"}, "connection"),
+        (ALLOCATION, {"value": {"scheme": "CTXT"}}, "ctxt"),
+    ],
+)
+def test_each_end_point_chooses_its_scheme(house: StateHouse, to: str, body: object, scheme: str) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    (reply,) = house.ask(sid, to, "CREATE", body).replies
+    assert reply.from_ == to
+    assert f'["{scheme}://{DOMAIN}/' in reply.body.decode()
+
+
+def test_alias_domain_gives_its_own_addresses(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, "domain://msg-node.alias.example/address-allocation", "create")
+    assert isinstance(reply["value"], dict)
+    assert reply["value"]["allocated"][0].startswith("hyperty://alias.example/")
+
+
+def test_quota_refuses_the_whole_block() -> None:
+    owners = Owners(Journal(), per_session=3)
+    owners.allocate(1, Block("hyperty", DOMAIN, 2, "", b"1" * 32))
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        owners.allocate(1, Block("hyperty", DOMAIN, 2, "", b"2" * 32))
+    assert owners.count(1) == 2
+    assert len(owners.allocate(2, Block("hyperty", DOMAIN, 2, "", b"3" * 32))) == 2
+
+
+def test_link_gets_no_addresses(house: StateHouse) -> None:
+    link = house.state.link_number("beta.example")
+    reply = house.reply(link, ALLOCATION, "create", from_="runtime://beta.example/rt-bo")
+    assert (reply["code"], reply["reason"]) == (403, "policy")
+
+
+# Release.
+
+
+def test_block_is_released_by_its_key(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    runtime = f"runtime://{DOMAIN}/rt-ana"
+    allocated = allocate(house, sid, 3, key=runtime)
+    kept = allocate(house, sid, 1)
+    assert release(house, sid, {"resource": f"hyperty-runtime://{DOMAIN}/rt-ana"})["code"] == 200
+    assert [house.state.owners.owner(url) for url in allocated] == [None] * 3
+    assert house.state.owners.owner(kept[0]) == sid
+    assert house.state.owners.owner(runtime) == sid  # the runtime address goes with its session only
+
+
+def test_lists_are_released_nested_or_inside_value(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    one, two, three = allocate(house, sid, 3)
+    assert release(house, sid, {"childrenResources": [[one]], "value": {"allocated": [two]}}) == {
+        "code": 200,
+        "description": "OK",
+        "desc": "OK",
+    }
+    assert release(house, sid, {"resources": three})["code"] == 200
+    assert house.state.owners.count(sid) == 0
+
+
+def test_release_takes_sub_resources_and_listeners_with_it(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    (room,) = allocate(house, sid, 1, scheme="comm")
+    house.reply(
+        sid,
+        SM,
+        "subscribe",
+        {"resources": [f"{room}/subscription", f"{room}/children/m", "comm://b.example/x/changes"]},
+    )
+    assert release(house, sid, {"resource": room, "childrenResources": ["m"]})["code"] == 200
+    assert house.state.listeners.targets(f"{room}/subscription") == ()
+    assert house.state.listeners.targets("comm://b.example/x/changes") == (sid,)
+
+
+@pytest.mark.parametrize("body", [{}, {"resource": ""}, {"childrenResources": []}, {"value": {}}])
+def test_release_of_nothing_is_a_bad_body(house: StateHouse, body: dict[str, object]) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    assert release(house, sid, body)["code"] == 400
+
+
+@pytest.mark.parametrize("resource", ["hyperty://alpha.example/unknown", "some key", "runtime://alpha.example/rt-ana"])
+def test_release_of_the_unknown_is_fine(house: StateHouse, resource: str) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = release(house, sid, {"resource": resource})
+    assert reply["code"] == 200
+    assert "value" not in reply
+
+
+def test_nobody_releases_what_belongs_to_another(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    eve, _ = house.open("rt-eve", 2)
+    (mine,) = allocate(house, ana, 1, key="shared key")
+    (hers,) = allocate(house, eve, 1, key="shared key")
+    reply = release(house, eve, {"childrenResources": [mine], "resource": "shared key"})
+    assert (reply["code"], reply["value"]) == (200, {"refused": [mine]})
+    assert (house.state.owners.owner(mine), house.state.owners.owner(hers)) == (ana, None)
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_strict_release_can_be_switched_off(is_strict: bool) -> None:
+    house = StateHouse(strict_release=is_strict)
+    ana, _ = house.open("rt-ana", 1)
+    other, _ = house.open("rt-other", 2)
+    (mine,) = allocate(house, ana, 1, key="block")
+    release(house, other, {"resource": "block"})
+    assert (house.state.owners.owner(mine) is None) is not is_strict
+
+
+def test_operator_releases_for_others() -> None:
+    ops = Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))
+    house = StateHouse(credentials=[ops])
+    ana, _ = house.open("rt-ana", 1)
+    operator, _ = house.open("ops", 2, {"credentials": {"kind": "bearer", "token": "ops"}})
+    (mine,) = allocate(house, ana)
+    assert release(house, operator, {"resource": mine})["code"] == 200
+    assert house.state.owners.owner(mine) is None
+
+
+# Claims.
+
+
+def test_first_claim_wins_and_holds_through_grace(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    eve, _ = house.open("rt-eve", 2)
+    url = f"hyperty://{DOMAIN}/self-made-71"
+    assert house.reply(ana, SM, "subscribe", {"resources": [url]})["code"] == 200
+    assert house.state.owners.owner(url) == ana
+    house.services.connection_lost(1, now=house.now)
+    reply = house.reply(eve, SM, "subscribe", {"resources": [url]})
+    assert (reply["code"], reply["reason"]) == (403, "not-owner")
+    assert house.state.listeners.targets(url) == (ana,)
+    house.now += 121
+    house.keep(house.services.sweep(now=house.now).changes)
+    assert house.reply(eve, SM, "subscribe", {"resources": [url]})["code"] == 200
+    assert house.state.owners.owner(url) == eve
+
+
+def test_refused_claims_are_listed_among_several(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    eve, _ = house.open("rt-eve", 2)
+    taken, free = f"hyperty://{DOMAIN}/taken", f"hyperty://{DOMAIN}/free"
+    house.reply(ana, SM, "subscribe", {"resources": [taken]})
+    reply = house.reply(eve, SM, "subscribe", {"resources": [taken, free]})
+    assert (reply["code"], reply["value"]) == (200, {"refused": [taken]})
+    assert house.state.owners.owner(free) == eve
+
+
+def test_claims_beyond_the_quota_leave_nothing() -> None:
+    house = StateHouse(addresses_per_session=2)
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, SM, "subscribe", {"resources": [f"comm://{DOMAIN}/{n}" for n in range(3)]})
+    assert (reply["code"], reply["reason"]) == (429, "quota")
+    assert (house.state.owners.count(sid), house.state.listeners.count(sid)) == (0, 0)

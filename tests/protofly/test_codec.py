@@ -1,0 +1,163 @@
+"""Bytes to messages: the promise that hostile bytes give messages or one error, and that bodies keep their bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protofly import codec
+from protofly.codec import BrokenMessageError
+from protofly.errors import Code, PeerError
+from protofly.limits import NESTING_LEVELS
+from protofly.message import Message
+
+HEADER = '"type":"create","from":"hyperty://a.example/h","to":"comm://b.example/r"'
+
+
+def _decode(text: str) -> Message:
+    [message] = codec.decode(text.encode())
+    return message
+
+
+def test_a_message_keeps_the_bytes_that_came() -> None:
+    raw = '{ "id" : 7 , ' + HEADER + ', "body" : {"value": 123456789012345678901234567890, "b":1,"a":1.50} }'
+    message = _decode(raw)
+    assert message.raw == raw.encode()
+    assert message.body == b'{"value": 123456789012345678901234567890, "b":1,"a":1.50}'
+
+
+@pytest.mark.parametrize("id_", ["1", '"1"', "0", '"x-9"', "-4", "123456789012345678901234567890"])
+def test_an_id_is_echoed_in_its_own_spelling(id_: str) -> None:
+    reply = codec.response(_decode('{"id":' + id_ + "," + HEADER + "}"), 200)
+    assert f'"id":{id_},' in reply.raw.decode()
+
+
+def test_a_null_id_counts_as_none() -> None:
+    assert _decode('{"id":null,' + HEADER + "}").id is None
+
+
+def test_upper_case_types_leave_in_lower_case() -> None:
+    message = _decode('{"type":"SUBSCRIBE","from":"a","to":"b","extra":[1]}')
+    assert message.type == "subscribe"
+    assert json.loads(message.raw) == {"type": "subscribe", "from": "a", "to": "b", "extra": [1]}
+
+
+def test_several_recipients_become_one_message_each_with_the_same_id() -> None:
+    messages = codec.decode(b'{"id":5,"type":"update","from":"a","to":["b","c","b"],"body":{"value":1}}')
+    assert [(message.to, json.loads(message.raw)["to"], message.id) for message in messages] == [
+        ("b", "b", b"5"),
+        ("c", "c", b"5"),
+    ]
+
+
+def test_a_null_body_is_left_out() -> None:
+    assert json.loads(_decode("{" + HEADER + ',"body":null}').raw) == json.loads("{" + HEADER + "}")
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "member"),
+    [
+        (b"", Code.BROKEN_JSON, ""),
+        (b"[]", Code.BROKEN_JSON, ""),
+        (b"\xff", Code.BROKEN_JSON, ""),
+        (b'{"type":"x","to":"b"}', Code.BAD_HEADER, "from"),
+        (b'{"type":"x","from":"a"}', Code.BAD_HEADER, "to"),
+        (b'{"from":"a","to":"b"}', Code.BAD_HEADER, "type"),
+        (b'{"type":"x","from":1,"to":"b"}', Code.BAD_HEADER, "from"),
+        (b'{"type":"x","from":"a","to":[]}', Code.BAD_HEADER, "to"),
+        (b'{"type":"x","from":"a","to":[1]}', Code.BAD_HEADER, "to"),
+        (b'{"type":"x","from":"a","to":"b","id":1.5}', Code.BAD_HEADER, "id"),
+        (b'{"type":"x","from":"a","to":"b","id":{}}', Code.BAD_HEADER, "id"),
+        (b'{"type":"x","from":"a","to":"b","body":[1]}', Code.BAD_BODY, "body"),
+        (b'{"type":"x","from":"a","to":"b","body":"x"}', Code.BAD_BODY, "body"),
+        (b'{"type":"' + b"x" * 40 + b'","from":"a","to":"b"}', Code.BAD_HEADER, "type"),
+        (b'{"type":"x","from":"a","to":"' + b"x" * 2049 + b'"}', Code.TOO_LARGE, ""),
+    ],
+)
+def test_each_fault_has_its_code_and_names_the_member(raw: bytes, code: Code, member: str) -> None:
+    with pytest.raises(BrokenMessageError) as caught:
+        codec.decode(raw)
+    assert (caught.value.code, caught.value.member) == (code, member)
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+@pytest.mark.parametrize("levels", [NESTING_LEVELS, 1_000, 200_000])
+def test_deep_nesting_is_refused_whatever_its_depth(opening: bytes, levels: int) -> None:
+    closing = b"]" if opening == b"[" else b"1}"
+    raw = b"{" + HEADER.encode() + b',"body":{"value":' + opening * levels + b"1" + closing[-1:] * levels + b"}}"
+    with pytest.raises(BrokenMessageError) as caught:
+        codec.decode(raw)
+    assert caught.value.code is Code.TOO_DEEP
+
+
+def test_brackets_inside_texts_are_no_nesting() -> None:
+    text = json.dumps({"value": '["{' * 500 + "\\" + '"' * 9})
+    assert _decode("{" + HEADER + f',"body":{text}' + "}").body == text.encode()
+
+
+def test_many_shallow_brackets_are_fine() -> None:
+    body = json.dumps({"value": [[] for _ in range(5_000)]})
+    assert _decode("{" + HEADER + f',"body":{body}' + "}").body == body.encode()
+
+
+def test_another_body_leaves_every_other_byte() -> None:
+    message = _decode('{ "id":1, ' + HEADER + ' ,"body":{"a":1}}')
+    changed = codec.with_body(message, codec.append_members(message.body, b'"via":["x"]'))
+    assert changed.raw == b'{ "id":1, ' + HEADER.encode() + b' ,"body":{"a":1,"via":["x"]}}'
+    assert bytes(changed.peek.via) == b'["x"]'
+
+
+def test_members_are_removed_however_they_are_spelt() -> None:
+    body = b'{"\\u0061uth":true,"value":{"auth":1},"auth":false}'
+    assert codec.without_members(body, ["auth"]) == b'{"value":{"auth":1}}'
+    assert bytes(_decode("{" + HEADER + ',"body":' + body.decode() + "}").peek.auth) == b"false"
+
+
+def test_events_and_responses_expect_no_reply() -> None:
+    def expects(text: str) -> bool:
+        return _decode(text).expects_reply
+
+    assert expects('{"id":1,' + HEADER + "}")
+    assert not expects("{" + HEADER + "}")
+    assert not expects('{"id":1,"type":"response","from":"a","to":"b","body":{"code":404}}')
+    assert not expects('{"id":1,"type":"update","from":"comm://a.example/r","to":"comm://a.example/r/changes"}')
+    assert expects('{"id":1,"type":"update","from":"a","to":"b/changes","body":{"receipt":true}}')
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(raw=st.binary(max_size=2048))
+def test_any_bytes_give_messages_or_a_broken_message_error(raw: bytes) -> None:
+    with contextlib.suppress(BrokenMessageError):
+        codec.decode(raw)
+
+
+@given(
+    members=st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(["id", "type", "from", "to", "body", "x"], JSON | st.sampled_from(["update", "a"]))
+    )
+)
+def test_any_object_gives_messages_or_a_broken_message_error(members: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenMessageError):
+        for message in codec.decode(json.dumps(members).encode()):
+            decoded = json.loads(message.raw)
+            assert decoded["to"] == message.to
+            assert decoded.get("body") == members.get("body")
+            with contextlib.suppress(PeerError):
+                codec.refusal(message, Code.NO_ROUTE)
+
+
+@given(body=st.dictionaries(st.text(max_size=6), JSON, max_size=6), names=st.lists(st.text(max_size=6), max_size=3))
+def test_removing_members_keeps_all_others(body: dict[str, Any], names: list[str]) -> None:
+    rest = codec.without_members(json.dumps(body).encode(), names)
+    assert json.loads(rest) == {name: value for name, value in body.items() if name not in names}

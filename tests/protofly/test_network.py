@@ -1,0 +1,108 @@
+"""Which addresses and ports strangers may make us connect to."""
+
+import ipaddress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.network import judge_address, judge_port, parse_address, parse_networks, same_address
+
+PUBLIC = ["8.8.8.8", "1.1.1.1", "198.17.255.255", "172.32.0.1", "223.255.255.255", "2606:4700::1111", "2a00:1450::1"]
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_addresses_of_hosts_on_the_internet_are_accepted(address: str) -> None:
+    judge_address(address)
+
+
+@pytest.mark.parametrize("inner", ["8.8.8.8", "1.1.1.1"])
+def test_public_address_behind_a_translation_prefix_is_accepted(inner: str) -> None:
+    judge_address(f"::ffff:{inner}")
+    judge_address(f"64:ff9b::{inner}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "b.example", "0x7f.1", "127.1", "2130706433", "0177.0.0.1", "fe80::1%eth0", "[::1]", "1.2.3.4:80", "٣.1.1.1"],
+)
+def test_what_is_not_an_address_in_its_usual_spelling_is_refused(text: str) -> None:
+    assert parse_address(text) is None
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.ADDRESS_REFUSED):
+        judge_address(text)
+
+
+def test_opened_range_accepts_its_addresses_and_no_others() -> None:
+    allowed = parse_networks(["127.0.0.0/8", "fd12::/16"])
+    for address in ("127.0.0.1", "::ffff:127.0.0.1", "fd12::1"):
+        judge_address(address, allowed=allowed)
+    for address in ("10.0.0.1", "fd13::1", "::1"):
+        with pytest.raises(PeerError):
+            judge_address(address, allowed=allowed)
+
+
+@pytest.mark.parametrize("tunnel", ["2002:7f00:1::", "64:ff9b:1::7f00:1", "::127.0.0.1"])
+def test_opening_a_tunnel_prefix_does_not_open_what_is_inside(tunnel: str) -> None:
+    with pytest.raises(PeerError):
+        judge_address(tunnel, allowed=parse_networks(["2002::/16", "64:ff9b:1::/48", "::/96"]))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "fd00:ec2::254", "::ffff:169.254.169.254"],
+)
+def test_metadata_addresses_stay_closed_when_everything_is_opened(address: str) -> None:
+    with pytest.raises(PeerError, match="metadata"):
+        judge_address(address, allowed=parse_networks(["0.0.0.0/0", "::/0"]))
+
+
+@settings(deadline=None)
+@given(st.ip_addresses(v=6))
+def test_only_global_unicast_and_translated_addresses_can_be_accepted(address: ipaddress.IPv6Address) -> None:
+    carriers = ("::ffff:0:0/96", "64:ff9b::/96", "2000::/3")
+    if not any(address in ipaddress.IPv6Network(carrier) for carrier in carriers):
+        with pytest.raises(PeerError):
+            judge_address(str(address))
+
+
+@settings(deadline=None)
+@given(st.ip_addresses(v=4))
+def test_our_table_is_at_least_as_strict_as_the_standard_library(address: ipaddress.IPv4Address) -> None:
+    if not address.is_global:
+        with pytest.raises(PeerError):
+            judge_address(str(address))
+
+
+@settings(deadline=None)
+@given(st.text(max_size=64))
+def test_any_text_is_an_address_or_a_peer_error(text: str) -> None:
+    try:
+        judge_address(text)
+    except PeerError:
+        return
+    assert parse_address(text) is not None
+
+
+@pytest.mark.parametrize("port", [443, 1024, 8443, 8448, 40_000, 65_535])
+def test_ports_for_https_are_accepted(port: int) -> None:
+    judge_port(port)
+
+
+@pytest.mark.parametrize("port", [-1, 0, 22, 25, 53, 80, 1023, 2375, 3306, 6379, 9200, 11_211, 27_017, 65_536])
+def test_ports_of_other_services_are_refused(port: int) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.PORT_REFUSED):
+        judge_port(port)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "everything", "10.0.0.0/33", ""])
+def test_setting_that_is_no_range_is_an_error_of_the_operator(text: str) -> None:
+    with pytest.raises(SettingsError):
+        parse_networks([text])
+
+
+def test_same_address_sees_through_mapping_only() -> None:
+    assert same_address("::ffff:192.0.2.1", "192.0.2.1")
+    assert same_address("2001:db8::1", "2001:db8:0::1")
+    assert not same_address("192.0.2.1", "192.0.2.2")
+    assert not same_address("b.example", "b.example")

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import base64
+from hashlib import sha256
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protofly.errors import Code, PeerError
+from protofly.records import (
+    RECORD_TYPES,
+    Kind,
+    MessageRecord,
+    SegmentManifest,
+    decode_manifest,
+    envelope_digest,
+    frame_end,
+    hash_address,
+)
+
+TEMPLATE = MessageRecord(
+    ts_us=1,
+    role="out",
+    msg_id="ab" * 16,
+    attempt=1,
+    src_domain="a.example",
+    dst_domain="b.example",
+    src_key="hyperty://a.example/ana",
+    dst_key="comm://b.example/room",
+    msg_type="create",
+    size_in=200,
+    digest="cd" * 16,
+    outcome="delivered",
+)
+MANIFEST = SegmentManifest(
+    kind=Kind.MESSAGE,
+    node="mn-1.a.example",
+    boot=7,
+    segno=1,
+    first_seq=1,
+    last_seq=10,
+    records=9,
+    lost_records=1,
+    size_bytes=512,
+    sha256="0" * 64,
+    prev_sha256="",
+    min_ts_us=1,
+    max_ts_us=2,
+    opened_us=1,
+    closed_us=3,
+    closure="size",
+    schema_version=1,
+    policy_revs=("r1",),
+)
+
+
+def test_every_kind_has_one_record_type_of_its_own() -> None:
+    assert set(RECORD_TYPES) == set(Kind)
+    assert all(record_type.kind is kind for kind, record_type in RECORD_TYPES.items())
+
+
+@pytest.mark.parametrize("record_type", RECORD_TYPES.values())
+def test_optional_members_default_to_null_so_that_absent_means_unknown(record_type: type[msgspec.Struct]) -> None:
+    identity = {"v": 0, "node": "", "boot": 0, "seq": 0}
+    for member in msgspec.structs.fields(record_type):
+        if not member.required:
+            assert member.default == identity.get(member.name)
+
+
+def test_a_record_that_was_completed_carries_identity_and_no_nulls() -> None:
+    record = TEMPLATE.__copy__()
+    record.v, record.node, record.boot, record.seq = 1, "mn-1.a.example", 7, 1
+
+    members = msgspec.json.decode(msgspec.json.encode(record))
+
+    assert list(members)[:5] == ["v", "node", "boot", "seq", "ts_us"]
+    assert None not in members.values()
+    assert "fuel" not in members
+
+
+def test_a_copy_of_a_template_does_not_change_the_template() -> None:
+    record = TEMPLATE.__copy__()
+    record.outcome = "denied"
+    assert TEMPLATE.outcome == "delivered"
+
+
+def test_digest_is_the_truncated_hash_of_the_documented_bytes() -> None:
+    documented = b'create\nhyperty://a.example/x\ncomm://b.example/y\n12\n{"value":1}'
+    digest = envelope_digest("create", "hyperty://a.example/x", "comm://b.example/y", b"12", b'{"value":1}')
+    assert digest == sha256(documented).hexdigest()[:32]
+
+
+@given(left=st.tuples(*[st.text(st.characters(exclude_characters="\n", codec="utf-8"))] * 3, st.binary(), st.binary()))
+def test_a_member_that_moves_over_its_border_changes_the_digest(left: tuple[str, str, str, bytes, bytes]) -> None:
+    type_, from_, to, id_, body = left
+    if from_ and b"\n" not in id_:
+        assert envelope_digest(type_, from_, to, id_, body) != envelope_digest(
+            type_ + from_[0], from_[1:], to, id_, body
+        )
+
+
+def test_hashed_addresses_are_equal_for_equal_addresses_and_need_the_key() -> None:
+    key, other = b"k" * 32, b"o" * 32
+    assert hash_address("hyperty://a.example/x", key) == hash_address("hyperty://a.example/x", key)
+    assert hash_address("hyperty://a.example/x", key) != hash_address("hyperty://a.example/x", other)
+    assert "a.example" not in hash_address("hyperty://a.example/x", key)
+
+
+def test_signed_bytes_cover_everything_but_the_signature() -> None:
+    signed = msgspec.structs.replace(MANIFEST, signature=base64.urlsafe_b64encode(b"s" * 64).decode())
+    assert signed.signed_bytes() == MANIFEST.signed_bytes()
+    for member, value in (("records", 8), ("prev_sha256", "1" * 64), ("lost_records", 0), ("key_id", "N1")):
+        assert msgspec.structs.replace(MANIFEST, **{member: value}).signed_bytes() != MANIFEST.signed_bytes()
+
+
+def test_signed_bytes_are_what_any_json_library_makes_of_the_file() -> None:
+    import json
+
+    members = json.loads(msgspec.json.encode(MANIFEST))
+    del members["signature"]
+    canonical = json.dumps(members, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert b"trapezoid-segment/1\n" + canonical.encode() == MANIFEST.signed_bytes()
+
+
+def test_a_manifest_survives_its_file() -> None:
+    assert decode_manifest(msgspec.json.encode(MANIFEST)) == MANIFEST
+    assert b'"bytes":512' in msgspec.json.encode(MANIFEST)
+
+
+@given(raw=st.binary(max_size=200) | st.just(b"[" * 40_000))
+def test_any_bytes_give_a_manifest_or_a_peer_error(raw: bytes) -> None:
+    with pytest.raises(PeerError) as caught:
+        decode_manifest(raw)
+    assert caught.value.code is Code.DOCUMENT_MALFORMED
+
+
+@given(
+    contents=st.lists(st.binary(max_size=2_000) | st.just(b"a" * 300_000), min_size=1, max_size=4),
+    level=st.sampled_from([1, 3, 9]),
+    has_checksum=st.booleans(),
+    has_size=st.booleans(),
+)
+def test_frame_ends_are_found_as_the_compressor_made_them(
+    contents: list[bytes], level: int, has_checksum: bool, has_size: bool
+) -> None:
+    compressor = zstandard.ZstdCompressor(level=level, write_checksum=has_checksum, write_content_size=has_size)
+    frames = [compressor.compress(content) for content in contents]
+    data, position = b"".join(frames), 0
+    for frame in frames:
+        end = frame_end(data, position)
+        assert end == position + len(frame)
+        position = end
+    assert frame_end(data, position) is None
+
+
+@given(content=st.binary(min_size=1, max_size=500), cut=st.integers(min_value=0, max_value=10_000))
+def test_a_torn_frame_has_no_end(content: bytes, cut: int) -> None:
+    frame = zstandard.ZstdCompressor(write_checksum=True).compress(content)
+    assert frame_end(frame[: cut % len(frame)], 0) is None
+
+
+@given(data=st.binary(max_size=300))
+def test_any_bytes_behind_a_frame_magic_end_inside_the_data_or_nowhere(data: bytes) -> None:
+    end = frame_end(b"\x28\xb5\x2f\xfd" + data, 0)
+    assert end is None or 5 <= end <= len(data) + 4

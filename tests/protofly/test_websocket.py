@@ -1,0 +1,134 @@
+"""The batch adapter: whatever way bytes are cut, the same messages come out; broken frames close the connection."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protofly.websocket import TOO_BIG, UNSUPPORTED, ClientWebSocket, ServerWebSocket
+
+
+def connected(*, is_binary: bool = False, max_bytes: int = 1 << 20) -> tuple[ClientWebSocket, ServerWebSocket]:
+    client = ClientWebSocket("ws://a.example/ws", is_binary=is_binary)
+    server = ServerWebSocket(is_binary=is_binary, max_bytes=max_bytes)
+    server.receive(client.data_to_send())
+    server.accept()
+    client.receive(server.data_to_send())
+    assert client.is_open
+    assert server.is_open
+    return client, server
+
+
+def frame(opcode: int, payload: bytes, *, fin: bool = True, masked: bool = True, reserved: int = 0) -> bytes:
+    """A frame as a client sends it, made by hand."""
+    head = bytes([(0x80 if fin else 0) | reserved | opcode])
+    mask_bit = 0x80 if masked else 0
+    if len(payload) < 126:
+        head += bytes([mask_bit | len(payload)])
+    elif len(payload) < 1 << 16:
+        head += bytes([mask_bit | 126]) + struct.pack(">H", len(payload))
+    else:
+        head += bytes([mask_bit | 127]) + struct.pack(">Q", len(payload))
+    mask = b"\x01\x02\x03\x04"
+    body = bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload)) if masked else payload
+    return head + (mask if masked else b"") + body
+
+
+@given(messages=st.lists(st.binary(max_size=300), max_size=20), cut=st.integers(1, 64))
+def test_messages_survive_any_cutting_of_the_stream(messages: list[bytes], cut: int) -> None:
+    client, server = connected(is_binary=True)
+    client.send(messages)
+    stream = client.data_to_send()
+    received = [
+        message for start in range(0, len(stream), cut) for message in server.receive(stream[start : start + cut])
+    ]
+    assert received == messages
+
+
+def test_fragments_become_one_message_around_a_ping() -> None:
+    _, server = connected()
+    parts = frame(1, b"ab", fin=False) + frame(9, b"ping") + frame(0, b"cd", fin=False) + frame(0, b"ef")
+    assert server.receive(parts) == [b"abcdef"]
+    assert server.data_to_send() == b"\x8a\x04ping"
+
+
+@pytest.mark.parametrize(
+    ("attack", "close_code"),
+    [
+        (frame(1, b"x", masked=False), 1002),
+        (frame(1, b"x", reserved=0x40), 1002),
+        (frame(0, b"x"), 1002),
+        (frame(1, b"a", fin=False) + frame(1, b"b"), 1002),
+        (frame(9, b"x" * 126), 1002),
+        (frame(9, b"x", fin=False), 1002),
+        (frame(3, b"x"), 1002),
+        (frame(2, b"x"), UNSUPPORTED),
+        (frame(1, b"x" * 2000), TOO_BIG),
+        (frame(1, b"x" * 600, fin=False) + frame(0, b"x" * 600), TOO_BIG),
+        (frame(8, b"\x03"), 1002),
+    ],
+)
+def test_a_broken_frame_closes_the_connection_with_its_code(attack: bytes, close_code: int) -> None:
+    _, server = connected(max_bytes=1000)
+    assert server.receive(attack) == []
+    assert not server.is_open
+    assert struct.pack(">H", close_code) in server.data_to_send()
+
+
+def test_nothing_is_taken_after_a_broken_frame() -> None:
+    _, server = connected()
+    assert server.receive(frame(1, b"x", masked=False) + frame(1, b"later")) == []
+    assert server.receive(frame(1, b"later")) == []
+
+
+def test_what_is_no_upgrade_is_answered_with_http() -> None:
+    server = ServerWebSocket()
+    server.receive(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+    assert server.request_path == "/"
+    with pytest.raises(Exception, match="not a WebSocket request"):
+        server.accept()
+    assert server.data_to_send().startswith(b"HTTP/1.1 ")
+    assert not server.is_open
+
+
+def test_nonsense_in_place_of_a_request_fails_the_handshake() -> None:
+    server = ServerWebSocket()
+    server.receive(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n")
+    assert server.handshake_failed
+    assert not server.is_open
+
+
+def test_a_bearer_token_of_the_request_is_known() -> None:
+    client = ClientWebSocket("ws://a.example/ws", headers={"Authorization": "Bearer abc"}, is_binary=False)
+    server = ServerWebSocket()
+    server.receive(client.data_to_send())
+    assert server.bearer == "abc"
+
+
+def test_a_close_is_echoed_and_then_nothing_is_sent() -> None:
+    client, server = connected()
+    client.close(1000)
+    server.receive(client.data_to_send())
+    server.send([b"late"])
+    client.receive(server.data_to_send())
+    assert client.close_code == 1000
+    assert not server.is_open
+
+
+@given(noise=st.binary(max_size=512))
+def test_any_bytes_give_messages_or_close_the_connection(noise: bytes) -> None:
+    _, server = connected()
+    for message in server.receive(noise):
+        assert isinstance(message, bytes)
+    server.data_to_send()
+    server.receive(b"")
+
+
+@given(noise=st.binary(max_size=512))
+def test_any_bytes_in_place_of_a_request_are_survived(noise: bytes) -> None:
+    server = ServerWebSocket()
+    server.receive(noise)
+    server.data_to_send()

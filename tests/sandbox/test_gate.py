@@ -1,0 +1,178 @@
+"""The structural gate: what passes, and every reason for which a module does not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protofly import limits
+from protofly.errors import Code, PeerError
+from sandbox.core.gate import MAGIC, inspect_module
+from tests.support.guests import assemble, custom_section, echo, guest, leb, stub_section
+
+WINDOW = '(func (export "window") (param i32) (result i32) (i32.const 4096))'
+HANDLE = '(func (export "handle") (param i32 i32) (result i64) (i64.const 0))'
+MEMORY = '(memory (export "memory") 1 16)'
+ECHO = echo()
+
+
+def refusal(module: bytes) -> Code:
+    with pytest.raises(PeerError) as caught:
+        inspect_module(module)
+    return caught.value.code
+
+
+def section(number: int, payload: bytes) -> bytes:
+    return bytes([number]) + leb(len(payload)) + payload
+
+
+def module(*parts: str) -> bytes:
+    return assemble(f"(module {' '.join(parts)})")
+
+
+def test_facts_of_a_good_module() -> None:
+    facts = inspect_module(assemble(f'(module {MEMORY} {WINDOW} {HANDLE} (func (export "_initialize")) (table 7 funcref))'))
+    assert (facts.abi, facts.name, facts.version) == (1, "test", "1.0.0")
+    assert (facts.functions, facts.table_elements, facts.has_initialize) == (3, 7, True)
+    assert (facts.memory_minimum_bytes, facts.memory_maximum_bytes) == (65_536, 1 << 20)
+
+
+def test_many_other_custom_sections_are_fine() -> None:
+    inspect_module(MAGIC + custom_section("producers", b"\xff\xff") + ECHO[8:] + custom_section("name", b""))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"\0asm", b"(module)", b"\0asm\x0d\0\x01\0", b"\x7fELF" + bytes(100), ECHO[:-1], ECHO[:60], ECHO + b"\x0d\0"],
+    ids=["empty", "magic only", "text", "component", "elf", "one byte short", "cut", "unknown section"],
+)
+def test_what_is_no_module_is_malformed(raw: bytes) -> None:
+    assert refusal(raw) is Code.MODULE_MALFORMED
+
+
+@given(position=st.integers(0, len(ECHO) - 1), value=st.integers(0, 255))
+def test_one_changed_byte_gives_facts_or_a_peer_error(position: int, value: int) -> None:
+    with contextlib.suppress(PeerError):
+        inspect_module(ECHO[:position] + bytes([value]) + ECHO[position + 1 :])
+
+
+@given(raw=st.binary(max_size=300))
+def test_any_bytes_give_facts_or_a_peer_error(raw: bytes) -> None:
+    with contextlib.suppress(PeerError):
+        inspect_module(MAGIC + raw)
+
+
+def test_imports_are_refused_and_named() -> None:
+    with pytest.raises(PeerError) as caught:
+        inspect_module(module('(import "wasi_snapshot_preview1" "fd_write" (func))', MEMORY, WINDOW, HANDLE))
+    assert caught.value.code is Code.MODULE_IMPORTS
+    assert "wasi_snapshot_preview1.fd_write" in caught.value.detail
+
+
+def test_imported_names_cannot_steer_a_terminal() -> None:
+    with pytest.raises(PeerError) as caught:
+        inspect_module(module('(import "\\1b[2J" "\\0a" (func))', MEMORY, WINDOW, HANDLE))
+    assert caught.value.detail.isprintable()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (WINDOW, HANDLE),
+        ("(memory 1 16)", WINDOW, HANDLE),
+        (MEMORY, HANDLE),
+        (MEMORY, WINDOW),
+        (MEMORY, WINDOW, '(func (export "handle") (param i32) (result i64) (i64.const 0))'),
+        (MEMORY, WINDOW, '(func (export "handle") (param i32 i32) (result i32) (i32.const 0))'),
+        (MEMORY, HANDLE, '(global (export "window") i32 (i32.const 1))'),
+        (MEMORY, WINDOW, HANDLE, '(func (export "_initialize") (param i32))'),
+        (MEMORY, WINDOW, HANDLE, "(func $main) (start $main)"),
+    ],
+    ids=["no memory", "not exported", "no window", "no handle", "arity", "result", "global", "initialize", "start"],
+)
+def test_other_exports_than_the_contract_wants_are_refused(parts: tuple[str, ...]) -> None:
+    assert refusal(module(*parts)) is Code.MODULE_EXPORTS
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ('(memory (export "memory") 1)', WINDOW, HANDLE),
+        ('(memory (export "memory") 1 257)', WINDOW, HANDLE),
+        ('(memory (export "memory") 300 65536)', WINDOW, HANDLE),
+        (MEMORY, "(memory 1 1)", WINDOW, HANDLE),
+        (MEMORY, WINDOW, HANDLE, "(table 10001 funcref)"),
+        (MEMORY, WINDOW, HANDLE, "(table 1 funcref) (table 1 funcref)"),
+        ('(memory (export "memory") 1 16 shared)', WINDOW, HANDLE),
+        (MEMORY, WINDOW, HANDLE, "(func (local " + "i32 " * 501 + "))"),
+        (MEMORY, WINDOW, HANDLE, "(func)" * 10_000),
+    ],
+    ids=["no maximum", "17 MiB", "4 GiB", "two memories", "table", "two tables", "shared", "locals", "functions"],
+)
+def test_what_is_too_large_is_refused(parts: tuple[str, ...]) -> None:
+    assert refusal(module(*parts)) is Code.MODULE_LIMITS
+
+
+def test_large_body_is_refused() -> None:
+    assert refusal(module(MEMORY, WINDOW, HANDLE, "(func " + "nop " * 66_000 + ")")) is Code.MODULE_LIMITS
+
+
+def test_large_module_is_refused_before_it_is_read() -> None:
+    assert refusal(bytes(limits.MODULE_BYTES + 1)) is Code.MODULE_LIMITS
+
+
+def test_million_functions_are_refused_by_their_number() -> None:
+    raw = MAGIC + section(1, b"\1\x60\0\0") + section(3, leb(1_000_000) + bytes(1_000_000))
+    began = time.perf_counter()
+    assert refusal(raw) is Code.MODULE_LIMITS
+    assert time.perf_counter() - began < 0.5
+
+
+def test_count_without_entries_is_malformed_not_a_loop() -> None:
+    assert refusal(MAGIC + section(3, leb(9_000))) is Code.MODULE_MALFORMED
+
+
+@pytest.mark.parametrize("number", [b"\xff\xff\xff\xff\xff", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x80\x00"])
+def test_number_of_more_than_32_bits_is_malformed(number: bytes) -> None:
+    assert refusal(MAGIC + section(3, number)) is Code.MODULE_MALFORMED
+
+
+def test_sections_out_of_order_or_twice_are_malformed() -> None:
+    types, functions = section(1, b"\0"), section(3, b"\0")
+    assert refusal(MAGIC + functions + types) is Code.MODULE_MALFORMED
+    assert refusal(MAGIC + types + types) is Code.MODULE_MALFORMED
+
+
+def test_fewer_bodies_than_functions_are_malformed() -> None:
+    assert refusal(MAGIC + section(1, b"\1\x60\0\0") + section(3, b"\1\0") + stub_section()) is Code.MODULE_MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("extra", "code"),
+    [
+        (b"", Code.ABI_UNSUPPORTED),
+        (stub_section(abi=2), Code.ABI_UNSUPPORTED),
+        (stub_section() + stub_section(), Code.MODULE_MALFORMED),
+        (custom_section("trapezoid-stub", b"{"), Code.MODULE_MALFORMED),
+        (custom_section("trapezoid-stub", b"\xff"), Code.MODULE_MALFORMED),
+        (custom_section("trapezoid-stub", b"[" * 1000), Code.MODULE_MALFORMED),
+        (custom_section("trapezoid-stub", json.dumps({"abi": "1"}).encode()), Code.MODULE_MALFORMED),
+        (stub_section(name="x" * 2000), Code.MODULE_LIMITS),
+    ],
+    ids=["none", "newer", "two", "cut", "not text", "deep", "types", "large"],
+)
+def test_custom_section_decides_the_contract(extra: bytes, code: Code) -> None:
+    bare = assemble(f"(module {MEMORY} {WINDOW} {HANDLE})", with_section=False)
+    assert refusal(bare + extra) is code
+
+
+def test_gate_is_quick() -> None:
+    big = guest("(i64.const 0)", extra="(func (local i32) (local.set 0 (i32.const 1)))" * 5000)
+    began = time.perf_counter()
+    inspect_module(big)
+    assert time.perf_counter() - began < 0.5

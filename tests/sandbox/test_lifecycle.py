@@ -1,0 +1,153 @@
+"""The life of a stub: back-off, circuit, quarantine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protofly import limits
+from protofly.errors import Code, MisuseError
+from sandbox.core.lifecycle import Lifecycle, StubState, Suspects
+
+
+def crash(life: Lifecycle, now: float) -> float:
+    """Start at the earliest time and crash at once; the time of the crash."""
+    now = max(now, life.starts_at())
+    life.started(now)
+    life.crashed(now, 0.0)
+    return now
+
+
+def test_first_start_waits_for_nothing_and_goes_live() -> None:
+    life = Lifecycle()
+    assert life.may_start(0.0)
+    life.started(0.0)
+    assert life.state is StubState.IN_PROGRESS
+    assert life.reported("live", 1.0) is StubState.LIVE
+
+
+def test_delays_double_up_to_a_minute() -> None:
+    life = Lifecycle()
+    delays = []
+    now = 0.0
+    for _ in range(4):
+        life.started(now)
+        restart = life.crashed(now, 0.0)
+        delays.append(restart.at - now)
+        assert not restart.opens_circuit
+        now = restart.at
+    assert delays == [1.0, 2.0, 4.0, 8.0]
+
+
+@given(jitter=st.floats(0, 1, exclude_max=True))
+def test_jitter_only_makes_it_later_and_not_by_much(jitter: float) -> None:
+    life = Lifecycle()
+    life.started(0.0)
+    assert 1.0 <= life.crashed(0.0, jitter).at <= 1.25
+
+
+def test_start_before_its_time_is_our_bug() -> None:
+    life = Lifecycle()
+    life.started(0.0)
+    life.crashed(0.0, 0.0)
+    assert not life.may_start(0.9)
+    with pytest.raises(MisuseError):
+        life.started(0.9)
+
+
+def test_five_crashes_in_ten_minutes_open_the_circuit_for_ten_minutes() -> None:
+    life = Lifecycle()
+    now = 0.0
+    for _ in range(5):
+        now = crash(life, now)
+    assert life.state is StubState.QUARANTINED
+    assert life.is_circuit_open
+    assert life.refusal() is Code.CIRCUIT_OPEN
+    assert life.starts_at() == now + limits.CIRCUIT_OPEN_SECONDS
+    assert not life.may_start(now + limits.CIRCUIT_OPEN_SECONDS - 1)
+
+
+def test_probe_that_goes_live_closes_the_circuit() -> None:
+    life = Lifecycle()
+    now = 0.0
+    for _ in range(5):
+        now = crash(life, now)
+    life.started(life.starts_at())
+    assert life.is_circuit_open
+    life.reported("live", life.starts_at())
+    assert not life.is_circuit_open
+    assert not life.crashed(life.starts_at() + 1, 0.0).opens_circuit
+
+
+def test_probe_that_crashes_opens_it_again_at_once() -> None:
+    life = Lifecycle()
+    now = 0.0
+    for _ in range(5):
+        now = crash(life, now)
+    probe = life.starts_at()
+    life.started(probe)
+    assert life.crashed(probe, 0.0).opens_circuit
+    assert life.starts_at() == probe + limits.CIRCUIT_OPEN_SECONDS
+
+
+def test_rare_crashes_never_open_the_circuit_and_start_from_the_short_delay() -> None:
+    life = Lifecycle()
+    now = 0.0
+    for _ in range(20):
+        life.started(now)
+        life.reported("live", now)
+        now += 300.0
+        restart = life.crashed(now, 0.0)
+        assert not restart.opens_circuit
+        assert restart.at == now + limits.RESTART_BASE_SECONDS
+        now = restart.at
+
+
+def test_unknown_status_word_changes_nothing_and_detail_is_kept() -> None:
+    life = Lifecycle()
+    life.started(0.0)
+    assert life.reported("quarantined", 0.0) is None
+    assert life.reported("LIVE", 0.0) is None
+    assert life.reported("disconnected peer went away", 0.0) is StubState.DISCONNECTED
+    assert life.detail == "peer went away"
+
+
+def test_draining_stub_does_not_come_back_by_its_own_word() -> None:
+    life = Lifecycle()
+    life.started(0.0)
+    life.draining()
+    assert life.reported("live", 0.0) is None
+    assert life.state is StubState.DRAINING
+
+
+def test_refused_package_starts_only_after_it_was_replaced() -> None:
+    life = Lifecycle()
+    life.verify_failed("digest-mismatch")
+    assert not life.may_start(1e9)
+    life.replaced()
+    assert life.may_start(0.0)
+    assert life.state is StubState.CREATED
+
+
+def test_message_that_kills_twice_is_quarantined_and_others_are_not() -> None:
+    suspects = Suspects()
+    assert not suspects.accuse(b"a")
+    assert not suspects.is_quarantined(b"a")
+    assert suspects.accuse(b"a")
+    assert suspects.is_quarantined(b"a")
+    assert not suspects.is_quarantined(b"b")
+
+
+def test_message_that_went_through_is_no_suspect() -> None:
+    suspects = Suspects()
+    suspects.accuse(b"a")
+    suspects.acquit(b"a")
+    assert not suspects.accuse(b"a")
+
+
+def test_suspects_are_bounded() -> None:
+    suspects = Suspects(most=3)
+    for number in range(10):
+        suspects.accuse(bytes([number]))
+    assert len(suspects) == 3

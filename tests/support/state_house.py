@@ -1,0 +1,138 @@
+"""A node's state with its services and nothing around them: what a connector and the bus would do, as plain calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from msg_node.core.allocation import Owners
+from msg_node.core.changes import Change, Journal, Table
+from msg_node.core.credentials import Credential, Credentials
+from msg_node.core.node_state import NodeState
+from msg_node.core.service import ServiceResult
+from msg_node.core.services import Services
+from msg_node.core.session_service import SessionService
+from msg_node.core.sessions import Sessions
+from protofly import codec
+from protofly.limits import ALLOCATION_PER_SESSION
+from protofly.message import Message
+
+DOMAIN = "alpha.example"
+NODE = f"runtime://{DOMAIN}/mn-1"
+ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
+SM = f"domain://msg-node.{DOMAIN}/sm"
+REGISTRY = f"domain://registry.{DOMAIN}"
+GRACE_SECONDS = 120.0
+
+
+def body_of(message: Message) -> dict[str, object]:
+    """Members of a reply's body."""
+    return codec.body_members(message.body)
+
+
+def apply_changes(rows: dict[Table, dict[str, bytes]], changes: Iterable[Change]) -> None:
+    """What the state store does with changes."""
+    for change in changes:
+        if change.row is None:
+            rows[change.table].pop(change.key, None)
+        else:
+            rows[change.table][change.key] = change.row
+
+
+class StateHouse:
+    """Cores and services over rows in memory. `restarted()` is the same house after `kill -9`."""
+
+    def __init__(
+        self,
+        *,
+        credentials: Iterable[Credential] = (),
+        allows_anonymous: bool = True,
+        allows_guests: bool = False,
+        strict_release: bool = True,
+        addresses_per_session: int = ALLOCATION_PER_SESSION,
+        rows: dict[Table, dict[str, bytes]] | None = None,
+    ) -> None:
+        self.now = 1_000_000.0
+        self.rows: dict[Table, dict[str, bytes]] = rows if rows is not None else {table: {} for table in Table}
+        self._credentials = tuple(credentials)
+        self._seeds = 0
+        journal = Journal()
+        gate = Credentials(self._credentials, allows_anonymous=allows_anonymous)
+        self.state = NodeState(
+            frozenset({DOMAIN, "alias.example"}),
+            reserved=frozenset({NODE}),
+            journal=journal,
+            owners=Owners(journal, per_session=addresses_per_session),
+            sessions=Sessions(journal, gate, grace_seconds=GRACE_SECONDS),
+        )
+        self.services = Services(
+            self.state,
+            session_service=SessionService(self.state, allows_guests=allows_guests),
+            node_url=NODE,
+            version="1",
+            first_id=1000,
+            strict_release=strict_release,
+        )
+
+    def restarted(self) -> StateHouse:
+        """A new process over the same rows."""
+        house = StateHouse(credentials=self._credentials, rows=self.rows)
+        house.now = self.now + 1
+        house._seeds = self._seeds
+        house.state.restore(house.rows, now=house.now)
+        house.keep(house.state.take_changes())
+        return house
+
+    def seed(self) -> bytes:
+        """Fresh bytes, the same in every run."""
+        self._seeds += 1
+        return hashlib.sha256(str(self._seeds).encode()).digest()
+
+    def keep(self, changes: Iterable[Change]) -> None:
+        """Commit."""
+        apply_changes(self.rows, changes)
+
+    def session_verb(
+        self, type_: str, from_: str, connection: int, body: Mapping[str, object] | None = None, bearer: str = ""
+    ) -> ServiceResult:
+        """One message to `mn:/session`."""
+        message = codec.build(id=1, type=type_, from_=from_, to="mn:/session", body=body)
+        result = self.services.handle_session(message, connection, now=self.now, seed=self.seed(), bearer=bearer)
+        self.keep(result.changes)
+        return result
+
+    def open(self, name: str, connection: int, body: Mapping[str, object] | None = None) -> tuple[int, str]:
+        """Open a session of runtime `name`; return its number and token."""
+        result = self.session_verb("open", f"runtime://{DOMAIN}/{name}", connection, body)
+        reply = body_of(result.replies[0])
+        assert reply["code"] == 200, reply
+        sid = self.state.sessions.by_connection(connection)
+        assert sid is not None
+        return sid, str(reply["runtimeToken"])
+
+    def ask(
+        self,
+        sid: int,
+        to: str,
+        type_: str,
+        body: object = None,
+        *,
+        from_: str = "",
+        id_: int | str | None = 7,
+    ) -> ServiceResult:
+        """One message to a service."""
+        session = self.state.sessions.get(sid)
+        sender = from_ or (session.runtime if session is not None else f"runtime://{DOMAIN}/nobody")
+        raw = codec.encode_message(
+            id=id_, type=type_, from_=sender, to=to, body=msgspec.json.encode(body) if body is not None else None
+        )
+        result = self.services.handle(codec.decode(raw)[0], sid, now=self.now, seed=self.seed())
+        self.keep(result.changes)
+        return result
+
+    def reply(self, sid: int, to: str, type_: str, body: object = None, *, from_: str = "") -> dict[str, object]:
+        """Body of the one reply to a request to a service."""
+        (reply,) = self.ask(sid, to, type_, body, from_=from_).replies
+        return body_of(reply)
