@@ -1,10 +1,10 @@
 """The policy decision point: policies compiled once, asked for every message, twice.
 
-Loading turns each condition into a closure and splits it: what depends only on the gate, the three domains and the type of
-a message (`hook`, `srcSPDomain`, `dstSPDomain`, `linkDomain`, `actionType`) is settled once per such combination, and what is
-left over is a short walk, its *program*. Programs are a pure function of the policies and that combination: nothing in them can
-go stale, and they are dropped with the policies. Decisions themselves are never stored. `decide` raises nothing: a failure
-inside is a denial and is counted.
+Loading turns each condition into a closure and splits it: what depends only on the gate, the three domains and the
+type of a message (`hook`, `srcSPDomain`, `dstSPDomain`, `linkDomain`, `actionType`) is settled once per such
+combination, and what is left over is a short walk, its *program*. Programs are a pure function of the policies and
+that combination: nothing in them can go stale, and they are dropped with the policies. Decisions themselves are never
+stored. `decide` raises nothing: a failure inside is a denial and is counted.
 
 The engine has no clock, no I/O and no event loop, and can be made again anywhere from its source
 (`compile_canonical`, or by pickling).

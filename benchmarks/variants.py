@@ -1,0 +1,161 @@
+"""What is measured: the whole trapezoid, the same without sandbox, the plain relays. One runs, the others idle."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from benchmarks.process_time import process_tree
+from benchmarks.relay import RelaySettings
+from benchmarks.sides import Pair, Side
+from interop.authority import DevelopmentAuthority
+from interop.laboratory import Laboratory, LaboratoryPlan
+from interop.processes import Child
+
+DOMAINS: Final = ("a.example", "b.example")
+BENCH_FLAG: Final = {"TRAPEZOID_BENCH": "1"}  # without it a node refuses to run without sandbox
+
+
+class Variant(ABC):
+    """One thing to measure. Use: `await nursery.start(variant.run)`, then `pair()`."""
+
+    def __init__(self, name: str, folder: Path, *, tls: bool) -> None:
+        self.name = name
+        self.tls = tls
+        self.folder = folder
+        self.ca_file = ""
+        self._pairs: dict[int, Pair] = {}
+
+    @abstractmethod
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start the nodes and keep them until cancelled."""
+
+    @abstractmethod
+    def urls(self) -> tuple[str, str]:
+        """Where clients of the first and of the second domain connect."""
+
+    @abstractmethod
+    def node_pids(self) -> tuple[int, int]:
+        """The two nodes."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether clients name their address when they connect and open no sessions."""
+        return False
+
+    def pids(self) -> set[int]:
+        """Every process whose CPU time counts: nodes with their workers."""
+        first, second = self.node_pids()
+        return process_tree(first) | process_tree(second)
+
+    async def pair(self, width: int) -> Pair:
+        """The clients with `width` connections on each side; connected when they are first asked for."""
+        if width not in self._pairs:
+            sides = []
+            for domain, url in zip(DOMAINS, self.urls(), strict=True):
+                side = Side(f"load-{width}", log_file=self.folder / "clients.log")
+                await side.start(url=url, ca_file=self.ca_file, domain=domain, connections=width, plain=self.is_plain)
+                sides.append(side)
+            self._pairs[width] = Pair(*sides)
+        return self._pairs[width]
+
+    async def stop_clients(self) -> None:
+        """End all clients."""
+        with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
+            for pair in self._pairs.values():
+                await pair.stop()
+            self._pairs.clear()
+
+
+class TrapezoidVariant(Variant):
+    """Two real nodes. `sandbox_mode` "none" replaces the sandbox by nothing and leaves all else."""
+
+    def __init__(self, name: str, folder: Path, *, tls: bool, sandbox_mode: str) -> None:
+        super().__init__(name, folder, tls=tls)
+        environment = BENCH_FLAG if sandbox_mode == "none" else {}
+        self.laboratory = Laboratory(
+            LaboratoryPlan(
+                state_dir=folder, domains=DOMAINS, tls=tls, sandbox_mode=sandbox_mode, environment=environment
+            )
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start the laboratory and keep it until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.laboratory.run)
+            self.ca_file = str(DevelopmentAuthority(self.folder / "authority").ca_file) if self.tls else ""
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                await self.stop_clients()
+
+    def urls(self) -> tuple[str, str]:
+        """Where clients of the first and of the second domain connect."""
+        first, second = (self.laboratory.nodes[domain].listen_url for domain in DOMAINS)
+        return first, second
+
+    def node_pids(self) -> tuple[int, int]:
+        """The two nodes."""
+        first, second = (self.laboratory.nodes[domain].pid for domain in DOMAINS)
+        return first, second
+
+
+class RelayVariant(Variant):
+    """Two plain relays in series, with trio-websocket."""
+
+    def __init__(self, name: str, folder: Path, *, tls: bool) -> None:
+        super().__init__(name, folder, tls=tls)
+        self._relays: list[Child] = []
+        self._ports: list[int] = []
+
+    @property
+    def is_plain(self) -> bool:
+        """Relays know no sessions."""
+        return True
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start the last relay, then the first, and keep both until cancelled."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, str] = {}
+        if self.tls:
+            authority = DevelopmentAuthority(self.folder / "authority")
+            certificate, key = authority.certificate_for("relay.example")
+            self.ca_file = str(authority.ca_file)
+            settings = {"certificate": str(certificate), "key": str(key), "ca_file": self.ca_file}
+        try:
+            last = await self._start_relay(settings)
+            await self._start_relay({**settings, "next_hop": f"{self._scheme}://127.0.0.1:{last}/link"})
+            task_status.started()
+            await trio.sleep_forever()
+        finally:
+            await self.stop_clients()
+            for relay in reversed(self._relays):
+                await relay.stop()
+
+    @property
+    def _scheme(self) -> str:
+        return "wss" if self.tls else "ws"
+
+    async def _start_relay(self, members: dict[str, str]) -> int:
+        text = msgspec.json.encode(RelaySettings(**members)).decode()
+        relay = Child(["benchmarks.relay", text], log_file=self.folder / "relay.log")
+        self._relays.append(relay)
+        await relay.start()
+        port = int(str((await relay.wait_ready())["port"]))
+        self._ports.append(port)
+        return port
+
+    def urls(self) -> tuple[str, str]:
+        """Clients of the first domain connect to the first relay, which was started last."""
+        last, first = self._ports
+        return f"{self._scheme}://127.0.0.1:{first}/ws", f"{self._scheme}://127.0.0.1:{last}/ws"
+
+    def node_pids(self) -> tuple[int, int]:
+        """The two relays."""
+        last, first = self._relays
+        return first.pid, last.pid

@@ -1,0 +1,1 @@
+"""The interop harness: independent runtimes, laboratories of real nodes, the demo."""

@@ -1,0 +1,128 @@
+"""Child processes of a laboratory: started, awaited by their `ready` line, stopped by their own id."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from protofly.errors import Code, TransportError
+
+READY_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 8.0
+_LINE_BYTES: Final = 65_536
+_LOG_LINES_SHOWN: Final = 12
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors inside a group, without the groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+class Child:
+    """One Python process of ours, started with `python -m`. Its standard error goes to `log_file`."""
+
+    def __init__(
+        self, arguments: Sequence[str], *, log_file: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._arguments = [sys.executable, "-m", *arguments]
+        self._log_file = log_file
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: trio.Process | None = None
+        self._buffer = b""
+
+    @property
+    def pid(self) -> int:
+        """Process id, 0 before the start."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    async def start(self) -> None:
+        """Start the process in a session of its own: Ctrl-C is ours, we stop our children in order."""
+        with self._log_file.open("ab") as log:
+            self._process = await trio.lowlevel.open_process(
+                self._arguments,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    async def wait_ready(self) -> dict[str, object]:
+        """The object that the process prints after the word `ready`.
+
+        Raises:
+            TransportError: NOT_CONNECTED when it ends or stays silent; the text holds the end of its log.
+        """
+        try:
+            with trio.fail_after(READY_SECONDS):
+                while True:
+                    line = await self.read_line()
+                    word, _, text = line.partition(" ")
+                    if word == "ready":
+                        return dict(json.loads(text))
+        except (trio.TooSlowError, EOFError) as error:
+            raise TransportError(Code.NOT_CONNECTED, self._obituary(), phase="connect") from error
+
+    def _obituary(self) -> str:
+        lines = self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+        state = "is silent" if self.is_running else f"ended with {self._process.returncode if self._process else '?'}"
+        return "\n".join([f"{' '.join(self._arguments[2:])} {state}; its log says:", *lines])
+
+    async def read_line(self) -> str:
+        """One line of standard output.
+
+        Raises:
+            EOFError: when the process has closed it.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while b"\n" not in self._buffer:
+            data = await self._process.stdout.receive_some(_LINE_BYTES)
+            if not data:
+                raise EOFError(self._obituary())
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+    async def write_line(self, text: str) -> None:
+        """One line to standard input."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        await self._process.stdin.send_all(text.encode() + b"\n")
+
+    async def stop(self) -> int | None:
+        """Ask the process to end, end it after `STOP_SECONDS`; returns its exit status, None if it never ran."""
+        process = self._process
+        if process is None:
+            return None
+        with trio.CancelScope(shield=True):
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
+            with trio.move_on_after(STOP_SECONDS):
+                await process.wait()
+            if process.poll() is None:
+                process.kill()
+                await process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    await stream.aclose()
+        return process.returncode

@@ -1,0 +1,186 @@
+"""Catalogue entries of the original kind for a stub: protostub descriptor and source package.
+
+Original catalogues carry a binary module as Base64 inside of JSON and leave the member `signature` to whoever wants
+it: our signed manifest goes there, original readers ignore it. `cguid` and `md5` are identities of the original data
+model, not protection.
+
+Source: data formats, sections 2.6 and 2.7.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protofly.errors import SettingsError
+from sandbox.core.gate import inspect_module
+from stubkit.files import replace_file
+
+PROTOSTUB_DIGIT: Final = "4"
+"""What the original toolkit puts before the MD5 of an object name to get the `cguid` of a protostub."""
+
+LANGUAGE: Final = "WASM"
+_NAME: Final = re.compile(r"(?!default\Z)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
+
+
+class SourcePackage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The code, as an original catalogue stores it."""
+
+    source_code_classname: str
+    encoding: str = "base64"
+    source_code: str
+    md5: str
+    signature: str = ""
+
+
+class ProtostubDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """The descriptor of one stub. Names on the wire are those of the original data model."""
+
+    cguid: str
+    type: str = "PROTOSTUB"
+    object_name: str = msgspec.field(name="objectName")
+    version: str
+    description: str
+    language: str = LANGUAGE
+    source_package_url: str = msgspec.field(name="sourcePackageURL")
+    signature: str = ""
+    message_schemas: list[str] = msgspec.field(name="messageSchemas", default_factory=list)
+    configuration: dict[str, str | int | bool] = msgspec.field(default_factory=dict)
+    constraints: dict[str, bool] = msgspec.field(default_factory=dict)
+    data_objects: list[str] = msgspec.field(name="dataObjects", default_factory=list)
+    hyperty_type: list[str] = msgspec.field(name="hypertyType", default_factory=list)
+    interworking: bool = False
+    idp_proxy: bool = msgspec.field(name="idpProxy", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedStub:
+    """The two files that `pack_stub` wrote."""
+
+    descriptor: Path
+    source_package: Path
+
+
+def class_name(object_name: str) -> str:
+    """Class name that goes with an object name: `trapezoid-link` gives `TrapezoidLink`.
+
+    Raises:
+        SettingsError: it cannot be an object name.
+    """
+    if not _NAME.match(object_name):
+        raise SettingsError(
+            f"{object_name!r} cannot be the name of a stub: letters, digits, `.`, `-`, `_`, not `default`"
+        )
+    return "".join(part[0].upper() + part[1:] for part in re.split(r"[-_.]+", object_name) if part)
+
+
+def build_source_package(module: bytes, name: str, *, manifest_envelope: bytes = b"") -> bytes:
+    """The source package of a module, JSON.
+
+    Args:
+        module: The WebAssembly module.
+        name: Object name of the stub.
+        manifest_envelope: Signed manifest for the member `signature`.
+
+    Raises:
+        SettingsError: the name or the envelope cannot be used.
+    """
+    code = base64.b64encode(module).decode("ascii")
+    package = SourcePackage(
+        source_code_classname=class_name(name),
+        source_code=code,
+        md5=_md5(code),
+        signature=_text(manifest_envelope),
+    )
+    return msgspec.json.encode(package)
+
+
+def build_descriptor(
+    *,
+    name: str,
+    version: str,
+    description: str,
+    authority: str,
+    manifest_envelope: bytes = b"",
+    configuration: Mapping[str, str | int | bool] | None = None,
+    hyperty_types: Sequence[str] = (),
+    data_objects: Sequence[str] = (),
+    is_interworking: bool = False,
+) -> bytes:
+    """The protostub descriptor, JSON.
+
+    Args:
+        name: Object name of the stub, never `default`.
+        version: Dotted decimal.
+        description: One line for people.
+        authority: Host, and port unless 443, of the catalogue that serves the source package.
+        manifest_envelope: Signed manifest for the member `signature`.
+        configuration: Handed to the stub as `configuration` of its start settings.
+        hyperty_types: Kinds of resources that the domain's peers serve, such as `chat`.
+        data_objects: Catalogue URLs of the data schemas they serve.
+        is_interworking: Whether a legacy domain is behind the stub.
+
+    Raises:
+        SettingsError: the name or the envelope cannot be used.
+    """
+    descriptor = ProtostubDescriptor(
+        cguid=PROTOSTUB_DIGIT + _md5(name),
+        object_name=name,
+        version=version,
+        description=description,
+        source_package_url=f"hyperty-catalogue://{authority}/.well-known/sourcepackage/{class_name(name)}",
+        signature=_text(manifest_envelope),
+        configuration=dict(configuration or {}),
+        constraints={"wasm": True, "wss": True},
+        data_objects=list(data_objects),
+        hyperty_type=list(hyperty_types),
+        interworking=is_interworking,
+    )
+    return msgspec.json.encode(descriptor)
+
+
+def pack_stub(
+    module: Path, folder: Path, *, authority: str, description: str = "", manifest: Path | None = None
+) -> PackedStub:
+    """Write `<name>.descriptor.json` and `<name>.sourcepackage.json` of a module; name and version are its own.
+
+    Raises:
+        SettingsError: a file cannot be read or written.
+        PeerError: MODULE_*: the module does not keep the contract.
+    """
+    try:
+        code = module.read_bytes()
+        envelope = manifest.read_bytes() if manifest is not None else b""
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise SettingsError(f"{exc.filename}: {exc.strerror}") from exc
+    facts = inspect_module(code)
+    packed = PackedStub(folder / f"{facts.name}.descriptor.json", folder / f"{facts.name}.sourcepackage.json")
+    descriptor = build_descriptor(
+        name=facts.name,
+        version=facts.version,
+        description=description or f"protostub {facts.name}",
+        authority=authority,
+        manifest_envelope=envelope,
+    )
+    replace_file(packed.descriptor, descriptor)
+    replace_file(packed.source_package, build_source_package(code, facts.name, manifest_envelope=envelope))
+    return packed
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _text(envelope: bytes) -> str:
+    try:
+        return msgspec.json.format(envelope, indent=-1).decode() if envelope else ""
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"the manifest is not an envelope: {exc}") from exc

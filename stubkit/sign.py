@@ -1,0 +1,255 @@
+"""Make and sign the three documents that a domain publishes: `root`, `manifest`, `live`.
+
+Every function takes the keys and `now` and returns the envelope's bytes; nothing here reads a clock or writes a file.
+What comes out is decoded again before it is returned, so a document that readers would refuse cannot leave this page.
+
+Source: trust and hosts, sections 3.3 to 3.5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from protofly import limits
+from protofly.documents import (
+    ABI_MAJOR,
+    ABI_NAME,
+    Abi,
+    Endpoint,
+    KeyRecord,
+    Live,
+    Manifest,
+    ModuleReference,
+    Needs,
+    Permissions,
+    Revoked,
+    Role,
+    Roles,
+    Root,
+    RootReference,
+    SigningKey,
+    StubReference,
+    decode_envelope,
+    decode_live,
+    decode_manifest,
+    decode_root,
+    document_sha256,
+    sign_document,
+)
+from protofly.errors import Code, PeerError, SettingsError
+from stubkit.keys import KeyRing
+
+ROOT_VALIDITY_SECONDS: Final = 365 * 86_400.0
+MANIFEST_VALIDITY_SECONDS: Final = 180 * 86_400.0
+LIVE_VALIDITY_SECONDS: Final = 48 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StubRelease:
+    """What the author says of one version of a stub; the module says the rest."""
+
+    domain: str
+    name: str
+    serial: int
+    version: str
+    urls: Sequence[str]
+    """Where the module may be fetched; at least one."""
+    connect: Sequence[str] = ("mn",)
+    """Names of the endpoints that the stub opens."""
+    needs_auth: bool = True
+    """Whether it asks the host for tokens."""
+    needs: Needs = field(default_factory=Needs)
+    for_domains: Sequence[str] = ("*",)
+    replaces: int | None = None
+
+
+def sign_root(
+    keys: KeyRing,
+    *,
+    domain: str,
+    now: float,
+    version: int = 1,
+    threshold: int = 1,
+    validity_seconds: float = ROOT_VALIDITY_SECONDS,
+    aliases: Sequence[str] = (),
+    previous: KeyRing | None = None,
+) -> bytes:
+    """The root document that names these keys.
+
+    Args:
+        keys: The domain's keys from now on; `root`, `live` and `pkg` must be there.
+        domain: Whose keys they are.
+        now: Unix seconds.
+        version: 1 for the first, one more at each change.
+        threshold: How many of the root keys must sign the next root.
+        validity_seconds: Life of the document.
+        aliases: Further domains that these keys speak for.
+        previous: The keys of the version before, which must sign as well when root keys change.
+
+    Raises:
+        SettingsError: keys are missing, or a value cannot stand in a root.
+    """
+    for role in ("root", "live", "pkg"):
+        if not getattr(keys, role):
+            raise SettingsError(f"no {role} key at hand")
+    listed = [*keys.root, *keys.live, *keys.pkg]
+    root = Root(
+        spec="rmn-root/1",
+        domain=domain,
+        version=version,
+        issued=_moment(now),
+        expires=_moment(now + validity_seconds),
+        keys={key.key_id: key.record() for key in listed},
+        roles=Roles(root=_role(keys.root, threshold), live=_role(keys.live), pkg=_role(keys.pkg)),
+        aliases=list(aliases),
+    )
+    old_keys = previous.root if previous is not None else ()
+    signers = {key.key_id: key for key in [*keys.root, *old_keys]}
+    return _signed(root, list(signers.values()), limits.ROOT_BYTES)
+
+
+def sign_manifest(
+    keys: KeyRing,
+    module: bytes,
+    release: StubRelease,
+    *,
+    now: float,
+    validity_seconds: float = MANIFEST_VALIDITY_SECONDS,
+) -> bytes:
+    """The manifest of one version of a stub.
+
+    Raises:
+        SettingsError: no `pkg` key, or a value cannot stand in a manifest.
+    """
+    if not keys.pkg:
+        raise SettingsError("no pkg key at hand")
+    manifest = Manifest(
+        spec="rmn-stub/1",
+        domain=release.domain,
+        name=release.name,
+        serial=release.serial,
+        version=release.version,
+        released=_moment(now),
+        expires=_moment(now + validity_seconds),
+        module=ModuleReference(sha256=hashlib.sha256(module).hexdigest(), size=len(module), urls=list(release.urls)),
+        abi=Abi(name=ABI_NAME, version=str(ABI_MAJOR)),
+        permissions=Permissions(connect=list(release.connect), clock="wall", random=True, auth=release.needs_auth),
+        needs=release.needs,
+        for_domains=list(release.for_domains),
+        replaces=release.replaces,
+    )
+    return _signed(manifest, keys.pkg, limits.MANIFEST_BYTES)
+
+
+def stub_reference(manifest_envelope: bytes, *, domain: str) -> StubReference:
+    """How `live` names the manifest in this envelope.
+
+    Raises:
+        PeerError: it is no manifest of that domain.
+    """
+    manifest = decode_manifest(decode_envelope(manifest_envelope, domain=domain).payload, domain=domain)
+    return StubReference(
+        name=manifest.name,
+        serial=manifest.serial,
+        version=manifest.version,
+        manifest_sha256=document_sha256(manifest_envelope),
+        abi=manifest.abi,
+    )
+
+
+def sign_live(
+    keys: KeyRing,
+    *,
+    root_envelope: bytes,
+    serial: int,
+    endpoints: Sequence[Endpoint],
+    manifests: Mapping[str, bytes],
+    now: float,
+    validity_seconds: float = LIVE_VALIDITY_SECONDS,
+    revoked: Revoked | None = None,
+    catalogue: str = "",
+    contact: str = "",
+) -> bytes:
+    """What is true of the domain today; the domain is the root's.
+
+    Args:
+        keys: `live` signs, `node` keys are named.
+        root_envelope: The current root, as published.
+        serial: Higher than any before.
+        endpoints: Where stubs may connect.
+        manifests: Envelope of each stub's manifest, by selector; `default` is what readers take.
+        now: Unix seconds.
+        validity_seconds: Life of the document, at most seven days.
+        revoked: What is taken back.
+        catalogue: URL of a catalogue of the original kind.
+        contact: Whom to write to.
+
+    Raises:
+        SettingsError: no `live` key, or a value cannot stand in a live document.
+        PeerError: an envelope handed in is not what it should be.
+    """
+    if not keys.live:
+        raise SettingsError("no live key at hand")
+    if validity_seconds > limits.LIVE_VALIDITY_SECONDS:
+        raise SettingsError("a live document lives for seven days at most")
+    payload = decode_envelope(root_envelope).payload
+    domain, version = _whose(payload)
+    node_keys: dict[str, KeyRecord] = {
+        key.key_id: key.record(nbf=_moment(now - limits.CLOCK_SKEW_SECONDS)) for key in keys.node
+    }
+    live = Live(
+        spec="rmn-live/1",
+        domain=domain,
+        serial=serial,
+        issued=_moment(now),
+        expires=_moment(now + validity_seconds),
+        root=RootReference(version=version, sha256=hashlib.sha256(payload).hexdigest()),
+        endpoints=list(endpoints),
+        stubs={selector: stub_reference(raw, domain=domain) for selector, raw in manifests.items()},
+        catalogue=catalogue,
+        node_keys=node_keys,
+        revoked=revoked if revoked is not None else Revoked(),
+        contact=contact,
+    )
+    return _signed(live, keys.live, limits.LIVE_BYTES)
+
+
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    domain: str
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)
+
+
+def _role(keys: Sequence[SigningKey], threshold: int = 1) -> Role:
+    return Role(keys=[key.key_id for key in keys], threshold=threshold)
+
+
+def _whose(root_payload: bytes) -> tuple[str, int]:
+    """Domain and version of a root payload, decoded under its own name: it is ours."""
+    try:
+        domain = msgspec.json.decode(root_payload, type=_Named).domain
+    except msgspec.MsgspecError as exc:
+        raise PeerError(Code.DOCUMENT_MALFORMED, str(exc)) from exc
+    return domain, decode_root(root_payload, domain=domain).version
+
+
+def _signed(document: Root | Live | Manifest, keys: Sequence[SigningKey], max_bytes: int) -> bytes:
+    envelope = sign_document(document, keys)
+    if len(envelope) > max_bytes:
+        raise SettingsError(f"the document has {len(envelope)} bytes; readers take {max_bytes}")
+    decode = {Root: decode_root, Live: decode_live, Manifest: decode_manifest}[type(document)]
+    try:
+        decode(decode_envelope(envelope).payload, domain=document.domain)
+    except PeerError as exc:
+        if exc.code not in {Code.DOCUMENT_MALFORMED, Code.WRONG_DOMAIN}:
+            raise
+        raise SettingsError(f"the document would be refused: {exc.detail}") from exc
+    return envelope

@@ -1,0 +1,146 @@
+"""`trapezoid check`: everything that would keep a node from starting or from being understood, without starting it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from federation.core.policy_model import Mode
+from federation.policy_files import read_policies
+from msg_node.config import ListenSettings, Settings, SiteSettings
+from msg_node.publisher import make_publisher
+from protofly.errors import HostError, SettingsError
+from trapezoid.publishing import newest_root
+from trapezoid.serving import check_sandbox_mode
+
+EXPIRY_WARNING_SECONDS = 14 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check and what came out of it."""
+
+    part: str
+    is_good: bool
+    text: str
+
+
+def check_node(settings: Settings) -> list[Finding]:
+    """Run all checks; a failing one does not stop the others."""
+    return [_run(part, check) for part, check in _checks(settings)]
+
+
+def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
+    yield "settings", lambda: f"{settings.node_id}, {len(settings.peer)} peers named"
+    yield "node.data_dir", lambda: _check_folder(settings.node.data_dir)
+    yield "records.spool_dir", lambda: _check_folder(settings.spool_dir)
+    yield "listen", lambda: _check_door(settings.listen)
+    site = settings.site
+    if site is not None:
+        yield "site", lambda: _check_door(site)
+    if settings.publish is not None:
+        yield "publish", lambda: _check_publication(settings)
+    yield "discovery.ca_file", lambda: _check_authorities(settings.discovery.ca_file)
+    yield "policy", lambda: _check_policies(settings)
+    yield "sandbox", lambda: _check_sandbox(settings)
+
+
+def _run(part: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(part, is_good=True, text=check())
+    except HostError as exc:
+        return Finding(part, is_good=False, text=exc.detail or exc.code.word)
+    except OSError as exc:
+        return Finding(part, is_good=False, text=f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc))
+
+
+def _check_folder(folder: Path) -> str:
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise SettingsError(f"{there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SettingsError(f"{there} cannot be written to")
+    return f"{folder}{'' if there == folder else ' (will be made)'}"
+
+
+def _check_door(door: ListenSettings | SiteSettings) -> str:
+    text = f"{door.host}:{door.port}"
+    _check_bind(door.host, door.port)
+    if door.certificate is None or door.key is None:
+        return f"{text}, without TLS"
+    if door.key.stat().st_mode & 0o077:
+        raise SettingsError(f"{door.key} is open to others; run: chmod 600 {door.key}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(door.certificate, door.key)
+    except ssl.SSLError as exc:
+        raise SettingsError(f"{door.certificate} and {door.key} do not fit: {exc.reason}") from exc
+    return f"{text}, {_check_expiry(door.certificate)}"
+
+
+def _check_bind(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as exc:
+            raise SettingsError(f"cannot bind {host} port {port}: {exc.strerror}") from exc
+
+
+def _check_expiry(certificate: Path) -> str:
+    from cryptography import x509
+
+    try:
+        expires = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except ValueError as exc:
+        raise SettingsError(f"{certificate}: {exc}") from exc
+    left_seconds = expires.timestamp() - time.time()
+    if left_seconds <= 0:
+        raise SettingsError(f"{certificate} expired on {expires:%Y-%m-%d}")
+    warning = " (soon)" if left_seconds < EXPIRY_WARNING_SECONDS else ""
+    return f"certificate until {expires:%Y-%m-%d}{warning}"
+
+
+def _check_publication(settings: Settings) -> str:
+    publisher, node_key = make_publisher(settings)
+    publication = publisher.folder.load()
+    newest = newest_root(publisher.folder, settings.node.domain)
+    if newest is None:
+        raise SettingsError(f"{publisher.folder.path}: no root is published here")
+    root = newest[1]
+    if root.expires.timestamp() <= time.time():
+        raise SettingsError(f"the published root expired on {root.expires:%Y-%m-%d}; run `trapezoid publish`")
+    strangers = [key_id for key_id in publisher.live_key_ids if key_id not in root.roles.live.keys]
+    if strangers:
+        raise SettingsError(f"the published root does not name {', '.join(strangers)}; run `trapezoid publish`")
+    references = {name: stub.reference for name, stub in publication.stubs.items()}
+    stubs = ", ".join(f"{name}: {reference.name} {reference.serial}" for name, reference in references.items())
+    return f"root {root.version} until {root.expires:%Y-%m-%d}, {stubs}, node key {node_key.key_id}"
+
+
+def _check_authorities(ca_file: Path | None) -> str:
+    if ca_file is None:
+        return "those of the system"
+    try:
+        ssl.create_default_context(cafile=str(ca_file))
+    except ssl.SSLError as exc:
+        raise SettingsError(f"{ca_file}: {exc.reason}") from exc
+    return str(ca_file)
+
+
+def _check_policies(settings: Settings) -> str:
+    policies = read_policies(settings.policy.files, mode=Mode(settings.policy.mode))
+    return f"{len(settings.policy.files)} files, revision {policies.revision}, their tests passed"
+
+
+def _check_sandbox(settings: Settings) -> str:
+    check_sandbox_mode(settings)
+    return "workers without system call filter" if settings.sandbox.insecure_no_seccomp else "confined workers"

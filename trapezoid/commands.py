@@ -1,0 +1,151 @@
+"""The commands. Bodies import late: `trapezoid --help` loads this page and the library that it is written with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trapezoid import commands_keys, commands_policy, commands_stub
+from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(
+    name="trapezoid",
+    help="A messaging node that federates with foreign domains through their own verified, sandboxed protostubs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(commands_keys.app, name="keys")
+app.add_typer(commands_policy.app, name="policy")
+app.add_typer(commands_stub.app, name="stub")
+config_app = typer.Typer(help="About settings.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+
+@app.command()
+def serve(config: Config) -> None:
+    """Run one node until it is told to stop."""
+    from trapezoid import serving
+
+    serving.serve(config)
+
+
+@app.command()
+def check(config: Config, json: Json = False) -> None:
+    """Say what is wrong with settings, and with the files that they name, without starting anything."""
+    with errors_reported(as_json=json):
+        from msg_node.config_load import load_settings
+        from trapezoid.checking import check_node
+
+        findings = check_node(load_settings(config))
+    problems = [finding for finding in findings if not finding.is_good]
+    if json:
+        print_facts({"ok": not problems, "checks": findings}, as_json=True)
+    else:
+        for finding in findings:
+            typer.echo(f"{'ok     ' if finding.is_good else 'problem'}  {finding.part}: {finding.text}")
+    raise typer.Exit(FOUND_WANTING if problems else 0)
+
+
+@app.command()
+def publish(
+    domain: Annotated[str, typer.Argument(help="The domain that publishes.")],
+    module: Annotated[Path | None, typer.Argument(help="The stub's module; absent: our own link stub.")] = None,
+    *,
+    keys: Annotated[Path, typer.Option(metavar="DIR", help="Folder of `trapezoid keys init`.")],
+    site: Annotated[Path, typer.Option(metavar="DIR", help="Folder to publish into.")],
+    url: Annotated[str, typer.Option(help="How others reach the site; absent: https:// and the domain.")] = "",
+    selector: Annotated[str, typer.Option(help="Name under which `live` lists the stub.")] = "default",
+    description: Annotated[str, typer.Option(help="One line about the stub, for catalogues.")] = "",
+    alias: Annotated[list[str] | None, typer.Option(help="Further domain that these keys speak for.")] = None,
+    endpoint: Annotated[list[str] | None, typer.Option(help="Endpoint that the stub may open.")] = None,
+    serial: Annotated[int, typer.Option(help="Serial of a new manifest; 0: the next.", min=0)] = 0,
+    threshold: Annotated[int, typer.Option(help="Root keys that must sign a new root.", min=1)] = 1,
+    revoke: Annotated[list[str] | None, typer.Option(help="SHA-256 of a module to take back.")] = None,
+    json: Json = False,
+) -> None:
+    """Sign root and manifest, and write them with module and catalogue entry into a site folder."""
+    with errors_reported(as_json=json):
+        import time
+
+        import msgspec
+
+        from stubkit.keys import load_keys
+        from trapezoid.publishing import PublishRequest, default_module
+        from trapezoid.publishing import publish as publish_stub
+
+        report = publish_stub(
+            PublishRequest(
+                domain=domain,
+                keys=load_keys(keys),
+                site=site,
+                module=module or default_module(),
+                now=time.time(),
+                url=url,
+                selector=selector,
+                description=description,
+                aliases=tuple(alias or ()),
+                endpoints=tuple(endpoint or ("mn",)),
+                serial=serial,
+                threshold=threshold,
+                revoke=tuple(revoke or ()),
+            )
+        )
+        print_facts(msgspec.to_builtins(report), as_json=json)
+
+
+@config_app.command("reference")
+def config_reference(
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there; absent: standard output.")] = None,
+) -> None:
+    """Print all settings as Markdown: this is docs/configuration.md."""
+    from msg_node.config_reference import configuration_reference
+
+    if output is None:
+        typer.echo(configuration_reference(), nl=False)
+    else:
+        output.write_text(configuration_reference(), encoding="utf-8")
+
+
+@config_app.command("show")
+def config_show(config: Config) -> None:
+    """Print the settings in force, defaults included, as JSON."""
+    with errors_reported(as_json=True):
+        from msg_node.config_load import load_settings, settings_as_json
+
+        typer.echo(settings_as_json(load_settings(config)))
+
+
+@app.command()
+def demo(
+    json: Json = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the nodes running and print how to connect.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier runs left: first contact again.")] = False,
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where both domains keep their files.")] = None,
+    scene: Annotated[Path | None, typer.Option(metavar="FILE", help="Another conversation than the usual one.")] = None,
+) -> None:
+    """Start two domains on this machine and let them talk."""
+    with errors_reported(as_json=json):
+        from interop.demo import run
+
+        status = run(json_output=json, keep=keep, fresh=fresh, state_dir=state, scene_file=scene)
+    raise typer.Exit(status)
+
+
+@app.command()
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Short runs, done within 40 seconds.")] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - for stdout.")] = None,
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where keys and caches are kept.")] = None,
+) -> None:
+    """Measure the whole trapezoid beside its parts."""
+    with errors_reported():
+        from benchmarks.suite import run
+
+        status = run(quick=quick, json_file=json, state_dir=state)
+    raise typer.Exit(status)

@@ -1,0 +1,106 @@
+"""`trapezoid keys`: make and show the keys of a domain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from trapezoid.output import errors_reported, print_facts, print_rows
+
+if TYPE_CHECKING:
+    from protofly.documents import Root
+    from stubkit.keys import KeyRing
+
+Keys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="Folder of the private keys.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(help="The keys of a domain.", no_args_is_help=True)
+
+
+@app.command()
+def init(
+    domain: Annotated[str, typer.Argument(help="The domain that the keys are for.")],
+    keys: Keys,
+    algorithm: Annotated[Literal["ed25519", "p256"], typer.Option(help="p256 is for keys in hardware.")] = "ed25519",
+    json: Json = False,
+) -> None:
+    """Make one key for each role (root, live, pkg, node). Nothing that exists is overwritten."""
+    with errors_reported(as_json=json):
+        from protofly.address import valid_domain
+        from protofly.errors import SettingsError
+        from stubkit.keys import make_keys, save_keys
+
+        valid_domain(domain)
+        if any(keys.glob("*.pem")):
+            raise SettingsError(f"{keys} holds keys already")
+        ring = make_keys(alg=algorithm)
+        paths = save_keys(ring, keys)
+        facts = {"domain": domain, "fingerprint": _fingerprint(domain, ring, 1), "files": [str(path) for path in paths]}
+        print_facts(facts, as_json=json)
+
+
+@app.command()
+def show(keys: Keys, json: Json = False) -> None:
+    """List the keys: role, id, algorithm, public half."""
+    with errors_reported(as_json=json):
+        from stubkit.keys import load_keys
+
+        rows = [
+            {"role": key.key_id.partition("-")[0], "id": key.key_id, "algorithm": key.alg, "public": key.record().pub}
+            for key in load_keys(keys).all_keys()
+        ]
+        print_rows(rows, as_json=json)
+
+
+@app.command()
+def fingerprint(
+    keys: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the private keys.")] = None,
+    site: Annotated[Path | None, typer.Option(metavar="DIR", help="Or: folder of `trapezoid publish`.")] = None,
+    threshold: Annotated[int, typer.Option(help="With --keys: root keys that must sign.", min=1)] = 1,
+    json: Json = False,
+) -> None:
+    """Print the key-set fingerprint: what partners put into their settings, and DNS into `k=`."""
+    with errors_reported(as_json=json):
+        from protofly.errors import SettingsError
+        from stubkit.keys import load_keys
+
+        if site is not None:
+            text = _published_fingerprint(site)
+        elif keys is not None:
+            text = _fingerprint("keys.invalid", load_keys(keys), threshold)
+        else:
+            raise SettingsError("name a folder with --keys or --site")
+        if json:
+            print_facts({"fingerprint": text}, as_json=True)
+        else:
+            typer.echo(text)
+
+
+def _published_fingerprint(site: Path) -> str:
+    from msg_node.publication import SiteFolder
+    from protofly.documents import key_set_fingerprint
+    from protofly.errors import SettingsError
+    from trapezoid.publishing import newest_root
+
+    folder = SiteFolder(site)
+    newest = newest_root(folder, folder.load().domain)
+    if newest is None:
+        raise SettingsError(f"{site}: no root is published here")
+    return key_set_fingerprint(newest[1])
+
+
+def _fingerprint(domain: str, ring: KeyRing, threshold: int) -> str:
+    from protofly.documents import key_set_fingerprint
+
+    return key_set_fingerprint(_root(domain, ring, threshold))
+
+
+def _root(domain: str, ring: KeyRing, threshold: int) -> Root:
+    """The root that these keys would have; the fingerprint depends on its root keys and threshold only."""
+    from protofly.documents import decode_envelope, decode_root
+    from stubkit.sign import sign_root
+
+    envelope = sign_root(ring, domain=domain, now=0.0, threshold=threshold)
+    return decode_root(decode_envelope(envelope).payload, domain=domain)

@@ -1,0 +1,143 @@
+"""`trapezoid policy`: try policies before they decide anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
+
+if TYPE_CHECKING:
+    from federation.core.policy import CompiledPolicies
+    from federation.core.policy_model import Facts, Hook
+    from federation.gate import Explanation, PeerRule
+    from protofly.message import Message
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(help="Policies between domains.", no_args_is_help=True)
+
+
+@app.callback()
+def policy() -> None:
+    """Policies between domains."""
+
+
+@app.command("test")
+def try_policies(
+    files: Annotated[list[Path] | None, typer.Argument(help="Policy files; absent: those of the settings.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings, for peers and files.")] = None,
+    message: Annotated[str, typer.Option(help="JSON text of a message, or @FILE, or - for standard input.")] = "",
+    hook: Annotated[str, typer.Option(help="peer, out, in or local.")] = "out",
+    role: Annotated[list[str] | None, typer.Option(help="Role of the sender's session.")] = None,
+    json: Json = False,
+) -> None:
+    """Load policies with their own tests; with a message, explain what the gate would do and why.
+
+    Exit code 0 = permitted (or only loaded), 1 = denied, 2 = the files or the message cannot be used.
+    """
+    with errors_reported(as_json=json):
+        policies, peers = _load(files or [], config)
+        if not message:
+            print_facts({"revision": policies.revision, "sets": len(policies.sets), "tests": "passed"}, as_json=json)
+            return
+        explanation = _explain(policies, peers, _facts(_message(message), _hook(hook), frozenset(role or ())))
+        print_facts(_as_facts(explanation), as_json=json)
+    raise typer.Exit(0 if explanation.verdict.permitted else FOUND_WANTING)
+
+
+def _load(files: list[Path], config: Path | None) -> tuple[CompiledPolicies, dict[str, PeerRule]]:
+    from federation.core.policy_model import Mode
+    from federation.gate import PeerRule
+    from federation.policy_files import read_policies
+    from protofly.errors import SettingsError
+
+    mode, peers = Mode.ENFORCE, {}
+    if config is not None:
+        from msg_node.config_load import load_settings
+
+        settings = load_settings(config)
+        files = files or list(settings.policy.files)
+        mode = Mode(settings.policy.mode)
+        peers = {peer.domain: PeerRule(default=peer.default) for peer in settings.peer}
+    elif not files:
+        raise SettingsError("name policy files, or settings with --config")
+    return read_policies(files, mode=mode), peers
+
+
+def _hook(text: str) -> Hook:
+    from federation.core.policy_model import HOOKS
+    from protofly.errors import SettingsError
+
+    for hook in HOOKS:
+        if hook == text:
+            return hook
+    raise SettingsError(f"--hook is one of {', '.join(HOOKS)}")
+
+
+def _message(text: str) -> Message:
+    import sys
+
+    from protofly.codec import decode
+    from protofly.errors import SettingsError
+
+    try:
+        if text == "-":
+            raw = sys.stdin.buffer.read()
+        else:
+            raw = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
+    except OSError as exc:
+        raise SettingsError(f"{text[1:]}: {exc.strerror}") from exc
+    return decode(raw)[0]
+
+
+def _facts(message: Message, hook: Hook, roles: frozenset[str]) -> Facts:
+    import time
+
+    from federation.core.policy_model import Facts
+    from protofly.address import domain_of
+
+    from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
+    links: dict[Literal["peer", "out", "in", "local"], str] = {
+        "peer": to_domain,
+        "out": to_domain,
+        "in": from_domain,
+        "local": "",
+    }
+    return Facts(
+        hook=hook,
+        message=message,
+        from_domain=from_domain,
+        to_domain=to_domain,
+        link_domain=links[hook],
+        size_bytes=len(message.raw),
+        via_length=message.via.count(b'"') // 2,
+        now=time.time(),
+        session_roles=roles,
+    )
+
+
+def _explain(policies: CompiledPolicies, peers: dict[str, PeerRule], facts: Facts) -> Explanation:
+    from federation.gate import Gate
+
+    return Gate(policies, peers).explain(facts)
+
+
+def _as_facts(explanation: Explanation) -> dict[str, object]:
+    verdict = explanation.verdict
+    applied = {True: "applies", False: "does not apply", None: "indeterminate"}
+    return {
+        "permitted": verdict.permitted,
+        "decided_by": verdict.step.value,
+        "rule": verdict.rule_id,
+        "code": verdict.code.word if verdict.code else "",
+        "revision": verdict.revision,
+        "peer_entry": explanation.peer_entry,
+        "rules": [
+            f"{rule.rule_id} ({rule.effect.value}, {rule.mode.value}): {applied[rule.applies]}"
+            + (f"; missing {', '.join(rule.missing)}" if rule.missing else "")
+            for rule in explanation.rules
+        ],
+    }

@@ -1,0 +1,70 @@
+"""`trapezoid stub`: the kit of a stub's author."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(help="Write, try and pack protostubs.", no_args_is_help=True)
+
+
+@app.command()
+def build(
+    source: Annotated[Path, typer.Argument(help="C source.")],
+    output: Annotated[Path | None, typer.Argument(help="Module to write; absent: beside the source.")] = None,
+    json: Json = False,
+) -> None:
+    """Compile a stub written in C, the same bytes on every machine."""
+    with errors_reported(as_json=json):
+        from stubkit.build import build as build_module
+
+        module = output or source.with_suffix(".wasm")
+        print_facts({"module": str(module), "bytes": build_module(source, module)}, as_json=json)
+
+
+@app.command()
+def check(
+    module: Annotated[Path, typer.Argument(help="The module.")],
+    endpoint: Annotated[list[str] | None, typer.Option(help="Endpoint name that the stub may open.")] = None,
+    json: Json = False,
+) -> None:
+    """Run a stub against the contract, in a real sandbox, and say what it costs."""
+    with errors_reported(as_json=json):
+        import msgspec
+
+        from stubkit.check import check as check_module
+
+        report = check_module(module, endpoints=tuple(endpoint or ("mn",)))
+        facts = {"good": report.is_good, **msgspec.to_builtins(report)}
+        if not json:
+            facts["steps"] = [
+                f"{step.name}: {step.complaint or 'good'}; {step.events} events, {step.actions} actions, "
+                f"fuel {step.fuel:,} ({step.fuel_share:.1%}), {step.cpu_us} µs, {step.memory_bytes >> 10} KiB"
+                for step in report.steps
+            ]
+        print_facts(facts, as_json=json)
+    raise typer.Exit(0 if report.is_good else FOUND_WANTING)
+
+
+@app.command()
+def pack(
+    module: Annotated[Path, typer.Argument(help="The module.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write.")],
+    authority: Annotated[str, typer.Option(help="Host, and port unless 443, of the catalogue that will serve it.")],
+    description: Annotated[str, typer.Option(help="One line about it.")] = "",
+    manifest: Annotated[Path | None, typer.Option(metavar="FILE", help="Signed manifest to carry along.")] = None,
+    json: Json = False,
+) -> None:
+    """Write descriptor and source package for a catalogue of the original kind."""
+    with errors_reported(as_json=json):
+        from stubkit.pack import pack_stub
+
+        packed = pack_stub(module, folder, authority=authority, description=description, manifest=manifest)
+        facts = {"descriptor": str(packed.descriptor), "source_package": str(packed.source_package)}
+        print_facts(facts, as_json=json)

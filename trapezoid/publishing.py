@@ -1,0 +1,273 @@
+"""`trapezoid publish`: signed root and manifest, module and original-format catalogue entry, into a site folder.
+
+Runs where the `root` and `pkg` keys are, which need not be where the node is. What is already published and still right
+is kept byte for byte, so that publishing twice changes nothing; the index is replaced last.
+
+Source: trust and hosts, sections 3.3 and 3.4; data formats, sections 2.6 and 2.7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from msg_node.publication import INDEX_NAME, WELL_KNOWN, Publication, PublishedStub, SiteFolder
+from protofly.address import valid_domain
+from protofly.documents import (
+    Manifest,
+    Revoked,
+    Root,
+    StubReference,
+    decode_envelope,
+    decode_manifest,
+    decode_root,
+    document_sha256,
+    key_set_fingerprint,
+)
+from protofly.errors import SettingsError
+from sandbox.core.gate import ModuleFacts, inspect_module
+from stubkit.keys import KeyRing
+from stubkit.pack import build_descriptor, build_source_package, class_name
+from stubkit.sign import StubRelease, sign_manifest, sign_root, stub_reference
+
+RENEW_SECONDS = 30 * 86_400.0
+"""A document that expires sooner is made anew."""
+LINK_STUB = Path("stubs") / "trapezoid_link" / "link.wasm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRequest:
+    """What to publish. `url` is how others reach the site, `selector` the name under which `live` lists the stub."""
+
+    domain: str
+    keys: KeyRing
+    site: Path
+    module: Path
+    now: float
+    url: str = ""
+    selector: str = "default"
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    endpoints: tuple[str, ...] = ("mn",)
+    serial: int = 0
+    """0 = one more than published."""
+    threshold: int = 1
+    revoke: tuple[str, ...] = ()
+    """SHA-256 of modules to take back."""
+
+    @property
+    def site_url(self) -> str:
+        """How others reach the site, without a final slash."""
+        return (self.url or f"https://{self.domain}").rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReport:
+    """What is published now."""
+
+    domain: str
+    site: str
+    fingerprint: str
+    root_version: int
+    root_expires: str
+    stub: str
+    serial: int
+    version: str
+    module_sha256: str
+    module_bytes: int
+    manifest_expires: str
+    is_new_root: bool
+    is_new_manifest: bool
+
+
+def default_module() -> Path:
+    """Our own link stub: in a checkout, or where an installation puts its data. Raises SettingsError."""
+    checkout = Path(__file__).resolve().parent.parent / "examples" / LINK_STUB
+    installed = Path(sys.prefix) / "share" / "trapezoid" / LINK_STUB
+    for path in (checkout, installed):
+        if path.is_file():
+            return path
+    raise SettingsError("the link stub is not installed here; name a module")
+
+
+def publish(request: PublishRequest) -> PublishReport:
+    """Bring a site folder up to date.
+
+    Raises:
+        SettingsError: Keys are missing, files cannot be used, the folder is of another domain.
+        PeerError: The name is no domain, or the module breaks the stub contract.
+    """
+    valid_domain(request.domain)
+    folder = SiteFolder(request.site)
+    index = _published(folder, request.domain)
+    module = _read(request.module)
+    facts = inspect_module(module)
+    root, is_new_root = _root(folder, request)
+    manifest, is_new_manifest = _manifest(folder, index, request, module, facts)
+    reference = stub_reference(manifest, domain=request.domain)
+    signed = decode_manifest(decode_envelope(manifest).payload, domain=request.domain)
+    document = decode_root(decode_envelope(root).payload, domain=request.domain)
+
+    _write(folder.module(signed.module.sha256), module)
+    _write(folder.root(document.version), root)
+    _write(folder.manifest(reference.name), manifest)
+    _write(folder.descriptor(reference.name), _descriptor(request, reference, manifest))
+    package = build_source_package(module, reference.name, manifest_envelope=manifest)
+    _write(folder.source_package(class_name(reference.name)), package)
+    _write(request.site / INDEX_NAME, _index(index, request, reference, signed, root, document))
+    return PublishReport(
+        domain=request.domain,
+        site=str(request.site),
+        fingerprint=key_set_fingerprint(document),
+        root_version=document.version,
+        root_expires=document.expires.isoformat(),
+        stub=reference.name,
+        serial=reference.serial,
+        version=reference.version,
+        module_sha256=signed.module.sha256,
+        module_bytes=len(module),
+        manifest_expires=signed.expires.isoformat(),
+        is_new_root=is_new_root,
+        is_new_manifest=is_new_manifest,
+    )
+
+
+def _published(folder: SiteFolder, domain: str) -> Publication | None:
+    if not (folder.path / INDEX_NAME).exists():
+        return None
+    index = folder.load()
+    if index.domain != domain:
+        raise SettingsError(f"{folder.path} is of {index.domain}")
+    return index
+
+
+def newest_root(folder: SiteFolder, domain: str) -> tuple[bytes, Root] | None:
+    """Envelope and content of the newest root in a site folder. Raises SettingsError or PeerError."""
+    versions = sorted(int(path.stem) for path in (folder.path / "root").glob("*.json") if path.stem.isdecimal())
+    if not versions:
+        return None
+    envelope = _read(folder.root(versions[-1]))
+    return envelope, decode_root(decode_envelope(envelope).payload, domain=domain)
+
+
+def _root(folder: SiteFolder, request: PublishRequest) -> tuple[bytes, bool]:
+    """The current root, or a new version when keys or aliases changed or it is about to expire."""
+    newest = newest_root(folder, request.domain)
+    keys = request.keys
+    if newest is None:
+        return _sign_root(request, 1), True
+    envelope, root = newest
+    if not keys.root:
+        return envelope, False  # the root keys are elsewhere, as they should be
+    listed = {key.key_id for key in (*keys.root, *keys.live, *keys.pkg)}
+    is_same = listed == set(root.keys) and set(request.aliases) == set(root.aliases)
+    if is_same and root.expires.timestamp() - request.now > RENEW_SECONDS:
+        return envelope, False
+    at_hand = {key.key_id for key in keys.root}
+    if len(at_hand & set(root.roles.root.keys)) < root.roles.root.threshold:
+        raise SettingsError("the old root keys must sign a new root as well; put their files into the keys folder")
+    return _sign_root(request, root.version + 1), True
+
+
+def _sign_root(request: PublishRequest, version: int) -> bytes:
+    return sign_root(
+        request.keys,
+        domain=request.domain,
+        now=request.now,
+        version=version,
+        threshold=request.threshold,
+        aliases=request.aliases,
+    )
+
+
+def _manifest(
+    folder: SiteFolder, index: Publication | None, request: PublishRequest, module: bytes, facts: ModuleFacts
+) -> tuple[bytes, bool]:
+    """The current manifest when it still fits the module, else a new one with the next serial."""
+    sha256 = hashlib.sha256(module).hexdigest()
+    urls = [f"{request.site_url}{WELL_KNOWN}/module/{sha256}.wasm"]
+    path = folder.manifest(facts.name)
+    previous: Manifest | None = None
+    if index is not None and path.exists():
+        envelope = _read(path)
+        previous = decode_manifest(decode_envelope(envelope).payload, domain=request.domain)
+        is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
+        is_same = is_same and previous.permissions.connect == list(request.endpoints)
+        if is_same and not request.serial and previous.expires.timestamp() - request.now > RENEW_SECONDS:
+            return envelope, False
+    last = previous.serial if previous else 0
+    if request.serial and request.serial <= last:
+        raise SettingsError(f"serial {request.serial} is not above the published {last}")
+    release = StubRelease(
+        domain=request.domain,
+        name=facts.name,
+        serial=request.serial or last + 1,
+        version=facts.version,
+        urls=urls,
+        connect=request.endpoints,
+        replaces=last or None,
+    )
+    return sign_manifest(request.keys, module, release, now=request.now), True
+
+
+def _descriptor(request: PublishRequest, reference: StubReference, manifest: bytes) -> bytes:
+    return build_descriptor(
+        name=reference.name,
+        version=reference.version,
+        description=request.description or f"connects a messaging node to {request.domain}",
+        authority=urlsplit(request.site_url).netloc,
+        manifest_envelope=manifest,
+    )
+
+
+def _index(
+    index: Publication | None,
+    request: PublishRequest,
+    reference: StubReference,
+    manifest: Manifest,
+    root_envelope: bytes,
+    root: Root,
+) -> bytes:
+    stub = PublishedStub(
+        reference=reference, module_sha256=manifest.module.sha256, class_name=class_name(reference.name)
+    )
+    revoked = index.revoked if index else Revoked()
+    modules = sorted({*revoked.modules, *request.revoke})
+    published = Publication(
+        domain=request.domain,
+        root_version=root.version,
+        root_sha256=document_sha256(root_envelope),
+        aliases=tuple(root.aliases),
+        stubs={**(index.stubs if index else {}), request.selector: stub},
+        revoked=msgspec.structs.replace(revoked, modules=modules),
+    )
+    return msgspec.json.format(msgspec.json.encode(published), indent=2)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise SettingsError(f"{path}: {exc.strerror}") from exc
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file as a whole; one that has the content already is left alone."""
+    try:
+        if path.exists() and path.read_bytes() == content:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as exc:
+        raise SettingsError(f"{path}: {exc.strerror}") from exc
