@@ -12,8 +12,8 @@ from benchmarks.sides import Load, Run
 from interop.figures import median
 
 TRAPEZOID: Final = "trapezoid"
-NO_SANDBOX: Final = "trapezoid without sandbox"
-RELAYS: Final = "two trio-websocket relays"
+NO_SANDBOX: Final = "without sandbox"
+RELAYS: Final = "plain relays"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -17,26 +18,29 @@ _WORKER_START_MS: Final = 30.0
 
 def show_report(console: Console, measured: list[Measured], footprint: Footprint | None) -> None:
     """Print the table, what missed its bar, and the memory figures."""
-    table = Table(title="The whole trapezoid beside its parts", title_style="bold", header_style="bold")
+    title = "The whole trapezoid beside its parts"
+    table = Table(title=title, title_style="bold", header_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)
     for name, justify in (
+        ("shape", "left"),
         ("what", "left"),
         ("body", "right"),
         ("TLS", "center"),
         ("msg/s", "right"),
         ("p50 ms", "right"),
         ("p99 ms", "right"),
-        ("CPU µs/msg", "right"),
+        ("CPU µs", "right"),
         ("lost", "right"),
-        ("others' cores", "right"),
+        ("others", "right"),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # literals through a tuple
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]  # literals through a tuple
     previous = None
     for one in measured:
         if previous is not None and one.shape is not previous:
             table.add_section()
+        shape = "" if one.shape is previous else one.shape.name
         previous = one.shape
         table.add_row(
-            *_cells(one), style="bold" if one.variant == TRAPEZOID else "dim" if one.variant == RELAYS else ""
+            shape, *_cells(one), style="bold" if one.variant == TRAPEZOID else "dim" if one.variant == RELAYS else ""
         )
     console.print(table)
     _show_verdict(console, measured)
@@ -49,16 +53,22 @@ def _cells(one: Measured) -> tuple[str, ...]:
     faults = f"{row.lost}" if one.is_faultless else f"[red]{row.lost} ✗[/]"
     cores = f"{one.foreign_cores:.2f}"
     return (
-        row.name,
+        one.variant,
         str(row.body_bytes),
         "yes" if row.tls else "",
         f"{row.messages_per_second:,.0f}",
-        "–" if row.p50_ms is None else f"{row.p50_ms:.2f}",
-        "–" if row.p99_ms is None else f"{row.p99_ms:.2f}",
+        _time(row.p50_ms),
+        _time(row.p99_ms),
         f"{row.cpu_us_per_message:.1f}",
         faults,
         f"[yellow]{cores}[/]" if one.foreign_cores > DISTURBED_CORES else cores,
     )
+
+
+def _time(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return "–"
+    return f"{milliseconds:.2f}" if milliseconds < 100 else f"{milliseconds:.0f}"
 
 
 def _show_verdict(console: Console, measured: list[Measured]) -> None:
@@ -75,7 +85,8 @@ def _show_verdict(console: Console, measured: list[Measured]) -> None:
         console.print("[dim]Other processes were busy (yellow): compare CPU per message before throughput.[/]")
     console.print(
         "[dim]Flood: the sender writes as fast as TCP accepts, so its latencies are those of full queues. "
-        "CPU: both nodes with their workers, without clients. Medians of rounds in turns.[/]"
+        "CPU: per message, both nodes with their workers, without clients. Others: processors that other processes "
+        "used. Medians of rounds in turns.[/]"
     )
 
 

@@ -17,7 +17,7 @@ from interop.laboratory import Laboratory, LaboratoryPlan
 from interop.processes import Child
 
 DOMAINS: Final = ("a.example", "b.example")
-BENCH_FLAG: Final = {"TRAPEZOID_BENCH": "1"}  # without it a node refuses to run without sandbox
+BARE_NODE: Final = ("benchmarks.bare_node",)  # a node whose sandbox is replaced by nothing
 
 
 class Variant(ABC):
@@ -47,6 +47,10 @@ class Variant(ABC):
         """Whether clients name their address when they connect and open no sessions."""
         return False
 
+    async def contradiction(self) -> str:
+        """Why this is not what its name says, "" if it is; asked when traffic has begun."""
+        return ""
+
     def pids(self) -> set[int]:
         """Every process whose CPU time counts: nodes with their workers."""
         first, second = self.node_pids()
@@ -72,16 +76,13 @@ class Variant(ABC):
 
 
 class TrapezoidVariant(Variant):
-    """Two real nodes. `sandbox_mode` "none" replaces the sandbox by nothing and leaves all else."""
+    """Two real nodes. With `is_bare` the sandbox is replaced by nothing, and all else is the same."""
 
-    def __init__(self, name: str, folder: Path, *, tls: bool, sandbox_mode: str) -> None:
+    def __init__(self, name: str, folder: Path, *, tls: bool, is_bare: bool) -> None:
         super().__init__(name, folder, tls=tls)
-        environment = BENCH_FLAG if sandbox_mode == "none" else {}
-        self.laboratory = Laboratory(
-            LaboratoryPlan(
-                state_dir=folder, domains=DOMAINS, tls=tls, sandbox_mode=sandbox_mode, environment=environment
-            )
-        )
+        self._is_bare = is_bare
+        serve = BARE_NODE if is_bare else ("trapezoid", "serve")
+        self.laboratory = Laboratory(LaboratoryPlan(state_dir=folder, domains=DOMAINS, tls=tls, serve=serve))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the laboratory and keep it until cancelled."""
@@ -93,6 +94,17 @@ class TrapezoidVariant(Variant):
                 await trio.sleep_forever()
             finally:
                 await self.stop_clients()
+
+    async def contradiction(self) -> str:
+        """A comparison would lie if the sandbox ran where there should be none, or the other way round."""
+        node = self.laboratory.nodes[DOMAINS[0]]
+        link = (await node.status()).link_to(DOMAINS[1])
+        worker = link.worker_pid if link is not None else None
+        has_sandbox = bool(worker) and worker != node.pid
+        wants_sandbox = not self._is_bare
+        if has_sandbox == wants_sandbox:
+            return ""
+        return f"a sandbox worker runs (pid {worker})" if has_sandbox else "no sandbox worker runs"
 
     def urls(self) -> tuple[str, str]:
         """Where clients of the first and of the second domain connect."""

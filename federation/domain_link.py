@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import trio
 
@@ -24,16 +24,19 @@ from federation.core.policy import Facts
 from federation.core.transactions import Transactions, is_tracked
 from federation.core.trapezoid import DomainLeg, LegLimits, Pending, deadline_of
 from federation.gate import Gate, Verdict
+from federation.link_books import Arrival, LinkBooks, Outcome
 from federation.traces import Traces
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
-from protofly.records import DecisionRecord, LinkEvent, MessageRecord, Record, envelope_digest
+from protofly.records import Record, envelope_digest
 
 logger = logging.getLogger("federation")
 
 SPOOFS_BEFORE_CLOSE = 3
+SLOW_SECONDS = 0.25
+FIRST_CONTACT_SECONDS = 2.0
 
 
 class Refusal(NamedTuple):
@@ -52,7 +55,8 @@ class LinkContext:
     """What every link of this node shares.
 
     `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books,
-    `quarantine` keeps a deadly message for people, `wait_for_room` lets a reader pause while local receivers are
+    `quarantine` keeps a deadly message for people, `is_wanted` says whether runtimes here listen to objects of a domain, so that its
+    link is to be kept, `wake` has everything flushed in this scheduler round, `wait_for_room` lets a reader pause while local receivers are
     congested.
     """
 
@@ -67,6 +71,8 @@ class LinkContext:
     quarantine: Callable[[str, Pending], None]
     wait_for_room: Callable[[], object]
     on_live: Callable[[str], None]
+    is_wanted: Callable[[str], bool]
+    wake: Callable[[], None]
     limits: LegLimits
 
 
@@ -82,21 +88,26 @@ class StepTimes:
         self.steps.append((name, seconds * 1000))
 
 
-class _Entry(NamedTuple):
-    """What the books need of one message that came in."""
-
-    facts: Facts
-    verdict: Verdict
-    msg_id: bytes
-    digest: str
-    size_bytes: int
-
-
 class DomainLink(LinkPort):
-    """Our side of one domain pair."""
+    """Our side of one domain pair.
 
-    def __init__(self, domain: str, stream: str, stub_url: str, context: LinkContext) -> None:
+    Args:
+        stream: 32 hex digits that name our sequence of message numbers.
+        stub_url: Address of the peer's stub on our node.
+        touched: Told when something was queued, so that the link is flushed in this scheduler round.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        stream: str,
+        stub_url: str,
+        context: LinkContext,
+        *,
+        touched: Callable[[DomainLink], None],
+    ) -> None:
         self.domain = domain
+        self.touched = touched
         self.stub_url = stub_url
         self.leg = DomainLeg(stream, context.limits)
         self.counters: Counter[str] = Counter()
@@ -107,6 +118,7 @@ class DomainLink(LinkPort):
         self.stub: dict[str, object] = {}
         self.stub_version = ""
         self._context = context
+        self.books = LinkBooks(our_domain=context.our_domain, domain=domain, record=context.record)
         self._outward = OutwardBorder(context.node, stub_url)
         self._inward = InwardBorder(context.node, frozenset({domain}))
         self._transactions = Transactions()
@@ -124,8 +136,13 @@ class DomainLink(LinkPort):
 
     @property
     def is_congested(self) -> bool:
-        """Whether senders should pause; never while no carrier is up, then messages are counted and refused."""
-        return bool(self._carriers) and self.leg.is_congested
+        """Whether senders should pause: half of what may be queued is queued."""
+        return self.leg.is_congested
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long senders pause for us: a first contact is worth more patience than a slow line."""
+        return SLOW_SECONDS if self._carriers else FIRST_CONTACT_SECONDS
 
     async def wait_relief(self) -> None:
         """Wait until the far end has accepted some."""
@@ -143,10 +160,6 @@ class DomainLink(LinkPort):
             return "", 0
         stream = next(reversed(self._processed))
         return stream, self._processed[stream]
-
-    def record(self, record: Record) -> None:
-        """Write a fact about this link into the books."""
-        self._context.record(record)
 
     def retire(self) -> None:
         """The link is taken away; whoever still waits is answered."""
@@ -167,8 +180,10 @@ class DomainLink(LinkPort):
         judged = time.monotonic()
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            self._denied("out", facts, verdict, code)
+            self._denied(facts, verdict)
             return Refusal(code, _told(verdict))
+        if verdict.decision.shadow:
+            self.books.decided(facts, verdict)
         refused = self._queue(message, verdict, now, started, int((judged - started) * 1e6))
         return None if refused is None else Refusal(refused)
 
@@ -197,10 +212,11 @@ class DomainLink(LinkPort):
         )
         code = self.leg.submit(pending)
         if code is not None:
-            self._record_out(pending, "rejected", code)
+            self._ended(pending, "rejected", code)
             return code
         self.counters["sent"] += 1
         self.last_used_seconds = started
+        self.touched(self)
         if is_tracked(message):
             self._transactions.started(message, started, ttl_seconds)
         if message.peek.trace:
@@ -247,17 +263,16 @@ class DomainLink(LinkPort):
         self.refuse_code = None
         self._spoofs = 0
         self._came_up.set()
-        self._context.record(
-            LinkEvent(
-                ts_us=_now_us(),
-                domain=self.domain,
-                event="up",
-                direction="out" if carrier.channel == "stub" else "in",
-                peer_node=peer_node,
-            )
-        )
+        direction: Literal["out", "in"] = "out" if carrier.channel == "stub" else "in"
+        self.books.happened("up", direction=direction, peer_node=peer_node)
+        self._tell_books()
         self._context.on_live(self.domain)
         self._carriers[0].pump()
+        self._relieve()
+
+    def _relieve(self) -> None:
+        self.is_slow = False
+        self._relief.set()
 
     def carrier_lost(self, carrier: Carrier) -> None:
         """See `LinkPort`."""
@@ -265,15 +280,9 @@ class DomainLink(LinkPort):
             return
         was_active = carrier is self._carriers[0]
         self._carriers.remove(carrier)
-        self._context.record(
-            LinkEvent(
-                ts_us=_now_us(),
-                domain=self.domain,
-                event="down",
-                direction="out" if carrier.channel == "stub" else "in",
-                waiting=self.leg.under_way + self.leg.waiting,
-            )
-        )
+        direction: Literal["out", "in"] = "out" if carrier.channel == "stub" else "in"
+        self.books.happened("down", direction=direction, waiting=self.leg.under_way + self.leg.waiting)
+        self._tell_books()
         if was_active:
             self.leg.carrier_lost(time.monotonic())
             self._relief.set()
@@ -283,18 +292,19 @@ class DomainLink(LinkPort):
         else:
             self.state = "disconnected"
             self._came_up = trio.Event()
-            if self.leg.waiting:
+            if not self.is_idle:
                 self.needed.set()
 
     def accepted(self, number: int) -> None:
         """See `LinkPort`."""
         done = self.leg.resume(number)
-        for pending in done:
-            self._record_out(pending, "delivered", None)
-        self.counters["accepted"] += len(done)
+        if done:
+            now = time.monotonic()
+            self.books.delivered(done, now)
+            self.counters["accepted"] += len(done)
+            self._trace_delivered(done, now)
         if done and not self.leg.is_congested:
-            self.is_slow = False
-            self._relief.set()
+            self._relieve()
         if self.leg.waiting and self._carriers:
             self._carriers[0].pump()
 
@@ -302,14 +312,14 @@ class DomainLink(LinkPort):
         """See `LinkPort`."""
         pending = self.leg.refused(number)
         if pending is not None:
-            self._record_out(pending, "rejected", code)
+            self._ended(pending, "rejected", code)
             self.answer(pending.message, code, detail)
 
     def quarantined(self, pending: Pending) -> None:
         """See `LinkPort`."""
         logger.error("message %s killed the stub of %s twice and is quarantined", pending.msg_id.hex(), self.domain)
         self._context.quarantine(self.domain, pending)
-        self._record_out(pending, "trapped", Code.QUARANTINED)
+        self._ended(pending, "trapped", Code.QUARANTINED)
         self.answer(pending.message, Code.QUARANTINED)
 
     def processed(self, stream: str) -> int:
@@ -332,7 +342,7 @@ class DomainLink(LinkPort):
         arrived = time.monotonic()
         now = time.time()
         batch: list[Message] = []
-        entries: list[_Entry] = []
+        entries: list[Arrival] = []
         for number, raw in messages:
             if number and number <= processed:
                 self.counters["duplicates"] += 1
@@ -361,7 +371,7 @@ class DomainLink(LinkPort):
         size: int,
         now: float,
         batch: list[Message],
-        entries: list[_Entry],
+        entries: list[Arrival],
     ) -> None:
         """Check, clean and judge one message; those that may pass join the batch."""
         try:
@@ -370,7 +380,7 @@ class DomainLink(LinkPort):
             except PeerError:
                 if not (message.is_response and self._transactions.replied(message, now)):
                     raise
-            via_length = len(hops_of(message)) if message.peek.via else 0
+            via_length = self._inward.hops(message)
             inner, msg_id = self._inward.cross(message)
         except PeerError as exc:
             self._refuse_inbound(message, exc.code, exc.detail)
@@ -379,33 +389,25 @@ class DomainLink(LinkPort):
         verdict = self._context.gate.judge(facts)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            self._denied("in", facts, verdict, code)
+            self._denied(facts, verdict)
             self.send_refusal(inner, code)
             return
         if inner.type == "response":
             self._transactions.replied(inner, time.monotonic())
         batch.append(inner)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
-        entries.append(_Entry(facts, verdict, msg_id, digest, size))
+        entries.append(Arrival(facts, verdict, msg_id, digest, size))
 
-    def _hand_to_bus(self, batch: list[Message], entries: list[_Entry], arrived: float) -> None:
+    def _hand_to_bus(self, batch: list[Message], entries: list[Arrival], arrived: float) -> None:
         context = self._context
         codes = context.deliver(self.domain, batch)
         total_us = int((time.monotonic() - arrived) * 1e6)
-        record, peer, our_domain = context.record, self.domain, context.our_domain
-        for message, (facts, verdict, msg_id, digest, size), code in zip(batch, entries, codes, strict=True):
+        arrived_at_bus = self.books.arrived
+        for message, entry, code in zip(batch, entries, codes, strict=True):
             if message.peek.trace:
                 context.traces.hop(message.trace, "link in", arrived)
                 context.traces.hop(message.trace, "bus")
-            record(
-                MessageRecord(
-                    ts_us=int(facts.now * 1e6), role="in", msg_id=msg_id.hex(), attempt=1, src_domain=peer, dst_domain=our_domain,
-                    src_key=message.from_, dst_key=message.to, msg_type=message.type, size_in=len(message.raw), size_wire=size,
-                    digest=digest, outcome="delivered" if code is None else "undeliverable", outcome_code=None if code is None else code.word,
-                    peer_node=self.peer_node or None, channel=self.carried_by or None, policy_rev=verdict.revision, rule_id=verdict.rule_id or None,
-                    decision="permit", d_total_us=total_us,
-                )
-            )  # fmt: skip
+            arrived_at_bus(message, entry, code, total_us)
             if code is None:
                 self.counters["received"] += 1
             else:
@@ -421,16 +423,7 @@ class DomainLink(LinkPort):
         if code is Code.SPOOFED_SOURCE:
             self._spoofs += 1
             self.counters["spoofed"] += 1
-            self._context.record(
-                LinkEvent(
-                    ts_us=_now_us(),
-                    domain=self.domain,
-                    event="spoofed",
-                    direction="in",
-                    code=code.word,
-                    detail=message.from_[:128],
-                )
-            )
+            self.books.happened("spoofed", direction="in", code=code, detail=message.from_)
             logger.warning("%s sent a message in the name of %.128s", self.domain, message.from_)
             return
         self.send_refusal(message, code, detail)
@@ -441,7 +434,7 @@ class DomainLink(LinkPort):
         """Answer what waited too long; `now` is monotonic seconds."""
         for pending in self.leg.expire(now):
             code = self.refuse_code or Code.DEPLOY_TIMEOUT
-            self._record_out(pending, "expired", code)
+            self._ended(pending, "expired", code)
             self._transactions.replied(_as_reply(pending.message), now)
             self.answer(pending.message, code, self.detail)
         for request in self._transactions.expired(now):
@@ -452,7 +445,7 @@ class DomainLink(LinkPort):
         """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""
         self.detail = detail
         for pending in self.leg.abandon():
-            self._record_out(pending, "rejected", code)
+            self._ended(pending, "rejected", code)
             self._transactions.replied(_as_reply(pending.message), time.monotonic())
             self.answer(pending.message, code, detail)
 
@@ -463,42 +456,32 @@ class DomainLink(LinkPort):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits, nothing is under way and nobody expects a reply."""
-        return not (self.leg.waiting or self.leg.under_way or len(self._transactions))
+        """Whether nothing waits, nothing is under way, nobody expects a reply and nobody here listens there."""
+        return not (
+            self.leg.waiting or self.leg.under_way or len(self._transactions) or self._context.is_wanted(self.domain)
+        )
 
     # The books.
 
-    def _denied(self, hook: str, facts: Facts, verdict: Verdict, code: Code) -> None:
+    def _denied(self, facts: Facts, verdict: Verdict) -> None:
         self.counters["denied"] += 1
-        message = facts.message
-        self._context.record(
-            DecisionRecord(
-                ts_us=int(facts.now * 1e6), hook="out" if hook == "out" else "in", effect="deny", permitted=False, policy_rev=verdict.revision,
-                src_domain=facts.from_domain, dst_domain=facts.to_domain, link_domain=self.domain, msg_type=message.type, src_key=message.from_,
-                dst_key=message.to, size_in=len(message.raw), rule_id=verdict.rule_id or None, reason=code.word,
-            )
-        )  # fmt: skip
+        self.books.decided(facts, verdict)
 
-    def _record_out(self, pending: Pending, outcome: str, code: Code | None) -> None:
-        message = pending.message
+    def _ended(self, pending: Pending, outcome: Outcome, code: Code) -> None:
+        self.counters[outcome] += 1
         now = time.monotonic()
-        handed = pending.handed_seconds
-        if message.peek.trace:
-            if handed:
-                self._context.traces.hop(message.trace, "stub", handed)
-            self._context.traces.hop(message.trace, outcome, now)
-        self._context.record(
-            MessageRecord(
-                ts_us=pending.ts_us, role="out", msg_id=pending.msg_id.hex(), attempt=pending.suspected + 1, src_domain=self._context.our_domain,
-                dst_domain=self.domain, src_key=message.from_, dst_key=message.to, msg_type=message.type, size_in=len(message.raw),
-                size_wire=len(pending.wire), digest=pending.digest, outcome=outcome, outcome_code=None if code is None else code.word,  # type: ignore[arg-type]
-                peer_node=self.peer_node or None, channel=self.carried_by or None, policy_rev=pending.revision, rule_id=pending.rule_id or None,
-                decision="permit", d_policy_us=pending.policy_us, d_peer_us=int((now - handed) * 1e6) if handed else None,
-                d_total_us=int((now - pending.accepted_seconds) * 1e6), stub_ver=self.stub_version or None,
-            )
-        )  # fmt: skip
-        if outcome != "delivered":
-            self.counters[outcome] += 1
+        self.books.ended(pending, outcome, code, now)
+        if pending.message.peek.trace:
+            self._context.traces.hop(pending.message.trace, outcome, now)
+
+    def _trace_delivered(self, gone: list[Pending], now: float) -> None:
+        for pending in gone:
+            if pending.message.peek.trace:
+                self._context.traces.hop(pending.message.trace, "stub", pending.handed_seconds)
+                self._context.traces.hop(pending.message.trace, "delivered", now)
+
+    def _tell_books(self) -> None:
+        self.books.carried(channel=self.carried_by, peer_node=self.peer_node, stub_version=self.stub_version)
 
 
 def _told(verdict: Verdict) -> dict[str, object] | None:
@@ -514,7 +497,3 @@ _OWN_WORDS = Verdict(permitted=True, code=None, rule_id="node", revision="")
 def _as_reply(request: Message) -> Message:
     """What would answer a request: enough to close its transaction."""
     return Message(request.id, "response", request.to, request.from_, b"", b"")
-
-
-def _now_us() -> int:
-    return int(time.time() * 1e6)

@@ -27,7 +27,8 @@ from protofly.errors import Code, HostError, PeerError, StubFaultError, Transpor
 from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS
 from protofly.signatures import base64url
 from protofly.websocket import ClientWebSocket
-from sandbox.core.exchange import Event, GuestEvent
+from sandbox.core.exchange import ChannelKind, Event, GuestEvent
+from sandbox.core.grants import denied
 
 KEEPALIVE_SECONDS = 20.0
 TEXT = 1
@@ -50,13 +51,6 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 _decode_open = msgspec.json.Decoder(OpenRequest).decode
-
-
-class ChannelKind:
-    """Values of the flags of `open`."""
-
-    WEBSOCKET = 1
-    TCP_TLS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,35 +128,39 @@ class Egress:
         """
         found = self._channels.get(number)
         if found is None:
-            raise StubFaultError(Code.STUB_DENIED, f"no channel {number}", domain=self._rules.domain)
+            raise denied("channel", f"channel {number} is not open")
         return found
 
-    def open(self, number: int, kind: int, raw: bytes) -> None:
-        """Start opening a line; `opened` or `closed` follows.
+    def read_request(self, raw: bytes) -> tuple[OpenRequest, Endpoint]:
+        """Read the bytes of `open`.
 
         Raises:
-            StubFaultError: STUB_DENIED or STUB_OUTPUT when the stub asks for what it may not have.
+            StubFaultError: STUB_OUTPUT when they cannot be read, STUB_DENIED when there is no such endpoint.
         """
         try:
             request = _decode_open(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise StubFaultError(Code.STUB_OUTPUT, "open cannot be read", domain=self._rules.domain) from exc
         endpoint = self._rules.endpoints.get(request.endpoint)
-        if endpoint is None or number in self._channels:
-            raise StubFaultError(
-                Code.STUB_DENIED, f"endpoint {request.endpoint[:64]!r} is not granted", domain=self._rules.domain
-            )
+        if endpoint is None:
+            raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not granted")
+        return request, endpoint
+
+    def open(self, number: int, kind: int, request: OpenRequest, endpoint: Endpoint) -> None:
+        """Start opening a line that was granted; the event `opened` or `closed` follows.
+
+        Raises:
+            StubFaultError: STUB_DENIED when path, headers or kind are not allowed.
+        """
         url = self._url(endpoint, kind, request)
         channel = Channel(number, endpoint)
         self._channels[number] = channel
         self._nursery.start_soon(self._run, channel, kind, url, request)
 
     def _url(self, endpoint: Endpoint, kind: int, request: OpenRequest) -> str:
-        denied = StubFaultError(
-            Code.STUB_DENIED, "path, headers or kind of channel are not allowed", domain=self._rules.domain
-        )
+        refusal = denied("connect", "path, headers or kind of channel are not allowed")
         if not _PATH.fullmatch(request.path) or kind not in (ChannelKind.WEBSOCKET, ChannelKind.TCP_TLS):
-            raise denied
+            raise refusal
         for name, value in request.headers.items():
             if (
                 not _HEADER_NAME.fullmatch(name)
@@ -170,13 +168,13 @@ class Egress:
                 or name.lower() in _OWN_HEADERS
                 or name.lower().startswith("sec-")
             ):
-                raise denied
+                raise refusal
         scheme = urlsplit(endpoint.url).scheme
         schemes = {"wss"} if kind == ChannelKind.WEBSOCKET else {"tls"}
         if self._rules.allows_plaintext and kind == ChannelKind.WEBSOCKET:
             schemes.add("ws")
         if scheme not in schemes:
-            raise denied
+            raise refusal
         return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
 
     async def _run(self, channel: Channel, kind: int, url: str, request: OpenRequest) -> None:

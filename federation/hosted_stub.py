@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import Enum
 
 import msgspec
 import trio
@@ -22,9 +21,11 @@ from federation.core.trapezoid import DomainLeg
 from federation.egress import Egress
 from federation.identity import Identity, TokenRequest
 from protofly.errors import Code, HostError, PeerError, StubFaultError
-from protofly.limits import HANDSHAKE_SECONDS, STUB_LOG_BYTES, STUB_LOG_LINES_PER_SECOND, STUB_TIMERS, TOKENS_PER_MINUTE
+from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
 from protofly.stub import VerifiedStub
 from sandbox.core.exchange import FLAG_GRANTED, Action, Event, GuestAction, GuestEvent
+from sandbox.core.grants import Grants, Ledger
+from sandbox.core.lifecycle import REPORTABLE, StubState
 from sandbox.host import StubProcess
 
 logger = logging.getLogger("federation")
@@ -37,17 +38,6 @@ EGRESS_HIGH_WATER_BYTES = 1 << 20
 _LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
-class StubState(Enum):
-    """States that a stub may report. Source: message specification, section 6."""
-
-    CREATED = "created"
-    IN_PROGRESS = "in-progress"
-    LIVE = "live"
-    FAILED = "failed"
-    DISCONNECTED = "disconnected"
-
-
-_STATES = {state.value: state for state in StubState}
 _CODES = {code.word: code for code in reversed(Code)}
 
 
@@ -88,15 +78,13 @@ class StubMeters:
     fuel: int = 0
     cpu_us: int = 0
     memory_bytes: int = 0
-    log_lines_dropped: int = 0
 
 
 class HostedStub(Carrier):
     """A running stub instance and its surroundings; made anew after every fault.
 
     Args:
-        open_egress: Makes the instance's lines, given where events go and how a reader waits for room.
-        on_state: Told each state that the stub reports, with its text.
+        on_state: Told each status that the stub reports: the word, and text after a space.
     """
 
     channel = "stub"
@@ -110,7 +98,7 @@ class HostedStub(Carrier):
         leg: DomainLeg,
         port: LinkPort,
         identity: Identity,
-        on_state: Callable[[StubState, str], None],
+        on_state: Callable[[str], None],
         meters: StubMeters,
     ) -> None:
         self._verified = verified
@@ -132,8 +120,19 @@ class HostedStub(Carrier):
         self._verified_node = ""
         self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
         self._nonces: dict[int, str] = {}
-        self._log_second, self._log_lines = 0, 0
+        self._ledger = Ledger(Grants(frozenset(verified.endpoints), auth=verified.manifest.permissions.auth))
         self.state = StubState.CREATED
+        self._handlers: dict[int, Callable[[GuestAction], None]] = {
+            Action.OPEN: self._open,
+            Action.CLOSE: self._close,
+            Action.REFUSED: self._refused,
+            Action.SET_TIMER: self._set_timer,
+            Action.REQUEST_AUTH_TOKEN: self._request_token,
+            Action.VERIFY_PEER: lambda action: self._start(self._verify_peer, action),
+            Action.STATUS: self._status,
+            Action.PEER_STREAM: self._name_peer_stream,
+            Action.LOG: self._log,
+        }
 
     # What the surroundings call.
 
@@ -143,6 +142,8 @@ class HostedStub(Carrier):
 
     def emit(self, event: GuestEvent) -> None:
         """Queue one event for the guest."""
+        if event.op == Event.CLOSED:
+            self._ledger.close_channel(event.arg)
         self._events.append(event)
         self._event_bytes += len(event.payload)
         self._wake.set()
@@ -157,8 +158,14 @@ class HostedStub(Carrier):
         """Ask the stub to finish."""
         self.emit(GuestEvent(Event.DRAIN, 0, b""))
 
-    async def run(self, open_egress: Callable[[HostedStub, trio.Nursery], Egress]) -> None:
+    async def run(
+        self, open_egress: Callable[[HostedStub, trio.Nursery], Egress], *, beside: Callable[[], Awaitable[None]]
+    ) -> None:
         """Run the instance until it fails.
+
+        Args:
+            open_egress: Makes its lines.
+            beside: Runs as long as the instance does.
 
         Raises:
             StubFaultError: What ended it; the worker process may be dead as well (STUB_DIED, STUB_TIMEOUT).
@@ -167,6 +174,7 @@ class HostedStub(Carrier):
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._egress = open_egress(self, nursery)
+                nursery.start_soon(beside)
                 self.emit(self._settings.start_event(sorted(self._verified.endpoints)))
                 try:
                     while True:
@@ -250,52 +258,64 @@ class HostedStub(Carrier):
     # Actions.
 
     def _perform(self, actions: list[GuestAction]) -> None:
-        """Do what the stub asks, in its order; neighbouring sends and deliveries go as one."""
+        """Do what the stub asks, in its order; neighbouring sends and deliveries go as one.
+
+        Raises:
+            StubFaultError: The stub broke the contract. A refused action does not: the stub is told and counted.
+        """
         index, end = 0, len(actions)
         while index < end:
             action = actions[index]
-            if action.op == Action.DELIVER:
-                stop = index
-                while stop < end and actions[stop].op == Action.DELIVER:
+            stop = index + 1
+            if action.op in (Action.DELIVER, Action.SEND):
+                while (
+                    stop < end
+                    and actions[stop].op == action.op
+                    and (action.op == Action.DELIVER or actions[stop].arg == action.arg)
+                ):
                     stop += 1
-                self._deliver(actions[index:stop])
-                index = stop
-            elif action.op == Action.SEND:
-                stop = index
-                while stop < end and actions[stop].op == Action.SEND and actions[stop].arg == action.arg:
-                    stop += 1
-                assert self._egress is not None
-                self._egress.send(action.arg, [item.payload for item in actions[index:stop]])
-                index = stop
-            else:
-                self._perform_one(action)
-                index += 1
+            try:
+                self._perform_run(actions[index:stop])
+            except StubFaultError as exc:
+                if exc.code is not Code.STUB_DENIED or self._ledger.count_denial():
+                    raise
+                self._denied(action, exc)
+            index = stop
 
-    def _perform_one(self, action: GuestAction) -> None:
+    def _perform_run(self, actions: list[GuestAction]) -> None:
+        """One action, or several of one kind that belong together."""
+        action = actions[0]
         assert self._egress is not None
-        match action.op:
-            case Action.ACCEPTED:
-                self._port.accepted(action.arg)
-            case Action.REFUSED:
-                self._refused(action)
-            case Action.OPEN:
-                self._egress.open(action.arg, action.flags, action.payload)
-            case Action.CLOSE:
-                self._egress.close(action.arg)
-            case Action.SET_TIMER:
-                self._set_timer(action)
-            case Action.REQUEST_AUTH_TOKEN:
-                self._request_token(action)
-            case Action.VERIFY_PEER:
-                self._start(self._verify_peer, action)
-            case Action.STATUS:
-                self._status(action)
-            case Action.PEER_STREAM:
-                self._peer_stream = action.payload.decode("ascii", "replace")[:64]
-            case Action.LOG:
-                self._log(action)
-            case _:
+        if action.op == Action.DELIVER:
+            self._deliver(actions)
+        elif action.op == Action.SEND:
+            self._ledger.check_channel(action.arg)
+            self._egress.send(action.arg, [item.payload for item in actions])
+        elif action.op == Action.ACCEPTED:
+            self._port.accepted(action.arg)
+        else:
+            handler = self._handlers.get(action.op)
+            if handler is None:
                 raise StubFaultError(Code.STUB_OUTPUT, f"unknown action {action.op}", domain=self._verified.domain)
+            handler(action)
+
+    def _denied(self, action: GuestAction, exc: StubFaultError) -> None:
+        """Tell the stub that it may not; a channel that it wanted is closed."""
+        logger.info("stub %s of %s: %s", self._verified.name, self._verified.domain, exc)
+        if action.op == Action.OPEN and action.arg not in self._ledger.channels:
+            self.emit(GuestEvent(Event.CLOSED, action.arg, f"{exc.code.word} {exc.detail}".encode()[:256]))
+        elif action.op == Action.REQUEST_AUTH_TOKEN:
+            self.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
+
+    def _open(self, action: GuestAction) -> None:
+        assert self._egress is not None
+        request, endpoint = self._egress.read_request(action.payload)
+        self._ledger.open_channel(action.arg, request.endpoint, action.flags)
+        try:
+            self._egress.open(action.arg, action.flags, request, endpoint)
+        except StubFaultError:
+            self._ledger.close_channel(action.arg)
+            raise
 
     def _deliver(self, actions: list[GuestAction]) -> None:
         if self.state is not StubState.LIVE:
@@ -307,6 +327,13 @@ class HostedStub(Carrier):
         except PeerError as exc:
             raise StubFaultError(exc.code, exc.detail, domain=self._verified.domain) from exc
 
+    def _close(self, action: GuestAction) -> None:
+        assert self._egress is not None
+        self._egress.close(action.arg)
+
+    def _name_peer_stream(self, action: GuestAction) -> None:
+        self._peer_stream = action.payload.decode("ascii", "replace")[:64]
+
     def _refused(self, action: GuestAction) -> None:
         text = action.payload.decode("utf-8", "replace")[:512]
         status, _, rest = text.partition(" ")
@@ -315,16 +342,20 @@ class HostedStub(Carrier):
         self._port.refused(action.arg, code, detail if code.word == word else f"{status} {rest}")
 
     def _status(self, action: GuestAction) -> None:
-        word, _, text = action.payload.decode("utf-8", "replace")[:512].partition(" ")
-        state = _STATES.get(word)
+        text = action.payload.decode("utf-8", "replace")[:512]
+        state = REPORTABLE.get(text.partition(" ")[0])
         if state is None:
             raise StubFaultError(Code.STUB_OUTPUT, "unknown status", domain=self._verified.domain)
         if state is StubState.LIVE and self._verified.manifest.permissions.auth and not self._verified_node:
-            raise StubFaultError(Code.STUB_DENIED, "live before the peer was verified", domain=self._verified.domain)
+            raise StubFaultError(
+                Code.STUB_FAILED, "the stub said live before the peer was verified", domain=self._verified.domain
+            )
         was_live, self.state = self.state is StubState.LIVE, state
-        self._on_state(state, text)
+        self._on_state(text)
         if state is StubState.FAILED:
-            raise StubFaultError(Code.STUB_FAILED, text or "the stub gave up", domain=self._verified.domain)
+            raise StubFaultError(
+                Code.STUB_FAILED, text.partition(" ")[2] or "the stub gave up", domain=self._verified.domain
+            )
         if state is StubState.LIVE and not was_live:
             self._port.carrier_live(self, peer_node=self._verified_node)
         elif was_live and state is not StubState.LIVE:
@@ -332,24 +363,20 @@ class HostedStub(Carrier):
             self._port.carrier_lost(self)
 
     def _set_timer(self, action: GuestAction) -> None:
-        if len(action.payload) != 4:
-            raise StubFaultError(Code.STUB_OUTPUT, "set_timer takes four bytes", domain=self._verified.domain)
+        delay_ms = self._ledger.set_timer(action.arg, action.payload)
         old = self._timers.pop(action.arg, None)
         if old is not None:
             old.cancel()
-        delay_ms = int.from_bytes(action.payload, "little")
-        if not delay_ms:
-            return
-        if len(self._timers) >= STUB_TIMERS:
-            raise StubFaultError(Code.STUB_DENIED, "too many timers", domain=self._verified.domain)
-        scope = self._timers[action.arg] = trio.CancelScope()
-        self._start(self._ring, action.arg, delay_ms / 1000, scope)
+        if delay_ms:
+            scope = self._timers[action.arg] = trio.CancelScope()
+            self._start(self._ring, action.arg, delay_ms / 1000, scope)
 
     async def _ring(self, number: int, delay_seconds: float, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep(delay_seconds)
             if self._timers.get(number) is scope:
                 del self._timers[number]
+                self._ledger.timer_fired(number)
             self.emit(GuestEvent(Event.TIMER, number, b""))
 
     def _start(self, function: Callable[..., object], *arguments: object) -> None:
@@ -360,15 +387,12 @@ class HostedStub(Carrier):
 
     def _request_token(self, action: GuestAction) -> None:
         assert self._egress is not None
+        now = time.time()
         try:
+            self._ledger.request_token(action.arg, action.payload)
             channel = self._egress.channel(action.arg)
-            now = time.time()
-            if (
-                not self._verified.manifest.permissions.auth
-                or action.arg in self._nonces
-                or channel.bytes_channel is None
-            ):
-                raise StubFaultError(Code.STUB_DENIED, "one token per open channel, and only with the permission auth")
+            if action.arg in self._nonces or channel.bytes_channel is None:
+                raise StubFaultError(Code.AUTH_LIMIT, "one token per open channel")
             if len(self._token_times) == TOKENS_PER_MINUTE and now - self._token_times[0] < 60:
                 raise StubFaultError(Code.AUTH_LIMIT, "too many tokens")
             token, cnonce = self._identity.token_for(
@@ -415,18 +439,10 @@ class HostedStub(Carrier):
         self.emit(verified)
 
     def _log(self, action: GuestAction) -> None:
-        second = int(time.monotonic())
-        if second != self._log_second:
-            self._log_second, self._log_lines = second, 0
-        self._log_lines += 1
-        if self._log_lines > STUB_LOG_LINES_PER_SECOND:
-            self._meters.log_lines_dropped += 1
-            return
-        text = action.payload[:STUB_LOG_BYTES].decode("utf-8", "replace")
-        printable = "".join(character if character.isprintable() else "�" for character in text)
-        logger.log(
-            _LOG_LEVELS[min(action.arg, 3)], "stub %s of %s: %s", self._verified.name, self._verified.domain, printable
-        )
+        text = self._ledger.log_line(action.payload, time.monotonic())
+        if text is not None:
+            level = _LOG_LEVELS[min(action.arg, 3)]
+            logger.log(level, "stub %s of %s: %s", self._verified.name, self._verified.domain, text)
 
 
 def _first(group: BaseExceptionGroup[StubFaultError]) -> StubFaultError:

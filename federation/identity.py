@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from secrets import token_bytes
+from typing import Protocol
 
 from catalogue_client.core.state import DomainTrust
 from federation.core import auth
@@ -32,6 +32,13 @@ class TokenRequest:
     stub: StubIdentity | None = None
 
 
+class TrustOf(Protocol):
+    """Gives the verified documents of a domain, by our own discovery."""
+
+    async def __call__(self, domain: str, *, is_refresh: bool) -> DomainTrust:
+        """Documents of `domain`; `is_refresh` asks for newer ones than the cache has."""
+
+
 class Identity:
     """Signs our tokens and checks those of others.
 
@@ -42,9 +49,7 @@ class Identity:
             cache has.
     """
 
-    def __init__(
-        self, *, node: str, domains: list[str], key: SigningKey, trust_of: Callable[[str, bool], Awaitable[DomainTrust]]
-    ) -> None:
+    def __init__(self, *, node: str, domains: list[str], key: SigningKey, trust_of: TrustOf) -> None:
         self.node = node
         self.domains = domains
         self._key = key
@@ -104,10 +109,10 @@ class Identity:
         domain = valid_domain(unverified.claims.iss)
         if domain in self.domains:
             raise PeerError(Code.OWN_DOMAIN, "a foreign node cannot be of our domain", domain=domain)
-        trust = await self._trust_of(domain, False)
+        trust = await self._trust_of(domain, is_refresh=False)
         if unverified.key_id not in trust.live.node_keys:
             logger.info("%s signs with a node key that is not in its cached documents: asking again", domain)
-            trust = await self._trust_of(domain, True)
+            trust = await self._trust_of(domain, is_refresh=True)
         revoked = frozenset(trust.live.revoked.keys)
         claims = auth.check_signature(unverified, trust.live.node_keys, revoked=revoked, now=now)
         strangers = set(claims.doms) - {domain, *trust.root.aliases}

@@ -37,6 +37,10 @@ from protofly.websocket import POLICY, ServerWebSocket
 logger = logging.getLogger("federation")
 
 HIGH_WATER_BYTES = 1 << 20
+ACK_SECONDS = 0.02
+"""How long an acknowledgement may wait for company: at a low rate it would cost as much as the message itself."""
+ACK_MESSAGES = 512
+"""So many messages are acknowledged at once, so that the sender's window never fills for want of it."""
 _BATCH_MESSAGES = 1024
 _BATCH_BYTES = 256 << 10
 _CODES = {code.word: code for code in reversed(Code)}
@@ -89,7 +93,9 @@ class PeerSession(Carrier):
         self._leg: DomainLeg | None = None
         self._port: LinkPort | None = None
         self._stream = ""
-        self._pumping_later = False
+        self._processed = 0
+        self._acknowledged = 0
+        self._ack_due = trio.Event()
 
     async def run(self) -> None:
         """Handshake, then traffic until the connection ends.
@@ -107,6 +113,7 @@ class PeerSession(Carrier):
                 self._frame(decode_frame(raw))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_alive)
+                nursery.start_soon(self._acknowledge_late)
                 await self._read()
                 nursery.cancel_scope.cancel()
         finally:
@@ -181,7 +188,11 @@ class PeerSession(Carrier):
             numbers = range(frame.arg, frame.arg + len(raws))
             self._port.inbound([Inbound(number, raw) for number, raw in zip(numbers, raws, strict=True)], self._stream)
             if raws:
-                self._websocket.send([encode_frame(Kind.ACK, numbers[-1])])
+                self._processed = numbers[-1]
+                if self._processed - self._acknowledged >= ACK_MESSAGES:
+                    self._acknowledge()
+                else:
+                    self._ack_due.set()
         elif frame.kind is Kind.ACK:
             self._port.accepted(frame.arg)
         elif frame.kind is Kind.REFUSE:
@@ -192,6 +203,19 @@ class PeerSession(Carrier):
             self._websocket.close()
         else:
             raise PeerError(Code.PROTOCOL_ERROR, f"{frame.kind.name} does not belong here")
+
+    def _acknowledge(self) -> None:
+        self._acknowledged = self._processed
+        self._websocket.send([encode_frame(Kind.ACK, self._processed)])
+
+    async def _acknowledge_late(self) -> None:
+        while True:
+            await self._ack_due.wait()
+            await trio.sleep(ACK_SECONDS)
+            self._ack_due = trio.Event()
+            if self._acknowledged != self._processed:
+                self._acknowledge()
+                self._line.send_nowait(self._websocket.data_to_send())
 
     def pump(self) -> None:
         """Send what waits, in as few frames as fit, in one write."""

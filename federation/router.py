@@ -75,10 +75,11 @@ class Federation:
                 link = self._open(domain, message)
             except PeerError as exc:
                 return Refusal(exc.code)
-        refusal = link.send(message)
-        if refusal is None:
-            self._dirty.add(link)
-        return refusal
+        return link.send(message)
+
+    def _touched(self, link: DomainLink) -> None:
+        self._dirty.add(link)
+        self._context.wake()
 
     def flush(self) -> None:
         """Let every link that got something hand it to its carrier."""
@@ -121,7 +122,7 @@ class Federation:
         if len(self._links) >= self._max_links and not self._drop_idle():
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
         stub_url = f"{self._context.node}/protostub/{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
-        link = DomainLink(domain, token_hex(16), stub_url, self._context)
+        link = DomainLink(domain, token_hex(16), stub_url, self._context, touched=self._touched)
         self._links[domain] = link
         assert self._nursery is not None
         self._nursery.start_soon(self._supervise, link)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Keeps the stub of one domain running while it is needed: deploy, run, restart with back-off, give up, try again.
 
-Source: design, section 4; trust and hosts, sections 3.6 and 4.2.
+Source: design, section 4; trust and hosts, sections 3.6 and 4.2; message specification, section 18.4.
 """
 
 from __future__ import annotations
@@ -14,35 +14,42 @@ from typing import Literal
 
 import trio
 
+from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
 from federation.domain_link import DomainLink, StepTimes
 from federation.egress import Egress, EgressRules
-from federation.hosted_stub import HostedStub, StubMeters, StubSettings, StubState
+from federation.hosted_stub import HostedStub, StubMeters, StubSettings
 from federation.identity import Identity
-from federation.supply import Package, Supply
+from federation.supply import DEFAULT_STUB, Package, Supply
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from protofly.limits import (
-    CIRCUIT_OPEN_SECONDS,
-    CRASH_WINDOW_SECONDS,
-    CRASHES_BEFORE_CIRCUIT,
+    EXPIRED_GRACE_SECONDS,
     RECONNECT_BASE_SECONDS,
     RECONNECT_MAX_SECONDS,
     RESTART_BASE_SECONDS,
     RESTART_MAX_SECONDS,
 )
-from protofly.records import LinkEvent, StubEvent
+from protofly.records import StubEvent
+from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
+from sandbox.core.lifecycle import Lifecycle, StubState
 from sandbox.host import Sandbox, StubProcess
 
 logger = logging.getLogger("federation")
 
 IDLE_SECONDS = 300.0
-AUTHENTICATE_SECONDS = 15.0
+DRAIN_SECONDS = 1.0
+LEAST_REFRESH_SECONDS = 5.0
+
+StubEventName = Literal["started", "stopped", "state", "fault", "circuit"]
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorContext:
-    """What the supervisors of all links share. `plaintext_domains` are those whose settings say `insecure_plaintext`."""
+    """What the supervisors of all links share.
+
+    `plaintext_domains` are those whose settings say `insecure_plaintext`; `budget` bounds what any stub may spend.
+    """
 
     our_domain: str
     node: str
@@ -52,6 +59,7 @@ class SupervisorContext:
     dialler: Dialler
     tls_context: ssl.SSLContext
     plaintext_domains: frozenset[str]
+    budget: Budget
 
 
 class StubSupervisor:
@@ -60,12 +68,14 @@ class StubSupervisor:
     def __init__(self, link: DomainLink, context: SupervisorContext) -> None:
         self._link = link
         self._context = context
+        self._lifecycle = Lifecycle()
         self._meters = StubMeters()
-        self._crashes: list[float] = []
         self._failures = 0
+        self._started = 0.0
+        self._verdict: PeerError | None = None
 
     async def run(self) -> None:
-        """Deploy whenever messages wait and nobody carries them; until cancelled."""
+        """Deploy whenever the link is needed and nobody carries it; until cancelled."""
         link = self._link
         while True:
             await link.needed.wait()
@@ -77,7 +87,7 @@ class StubSupervisor:
                 link.refuse_until_seconds = time.monotonic() + pause_seconds
                 with trio.move_on_after(pause_seconds):
                     await link.wait_live()
-            if link.leg.waiting:
+            if not link.is_idle:
                 link.needed.set()
 
     async def _try(self) -> float:
@@ -86,25 +96,25 @@ class StubSupervisor:
         try:
             await self._deploy_and_run()
         except TransportError as exc:
-            self._failures += 1
             logger.warning("%s cannot be reached: %s", link.domain, exc)
-            self._note("refused", exc)
+            self._refused(exc)
             link.state, link.detail, link.refuse_code = "failed", str(exc), None
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         except StubFaultError as exc:
             return self._crashed(exc)
-        except PeerError as exc:
-            self._failures += 1
-            logger.warning("%s was refused: %s", link.domain, exc)
-            self._note("refused", exc)
-            link.state, link.refuse_code = "verify-failed", exc.code
+        except HostError as exc:
+            is_peer = isinstance(exc, PeerError)
+            logger.log(logging.WARNING if is_peer else logging.ERROR, "%s was refused: %s", link.domain, exc)
+            self._refused(exc)
+            link.state = StubState.VERIFY_FAILED.value if is_peer else StubState.FAILED.value
+            link.refuse_code = exc.code
             link.give_up(exc.code, exc.detail)
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
-        except HostError as exc:
-            logger.error("%s: %s", link.domain, exc)
-            link.state, link.refuse_code = "failed", exc.code
-            link.give_up(exc.code, exc.detail)
-            return RESTART_BASE_SECONDS
+        except Exception as exc:  # a defect of ours may cost this domain, never the node
+            logger.exception("the link to %s failed", link.domain)
+            link.state, link.detail, link.refuse_code = StubState.FAILED.value, repr(exc), Code.INTERNAL
+            link.give_up(Code.INTERNAL, "")
+            return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
         self._failures = 0
         return 0.0
 
@@ -113,22 +123,20 @@ class StubSupervisor:
         link, now = self._link, time.monotonic()
         logger.error("the stub of %s failed: %s", link.domain, exc)
         link.counters["stub faults"] += 1
-        link.state, link.detail = "failed", str(exc)
         self._event("fault", code=exc.code, detail=exc.detail, trap=exc.fault)
         if exc.code is Code.STUB_FAILED:  # it said so itself, in good order: the far end refused us
-            self._failures += 1
+            link.state, link.detail = StubState.FAILED.value, exc.detail
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
-        self._crashes = [crash for crash in self._crashes if now - crash < CRASH_WINDOW_SECONDS] + [now]
-        if len(self._crashes) >= CRASHES_BEFORE_CIRCUIT:
-            self._crashes.clear()
-            link.state, link.refuse_code = "circuit-open", Code.CIRCUIT_OPEN
-            link.give_up(Code.CIRCUIT_OPEN, f"the stub crashed {CRASHES_BEFORE_CIRCUIT} times")
-            self._event("circuit", code=Code.CIRCUIT_OPEN, detail=f"open for {CIRCUIT_OPEN_SECONDS:.0f} s")
-            return CIRCUIT_OPEN_SECONDS
-        self._failures = len(self._crashes)
-        return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
+        restart = self._lifecycle.crashed(now, random.random(), str(exc))  # noqa: S311 - jitter, no secret
+        link.state, link.detail = self._lifecycle.state.value, str(exc)
+        if restart.opens_circuit:
+            link.refuse_code = self._lifecycle.refusal()
+            link.give_up(Code.CIRCUIT_OPEN, "the stub crashed too often")
+            self._event("circuit", code=Code.CIRCUIT_OPEN, detail=f"open for {restart.at - now:.0f} s")
+        return restart.at - now
 
     def _back_off(self, base_seconds: float, max_seconds: float) -> float:
+        self._failures += 1
         doubled = base_seconds * 2.0 ** min(self._failures - 1, 16)
         return float(min(doubled, max_seconds) * random.uniform(0.9, 1.1))  # noqa: S311 - jitter, no secret
 
@@ -138,20 +146,26 @@ class StubSupervisor:
         link.state = "deploying"
         package = await context.supply.package(link.domain, times)
         started = time.perf_counter()
-        needs = package.stub.manifest.needs
-        budget = Budget.of_needs(memory_bytes=needs.memory_bytes or None, call_ms=needs.call_ms or None)
-        process = await context.sandbox.start_worker(link.domain, package.code, budget)
+        process = await context.sandbox.start_worker(link.domain, package.code, self._budget(package.stub))
         times.add("start", time.perf_counter() - started)
         link.worker_pid = process.pid
         try:
-            await self._run(package, process, times)
+            refusal = await self._run(package, process, times)
         finally:
             link.worker_pid = None
             with trio.CancelScope(shield=True):
                 await process.aclose()
             self._event("stopped", pid=process.pid)
+        if refusal is not None:
+            raise refusal
 
-    async def _run(self, package: Package, process: StubProcess, times: StepTimes) -> None:
+    def _budget(self, stub: VerifiedStub) -> Budget:
+        return self._context.budget.lowered_to(
+            memory_bytes=stub.manifest.needs.memory_bytes or None, call_ms=stub.manifest.needs.call_ms or None
+        )
+
+    async def _run(self, package: Package, process: StubProcess, times: StepTimes) -> PeerError | None:
+        """Run one instance to its end; returns why it may not run any more, None when it may."""
         link, context, stub = self._link, self._context, package.stub
         link.stub = {
             "name": stub.name,
@@ -160,18 +174,25 @@ class StubSupervisor:
             "level": stub.level.value,
         }
         link.stub_version = stub.module_sha256
+        self._lifecycle.started(time.monotonic())
         self._event("started", pid=process.pid)
         peer_stream, delivered = link.newest_stream()
         hosted = HostedStub(
             stub,
             process,
             StubSettings(
-                context.our_domain, context.node, link.stub_url, link.domain, link.leg.stream, peer_stream, delivered
+                context.our_domain,
+                context.node,
+                link.stub_url,
+                link.domain,
+                link.leg.stream,
+                peer_stream,
+                delivered,
             ),
             leg=link.leg,
             port=link,
             identity=context.identity,
-            on_state=lambda state, text: self._reported(state, text, times),
+            on_state=lambda text: self._reported(text, times),
             meters=self._meters,
         )
         self._started = time.perf_counter()
@@ -187,51 +208,74 @@ class StubSupervisor:
                 wait_for_room=running.wait_for_room,
             )
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_idle, nursery.cancel_scope, hosted)
-            try:
-                await hosted.run(open_egress)
-            finally:
-                nursery.cancel_scope.cancel()
+        with trio.CancelScope() as ending:
+            await hosted.run(open_egress, beside=lambda: self._watch(stub, hosted, ending))
+        return self._verdict
 
-    def _reported(self, state: StubState, text: str, times: StepTimes) -> None:
+    def _reported(self, text: str, times: StepTimes) -> None:
         """The stub says how it is."""
         link = self._link
+        state = self._lifecycle.reported(text, time.monotonic())
+        if state is None:
+            return
         if state is StubState.LIVE:
             if not any(name == "authenticate" for name, _ in times.steps):
                 times.add("authenticate", time.perf_counter() - self._started)
             self._failures = 0
         elif not link.is_live:
             link.state = state.value
-        link.detail = text
-        self._event("state", state=state.value, detail=text)
+        link.detail = self._lifecycle.detail
+        self._event("state", state=state.value, detail=link.detail)
 
-    async def _watch_idle(self, scope: trio.CancelScope, hosted: HostedStub) -> None:
-        """End a stub that nobody needs any more. Source: message specification, section 18.4."""
+    # While it runs: is it still needed, may it still run, is there a newer one?
+
+    async def _watch(self, stub: VerifiedStub, hosted: HostedStub, ending: trio.CancelScope) -> None:
+        self._verdict = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_idle, nursery.cancel_scope)
+            nursery.start_soon(self._watch_trust, stub, nursery.cancel_scope)
+        self._lifecycle.draining()
+        hosted.drain()
+        await trio.sleep(DRAIN_SECONDS)
+        ending.cancel()
+
+    async def _watch_idle(self, over: trio.CancelScope) -> None:
         link = self._link
-        while True:
+        while not link.is_idle or time.monotonic() - link.last_used_seconds < IDLE_SECONDS:
             await trio.sleep(IDLE_SECONDS / 10)
-            if link.is_idle and time.monotonic() - link.last_used_seconds > IDLE_SECONDS:
-                logger.info("the link to %s is idle and is closed", link.domain)
-                hosted.drain()
-                await trio.sleep(1.0)
-                scope.cancel()
+        logger.info("the link to %s is idle and is closed", link.domain)
+        over.cancel()
 
-    def _note(self, event: Literal["refused"], exc: HostError) -> None:
-        self._link.record(
-            LinkEvent(
-                ts_us=int(time.time() * 1e6),
-                domain=self._link.domain,
-                event=event,
-                direction="out",
-                code=exc.code.word,
-                detail=exc.detail[:256],
-            )
-        )
+    async def _watch_trust(self, stub: VerifiedStub, over: trio.CancelScope) -> None:
+        """Ask for newer documents in time; stop what was revoked or has expired, make room for what is newer."""
+        supply, domain = self._context.supply, self._link.domain
+        while True:
+            await trio.sleep(max(LEAST_REFRESH_SECONDS, supply.seconds_until_refresh(domain)))
+            try:
+                trust = await supply.trust_of(domain, is_refresh=True)
+                code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
+                current = trust.live.stubs.get(DEFAULT_STUB)
+            except TransportError as exc:
+                logger.info("%s cannot be asked for news: %s", domain, exc)
+                continue
+            except PeerError as exc:
+                logger.warning("news of %s are refused: %s", domain, exc)
+                continue
+            if code is not None:
+                self._verdict = PeerError(code, "the stub may not run any more", domain=domain)
+            if code is not None or (current is not None and current.manifest_sha256 != stub.manifest_sha256):
+                logger.info("the stub of %s is replaced: %s", domain, code.word if code else "there is a newer one")
+                over.cancel()
+                return
+
+    # The books.
+
+    def _refused(self, exc: HostError) -> None:
+        self._link.books.happened("refused", direction="out", code=exc.code, detail=exc.detail)
 
     def _event(
         self,
-        event: str,
+        event: StubEventName,
         *,
         code: Code | None = None,
         detail: str = "",
@@ -240,10 +284,20 @@ class StubSupervisor:
         pid: int | None = None,
     ) -> None:
         meters = self._meters
-        self._link.record(
+        self._link.books.record(
             StubEvent(
-                ts_us=int(time.time() * 1e6), domain=self._link.domain, event=event, stub_ver=self._link.stub_version or None,  # type: ignore[arg-type]
-                code=None if code is None else code.word, detail=detail[:256] or None, trap=trap[:256] or None, state=state or None, pid=pid,
-                calls=meters.calls, fuel=meters.fuel, cpu_us=meters.cpu_us, mem_peak_kib=meters.memory_bytes >> 10,
+                ts_us=int(time.time() * 1e6),
+                domain=self._link.domain,
+                event=event,
+                stub_ver=self._link.stub_version or None,
+                code=None if code is None else code.word,
+                detail=detail[:256] or None,
+                trap=trap[:256] or None,
+                state=state or None,
+                pid=pid,
+                calls=meters.calls,
+                fuel=meters.fuel,
+                cpu_us=meters.cpu_us,
+                mem_peak_kib=meters.memory_bytes >> 10,
             )
-        )  # fmt: skip
+        )

@@ -20,7 +20,7 @@ from catalogue_client.core.state import DomainTrust, TrustAnchor
 from federation.domain_link import StepTimes
 from federation.resolver import Resolver
 from protofly.documents import DocumentBundle
-from protofly.errors import Code, HostError, PeerError
+from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -77,7 +77,7 @@ class Supply:
         started = time.perf_counter()
         try:
             stub = await self._fetch_stub(trust, times)
-        except PeerError:
+        except (PeerError, TransportError):
             if not times.is_warm:
                 raise
             times.steps.clear()  # what the cache had does not hold together: once more, from the source
@@ -94,7 +94,7 @@ class Supply:
         )
         return Package(stub, code)
 
-    async def trust_of(self, domain: str, is_refresh: bool) -> DomainTrust:
+    async def trust_of(self, domain: str, *, is_refresh: bool) -> DomainTrust:
         """Verified documents of a domain.
 
         Raises:
@@ -103,9 +103,10 @@ class Supply:
         """
         return await self._trust(domain, is_refresh=is_refresh, times=StepTimes())
 
-    def forget(self, domain: str) -> None:
-        """Ask again next time."""
-        self._trusted.pop(domain, None)
+    def seconds_until_refresh(self, domain: str) -> float:
+        """How long what we know of a domain need not be asked for again; 0 when we know nothing."""
+        known = self._trusted.get(domain)
+        return max(0.0, known.refresh_at - self._clock()) if known is not None else 0.0
 
     async def _trust(self, domain: str, *, is_refresh: bool, times: StepTimes) -> DomainTrust:
         async with self._locks.setdefault(domain, trio.Lock()):

@@ -31,9 +31,10 @@ def show_report(
     console.print(Columns([_contact(summary, link), _hops(hops)], padding=(0, 3)))
     console.print(Columns([_counts(summary), _files(state_dir, domains)], padding=(0, 3)))
     if summary.cache == "hit":
+        compiled = "" if any(step.name == "compile" for step in summary.steps) else ", nothing was compiled"
         console.print(
-            f"[green]The stubs cache of {domains[0]} held the stub of {domains[1]}:[/] verified again, not downloaded, "
-            f"not compiled. [dim]`--fresh` starts without.[/]"
+            f"[green]{domains[0]} used its stubs cache for {domains[1]}:[/] all was verified again{compiled}. "
+            "[dim]`--fresh` starts without it.[/]"
         )
     for fault in summary.faults:
         console.print(f"[bold red]✗ {fault}[/]")

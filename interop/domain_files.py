@@ -97,7 +97,6 @@ def node_settings(
     name_server_port: int,
     encryption: Encryption,
     peer: PeerEntry,
-    sandbox_mode: str = "",
 ) -> str:
     """The text of `node.toml`."""
     is_plain = encryption.listens_in_plaintext
@@ -113,7 +112,6 @@ def node_settings(
         },
         "discovery": {"nameservers": [f"{HOST}:{name_server_port}"], "ca_file": str(encryption.ca_file)},
         "policy": {"files": [str(folder.policy)]},
-        "sandbox": {"mode": sandbox_mode} if sandbox_mode else {},
         "log": {"level": "info"},
     }
     trust: dict[str, Value] = {"trust": "pinned", "fingerprint": peer.fingerprint} if peer.fingerprint else {}

@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +35,16 @@ POLICIES = EXAMPLES / "two_domains"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaboratoryPlan:
-    """What kind of laboratory. `pinned` names the domains whose keys the other one knows beforehand."""
+    """What kind of laboratory.
+
+    `pinned` names the domains whose keys the other one knows beforehand; `serve` is the module, with arguments, that
+    runs a node.
+    """
 
     state_dir: Path
     domains: tuple[str, str] = ("a.example", "b.example")
     tls: bool = True
-    sandbox_mode: str = ""
+    serve: tuple[str, ...] = ("trapezoid", "serve")
     pinned: frozenset[str] = frozenset()
     environment: dict[str, str] = field(default_factory=dict)
     policies: Path | None = POLICIES
@@ -85,14 +89,14 @@ class LaboratoryNode:
         """Where other domains find its documents."""
         return f"https://{self.domain}:{self.ports.site}"
 
-    async def start(self, environment: dict[str, str]) -> None:
+    async def start(self, serve: Sequence[str], environment: dict[str, str]) -> None:
         """Start the process and wait until it is ready.
 
         Raises:
             TransportError: it did not become ready.
         """
         child = Child(
-            ["trapezoid", "serve", "--config", str(self.folder.settings)],
+            [*serve, "--config", str(self.folder.settings)],
             log_file=self.folder.log,
             environment=environment,
         )
@@ -153,7 +157,7 @@ class Laboratory:
         with self._preparing("both nodes are ready"):
             async with trio.open_nursery() as nursery:
                 for node in self.nodes.values():
-                    nursery.start_soon(node.start, self.plan.environment)
+                    nursery.start_soon(node.start, self.plan.serve, self.plan.environment)
 
     async def stop_nodes(self) -> dict[str, int | None]:
         """Stop both nodes; returns their exit status."""
@@ -204,7 +208,6 @@ class Laboratory:
                         certificate=certificate, key=key, ca_file=authority.ca_file, listens_in_plaintext=not plan.tls
                     ),
                     peer=PeerEntry(domain=peer, fingerprint=fingerprints[peer] if peer in plan.pinned else ""),
-                    sandbox_mode=plan.sandbox_mode,
                 )
             )
 

@@ -79,7 +79,14 @@ class Child:
                     if word == "ready":
                         return dict(json.loads(text))
         except (trio.TooSlowError, EOFError) as error:
+            await self._wait_if_ending(error)
             raise TransportError(Code.NOT_CONNECTED, self._obituary(), phase="connect") from error
+
+    async def _wait_if_ending(self, error: Exception) -> None:
+        """A process that has closed its output is about to end: wait for its status."""
+        if isinstance(error, EOFError) and self._process is not None:
+            with trio.move_on_after(STOP_SECONDS):
+                await self._process.wait()
 
     def _obituary(self) -> str:
         lines = self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]

@@ -68,6 +68,7 @@ from protofly.address import canonical_key
 from protofly.documents import SigningKey, TrustLevel
 from protofly.errors import SettingsError
 from protofly.network import Network, parse_networks
+from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.store import load_secret
@@ -272,6 +273,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         dialler=dialler,
         tls_context=tls_context,
         plaintext_domains=plaintext,
+        budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     traces = Traces()
     federation = Federation(
@@ -287,6 +289,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
             on_live=bus.link_is_live,
+            is_wanted=bus.is_wanted,
+            wake=bus.wake_flusher,
             limits=LegLimits(
                 settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
             ),

@@ -38,7 +38,6 @@ from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
 
 logger = logging.getLogger("msg_node")
 
-CONGESTION_SECONDS = 0.25
 SWEEP_SECONDS = 1.0
 _FLAGS = ("auth", "sessionToken")
 _SEED_BYTES = 32
@@ -114,24 +113,38 @@ class Bus:
 
     # Batches in.
 
-    def from_session(self, port: RuntimePort, frames: list[bytes]) -> None:
-        """Route what one read brought."""
+    def from_session(self, port: RuntimePort, frames: list[bytes]) -> int:
+        """Route what one read brought.
+
+        Returns:
+            How many frames were taken. Fewer than there are: a receiver is congested, and the rest is for
+            `wait_for_port` to wait with, so that a flood finds its bound at its source.
+        """
         now = time.time()
         port.heard_at = now
         port.pings_unanswered = 0
-        self.counters["frames in"] += len(frames)
-        decode, accept = codec.decode, self._from_session
+        taken = 0
         for raw in frames:
+            taken += 1
+            self._take_frame(port, raw, now)
+            if port.blockers:
+                break
+        self.counters["frames in"] += taken
+        self.wake_flusher()
+        return taken
+
+    def _take_frame(self, port: RuntimePort, raw: bytes, now: float) -> None:
+        try:
+            messages = codec.decode(raw)
+        except codec.BrokenMessageError as exc:
+            self._broken(port, exc)
+            return
+        port.broken_in_a_row = 0
+        for message in messages:
             try:
-                for message in decode(raw):
-                    accept(port, message, now)
-            except codec.BrokenMessageError as exc:
-                self._broken(port, exc)
-                continue
+                self._from_session(port, message, now)
             except PeerError as exc:
                 self._refuse(port, message, Refusal(exc.code))
-            port.broken_in_a_row = 0
-        self._wake_flusher()
 
     def from_link(self, domain: str, messages: list[Message]) -> list[Code | None]:
         """Route messages of a linked domain that have passed its border and gate; answers for each why it was
@@ -145,7 +158,7 @@ class Bus:
                 codes.append(self._from_link(domain, number, message, now))
             except PeerError as exc:
                 codes.append(exc.code)
-        self._wake_flusher()
+        self.wake_flusher()
         return codes
 
     def answer(self, message: Message) -> None:
@@ -154,7 +167,7 @@ class Bus:
             self._settle(self._remote.answered(message, ""))
         else:
             self._route_own(message)
-        self._wake_flusher()
+        self.wake_flusher()
 
     # From sessions.
 
@@ -176,23 +189,28 @@ class Bus:
             check_hops(hops_of(message), self._node, max_hops=self._max_hops)
         if peek.auth or peek.session_token:
             message = codec.with_body(message, codec.without_members(message.body, _FLAGS))
-        route = self._delivery.route(message, sid, now)
+        self._forward(port, message, self._delivery.route(message, sid, now), now)
+
+    def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> None:
+        """Hand a checked message of a session to its destination."""
+        assert port.sid is not None
+        refusal: Refusal | None = None
         if route.place is Place.LISTENERS:
-            refused = self._to_listeners(route.numbers, message, port.blockers)
-            refusal = None if refused is None else Refusal(refused)
+            code = self._to_listeners(route.numbers, message, port.blockers)
+            refusal = None if code is None else Refusal(code)
         elif route.domain:
-            refusal = self._to_foreign(message, route.domain, sid, port)
+            refusal = self._to_foreign(message, route.domain, port.sid, port)
             if route.place is Place.BOTH and refusal is None:
                 self._to_listeners(route.numbers, message, port.blockers)
         elif route.place is Place.SERVICE:
-            self._apply(self._services.handle(message, sid, now=now, seed=urandom(_SEED_BYTES)), port)
+            self._apply(self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES)), port)
             self._forget_unheard(message)
             return
-        else:
-            refusal = None if route.code is None else Refusal(route.code)
+        elif route.code is not None:
+            refusal = Refusal(route.code)
         if refusal is not None:
             self._refuse(port, message, refusal)
-        elif peek.receipt and message.receipt == b"true" and message.id is not None:
+        elif message.peek.receipt and message.receipt == b"true" and message.id is not None:
             self._enqueue(port, codec.response(message, 200, source=self._node))
 
     def _session_verb(self, port: RuntimePort, message: Message, now: float) -> None:
@@ -345,40 +363,37 @@ class Bus:
 
     def _apply(self, result: ServiceResult, port: RuntimePort | None) -> None:
         """Do the effects now, let replies and notifications leave when the changes are on disk."""
-        closing: list[CloseConnection] = []
         for effect in result.effects:
-            if isinstance(effect, CloseConnection):
-                closing.append(effect)
-            else:
+            if not isinstance(effect, CloseConnection):
                 self._do(effect)
-
-        def leave() -> None:
-            for reply in result.replies:
-                if port is None:
-                    self._route_own(reply)
-                else:
-                    self._enqueue(port, reply)
-            for notification in result.notifications:
-                self._route_own(notification)
-            for close in closing:
-                self._close_connection(close)
-            self._wake_flusher()
+        if not result.changes:
+            self._leave(result, port)
+            return
 
         def failed(error: HostError) -> None:
             logger.error("state cannot be stored: %s", error)
             self.counters["storage failures"] += 1
-            for index, reply in enumerate(result.replies):
-                if reply.is_response:
-                    result.replies[index] = _not_stored(reply)
-            leave()
+            result.replies[:] = [_not_stored(reply) if reply.is_response else reply for reply in result.replies]
+            self._leave(result, port)
 
-        if not result.changes:
-            leave()
-            return
         try:
-            self._store.submit(result.changes, leave, failed)
+            self._store.submit(result.changes, lambda: self._leave(result, port), failed)
         except HostError as exc:
             failed(exc)
+
+    def _leave(self, result: ServiceResult, port: RuntimePort | None) -> None:
+        """What was promised is durable (or is answered as not stored): say so."""
+        for reply in result.replies:
+            if port is None:
+                self._route_own(reply)
+            else:
+                self._enqueue(port, reply)
+        for notification in result.notifications:
+            self._route_own(notification)
+        for effect in result.effects:
+            if isinstance(effect, CloseConnection):
+                self._close_connection(effect)
+        self.wake_flusher()
 
     def _do(self, effect: Bind | Probe | Ended | CloseConnection) -> None:
         if isinstance(effect, Bind):
@@ -479,6 +494,10 @@ class Bus:
         for request in self._remote.renew(domain, time.monotonic()):
             self._send_upstream(request)
 
+    def is_wanted(self, domain: str) -> bool:
+        """Whether runtimes here listen to objects of a domain."""
+        return self._remote.holds(domain)
+
     def restore_upstream(self) -> None:
         """After a restart: remember which foreign objects our stored sessions listen to."""
         foreign = {
@@ -498,7 +517,8 @@ class Bus:
         for port in list(self._connections.values()):
             port.close(GOING_AWAY, "the node stops")
 
-    def _wake_flusher(self) -> None:
+    def wake_flusher(self) -> None:
+        """Have everything that was queued written in this scheduler round."""
         self._dirty.set()
 
     async def run_flusher(self) -> None:
@@ -543,7 +563,7 @@ async def _wait_relief(blockers: set[Congestible]) -> None:
     for blocker in blockers:
         if blocker.is_slow or not blocker.is_congested:
             continue
-        with trio.move_on_after(CONGESTION_SECONDS) as patience:
+        with trio.move_on_after(blocker.patience_seconds) as patience:
             while blocker.is_congested:
                 await blocker.wait_relief()
         if patience.cancelled_caught:

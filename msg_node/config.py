@@ -191,10 +191,6 @@ class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How foreign code is confined. Stubs and manifests can only ask for less."""
 
-    mode: Annotated[
-        Literal["worker", "none"],
-        Meta(description="`none` replaces the sandbox by nothing; only the benchmark can, to measure what it costs."),
-    ] = "worker"
     insecure_no_seccomp: Annotated[
         bool,
         Meta(description="Run workers without system call filter where the platform has none. Only for laboratories."),

@@ -27,9 +27,11 @@ from protofly.documents import (
     RootReference,
     SigningKey,
     StubReference,
+    decode_live,
+    encode_document,
     sign_document,
 )
-from protofly.errors import SettingsError
+from protofly.errors import PeerError, SettingsError
 
 INDEX_NAME = "publication.json"
 WELL_KNOWN = "/.well-known/rethink-mn"
@@ -185,6 +187,7 @@ class LiveSigner:
             revoked=publication.revoked,
             contact=options.contact,
         )
+        _check_readable(document)
         return SignedLive(sign_document(document, self._keys), document)
 
     def _next_serial(self, now: float) -> int:
@@ -203,3 +206,11 @@ class LiveSigner:
         except OSError as exc:
             raise SettingsError(f"{self._serial_file}: {exc.strerror}") from exc
         return serial
+
+
+def _check_readable(document: Live) -> None:
+    """What readers would refuse must not leave this house."""
+    try:
+        decode_live(encode_document(document), domain=document.domain)
+    except PeerError as exc:
+        raise SettingsError(f"readers would refuse the live document: {exc.detail}") from exc

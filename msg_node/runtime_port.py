@@ -20,6 +20,7 @@ LINE_BYTES = 512 << 10
 """What may wait in the line itself; the queue holds the rest."""
 FLUSH_MESSAGES = 256
 STUCK_SECONDS = 30.0
+SLOW_SECONDS = 0.25
 _DROPPABLE = frozenset({"update", "event"})
 
 
@@ -27,6 +28,10 @@ class Congestible(Protocol):
     """Something that a sender may have to wait for."""
 
     is_slow: bool
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a sender pauses for it."""
 
     @property
     def is_congested(self) -> bool:
@@ -80,6 +85,11 @@ class RuntimePort:
     def is_congested(self) -> bool:
         """Whether senders should pause: half of the queue is taken."""
         return len(self._queue) * 2 > SESSION_QUEUE_MESSAGES or self._queued_bytes * 2 > SESSION_QUEUE_BYTES
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a sender pauses for this runtime before its own queue decides."""
+        return SLOW_SECONDS
 
     @property
     def queued(self) -> int:

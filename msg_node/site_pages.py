@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -148,10 +149,11 @@ async def _constraints(request: Request) -> dict[str, object]:
     if request.method != "POST":
         return {}
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limits.DESCRIPTOR_BYTES:
-            raise PeerError(Code.TOO_LARGE, "the constraints are too long")
+    async with aclosing(request.stream()) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > limits.DESCRIPTOR_BYTES:
+                raise PeerError(Code.TOO_LARGE, "the constraints are too long")
     return decode_constraints(bytes(body))
 
 

@@ -1,7 +1,7 @@
 """Batch adapter around the sans-I/O protocol of the `websockets` library.
 
 Feed what one `recv` brought, get every complete message in it; queue any number of messages, take one block of bytes
-to write. The library does all of RFC 6455; what is added here is the batch shape, the assembly of fragments and the
+to write. The library does RFC 6455; what is added here is the batch shape, the assembly of fragments and the
 rule that one connection speaks one kind of message (text for runtimes, binary for links). Compression is never
 negotiated.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidState
 from websockets.exceptions import ProtocolError as WebSocketProtocolError
-from websockets.frames import Frame, Opcode
+from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
 from websockets.http11 import Request, Response
 from websockets.protocol import OPEN, Protocol
 from websockets.server import ServerProtocol
@@ -31,6 +31,14 @@ TOO_BIG = 1009
 TRY_AGAIN_LATER = 1013
 TAKEN_OVER = 4001
 
+# Heads of frames. Source: RFC 6455, section 5.2.
+_FINAL = 0x80
+_MASKED = 0x80
+_MASK_BYTES = 4
+_SHORT_HEAD_BYTES = 2 + _MASK_BYTES
+_TWO_BYTES = 126
+_EXTRA_BYTES = {126: 2, 127: 8}
+
 
 class WebSocket:
     """One established or closing WebSocket, seen from either side.
@@ -38,13 +46,26 @@ class WebSocket:
     Not made directly: see `ServerWebSocket` and `ClientWebSocket`.
     """
 
-    __slots__ = ("_binary", "_fragments", "_opcode", "protocol")
+    __slots__ = (
+        "_binary",
+        "_fragments",
+        "_frames_itself",
+        "_missing_bytes",
+        "_opcode",
+        "_parts",
+        "_plain_head",
+        "protocol",
+    )
 
     def __init__(self, protocol: Protocol, *, is_binary: bool) -> None:
         self.protocol = protocol
         self._binary = is_binary
         self._opcode = Opcode.BINARY if is_binary else Opcode.TEXT
         self._fragments: list[bytes] | None = None
+        self._frames_itself = False
+        self._plain_head = _FINAL | self._opcode
+        self._parts: list[bytes] = []
+        self._missing_bytes = 0
 
     @property
     def is_binary(self) -> bool:
@@ -68,12 +89,20 @@ class WebSocket:
         Pings are answered, closes are echoed, broken frames close the connection: `data_to_send` then has the answer
         and `is_open` is false.
         """
+        messages: list[bytes] = []
+        if self._frames_itself and self.protocol.state is OPEN:
+            self._take_frames(data, messages)
+        else:
+            self._feed(data, messages)
+        return messages
+
+    def _feed(self, data: bytes, messages: list[bytes]) -> None:
+        """Let the library read."""
         protocol = self.protocol
         if data:
             protocol.receive_data(data)
         else:
             protocol.receive_eof()
-        messages: list[bytes] = []
         opcode = self._opcode
         for event in protocol.events_received():
             if type(event) is not Frame:
@@ -82,7 +111,51 @@ class WebSocket:
                 messages.append(event.data)  # type: ignore[arg-type]
             else:
                 self._receive_rest(event, messages)
-        return messages
+
+    def _take_frames(self, data: bytes, messages: list[bytes]) -> None:
+        """Cut the stream into frames; unmask the plain ones here, hand all others to the library, whole.
+
+        A plain frame is a complete data message: final, masked, without extensions. The library sees only whole frames,
+        so that it always stands at a frame boundary, and judges everything that is not plain. It takes 4 µs per frame
+        where this takes 0.6; a test holds the two against each other.
+        """
+        if not data or len(data) < self._missing_bytes:
+            self._parts.append(data)
+            self._missing_bytes -= len(data)
+            if not data:
+                self._leave_to_library(b"".join(self._parts), messages)
+                self._feed(b"", messages)
+            return
+        if self._parts:
+            data = b"".join((*self._parts, data))
+            self._parts.clear()
+        position, end = 0, len(data)
+        most = self.protocol.max_message_size or end
+        while True:
+            start, stop = _span_of_frame(data, position, end)
+            if stop - start > most or stop < 0:
+                self._leave_to_library(data[position:], messages)
+                return
+            if stop > end:
+                break
+            if data[position] == self._plain_head and self._fragments is None:
+                messages.append(apply_mask(data[start:stop], data[start - _MASK_BYTES : start]))
+            else:
+                self._feed(data[position:stop], messages)
+                if self.protocol.state is not OPEN:
+                    self._leave_to_library(data[stop:], messages)
+                    return
+            position = stop
+        self._missing_bytes = stop - end
+        if position < end:
+            self._parts.append(data[position:])
+
+    def _leave_to_library(self, data: bytes, messages: list[bytes]) -> None:
+        """From here on the library reads alone: the stream is broken, closing, or too large."""
+        self._frames_itself = False
+        self._parts.clear()
+        if data:
+            self._feed(data, messages)
 
     def _receive_rest(self, frame: Frame, messages: list[bytes]) -> None:
         """Fragments, control frames and the wrong kind of message."""
@@ -132,22 +205,52 @@ class WebSocket:
         return self.protocol.close_expected()
 
 
+def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """Where the payload of the frame at `position` begins and ends; an end beyond `end` says how much is missing.
+
+    An end below 0: the frame is not masked, which is for the library to refuse.
+    """
+    if end - position < _SHORT_HEAD_BYTES:
+        is_unmasked = end - position > 1 and data[position + 1] < _MASKED
+        return 0, -1 if is_unmasked else position + _SHORT_HEAD_BYTES
+    second = data[position + 1]
+    if second < _MASKED:
+        return 0, -1
+    length = second - _MASKED
+    start = position + _SHORT_HEAD_BYTES
+    if length >= _TWO_BYTES:
+        start += _EXTRA_BYTES[length]
+        if end < start:
+            return start, start
+        length = int.from_bytes(data[position + 2 : start - _MASK_BYTES], "big")
+    return start, start + length
+
+
 class ServerWebSocket(WebSocket):
     """The accepting side. `request_path` is None until the request has come; then call `accept` or `reject`."""
 
-    __slots__ = ("_request", "bearer", "request_path")
+    __slots__ = ("_is_early", "_received", "_request", "bearer", "request_path")
 
     def __init__(self, *, is_binary: bool = False, max_bytes: int = FRAME_BYTES) -> None:
         super().__init__(ServerProtocol(max_size=max_bytes), is_binary=is_binary)
         self._request: Request | None = None
         self.request_path: str | None = None
         self.bearer = ""
+        self._received = b""
+        self._is_early = False
 
     def _handshake_event(self, event: object) -> None:
         if isinstance(event, Request):
             self._request, self.request_path = event, event.path
+            self._is_early = not self._received.endswith(b"\r\n\r\n")
             scheme, _, token = self.header("Authorization").partition(" ")
             self.bearer = token.strip() if scheme.lower() == "bearer" else ""
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """See `WebSocket.receive`."""
+        if self.request_path is None:
+            self._received = data[-4:] if len(data) >= 4 else self._received[-4:] + data
+        return super().receive(data)
 
     @property
     def handshake_failed(self) -> bool:
@@ -176,6 +279,7 @@ class ServerWebSocket(WebSocket):
         assert isinstance(protocol, ServerProtocol)
         if is_binary is not None:
             self._binary, self._opcode = is_binary, Opcode.BINARY if is_binary else Opcode.TEXT
+            self._plain_head = _FINAL | self._opcode
         answer = protocol.accept(self._request)
         if answer.status_code == 101 and subprotocol is not None and subprotocol in _offered(self._request):
             answer.headers["Sec-WebSocket-Protocol"] = subprotocol
@@ -183,6 +287,7 @@ class ServerWebSocket(WebSocket):
         self._request = None  # a thousand quiet sessions need not keep their headers
         if protocol.handshake_exc is not None:
             raise PeerError(Code.PROTOCOL_ERROR, "not a WebSocket request")
+        self._frames_itself = not self._is_early
 
     def reject(self, status: int, text: str) -> None:
         """Answer with an HTTP error."""

@@ -96,7 +96,7 @@ def set_limits(wanted: ProcessLimits) -> None:
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_NPROC, 0)
     if wanted.cpu_seconds is not None:
-        _limit(resource.RLIMIT_CPU, wanted.cpu_seconds)
+        _limit(resource.RLIMIT_CPU, wanted.cpu_seconds, grace=1)
 
 
 def install_filter(*, is_unconfined: bool) -> None:
@@ -123,10 +123,11 @@ def _install(program: bytes) -> None:
         raise OSError(ctypes.get_errno(), "seccomp filter refused")
 
 
-def _limit(which: int, value: int) -> None:
+def _limit(which: int, value: int, *, grace: int = 0) -> None:
+    """Never above what the machine's owner allows; `grace` lies between the warning signal and the end."""
     _, hard = resource.getrlimit(which)
-    ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (ceiling, ceiling))
+    ceiling = value + grace if hard == resource.RLIM_INFINITY else min(value + grace, hard)
+    resource.setrlimit(which, (min(value, ceiling), ceiling))
 
 
 def _prctl(option: int, argument: int) -> None:

@@ -254,8 +254,7 @@ class StubProcess:
         try:
             return decode_reply(frame, call_count)
         except StubFaultError:
-            self._process.kill()
-            self._has_instance = False
+            self._abandon()
             raise
 
     def _judge(self, reply: Reply, calls: list[tuple[int, bytes]], first: int) -> ExchangeReply:
@@ -304,7 +303,7 @@ class StubProcess:
             self._process.kill()
 
     def _abandon(self) -> None:
-        self._process.kill()
+        self._process.close()
         self._has_instance = False
 
     async def aclose(self) -> None:

@@ -16,7 +16,6 @@ from msg_node.config import ListenSettings, Settings, SiteSettings
 from msg_node.publisher import make_publisher
 from protofly.errors import HostError, SettingsError
 from trapezoid.publishing import newest_root
-from trapezoid.serving import check_sandbox_mode
 
 EXPIRY_WARNING_SECONDS = 14 * 86_400.0
 
@@ -142,5 +141,4 @@ def _check_policies(settings: Settings) -> str:
 
 
 def _check_sandbox(settings: Settings) -> str:
-    check_sandbox_mode(settings)
     return "workers without system call filter" if settings.sandbox.insecure_no_seccomp else "confined workers"

@@ -134,7 +134,7 @@ def _as_facts(explanation: Explanation) -> dict[str, object]:
         "rule": verdict.rule_id,
         "code": verdict.code.word if verdict.code else "",
         "revision": verdict.revision,
-        "peer_entry": explanation.peer_entry,
+        "peer_entry": str(explanation.peer_entry),
         "rules": [
             f"{rule.rule_id} ({rule.effect.value}, {rule.mode.value}): {applied[rule.applies]}"
             + (f"; missing {', '.join(rule.missing)}" if rule.missing else "")

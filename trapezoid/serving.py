@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from msg_node.config import LogSettings, Settings
-from protofly.errors import SettingsError
+from protofly.errors import HostError
 from trapezoid.output import errors_reported
 
-BENCH_VARIABLE = "TRAPEZOID_BENCH"
-"""Has to be "1" for settings that only a benchmark may use."""
+if TYPE_CHECKING:
+    from sandbox.host import Sandbox
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -27,46 +27,46 @@ def main(arguments: Sequence[str]) -> None:
     serve(parser.parse_args(arguments).config)
 
 
-def serve(config: Path) -> None:
-    """Read the settings and run the node. Prints `ready {…}` on standard output once everything is up."""
+def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
+    """Read the settings and run the node. Prints `ready {…}` on standard output once everything is up.
+
+    Args:
+        config: The settings file.
+        sandbox: Where stubs run, when it is to be another than the real one: a benchmark measures what that costs.
+    """
     with errors_reported():
         from msg_node.config_load import load_settings
 
         settings = load_settings(config)
         set_up_log(settings.log)
-        check_sandbox_mode(settings)
-        _run(settings)
+        _run(settings, sandbox)
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: Settings, sandbox: Sandbox | None) -> None:
     import trio
 
     from msg_node.app import serve as serve_node
 
     try:
-        trio.run(partial(serve_node, settings, on_ready=_tell_ready))
-    except* SettingsError as group:
-        # Services run in nurseries; the operator gets the first plain reason.
-        raise _first(group) from None
+        trio.run(partial(serve_node, settings, on_ready=_tell_ready, sandbox=sandbox))
+    except BaseExceptionGroup as group:
+        ours, others = group.split(HostError)
+        if ours is None or others is not None:
+            raise
+        raise _first(ours) from group  # services run in nurseries; the operator gets the first plain reason
 
 
-def _first(group: BaseExceptionGroup[SettingsError]) -> SettingsError:
+def _first(group: BaseExceptionGroup[HostError]) -> HostError:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, SettingsError)
+    assert isinstance(error, HostError)
     return error
 
 
 def _tell_ready(facts: dict[str, object]) -> None:
     sys.stdout.write(f"ready {msgspec.json.encode(facts).decode()}\n")
     sys.stdout.flush()
-
-
-def check_sandbox_mode(settings: Settings) -> None:
-    """Nobody runs foreign code unconfined by a line in a file. Raises SettingsError."""
-    if settings.sandbox.mode == "none" and os.environ.get(BENCH_VARIABLE) != "1":
-        raise SettingsError(f"sandbox.mode = 'none' is for the benchmark, which sets {BENCH_VARIABLE}=1")
 
 
 class _JsonFormatter(logging.Formatter):

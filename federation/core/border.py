@@ -87,8 +87,7 @@ class OutwardBorder:
         peek = message.peek
         if not (peek.via or peek.trace or peek.auth or peek.session_token or peek.asserted_identity):
             members = _TRACE + msg_id.hex().encode() + self._via_tail
-            wire = codec.with_body(message, codec.append_members(message.body, members))
-            return Crossing(msg_id, message.body, wire.raw)
+            return Crossing(msg_id, message.body, _with_members(message, members))
         return self._cross_marked(message, msg_id)
 
     def _cross_marked(self, message: Message, msg_id: bytes) -> Crossing:
@@ -122,6 +121,7 @@ class InwardBorder:
         self._domains = domains
         self._known_via = b""
         self._known_tail = b""
+        self._known_hops = 0
 
     def check_sender(self, message: Message) -> None:
         """The sender, and the source if one is named, must be of the linked domains.
@@ -137,8 +137,21 @@ class InwardBorder:
             if source and address.domain_of(source) not in self._domains:
                 raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
 
+    def hops(self, message: Message) -> int:
+        """How many addresses `body.via` names; messages of one link mostly name the same.
+
+        Raises:
+            PeerError: LOOP, HOP_LIMIT, or BAD_BODY when it is no list of addresses.
+        """
+        via = bytes(message.peek.via)
+        if via != self._known_via:
+            hops = hops_of(message)
+            check_hops(hops, self._node)
+            self._known_via, self._known_tail, self._known_hops = via, b'","via":' + via + b"}", len(hops)
+        return self._known_hops
+
     def cross(self, message: Message) -> tuple[Message, bytes]:
-        """Take the trailer and the flags off.
+        """Take the trailer and the flags off; `hops` has passed the message.
 
         Returns:
             The message as our side sees it, and its 16-byte id for the records.
@@ -147,12 +160,9 @@ class InwardBorder:
             PeerError: LOOP, HOP_LIMIT or BAD_BODY.
         """
         peek = message.peek
+        self.hops(message)
         if peek.auth or peek.session_token or peek.asserted_identity or not peek.via:
             return self._cross_marked(message)
-        via = bytes(peek.via)
-        if via != self._known_via:
-            check_hops(hops_of(message), self._node)
-            self._known_via, self._known_tail = via, b'","via":' + via + b"}"
         body, tail = message.body, self._known_tail
         start = len(body) - len(tail) - _ID_HEX_CHARS - len(_TRACE)
         if start < 1 or not body.endswith(tail) or body[start : start + len(_TRACE)] != _TRACE:
@@ -169,7 +179,6 @@ class InwardBorder:
         return self._cross_marked(message)
 
     def _cross_marked(self, message: Message) -> tuple[Message, bytes]:
-        check_hops(hops_of(message), self._node)
         trace = bytes(message.peek.trace)
         names: tuple[str, ...] = _INWARD_FLAGS
         msg_id = derived_id(message, trace)
@@ -185,6 +194,14 @@ class InwardBorder:
         if body in (b"", b"{}"):
             return _without_body(message), msg_id
         return codec.with_body(message, body), msg_id
+
+
+def _with_members(message: Message, members: bytes) -> bytes:
+    """Text of a message with members added at the end of its body; nothing else is touched or looked at."""
+    raw, body = message.raw, message.body
+    if len(body) > 2 and raw.endswith(b"}}") and raw.endswith(body + b"}"):
+        return raw[:-2] + b"," + members + b"}}"
+    return codec.with_body(message, codec.append_members(body, members)).raw
 
 
 def _without_body(message: Message) -> Message:

@@ -103,7 +103,7 @@ def compile_split(conditions: Iterable[Condition]) -> Split:
 def settle(split: Split, facts: Facts) -> Predicate:
     """What is left of a condition for messages with this gate, these domains and this type.
 
-    It may be just `always`, `never` or `unknown`. Types outside `MESSAGE_TYPES` count as one, of which nothing is known.
+    It may be just `always`, `never` or `unknown`. Types outside `MESSAGE_TYPES` count as one unknown type.
     """
     if facts.message.type in MESSAGE_TYPES:
         return _remaining((split.by_gate, split.by_type), split.rest, facts)

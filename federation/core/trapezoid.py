@@ -95,7 +95,10 @@ class DomainLeg:
 
     @property
     def is_congested(self) -> bool:
-        """Whether senders should pause: half of what may be queued is queued."""
+        """Whether senders should pause: half of what may be queued, or may wait for a carrier, is there."""
+        if not self.is_carried:
+            limits = self._limits
+            return len(self._waiting) * 2 > limits.waiting_messages or self._waiting_bytes * 2 > limits.waiting_bytes
         queued = len(self._waiting) + len(self._under_way)
         return (
             queued * 2 > self._limits.in_flight_messages

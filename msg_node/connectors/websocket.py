@@ -87,6 +87,9 @@ class WebSocketDoor:
         except TransportError as exc:
             self.counters["failed handshakes"] += 1
             logger.debug("handshake with %s failed: %s", remote, exc)
+        except Exception:  # a defect of ours may cost this connection, never the node
+            self.counters["internal errors"] += 1
+            logger.exception("the connection of %s is closed", remote)
         finally:
             if is_half_open:
                 self._half_open_done(remote)
@@ -150,14 +153,20 @@ class WebSocketDoor:
             while True:
                 data = await line.receive()
                 frames = websocket.receive(data)
-                if frames and not port.is_closing:
-                    self._bus.from_session(port, frames)
-                elif data:
+                if not frames and data:
                     port.heard_at, port.pings_unanswered = time.time(), 0
+                await self._hand_over(port, frames)
                 port.write_control()
                 if not data or not websocket.is_open:
                     return
-                if port.blockers or not self._bus.is_accepting:
-                    await self._bus.wait_for_port(port)
         finally:
             self._bus.disconnected(port)
+
+    async def _hand_over(self, port: RuntimePort, frames: list[bytes]) -> None:
+        """Give frames to the bus as fast as it takes them."""
+        while not port.is_closing:
+            frames = frames[self._bus.from_session(port, frames) :] if frames else frames
+            if port.blockers or not self._bus.is_accepting:
+                await self._bus.wait_for_port(port)
+            if not frames:
+                return

@@ -119,7 +119,10 @@ def _number(value: object) -> int:
 
 
 def _key_or_text(text: str) -> str:
-    """Allocation keys are mostly runtime addresses: both spellings of one are the same key. Any other text is a key too."""
+    """Allocation keys are mostly runtime addresses: both spellings of one are the same key.
+
+    Any other text is a key too.
+    """
     try:
         return canonical_key(text)
     except PeerError:

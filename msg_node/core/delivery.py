@@ -120,6 +120,10 @@ class Delivery:
         return Route(Place.LISTENERS, listeners) if listeners else _DROPPED
 
     def _route_unlisted(self, message: Message, key: str, origin: int, now: float) -> Route:
+        domain = domain_of(key)
+        if domain and domain not in self._state.domains:
+            guest = self.learned.find(key, now)
+            return Route(Place.FOREIGN, domain=domain) if guest is None else Route(Place.LISTENERS, (guest,))
         if key == "mn:/session":
             return _SESSION_VERBS
         if self._serves(key):
@@ -127,9 +131,6 @@ class Delivery:
         found = self._session_for(key, now)
         if found is not None and found != origin:
             return Route(Place.LISTENERS, (found,))
-        domain = domain_of(key)
-        if domain and domain not in self._state.domains:
-            return Route(Place.FOREIGN, domain=domain)
         return Route(Place.REFUSED, code=Code.NO_ROUTE) if message.expects_reply else _DROPPED
 
     def _session_for(self, key: str, now: float) -> int | None:

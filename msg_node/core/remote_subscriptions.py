@@ -87,6 +87,10 @@ class RemoteSubscriptions:
         """
         return _named(members, domain, "resources", "unsubscribe", "subscribe")
 
+    def holds(self, domain: str) -> bool:
+        """Whether we listen to anything of a domain."""
+        return bool(self._held.get(domain))
+
     def held_keys(self) -> list[str]:
         """Keys of all addresses that we listen to upstream."""
         return [key for held in self._held.values() for key in held]

@@ -5,7 +5,7 @@ Source: docs/abi.md, "Budgets"; trust and hosts, section 3.4 ("host limits are m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final, Self
 
@@ -29,18 +29,17 @@ class Budget:
     cpu_milliseconds: int = int(limits.CPU_BACKSTOP_SECONDS * MILLISECONDS_PER_SECOND)
     batch_seconds: float = limits.BATCH_SECONDS
 
-    @classmethod
-    def of_needs(cls, *, memory_bytes: int | None = None, call_ms: int | None = None) -> Self:
+    def lowered_to(self, *, memory_bytes: int | None = None, call_ms: int | None = None) -> Self:
         """The budget of a stub whose manifest needs this much; None or more than we allow means our own limit.
 
         Memory is rounded up to whole WebAssembly pages of 64 KiB, CPU time is at least one millisecond.
         """
-        whole = cls()
-        memory = whole.memory_bytes if memory_bytes is None else max(memory_bytes, 1)
+        memory = self.memory_bytes if memory_bytes is None else max(memory_bytes, 1)
         pages = -(-memory // PAGE_BYTES)
-        return cls(
-            memory_bytes=min(pages * PAGE_BYTES, whole.memory_bytes),
-            cpu_milliseconds=min(max(call_ms or whole.cpu_milliseconds, 1), whole.cpu_milliseconds),
+        return replace(
+            self,
+            memory_bytes=min(pages * PAGE_BYTES, self.memory_bytes),
+            cpu_milliseconds=min(max(call_ms or self.cpu_milliseconds, 1), self.cpu_milliseconds),
         )
 
     def fuel_of_call(self, event_count: int, input_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""The life of one stub: its states, its restarts, its circuit breaker, and the messages that kill it.
+"""The life of one stub: its states, its restarts, its circuit breaker.
 
 Theory of operation: the stub's supervisor tells what happened and asks when it may start again. Crashes lead to a
 back-off that doubles; too many of them inside a window open the circuit, and after a rest one probe decides whether it
@@ -12,12 +12,12 @@ closes. A stub that has run well for a while starts from the short delay again. 
      +-------------- failed <-----------------+
   verify-failed, quarantined: refused before it runs, or the circuit is open
 
-Source: trust and hosts, section 4.2 (failure policy, restart back-off, message that killed it); docs/abi.md, "Budgets".
+Source: trust and hosts, section 4.2 (failure policy, restart back-off); docs/abi.md, "Budgets".
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -25,9 +25,6 @@ from typing import Final
 from protofly import limits
 from protofly.errors import Code, MisuseError
 
-FATAL_TIMES: Final = 2
-"""So often may one message be there when its stub dies before it is quarantined."""
-SUSPECTS: Final = 1024
 JITTER_SHARE: Final = 0.25
 DOUBLINGS_MAX: Final = 16
 
@@ -175,30 +172,3 @@ class Lifecycle:
     def _move(self, state: StubState, detail: str = "") -> None:
         self.state = state
         self.detail = detail
-
-
-class Suspects:
-    """Messages that were in the guest when it died, by digest; bounded, oldest forgotten first."""
-
-    def __init__(self, *, most: int = SUSPECTS) -> None:
-        self._most = most
-        self._deaths: OrderedDict[bytes, int] = OrderedDict()
-
-    def accuse(self, digest: bytes) -> bool:
-        """One more death with this message alone in the call; True when it is quarantined from now on."""
-        deaths = self._deaths.pop(digest, 0) + 1
-        self._deaths[digest] = deaths
-        if len(self._deaths) > self._most:
-            self._deaths.popitem(last=False)
-        return deaths >= FATAL_TIMES
-
-    def is_quarantined(self, digest: bytes) -> bool:
-        """This message is not handed over any more."""
-        return self._deaths.get(digest, 0) >= FATAL_TIMES
-
-    def acquit(self, digest: bytes) -> None:
-        """The message went through."""
-        self._deaths.pop(digest, None)
-
-    def __len__(self) -> int:
-        return len(self._deaths)

@@ -14,9 +14,7 @@ from interop.name_server import NameServer
 POLICIES = Path(__file__).parents[2] / "examples" / "two_domains"
 
 
-def settings(
-    tmp_path: Path, *, plain: bool = False, fingerprint: str = "", sandbox_mode: str = ""
-) -> dict[str, object]:
+def settings(tmp_path: Path, *, plain: bool = False, fingerprint: str = "") -> dict[str, object]:
     encryption = Encryption(
         certificate=tmp_path / 'a "quoted" name.pem',
         key=tmp_path / "key.pem",
@@ -30,7 +28,6 @@ def settings(
         name_server_port=5300,
         encryption=encryption,
         peer=PeerEntry(domain="b.example", fingerprint=fingerprint),
-        sandbox_mode=sandbox_mode,
     )
     return tomllib.loads(text)
 
@@ -69,11 +66,6 @@ def test_plaintext_concerns_runtimes_and_links_and_never_the_site(tmp_path: Path
     assert peer["insecure_plaintext"] is True
     assert tables["publish"]["endpoint_url"].startswith("ws://")  # type: ignore[index]
     assert "certificate" in tables["site"]  # type: ignore[operator]
-
-
-def test_the_sandbox_table_is_written_only_for_benchmarks(tmp_path: Path) -> None:
-    assert "sandbox" not in settings(tmp_path)
-    assert settings(tmp_path, sandbox_mode="none")["sandbox"] == {"mode": "none"}
 
 
 def test_the_name_server_takes_the_zone() -> None:

@@ -132,7 +132,7 @@ KILLED_WRITER = textwrap.dedent(
                 number += 1
                 writer.append(SessionEvent(ts_us=number, event="opened", runtime_key=f"runtime://a.example/{number}"))
                 if number % 20 == 0:
-                    await trio.sleep(0)
+                    await trio.sleep(0.001)
                 if not is_told and writer.statistics().written > 1000:
                     print("under way", flush=True)
                     is_told = True

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
@@ -251,6 +252,24 @@ async def test_files_are_not_readable_for_everybody(tmp_path: Path) -> None:
     async with running(RecordsWriter(spool, NODE, options=options())) as writer:
         writer.append(message(1))
     assert not any(stat.S_IMODE(path.stat().st_mode) & 0o007 for path in [spool, *spool.iterdir()])
+
+
+async def test_a_record_with_random_ids_takes_no_more_than_70_bytes_on_disk(tmp_path: Path) -> None:
+    random = Random(7)
+    async with running(RecordsWriter(tmp_path, NODE, options=options())) as writer:
+        for number in range(5000):
+            record = message(number * 27)
+            record.msg_id = f"{1_795_219_200_000 + number // 20:012x}{random.randbytes(10).hex()}"
+            record.digest = random.randbytes(16).hex()
+            record.size_in = random.randint(280, 320)
+            record.d_total_us = random.randint(500, 2_000)
+            record.d_stub_us = random.randint(20, 200)
+            record.fuel = random.randint(19_000, 21_000)
+            record.src_key = f"hyperty://a.example/h-{number % 50}"
+            writer.append(record)
+    statistics = writer.statistics()
+    assert statistics.written == 5000
+    assert statistics.sealed_bytes / statistics.written <= 70
 
 
 FULL_DISK = textwrap.dedent(

@@ -132,3 +132,55 @@ def test_any_bytes_in_place_of_a_request_are_survived(noise: bytes) -> None:
     server = ServerWebSocket()
     server.receive(noise)
     server.data_to_send()
+
+
+class Oracle(ServerWebSocket):
+    """The same with every byte read by the library."""
+
+    def accept(self, *, subprotocol: str | None = None, is_binary: bool | None = None) -> None:
+        super().accept(subprotocol=subprotocol, is_binary=is_binary)
+        self._frames_itself = False
+
+
+FRAMES = st.builds(
+    frame,
+    st.sampled_from([0, 1, 1, 1, 1, 3, 8, 9, 9, 10]),
+    st.binary(max_size=20) | st.binary(min_size=120, max_size=140) | st.just(b"x" * 70_000) | st.just(b"\x03\xe8"),
+    fin=st.sampled_from([True, True, True, False]),
+    masked=st.sampled_from([True] * 9 + [False]),
+    reserved=st.sampled_from([0] * 9 + [0x40]),
+)
+
+
+@given(frames=st.lists(FRAMES, max_size=12), noise=st.binary(max_size=3), cut=st.integers(1, 400))
+def test_our_framing_and_the_library_agree_about_any_stream(frames: list[bytes], noise: bytes, cut: int) -> None:
+    pair = []
+    for kind in (ServerWebSocket, Oracle):
+        client = ClientWebSocket("ws://a.example/ws", is_binary=False)
+        server = kind(max_bytes=100_000)
+        server.receive(client.data_to_send())
+        server.accept()
+        server.data_to_send()
+        pair.append(server)
+    stream = b"".join(frames) + noise
+    outcomes = []
+    for server in pair:
+        messages = [one for start in range(0, len(stream), cut) for one in server.receive(stream[start : start + cut])]
+        messages += server.receive(b"")
+        outcomes.append((messages, server.data_to_send(), server.is_open, server.close_code))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_frame_that_comes_byte_by_byte_is_one_message() -> None:
+    _, server = connected()
+    stream = frame(1, b"x" * 70_000) + frame(1, b"y")
+    assert [one for byte in stream for one in server.receive(bytes([byte]))] == [b"x" * 70_000, b"y"]
+
+
+def test_frames_sent_before_the_answer_are_read_by_the_library() -> None:
+    client = ClientWebSocket("ws://a.example/ws", is_binary=False)
+    server = ServerWebSocket()
+    whole = frame(1, b"early")
+    early = server.receive(client.data_to_send() + whole[:4])
+    server.accept()
+    assert early + server.receive(whole[4:] + frame(1, b"later")) == [b"early", b"later"]

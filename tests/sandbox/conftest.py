@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 import trio
 
@@ -11,7 +9,7 @@ from sandbox.host import Sandbox
 
 
 @pytest.fixture
-async def sandbox(nursery: trio.Nursery) -> AsyncIterator[Sandbox]:
+async def sandbox(nursery: trio.Nursery) -> Sandbox:
     service = Sandbox()
     await nursery.start(service.run)
-    yield service
+    return service

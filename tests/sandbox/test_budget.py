@@ -12,21 +12,21 @@ from sandbox.core.budget import Budget
 
 
 def test_no_needs_means_the_house_limits() -> None:
-    assert Budget.of_needs() == Budget()
+    assert Budget().lowered_to() == Budget()
     assert Budget().memory_bytes == limits.MEMORY_BYTES
     assert Budget().cpu_milliseconds == 50
 
 
 @given(memory=st.integers(-5, 1 << 40), milliseconds=st.integers(0, 10**6))
 def test_needs_never_raise_a_limit(memory: int, milliseconds: int) -> None:
-    budget = Budget.of_needs(memory_bytes=memory, call_ms=milliseconds)
+    budget = Budget().lowered_to(memory_bytes=memory, call_ms=milliseconds)
     assert 0 < budget.memory_bytes <= limits.MEMORY_BYTES
     assert budget.memory_bytes % 65_536 == 0
     assert 0 < budget.cpu_milliseconds <= 50
 
 
 def test_memory_is_rounded_up_to_pages() -> None:
-    assert Budget.of_needs(memory_bytes=65_537).memory_bytes == 131_072
+    assert Budget().lowered_to(memory_bytes=65_537).memory_bytes == 131_072
 
 
 def test_fuel_grows_with_events_and_bytes() -> None:
@@ -34,7 +34,7 @@ def test_fuel_grows_with_events_and_bytes() -> None:
 
 
 def test_budget_survives_the_wire() -> None:
-    budget = Budget.of_needs(memory_bytes=1 << 20, call_ms=7)
+    budget = Budget().lowered_to(memory_bytes=1 << 20, call_ms=7)
     assert Budget.from_bytes(budget.to_bytes()) == budget
     with pytest.raises(MisuseError):
         Budget.from_bytes(b"short")

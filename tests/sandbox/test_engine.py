@@ -1,9 +1,10 @@
-"""The fast path into a guest. Each private attribute of the binding that it reads is exercised here, for the next version."""
+"""The fast path into a guest; each private attribute of the binding that it reads is exercised here."""
 
 from __future__ import annotations
 
 import gc
 import resource
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,9 @@ def fault_of(guest: Guest, buffer: bytes | None = None) -> StubFaultError:
 def test_events_go_in_and_actions_come_out(engine: Engine) -> None:
     guest = start(engine, guests.echo())
     answer = guest.handle(buffer_of(b"one", b"", b"three"), 3)
-    assert decode_actions(answer) == [GuestAction(Action.DELIVER, n, raw) for n, raw in enumerate((b"one", b"", b"three"))]
+    assert decode_actions(answer) == [
+        GuestAction(Action.DELIVER, n, raw) for n, raw in enumerate((b"one", b"", b"three"))
+    ]
     assert guest.fuel_used > 0
 
 
@@ -55,9 +58,8 @@ def test_fuel_is_counted_the_same_each_time(engine: Engine) -> None:
 
 
 def test_one_module_gives_instances_that_share_nothing(engine: Engine) -> None:
-    counting = guests.guest(
-        f"(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1))) {guests.answer(1024, '(i32.load (i32.const 0))')}"
-    )
+    count = "(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1)))"
+    counting = guests.guest(count + guests.answer(1024, "(i32.load (i32.const 0))"))
     module = engine.load(engine.compile(counting))
     first, second = module.instantiate(Budget()), module.instantiate(Budget())
     assert [len(first.handle(buffer_of(b""), 1)) for _ in range(3)] == [1, 2, 3]
@@ -65,10 +67,11 @@ def test_one_module_gives_instances_that_share_nothing(engine: Engine) -> None:
 
 
 def test_larger_event_gets_a_larger_window(engine: Engine) -> None:
+    kibibytes = guests.answer(1024, "(i32.shr_u (global.get $size) (i32.const 10))")
     asked = guests.assemble(
         f"""(module (memory (export "memory") 128 128) (global $size (mut i32) (i32.const 0))
           (func (export "window") (param i32) (result i32) (global.set $size (local.get 0)) (i32.const 4096))
-          (func (export "handle") (param i32 i32) (result i64) {guests.answer(1024, "(i32.shr_u (global.get $size) (i32.const 10))")}))"""
+          (func (export "handle") (param i32 i32) (result i64) {kibibytes}))"""
     )
     guest = start(engine, asked)
     assert len(guest.handle(buffer_of(b""), 1)) == 64
@@ -76,15 +79,14 @@ def test_larger_event_gets_a_larger_window(engine: Engine) -> None:
 
 
 def test_initialize_runs_once_before_anything_else(engine: Engine) -> None:
-    module = guests.guest(
-        guests.answer(1024, "(i32.load (i32.const 0))"),
-        extra='(func (export "_initialize") (i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 5))))',
-    )
+    count_five = "(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 5)))"
+    initialize = f'(func (export "_initialize") {count_five})'
+    module = guests.guest(guests.answer(1024, "(i32.load (i32.const 0))"), extra=initialize)
     assert len(start(engine, module).handle(buffer_of(b""), 1)) == 5
 
 
 def test_trap_names_its_place_in_harmless_text(engine: Engine) -> None:
-    module = guests.guest("(call $evil) (i64.const 0)", extra='(func $evil (@name "\\1b[31m\\0aevil") (unreachable))')
+    module = guests.guest("(call $evil) (i64.const 0)", extra=r'(func $evil (@name "\1b[31m\0aevil") (unreachable))')
     error = fault_of(start(engine, module))
     assert (error.code, error.fault) == (Code.STUB_TRAPPED, "unreachable")
     assert error.detail.isprintable()
@@ -96,8 +98,6 @@ def test_guest_is_stopped_by_cpu_time_when_fuel_would_let_it_go_on(engine: Engin
     guest = start(engine, guests.guest(guests.ENDLESS_LOOP), budget)
     for _ in range(3):  # the deadline is armed at the call, so the epoch is moved beforehand here and must not count
         engine.tick()
-    import threading
-
     done = threading.Event()
 
     def tick() -> None:
@@ -127,7 +127,7 @@ def test_module_that_the_engine_refuses_is_the_peers_fault(engine: Engine) -> No
     [
         "(func (param v128))",
         "(func (return_call 0))",
-        '(tag $e) (func (throw $e))',
+        "(tag $e) (func (throw $e))",
         "(type (struct))",
         "(func (param (ref null any)))",
     ],
@@ -154,7 +154,7 @@ def test_code_without_the_contract_is_refused_at_instantiation(engine: Engine) -
 
 def test_memory_beyond_the_budget_fails_at_instantiation(engine: Engine) -> None:
     with pytest.raises(StubFaultError) as caught:
-        start(engine, guests.echo(), Budget.of_needs(memory_bytes=1 << 20))
+        start(engine, guests.echo(), Budget().lowered_to(memory_bytes=1 << 20))
     assert caught.value.code is Code.STUB_FAILED
 
 

@@ -36,7 +36,9 @@ def module(*parts: str) -> bytes:
 
 
 def test_facts_of_a_good_module() -> None:
-    facts = inspect_module(assemble(f'(module {MEMORY} {WINDOW} {HANDLE} (func (export "_initialize")) (table 7 funcref))'))
+    facts = inspect_module(
+        assemble(f'(module {MEMORY} {WINDOW} {HANDLE} (func (export "_initialize")) (table 7 funcref))')
+    )
     assert (facts.abi, facts.name, facts.version) == (1, "test", "1.0.0")
     assert (facts.functions, facts.table_elements, facts.has_initialize) == (3, 7, True)
     assert (facts.memory_minimum_bytes, facts.memory_maximum_bytes) == (65_536, 1 << 20)

@@ -16,7 +16,7 @@ import trio.testing
 
 from protofly import limits
 from protofly.errors import Code, MisuseError, PeerError, SettingsError, StubFaultError
-from sandbox import host
+from sandbox import confinement
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Action, Event, GuestEvent
 from sandbox.host import Sandbox, StubProcess
@@ -32,6 +32,11 @@ def message(number: int, payload: bytes = b"{}") -> GuestEvent:
 
 async def start(sandbox: Sandbox, module: bytes, budget: Budget | None = None) -> StubProcess:
     return await sandbox.start_worker("b.example", await sandbox.compile(module), budget or Budget())
+
+
+async def exchange_forever(stub: StubProcess) -> None:
+    while True:
+        await stub.exchange([message(0)])
 
 
 async def test_batch_goes_through_a_worker_and_back(sandbox: Sandbox) -> None:
@@ -154,8 +159,7 @@ async def test_zygote_that_dies_is_replaced_and_takes_its_workers_along(sandbox:
     before = sandbox.zygote_pid
     os.kill(before, signal.SIGKILL)
     with pytest.raises(StubFaultError) as caught:
-        while True:
-            await stub.exchange([message(0)])
+        await exchange_forever(stub)
     assert caught.value.code is Code.STUB_DIED
     again = await start(sandbox, guests.echo())
     assert (await again.exchange([message(0)])).fault is None
@@ -171,7 +175,7 @@ async def test_start_that_was_cancelled_leaves_no_worker(sandbox: Sandbox) -> No
     assert scope.cancelled_caught
     stub = await sandbox.start_worker("b.example", code, Budget())
     with trio.fail_after(5):
-        while (others := children_of(sandbox.zygote_pid) - {stub.pid}):
+        while others := children_of(sandbox.zygote_pid) - {stub.pid}:
             await trio.lowlevel.checkpoint()
     assert not others
 
@@ -189,9 +193,12 @@ async def test_start_is_quick_and_a_worker_is_small(sandbox: Sandbox) -> None:
         times.append(time.perf_counter() - began)
         await stub.exchange([message(0)])
     assert min(times) < 0.030
-    lines = Path(f"/proc/{stub.pid}/smaps_rollup").read_text().splitlines()
-    private = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
-    assert private << 10 < 15 * MIB
+    assert private_bytes(stub.pid) < 15 * MIB
+
+
+def private_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) << 10
 
 
 async def test_first_zygote_that_does_not_start_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,15 +209,13 @@ async def test_first_zygote_that_does_not_start_is_an_error_with_its_reason(monk
 
 
 async def test_other_systems_are_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.sys, "platform", "plan9")
+    monkeypatch.setattr(sys, "platform", "plan9")
     with pytest.raises(SettingsError) as caught:
         await Sandbox().run()
     assert "Linux" in caught.value.detail
 
 
 def test_machine_without_a_filter_is_refused_unless_the_operator_insists(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox import confinement
-
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     with pytest.raises(SettingsError) as caught:
         confinement.require_seccomp(is_unconfined=False)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protofly import limits
 from protofly.errors import Code, MisuseError
-from sandbox.core.lifecycle import Lifecycle, StubState, Suspects
+from sandbox.core.lifecycle import Lifecycle, StubState
 
 
 def crash(life: Lifecycle, now: float) -> float:
@@ -74,9 +74,9 @@ def test_probe_that_goes_live_closes_the_circuit() -> None:
     for _ in range(5):
         now = crash(life, now)
     life.started(life.starts_at())
-    assert life.is_circuit_open
+    was_open = life.is_circuit_open
     life.reported("live", life.starts_at())
-    assert not life.is_circuit_open
+    assert (was_open, life.is_circuit_open) == (True, False)
     assert not life.crashed(life.starts_at() + 1, 0.0).opens_circuit
 
 
@@ -128,26 +128,3 @@ def test_refused_package_starts_only_after_it_was_replaced() -> None:
     life.replaced()
     assert life.may_start(0.0)
     assert life.state is StubState.CREATED
-
-
-def test_message_that_kills_twice_is_quarantined_and_others_are_not() -> None:
-    suspects = Suspects()
-    assert not suspects.accuse(b"a")
-    assert not suspects.is_quarantined(b"a")
-    assert suspects.accuse(b"a")
-    assert suspects.is_quarantined(b"a")
-    assert not suspects.is_quarantined(b"b")
-
-
-def test_message_that_went_through_is_no_suspect() -> None:
-    suspects = Suspects()
-    suspects.accuse(b"a")
-    suspects.acquit(b"a")
-    assert not suspects.accuse(b"a")
-
-
-def test_suspects_are_bounded() -> None:
-    suspects = Suspects(most=3)
-    for number in range(10):
-        suspects.accuse(bytes([number]))
-    assert len(suspects) == 3

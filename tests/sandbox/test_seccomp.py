@@ -23,7 +23,15 @@ from sandbox.core.seccomp import (
 INSTRUCTION = Struct("<HBBI")
 CALL = Struct("<IIQ6Q")
 HOSTILE = {"socket": 41, "connect": 42, "fork": 57, "clone": 56, "clone3": 435, "execve": 59, "kill": 62, "ptrace": 101}
-HOSTILE |= {"prctl": 157, "mount": 165, "bpf": 321, "io_uring_setup": 425, "sendto": 44, "tgkill": 234, "memfd_create": 319}
+HOSTILE |= {
+    "prctl": 157,
+    "mount": 165,
+    "bpf": 321,
+    "io_uring_setup": 425,
+    "sendto": 44,
+    "tgkill": 234,
+    "memfd_create": 319,
+}
 
 
 def verdict(program: bytes, number: int, *, arch: int = AUDIT_ARCH_X86_64, third: int = 0) -> int:

@@ -24,6 +24,14 @@ def test_build_from_another_folder_and_file_name_gives_the_same_bytes(tmp_path: 
     assert [path.name for path in elsewhere.parent.iterdir()] == ["x.c"]
 
 
+def test_place_of_the_kit_does_not_show_in_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = tmp_path / "another place" / "kit"
+    shutil.copytree(building.SDK_FOLDER, moved)
+    monkeypatch.setattr(building, "SDK_FOLDER", moved)
+    build(ECHO, tmp_path / "x.wasm")
+    assert (tmp_path / "x.wasm").read_bytes() == ECHO.with_suffix(".wasm").read_bytes()
+
+
 def test_build_does_not_depend_on_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "CFLAGS": "-DX",

@@ -68,7 +68,7 @@ def data(offset: int, content: bytes) -> str:
 
 
 def echo() -> bytes:
-    """For each event a `deliver` action with the same number, flags and bytes: the loop of a real stub, without its work."""
+    """For each event a `deliver` action with the same number, flags and bytes: a stub's loop without its work."""
     return guest(
         f"""(local $i i32) (local $end i32) (local $o i32) (local $size i32)
           (local.set $i (i32.add (local.get $p) (i32.const 24)))
@@ -105,4 +105,5 @@ def trap_on(byte: int) -> bytes:
 
 
 ENDLESS_LOOP = "(loop $again (br $again)) (unreachable)"
-SLOW_LOOP = "(local $x f64) (loop $again (local.set $x (f64.sqrt (f64.add (local.get $x) (f64.const 2)))) (br $again)) (unreachable)"
+SLOW_LOOP = """(local $x f64)
+  (loop $again (local.set $x (f64.sqrt (f64.add (local.get $x) (f64.const 2)))) (br $again)) (unreachable)"""

@@ -1,0 +1,181 @@
+"""What one link writes down: a record per message and side, decisions worth a line of their own, what happened to the link.
+
+Every message costs one record, so the record is a copy of a template in which only what differs is set: 0.4 µs where
+building it anew takes 2. Source: design, section 7.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from federation.core.policy import Facts
+from federation.core.trapezoid import Pending
+from federation.gate import Verdict
+from protofly.errors import Code
+from protofly.message import Message
+from protofly.records import DecisionRecord, LinkEvent, MessageRecord, Record
+
+Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
+
+
+class Arrival(NamedTuple):
+    """What the books need of one message that came in."""
+
+    facts: Facts
+    verdict: Verdict
+    msg_id: bytes
+    digest: str
+    size_bytes: int
+
+
+class LinkBooks:
+    """The books of one link.
+
+    Args:
+        record: Takes each record.
+    """
+
+    def __init__(self, *, our_domain: str, domain: str, record: Callable[[Record], None]) -> None:
+        self._domain = domain
+        self.record = record
+        self._out = MessageRecord(
+            ts_us=0,
+            role="out",
+            msg_id="",
+            attempt=1,
+            src_domain=our_domain,
+            dst_domain=domain,
+            src_key="",
+            dst_key="",
+            msg_type="",
+            size_in=0,
+            digest="",
+            outcome="delivered",
+            decision="permit",
+        )
+        self._in = MessageRecord(
+            ts_us=0,
+            role="in",
+            msg_id="",
+            attempt=1,
+            src_domain=domain,
+            dst_domain=our_domain,
+            src_key="",
+            dst_key="",
+            msg_type="",
+            size_in=0,
+            digest="",
+            outcome="delivered",
+            decision="permit",
+        )
+
+    def carried(self, *, channel: str, peer_node: str, stub_version: str) -> None:
+        """From now on messages go this way."""
+        for template in (self._out, self._in):
+            template.channel = channel or None
+            template.peer_node = peer_node or None
+        self._out.stub_ver = stub_version or None
+
+    def delivered(self, gone: Iterable[Pending], now: float) -> None:
+        """The far end answers for these; `now` is monotonic seconds."""
+        record, fill, template = self.record, self._fill, self._out
+        for pending in gone:
+            entry: MessageRecord = template.__copy__()
+            fill(entry, pending, now)
+            record(entry)
+
+    def ended(self, pending: Pending, outcome: Outcome, code: Code, now: float) -> None:
+        """A message of ours ended here in another way than by arriving."""
+        entry: MessageRecord = self._out.__copy__()
+        self._fill(entry, pending, now)
+        entry.outcome, entry.outcome_code = outcome, code.word
+        self.record(entry)
+
+    @staticmethod
+    def _fill(entry: MessageRecord, pending: Pending, now: float) -> None:
+        message = pending.message
+        entry.ts_us = pending.ts_us
+        entry.msg_id = pending.msg_id.hex()
+        entry.attempt = pending.suspected + 1
+        entry.src_key = message.from_
+        entry.dst_key = message.to
+        entry.msg_type = message.type
+        entry.size_in = len(message.raw)
+        entry.size_wire = len(pending.wire)
+        entry.digest = pending.digest
+        entry.policy_rev = pending.revision
+        entry.rule_id = pending.rule_id or None
+        entry.d_policy_us = pending.policy_us
+        if pending.handed_seconds:
+            entry.d_peer_us = int((now - pending.handed_seconds) * 1e6)
+        entry.d_total_us = int((now - pending.accepted_seconds) * 1e6)
+
+    def arrived(self, message: Message, arrival: Arrival, code: Code | None, total_us: int) -> None:
+        """A message of the peer's passed our gate; `code` says why nobody could be given it."""
+        entry: MessageRecord = self._in.__copy__()
+        facts, verdict, msg_id, digest, size_bytes = arrival
+        entry.ts_us = int(facts.now * 1e6)
+        entry.msg_id = msg_id.hex()
+        entry.src_key = message.from_
+        entry.dst_key = message.to
+        entry.msg_type = message.type
+        entry.size_in = len(message.raw)
+        entry.size_wire = size_bytes
+        entry.digest = digest
+        entry.policy_rev = verdict.revision
+        entry.rule_id = verdict.rule_id or None
+        entry.d_total_us = total_us
+        if code is not None:
+            entry.outcome, entry.outcome_code = "undeliverable", code.word
+        self.record(entry)
+
+    def decided(self, facts: Facts, verdict: Verdict) -> None:
+        """A gate said no, or a rule in report mode would have said something else."""
+        message = facts.message
+        self.record(
+            DecisionRecord(
+                ts_us=int(facts.now * 1e6),
+                hook=facts.hook,
+                effect="permit" if verdict.permitted else "deny",
+                permitted=verdict.permitted,
+                policy_rev=verdict.revision,
+                src_domain=facts.from_domain,
+                dst_domain=facts.to_domain,
+                link_domain=facts.link_domain,
+                msg_type=message.type,
+                src_key=message.from_,
+                dst_key=message.to,
+                size_in=len(message.raw),
+                rule_id=verdict.rule_id or None,
+                reason=None if verdict.code is None else verdict.code.word,
+                retry_after_us=int(verdict.retry_after_seconds * 1e6) or None,
+                shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow) or None,
+                obligations=tuple(f"{one.name}={one.value}" for one in verdict.decision.obligations) or None,
+            )
+        )
+
+    def happened(
+        self,
+        event: Literal["up", "down", "refused", "spoofed"],
+        *,
+        direction: Literal["out", "in"],
+        code: Code | None = None,
+        detail: str = "",
+        peer_node: str = "",
+        waiting: int | None = None,
+    ) -> None:
+        """Something happened to the link."""
+        self.record(
+            LinkEvent(
+                ts_us=int(time.time() * 1e6),
+                domain=self._domain,
+                event=event,
+                direction=direction,
+                code=None if code is None else code.word,
+                detail=detail[:256] or None,
+                peer_node=peer_node or None,
+                waiting=waiting,
+            )
+        )

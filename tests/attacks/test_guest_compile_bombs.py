@@ -1,0 +1,102 @@
+"""Threat 25, compile bombs: small modules that would cost the compiler minutes and gigabytes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+
+from protofly import limits
+from protofly.errors import Code, PeerError
+from sandbox.core.budget import Budget
+from sandbox.core.exchange import Event, GuestEvent
+from sandbox.core.gate import MAGIC
+from sandbox.host import Sandbox
+from tests.support import guests
+from tests.support.guests import leb, stub_section
+
+
+@pytest.fixture
+async def sandbox(nursery: trio.Nursery) -> Sandbox:
+    service = Sandbox()
+    await nursery.start(service.run)
+    return service
+
+
+def section(number: int, payload: bytes) -> bytes:
+    return bytes([number]) + leb(len(payload)) + payload
+
+
+def with_bodies(bodies: list[bytes]) -> bytes:
+    """A stub that keeps the contract, with these function bodies behind its own two."""
+    types = section(1, leb(3) + b"\x60\1\x7f\1\x7f" + b"\x60\2\x7f\x7f\1\x7e" + b"\x60\0\0")
+    functions = section(3, leb(2 + len(bodies)) + b"\0\1" + b"\2" * len(bodies))
+    memory = section(5, b"\1\1\1\x10")
+    exports = section(7, b"\3\6memory\2\0\6window\0\0\6handle\0\1")
+    all_bodies = [b"\0\x41\x80\x20\x0b", b"\0\x42\0\x0b", *bodies]
+    code = section(10, leb(len(all_bodies)) + b"".join(leb(len(body)) + body for body in all_bodies))
+    return MAGIC + types + functions + memory + exports + code + stub_section()
+
+
+def nested_loops(depth: int, local_count: int) -> bytes:
+    return b"\1" + leb(local_count) + b"\x7f" + b"\x03\x40" * depth + b"\x0b" * depth + b"\x0b"
+
+
+async def test_bomb_that_passes_the_gate_is_stopped_and_the_next_module_compiles(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COMPILE_WALL_SECONDS", 1.0)
+    began = time.monotonic()
+    with pytest.raises(PeerError) as caught:
+        await sandbox.compile(with_bodies([nested_loops(20_000, 500)] * 20))
+    assert caught.value.code is Code.COMPILE_LIMITS
+    assert time.monotonic() - began < 5.0
+    monkeypatch.undo()
+    stub = await sandbox.start_worker("b.example", await sandbox.compile(guests.echo()), Budget())
+    assert (await stub.exchange([GuestEvent(Event.MESSAGE, 1, b"{}")])).fault is None
+
+
+@pytest.mark.long
+async def test_bomb_ends_by_the_childs_own_limits_even_if_nobody_watches(sandbox: Sandbox) -> None:
+    with pytest.raises(PeerError) as caught:
+        await sandbox.compile(with_bodies([nested_loops(20_000, 500)] * 20))
+    assert caught.value.code is Code.COMPILE_LIMITS
+    assert "SIG" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        with_bodies([b"\1" + leb(50_000) + b"\x7f\x0b"] * 1000),
+        with_bodies([b"\0\x0b"] * 50_000),
+        with_bodies([nested_loops(40_000, 1)]),
+    ],
+    ids=["locals", "functions", "one huge body"],
+)
+async def test_known_bombs_never_reach_the_compiler(sandbox: Sandbox, module: bytes) -> None:
+    with pytest.raises(PeerError) as caught:
+        await sandbox.compile(module)
+    assert caught.value.code is Code.MODULE_LIMITS
+    assert sandbox.statistics()["compilations"] == 0
+
+
+async def test_neighbour_talks_while_a_bomb_is_compiled(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMPILE_WALL_SECONDS", 0.5)
+    stub = await sandbox.start_worker("b.example", await sandbox.compile(guests.echo()), Budget())
+    exchanged = 0
+
+    async def explode() -> None:
+        with pytest.raises(PeerError):
+            await sandbox.compile(with_bodies([nested_loops(20_000, 500)] * 20))
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        scope = nursery.cancel_scope
+        nursery.start_soon(explode)
+        while True:
+            assert (await stub.exchange([GuestEvent(Event.MESSAGE, 1, b"{}")])).fault is None
+            exchanged += 1
+            if scope.cancel_called:
+                break
+    assert exchanged > 20

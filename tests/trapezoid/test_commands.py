@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from trapezoid.commands import app
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LINK = REPOSITORY / "examples" / "stubs" / "trapezoid_link" / "link.wasm"
+BORDER = REPOSITORY / "examples" / "policies" / "border.toml"
+DENIED = '{"id":1,"type":"create","from":"hyperty://a.example/x","to":"hyperty://spam.example/y","body":{}}'
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def facts(*arguments: object) -> Any:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    folder = tmp_path / "keys"
+    assert run("keys", "init", "a.example", "--keys", folder).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def node(tmp_path: Path, keys: Path) -> Path:
+    assert run("publish", "a.example", "--keys", keys, "--site", tmp_path / "site").exit_code == 0
+    path = tmp_path / "node.toml"
+    path.write_text(
+        f"""
+[node]
+domain = "a.example"
+data_dir = "data"
+[listen]
+port = 0
+insecure_plaintext = true
+[site]
+port = 0
+insecure_plaintext = true
+[publish]
+keys_dir = "keys"
+site_dir = "site"
+endpoint_url = "wss://mn.a.example/link"
+[policy]
+files = ["{BORDER}"]
+[[peer]]
+domain = "b.example"
+"""
+    )
+    return path
+
+
+def test_keys_are_made_readable_by_their_owner_only_and_never_overwritten(keys: Path) -> None:
+    paths = list(keys.iterdir())
+    assert {path.name.partition("-")[0] for path in paths} == {"root", "live", "pkg", "node"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
+    before = {path: path.read_bytes() for path in paths}
+    again = run("keys", "init", "a.example", "--keys", keys)
+    assert again.exit_code == 2
+    assert "holds keys already" in again.stderr
+    assert {path: path.read_bytes() for path in keys.iterdir()} == before
+
+
+def test_private_keys_that_others_may_read_are_refused(keys: Path, tmp_path: Path) -> None:
+    next(keys.glob("pkg-*.pem")).chmod(0o644)
+    done = run("publish", "a.example", "--keys", keys, "--site", tmp_path / "site")
+    assert done.exit_code == 2
+    assert "chmod 600" in done.stderr
+    assert not (tmp_path / "site").exists()
+
+
+def test_nothing_shown_about_keys_is_private(keys: Path) -> None:
+    shown = run("keys", "show", "--keys", keys, "--json").stdout
+    assert [key["role"] for key in json.loads(shown)] == ["root", "live", "pkg", "node"]
+    for path in keys.iterdir():
+        assert path.read_text().splitlines()[1] not in shown
+
+
+def test_the_fingerprint_is_the_same_from_keys_and_from_what_is_published(keys: Path, tmp_path: Path) -> None:
+    report = facts("publish", "a.example", "--keys", keys, "--site", tmp_path / "site")
+    from_keys = facts("keys", "fingerprint", "--keys", keys)["fingerprint"]
+    assert from_keys == report["fingerprint"]
+    assert facts("keys", "fingerprint", "--site", tmp_path / "site")["fingerprint"] == from_keys
+    assert run("keys", "fingerprint", "--keys", keys).stdout == from_keys + "\n"
+
+
+def test_publishing_twice_changes_nothing(keys: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    first = facts("publish", "a.example", "--keys", keys, "--site", site)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in site.rglob("*") if path.is_file()}
+    second = facts("publish", "a.example", "--keys", keys, "--site", site, LINK)
+    after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in site.rglob("*") if path.is_file()}
+    assert (first["is_new_root"], first["is_new_manifest"]) == (True, True)
+    assert (second["is_new_root"], second["is_new_manifest"]) == (False, False)
+    assert after == before
+
+
+def test_another_module_gets_the_next_serial_and_the_old_one_stays_fetchable(keys: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    first = facts("publish", "a.example", "--keys", keys, "--site", site)
+    other = tmp_path / "other.wasm"
+    other.write_bytes(LINK.read_bytes() + b"\x00\x02\x01x")  # one more custom section
+    second = facts("publish", "a.example", "--keys", keys, "--site", site, other)
+    assert (first["serial"], second["serial"]) == (1, 2)
+    assert second["root_version"] == 1
+    assert (site / "module" / f"{first['module_sha256']}.wasm").exists()
+    refused = run("publish", "a.example", "--keys", keys, "--site", site, LINK, "--serial", 2)
+    assert refused.exit_code == 2
+    assert "not above" in refused.stderr
+
+
+def test_a_changed_key_set_makes_a_new_root_signed_by_the_old_one(keys: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    facts("publish", "a.example", "--keys", keys, "--site", site)
+    report = facts("publish", "a.example", "--keys", keys, "--site", site, "--alias", "lab.a.example")
+    assert (report["root_version"], report["is_new_root"]) == (2, True)
+    assert (site / "root" / "1.json").exists()
+    stranger = tmp_path / "stranger"
+    run("keys", "init", "a.example", "--keys", stranger)
+    refused = run("publish", "a.example", "--keys", stranger, "--site", site)
+    assert refused.exit_code == 2
+    assert "old root keys" in refused.stderr
+
+
+def test_publishing_needs_no_root_key_once_the_root_is_there(keys: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    facts("publish", "a.example", "--keys", keys, "--site", site)
+    next(keys.glob("root-*.pem")).unlink()
+    assert facts("publish", "a.example", "--keys", keys, "--site", site)["root_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["publish", "localhost", "--keys", "{keys}", "--site", "{tmp}/s"], "name-invalid"),
+        (["publish", "a.example", "{keys}", "--keys", "{keys}", "--site", "{tmp}/s"], "settings"),
+        (["publish", "a.example", "{tmp}/text", "--keys", "{keys}", "--site", "{tmp}/s"], "module-malformed"),
+        (["publish", "a.example", "--keys", "{tmp}/none", "--site", "{tmp}/s"], "settings"),
+        (["check", "--config", "{tmp}/none.toml"], "settings"),
+        (["policy", "test", "{tmp}/none.toml"], "settings"),
+        (["policy", "test"], "settings"),
+        (["keys", "fingerprint"], "settings"),
+        (["stub", "build", "{tmp}/none.c"], "settings"),
+    ],
+)
+def test_what_cannot_be_done_has_a_code_and_exit_status_2(
+    keys: Path, tmp_path: Path, arguments: list[str], word: str
+) -> None:
+    (tmp_path / "text").write_text("not a module")
+    done = run(*(argument.format(keys=keys, tmp=tmp_path) for argument in arguments), "--json")
+    assert done.exit_code == 2, done.output
+    assert json.loads(done.stdout)["error"]["code"] == word
+    assert f"[{word}]" in done.stderr
+
+
+def test_check_finds_a_good_node_good(node: Path) -> None:
+    report = facts("check", "--config", node)
+    assert report["ok"]
+    assert {check["part"] for check in report["checks"]} >= {"listen", "site", "publish", "policy", "sandbox"}
+
+
+def test_check_tells_all_problems_and_exits_with_1(node: Path) -> None:
+    next((node.parent / "keys").glob("live-*.pem")).chmod(0o644)
+    (node.parent / "data").write_text("a file")
+    done = run("check", "--config", node)
+    assert done.exit_code == 1
+    assert done.stdout.count("problem  ") == 3  # publish, data folder, spool folder
+    assert "chmod 600" in done.stdout
+
+
+def test_check_notices_keys_that_the_root_does_not_name(node: Path, tmp_path: Path) -> None:
+    run("keys", "init", "a.example", "--keys", tmp_path / "new")
+    next((tmp_path / "new").glob("live-*.pem")).rename(tmp_path / "keys" / "live-000000000000.pem")
+    done = run("check", "--config", node)
+    assert done.exit_code == 1
+    assert "root does not name" in done.stdout
+
+
+def test_check_refuses_to_run_without_sandbox(node: Path) -> None:
+    node.write_text(node.read_text() + '[sandbox]\nmode = "none"\n')
+    done = run("check", "--config", node)
+    assert done.exit_code == 1
+    assert "is for the benchmark" in done.stdout
+
+
+def test_policy_test_loads_and_explains(node: Path) -> None:
+    assert facts("policy", "test", BORDER)["tests"] == "passed"
+    done = run("policy", "test", "--config", node, "--message", DENIED, "--json")
+    assert done.exit_code == 1
+    explained = json.loads(done.stdout)
+    assert (explained["permitted"], explained["rule"]) == (False, "border/never/closed-domains")
+    assert explained["rules"]
+
+
+def test_policy_test_uses_the_peers_of_the_settings(node: Path) -> None:
+    permitted = DENIED.replace("spam.example", "b.example")
+    done = run("policy", "test", "--config", node, "--message", permitted, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["peer_entry"] == "b.example"
+
+
+def test_policy_test_with_a_broken_message_is_an_error() -> None:
+    done = run("policy", "test", BORDER, "--message", "{", "--json")
+    assert done.exit_code == 2
+
+
+def test_config_reference_goes_where_it_is_sent(tmp_path: Path) -> None:
+    run("config", "reference", "--output", tmp_path / "c.md")
+    assert (tmp_path / "c.md").read_text() == run("config", "reference").stdout
+
+
+def test_config_show_prints_defaults(node: Path) -> None:
+    assert json.loads(run("config", "show", "--config", node).stdout)["limits"]["max_hops"] == 8
+
+
+def test_stub_pack_writes_both_files(tmp_path: Path) -> None:
+    packed = facts("stub", "pack", LINK, tmp_path, "--authority", "a.example")
+    assert json.loads(Path(packed["descriptor"]).read_text())["objectName"] == "trapezoid-link"
+    assert Path(packed["source_package"]).exists()
+
+
+@pytest.mark.parametrize("command", [[], ["keys"], ["policy"], ["stub"], ["config"], ["publish"], ["demo"], ["bench"]])
+def test_every_command_explains_itself(command: list[str]) -> None:
+    done = run(*command, "--help")
+    assert done.exit_code == 0
+    assert "Usage" in done.stdout
+
+
+def loaded_by(program: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after `program`."""
+    code = f"import sys\n{program}\nprint(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, cwd=REPOSITORY
+    )
+    return set(done.stdout.split())
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = {"trio", "httpx", "wasmtime", "cryptography", "starlette", "hypercorn", "dns", "zstandard", "sqlite3"}
+    assert not loaded_by("import trapezoid.commands") & heavy
+
+
+def test_a_serving_node_loads_no_command_line_library(node: Path) -> None:
+    program = (
+        f"from msg_node.config_load import load_settings\nfrom pathlib import Path\nload_settings(Path({str(node)!r}))"
+    )
+    loaded = loaded_by(f"import trapezoid.cli, trapezoid.serving\n{program}\nimport msg_node.app")
+    assert not loaded & {"typer", "rich", "click", "wasmtime", "trustme", "hypothesis"}
