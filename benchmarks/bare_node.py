@@ -1,4 +1,4 @@
-"""A node whose sandbox is replaced by nothing: the same path, with the link protocol spoken by a Python object in the node.
+"""A node whose sandbox is replaced by nothing: the same path, the link protocol spoken by a Python object in the node.
 
 It exists to show what the sandbox costs. It runs no foreign code at all: what the verified module would do is written
 out below. `python -m benchmarks.bare_node --config node.toml` takes the place of `python -m trapezoid serve`.
@@ -7,6 +7,7 @@ out below. `python -m benchmarks.bare_node --config node.toml` takes the place o
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,11 +24,12 @@ from federation.core.link_frames import (
     encode_frame,
     encode_messages,
 )
+from msg_node.app import serve
+from msg_node.config_load import load_settings
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import FLAG_GRANTED, Action, ChannelKind, Event, GuestAction, GuestEvent
 from sandbox.host import Sandbox
 from sandbox.stub_process import ExchangeReply, StubProcess
-from trapezoid.serving import serve
 
 _CHANNEL = 1
 _OPEN = msgspec.json.encode({"endpoint": "mn", "subprotocol": SUBPROTOCOL})
@@ -151,5 +153,11 @@ class BareSandbox(Sandbox):
         return cast("StubProcess", BareProcess())
 
 
+def _tell_ready(facts: dict[str, object]) -> None:
+    sys.stdout.write(f"ready {msgspec.json.encode(facts).decode()}\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    serve(Path(sys.argv[sys.argv.index("--config") + 1]), sandbox=BareSandbox())
+    settings = load_settings(Path(sys.argv[sys.argv.index("--config") + 1]))
+    trio.run(partial(serve, settings, on_ready=_tell_ready, sandbox=BareSandbox()))

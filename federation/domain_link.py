@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Literal, NamedTuple
 
 import trio
@@ -54,10 +55,10 @@ Deliver = Callable[[str, list[Message]], list[Code | None]]
 class LinkContext:
     """What every link of this node shares.
 
-    `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books,
-    `quarantine` keeps a deadly message for people, `is_wanted` says whether runtimes here listen to objects of a domain, so that its
-    link is to be kept, `wake` has everything flushed in this scheduler round, `wait_for_room` lets a reader pause while local receivers are
-    congested.
+    `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books.
+    `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
+    its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
+    local receivers are congested.
     """
 
     our_domain: str
@@ -131,7 +132,7 @@ class DomainLink(LinkPort):
         self.refuse_until_seconds = 0.0
         self.refuse_code: Code | None = None
         self.is_slow = False
-        self._relief = trio.Event()
+        self._relief = trio.lowlevel.ParkingLot()
         self._came_up = trio.Event()
 
     @property
@@ -146,8 +147,7 @@ class DomainLink(LinkPort):
 
     async def wait_relief(self) -> None:
         """Wait until the far end has accepted some."""
-        self._relief = trio.Event()
-        await self._relief.wait()
+        await self._relief.park()
 
     async def wait_live(self) -> None:
         """Wait until a carrier is up."""
@@ -172,10 +172,12 @@ class DomainLink(LinkPort):
         context = self._context
         started = time.monotonic()
         now = time.time()
-        via_length = len(hops_of(message)) if message.peek.via else 0
-        facts = Facts(
-            "out", message, domain_of(message.from_), self.domain, self.domain, len(message.raw), via_length, now
-        )
+        try:
+            via_length = len(hops_of(message)) if message.peek.via else 0
+            from_domain = domain_of(message.from_)
+        except PeerError as exc:
+            return Refusal(exc.code)
+        facts = Facts("out", message, from_domain, self.domain, self.domain, len(message.raw), via_length, now)
         verdict = context.gate.judge(facts)
         judged = time.monotonic()
         if not verdict.permitted:
@@ -212,7 +214,8 @@ class DomainLink(LinkPort):
         )
         code = self.leg.submit(pending)
         if code is not None:
-            self._ended(pending, "rejected", code)
+            self.counters["rejected"] += 1
+            self.books.ended(pending, "rejected", code, time.monotonic())
             return code
         self.counters["sent"] += 1
         self.last_used_seconds = started
@@ -230,12 +233,17 @@ class DomainLink(LinkPort):
         if not request.expects_reply:
             return
         reply = codec.refusal(request, code, source=self._context.node, detail=detail)
-        if domain_of(reply.from_) != self._context.our_domain:
-            reply = codec.build(
-                id=reply.id, type="response", from_=self._context.node, to=reply.to, body=codec.body_members(reply.body)
-            )
+        if not self._is_ours(request.to):  # nobody may speak for others, so the node speaks for itself
+            body = codec.body_members(reply.body)
+            reply = codec.build(id=reply.id, type="response", from_=self._context.node, to=reply.to, body=body)
         now = time.time()
         self._queue(reply, _OWN_WORDS, now, time.monotonic(), 0)
+
+    def _is_ours(self, text: str) -> bool:
+        try:
+            return domain_of(text) == self._context.our_domain
+        except PeerError:
+            return False
 
     def flush(self) -> None:
         """Let the carrier take what waits; once per scheduler round."""
@@ -256,6 +264,9 @@ class DomainLink(LinkPort):
 
     def carrier_live(self, carrier: Carrier, *, peer_node: str) -> None:
         """See `LinkPort`. The first carrier that is up carries until it is lost, so that the order holds."""
+        for old in [one for one in self._carriers if one.origin and one.origin == carrier.origin]:
+            self.carrier_lost(old)
+            old.end()
         self._carriers.append(carrier)
         self.peer_node = peer_node
         self.state, self.detail = "live", ""
@@ -272,7 +283,7 @@ class DomainLink(LinkPort):
 
     def _relieve(self) -> None:
         self.is_slow = False
-        self._relief.set()
+        self._relief.unpark_all()
 
     def carrier_lost(self, carrier: Carrier) -> None:
         """See `LinkPort`."""
@@ -285,7 +296,7 @@ class DomainLink(LinkPort):
         self._tell_books()
         if was_active:
             self.leg.carrier_lost(time.monotonic())
-            self._relief.set()
+            self._relief.unpark_all()
         if self._carriers:
             self.leg.is_carried = True
             self._carriers[0].pump()
@@ -305,22 +316,42 @@ class DomainLink(LinkPort):
             self._trace_delivered(done, now)
         if done and not self.leg.is_congested:
             self._relieve()
-        if self.leg.waiting and self._carriers:
+        if self.leg.is_exhausted and not self.leg.under_way:
+            self._begin_stream()
+        elif self.leg.waiting and self._carriers:
             self._carriers[0].pump()
+
+    def _begin_stream(self) -> None:
+        """After 2^32 messages: another name, numbers from 1, and a new carrier that knows it."""
+        self.leg.begin_stream(token_hex(16))
+        for carrier in list(self._carriers):
+            carrier.end()
+
+    def is_active(self, carrier: Carrier) -> bool:
+        """See `LinkPort`."""
+        return bool(self._carriers) and self._carriers[0] is carrier
 
     def refused(self, number: int, code: Code, detail: str) -> None:
         """See `LinkPort`."""
         pending = self.leg.refused(number)
         if pending is not None:
-            self._ended(pending, "rejected", code)
-            self.answer(pending.message, code, detail)
+            self._end(pending, "rejected", code, detail)
 
     def quarantined(self, pending: Pending) -> None:
         """See `LinkPort`."""
         logger.error("message %s killed the stub of %s twice and is quarantined", pending.msg_id.hex(), self.domain)
         self._context.quarantine(self.domain, pending)
-        self._ended(pending, "trapped", Code.QUARANTINED)
-        self.answer(pending.message, Code.QUARANTINED)
+        self._end(pending, "trapped", Code.QUARANTINED)
+
+    def _end(self, pending: Pending, outcome: Outcome, code: Code, detail: str = "") -> None:
+        """A message of ours ends here: write it down, forget that a reply was expected, tell the sender."""
+        now = time.monotonic()
+        self.counters[outcome] += 1
+        self.books.ended(pending, outcome, code, now)
+        if pending.message.peek.trace:
+            self._context.traces.hop(pending.message.trace, outcome, now)
+        self._transactions.replied(_as_reply(pending.message), now)
+        self.answer(pending.message, code, detail)
 
     def processed(self, stream: str) -> int:
         """See `LinkPort`."""
@@ -375,17 +406,14 @@ class DomainLink(LinkPort):
     ) -> None:
         """Check, clean and judge one message; those that may pass join the batch."""
         try:
-            try:
-                self._inward.check_sender(message)
-            except PeerError:
-                if not (message.is_response and self._transactions.replied(message, now)):
-                    raise
+            self._check_sender(message)
             via_length = self._inward.hops(message)
             inner, msg_id = self._inward.cross(message)
+            domains = domain_of(inner.from_), domain_of(inner.to)
         except PeerError as exc:
             self._refuse_inbound(message, exc.code, exc.detail)
             return
-        facts = Facts("in", inner, domain_of(inner.from_), domain_of(inner.to), self.domain, size, via_length, now)
+        facts = Facts("in", inner, *domains, self.domain, size, via_length, now)
         verdict = self._context.gate.judge(facts)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
@@ -397,6 +425,14 @@ class DomainLink(LinkPort):
         batch.append(inner)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entries.append(Arrival(facts, verdict, msg_id, digest, size))
+
+    def _check_sender(self, message: Message) -> None:
+        """A stranger's address may only answer what one of us asked it. Source: message specification, section 18.4."""
+        try:
+            self._inward.check_sender(message)
+        except PeerError:
+            if not (message.is_response and self._transactions.is_open(message)):
+                raise
 
     def _hand_to_bus(self, batch: list[Message], entries: list[Arrival], arrived: float) -> None:
         context = self._context
@@ -433,10 +469,7 @@ class DomainLink(LinkPort):
     def tick(self, now: float) -> None:
         """Answer what waited too long; `now` is monotonic seconds."""
         for pending in self.leg.expire(now):
-            code = self.refuse_code or Code.DEPLOY_TIMEOUT
-            self._ended(pending, "expired", code)
-            self._transactions.replied(_as_reply(pending.message), now)
-            self.answer(pending.message, code, self.detail)
+            self._end(pending, "expired", self.refuse_code or Code.DEPLOY_TIMEOUT, self.detail)
         for request in self._transactions.expired(now):
             self.counters["timeouts"] += 1
             self.answer(request, Code.GATEWAY_TIMEOUT)
@@ -445,9 +478,7 @@ class DomainLink(LinkPort):
         """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""
         self.detail = detail
         for pending in self.leg.abandon():
-            self._ended(pending, "rejected", code)
-            self._transactions.replied(_as_reply(pending.message), time.monotonic())
-            self.answer(pending.message, code, detail)
+            self._end(pending, "rejected", code, detail)
 
     def answer(self, message: Message, code: Code, detail: str = "") -> None:
         """Tell a local sender that its message ended here."""
@@ -466,13 +497,6 @@ class DomainLink(LinkPort):
     def _denied(self, facts: Facts, verdict: Verdict) -> None:
         self.counters["denied"] += 1
         self.books.decided(facts, verdict)
-
-    def _ended(self, pending: Pending, outcome: Outcome, code: Code) -> None:
-        self.counters[outcome] += 1
-        now = time.monotonic()
-        self.books.ended(pending, outcome, code, now)
-        if pending.message.peek.trace:
-            self._context.traces.hop(pending.message.trace, outcome, now)
 
     def _trace_delivered(self, gone: list[Pending], now: float) -> None:
         for pending in gone:

@@ -31,6 +31,7 @@ from sandbox.core.exchange import ChannelKind, Event, GuestEvent
 from sandbox.core.grants import denied
 
 KEEPALIVE_SECONDS = 20.0
+HIGH_WATER_BYTES = 1 << 20
 TEXT = 1
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,512})?(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,512})?")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -275,6 +276,8 @@ class Egress:
                 line.send_nowait(websocket.data_to_send())
                 if not data or not websocket.is_open:
                     return f"closed {websocket.close_code or ''}".strip()
+            if line.backlog_bytes > HIGH_WATER_BYTES:
+                await line.wait_drained()  # who does not read our answers is not read either
             await self._wait_for_room()  # type: ignore[misc]
 
     def send(self, number: int, payloads: list[bytes]) -> None:

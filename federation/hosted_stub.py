@@ -19,6 +19,7 @@ from federation.core.auth import StubIdentity, channel_binding
 from federation.core.carrier import Carrier, Inbound, LinkPort
 from federation.core.trapezoid import DomainLeg
 from federation.egress import Egress
+from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
 from protofly.errors import Code, HostError, PeerError, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
@@ -114,7 +115,7 @@ class HostedStub(Carrier):
         self._events: deque[GuestEvent] = deque()
         self._event_bytes = 0
         self._wake = trio.Event()
-        self._room = trio.Event()
+        self._room = trio.lowlevel.ParkingLot()
         self._timers: dict[int, trio.CancelScope] = {}
         self._peer_stream = settings.peer_stream
         self._verified_node = ""
@@ -151,8 +152,14 @@ class HostedStub(Carrier):
     async def wait_for_room(self) -> None:
         """Wait while the guest has too much to read already."""
         while self._event_bytes > EVENT_QUEUE_BYTES:
-            self._room = trio.Event()
-            await self._room.wait()
+            await self._room.park()
+
+    def end(self) -> None:
+        """See `Carrier`."""
+        self._start(self._end)
+
+    async def _end(self) -> None:
+        raise StubFaultError(Code.STUB_FAILED, "the numbers of the stream are used up", domain=self._verified.domain)
 
     def drain(self) -> None:
         """Ask the stub to finish."""
@@ -183,14 +190,14 @@ class HostedStub(Carrier):
                 finally:
                     nursery.cancel_scope.cancel()
         except* StubFaultError as group:
-            raise _first(group) from None
+            raise first_error(group) from None
         finally:
             self._port.carrier_lost(self)
 
     # The exchange.
 
     async def _wait_for_work(self) -> None:
-        while not self._events and not (self._may_send and self._leg.waiting):
+        while not self._events and not (self._may_send and self._leg.may_take):
             self._wake = trio.Event()
             if (
                 self.state is StubState.LIVE
@@ -216,7 +223,7 @@ class HostedStub(Carrier):
         events = list(self._events)
         self._events.clear()
         self._event_bytes = 0
-        self._room.set()
+        self._room.unpark_all()
         numbers: list[int] = []
         if self._may_send:
             for pending in self._leg.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic()):
@@ -227,6 +234,7 @@ class HostedStub(Carrier):
     async def _exchange(self) -> None:
         events, numbers = self._take_events()
         if not events:
+            await trio.lowlevel.checkpoint()
             return
         try:
             reply = await self._process.exchange(events)
@@ -443,15 +451,6 @@ class HostedStub(Carrier):
         if text is not None:
             level = _LOG_LEVELS[min(action.arg, 3)]
             logger.log(level, "stub %s of %s: %s", self._verified.name, self._verified.domain, text)
-
-
-def _first(group: BaseExceptionGroup[StubFaultError]) -> StubFaultError:
-    """One error leaves a public call."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, StubFaultError)
-    return error
 
 
 __all__ = ["HostedStub", "StubMeters", "StubSettings", "StubState"]

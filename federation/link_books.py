@@ -1,4 +1,4 @@
-"""What one link writes down: a record per message and side, decisions worth a line of their own, what happened to the link.
+"""What one link writes down: a record per message and side, decisions worth a line, what happened to the link.
 
 Every message costs one record, so the record is a copy of a template in which only what differs is set: 0.4 µs where
 building it anew takes 2. Source: design, section 7.

@@ -28,15 +28,17 @@ from federation.core.link_frames import (
     encode_messages,
     encode_welcome,
 )
-from federation.core.trapezoid import DomainLeg
+from federation.core.trapezoid import LAST_NUMBER, DomainLeg
+from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import HANDSHAKE_SECONDS, PING_SECONDS
-from protofly.websocket import POLICY, ServerWebSocket
+from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
 
 logger = logging.getLogger("federation")
 
 HIGH_WATER_BYTES = 1 << 20
+SILENT_PINGS = 3
 ACK_SECONDS = 0.02
 """How long an acknowledgement may wait for company: at a low rate it would cost as much as the message itself."""
 ACK_MESSAGES = 512
@@ -96,6 +98,8 @@ class PeerSession(Carrier):
         self._processed = 0
         self._acknowledged = 0
         self._ack_due = trio.Event()
+        self._heard_seconds = time.monotonic()
+        self._hello_domain = ""
 
     async def run(self) -> None:
         """Handshake, then traffic until the connection ends.
@@ -111,13 +115,19 @@ class PeerSession(Carrier):
         try:
             for raw in early:
                 self._frame(decode_frame(raw))
+            await self._serve_traffic()
+        finally:
+            self._port.carrier_lost(self)
+
+    async def _serve_traffic(self) -> None:
+        try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_alive)
                 nursery.start_soon(self._acknowledge_late)
                 await self._read()
                 nursery.cancel_scope.cancel()
-        finally:
-            self._port.carrier_lost(self)
+        except* HostError as group:
+            raise first_error(group) from None
 
     # The handshake.
 
@@ -145,6 +155,7 @@ class PeerSession(Carrier):
     def _welcome(self, claims: Claims, hello: Hello) -> None:
         leg, port = self._acceptor.admit(claims)
         self._leg, self._port, self._stream = leg, port, hello.stream
+        self.origin, self._hello_domain = hello.stream, claims.iss
         proof = self._acceptor.identity.answer_for(
             TokenRequest(peer_domain=claims.iss, endpoint=claims.ep, binding=claims.cb, challenge=b""), claims
         )
@@ -167,17 +178,22 @@ class PeerSession(Carrier):
     async def _read(self) -> None:
         while True:
             data = await self._line.receive()
+            self._heard_seconds = time.monotonic()
             for raw in self._websocket.receive(data):
                 self._frame(decode_frame(raw))
             self._line.send_nowait(self._websocket.data_to_send())
             if not data or not self._websocket.is_open:
                 return
+            if self._line.backlog_bytes > HIGH_WATER_BYTES:
+                await self._line.wait_drained()  # who does not read our answers is not read either
             assert self._port is not None
             await self._port.wait_for_room()
 
     async def _keep_alive(self) -> None:
         while True:
             await trio.sleep(PING_SECONDS)
+            if time.monotonic() - self._heard_seconds > SILENT_PINGS * PING_SECONDS:
+                raise PeerError(Code.TIMEOUT, "the other side is silent", domain=self._hello_domain)
             self._websocket.ping()
             self._line.send_nowait(self._websocket.data_to_send())
 
@@ -186,13 +202,14 @@ class PeerSession(Carrier):
         if frame.kind is Kind.MESSAGES:
             raws = decode_messages(frame.payload)
             numbers = range(frame.arg, frame.arg + len(raws))
+            if not frame.arg or not raws or numbers[-1] > LAST_NUMBER:
+                raise PeerError(Code.PROTOCOL_ERROR, "MESSAGES carries one message or more, numbered from 1")
             self._port.inbound([Inbound(number, raw) for number, raw in zip(numbers, raws, strict=True)], self._stream)
-            if raws:
-                self._processed = numbers[-1]
-                if self._processed - self._acknowledged >= ACK_MESSAGES:
-                    self._acknowledge()
-                else:
-                    self._ack_due.set()
+            self._processed = numbers[-1]
+            if self._processed - self._acknowledged >= ACK_MESSAGES:
+                self._acknowledge()
+            else:
+                self._ack_due.set()
         elif frame.kind is Kind.ACK:
             self._port.accepted(frame.arg)
         elif frame.kind is Kind.REFUSE:
@@ -203,6 +220,11 @@ class PeerSession(Carrier):
             self._websocket.close()
         else:
             raise PeerError(Code.PROTOCOL_ERROR, f"{frame.kind.name} does not belong here")
+
+    def end(self) -> None:
+        """See `Carrier`."""
+        self._websocket.close(GOING_AWAY)
+        self._line.send_nowait(self._websocket.data_to_send())
 
     def _acknowledge(self) -> None:
         self._acknowledged = self._processed
@@ -221,7 +243,7 @@ class PeerSession(Carrier):
         """Send what waits, in as few frames as fit, in one write."""
         if self._leg is None or self._line.is_closed:
             return
-        while self._leg.waiting and self._line.backlog_bytes <= HIGH_WATER_BYTES:
+        while self._leg.may_take and self._line.backlog_bytes <= HIGH_WATER_BYTES:
             batch = self._leg.take_batch(_BATCH_MESSAGES, _BATCH_BYTES, time.monotonic())
             if not batch:
                 return

@@ -241,10 +241,12 @@ class StubSupervisor:
 
     async def _watch_idle(self, over: trio.CancelScope) -> None:
         link = self._link
-        while not link.is_idle or time.monotonic() - link.last_used_seconds < IDLE_SECONDS:
+        while True:
             await trio.sleep(IDLE_SECONDS / 10)
-        logger.info("the link to %s is idle and is closed", link.domain)
-        over.cancel()
+            if link.is_idle and time.monotonic() - link.last_used_seconds > IDLE_SECONDS:
+                logger.info("the link to %s is idle and is closed", link.domain)
+                over.cancel()
+                return
 
     async def _watch_trust(self, stub: VerifiedStub, over: trio.CancelScope) -> None:
         """Ask for newer documents in time; stop what was revoked or has expired, make room for what is newer."""

@@ -17,8 +17,9 @@ _MAX_TRACE_CHARS = 128
 
 
 class Traces:
-    """Hops of recently traced messages. Times are µs of the system's monotonic clock, equal for all processes of one
-    machine.
+    """Hops of recently traced messages.
+
+    Times are µs of the system's monotonic clock, equal for all processes of one machine.
     """
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import uuid
 from pathlib import Path
@@ -73,6 +74,13 @@ def default_state_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trapezoid" / "demo"
 
 
+async def _stop_on_sigterm(scope: trio.CancelScope) -> None:
+    """Stop as Ctrl-C does, so that no node is left behind."""
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
 class _Demo:
     """One run."""
 
@@ -89,7 +97,9 @@ class _Demo:
 
     async def run(self) -> int:
         """Prepare, play, restart for the warm contact, report."""
+        summary: Summary | None = None
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_sigterm, nursery.cancel_scope)
             with trio.move_on_after(DEMO_SECONDS) as limit:
                 with self._view:
                     summary, nodes, hops = await self._perform(nursery)
@@ -100,6 +110,8 @@ class _Demo:
             if self._keep:
                 await self._stay()
             nursery.cancel_scope.cancel()
+        if summary is None:
+            raise KeyboardInterrupt  # terminated: the nodes are stopped, and there is nothing to report
         return 0 if summary.ok else 1
 
     async def _perform(self, nursery: trio.Nursery) -> tuple[Summary, dict[str, NodeStatus], list[PassedHop]]:

@@ -62,6 +62,7 @@ from msg_node.core.subscriptions import Listeners
 from msg_node.quarantine import Quarantine
 from msg_node.records_segment import Signer
 from msg_node.records_writer import RecordsWriter, WriterOptions
+from msg_node.runtime_port import QueueBounds
 from msg_node.site import Site
 from msg_node.state_store import StateStore
 from protofly.address import canonical_key
@@ -301,7 +302,13 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     )
     bus.connect_federation(federation)
     acceptor = _acceptor(settings, identity, federation)
-    door = WebSocketDoor(bus, context=context, acceptor=acceptor, max_bytes=settings.limits.frame_bytes)
+    door = WebSocketDoor(
+        bus,
+        context=context,
+        acceptor=acceptor,
+        max_bytes=settings.limits.frame_bytes,
+        queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
+    )
     node = Node(settings, bus, federation, store, records, sandbox, resolver, cache, traces, door, site, time.time())
     if site is not None:
         site.serve_status(node.status)

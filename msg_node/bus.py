@@ -147,9 +147,7 @@ class Bus:
                 self._refuse(port, message, Refusal(exc.code))
 
     def from_link(self, domain: str, messages: list[Message]) -> list[Code | None]:
-        """Route messages of a linked domain that have passed its border and gate; answers for each why it was
-        refused.
-        """
+        """Route messages that passed the border of a linked domain; answers for each why it was refused."""
         now = time.time()
         number = self._state.link_number(domain)
         codes: list[Code | None] = []
@@ -299,8 +297,9 @@ class Bus:
         return self._is_accepting()
 
     async def wait_for_room(self) -> None:
-        """Let a link's reader pause while local receivers are congested; bounded, so that one slow runtime does not
-        stop a domain.
+        """Let a link's reader pause while local receivers are congested.
+
+        Bounded, so that one slow runtime does not stop a domain.
         """
         if not self._is_accepting():
             await self._wait_accepting()

@@ -134,9 +134,6 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_hops: Annotated[
         Annotated[int, Meta(ge=1, le=limits.VIA_ENTRIES)], Meta(description="Domains a message may pass.")
     ] = limits.MAX_HOPS
-    request_ttl_seconds: Annotated[Rate, Meta(description="How long an unanswered request is remembered.")] = (
-        limits.REQUEST_TTL_SECONDS
-    )
     session_queue_messages: Annotated[PositiveInt, Meta(description="Messages waiting for one slow runtime.")] = (
         limits.SESSION_QUEUE_MESSAGES
     )
@@ -158,9 +155,6 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     waiting_seconds: Annotated[
         Rate, Meta(description="How long a message waits for its domain before it is answered.")
     ] = limits.WAITING_SECONDS
-    module_bytes: Annotated[
-        Annotated[int, Meta(ge=1_024, le=32 << 20)], Meta(description="Largest stub module that is downloaded.")
-    ] = limits.MODULE_BYTES
     sessions: Annotated[PositiveInt, Meta(description="Runtimes connected or in grace at the same time.")] = 20_000
     links: Annotated[PositiveInt, Meta(description="Foreign domains with a running stub at the same time.")] = 256
 
@@ -248,8 +242,8 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(description="What happens to messages about which no policy rule says anything."),
     ] = "permit"
     trust: Annotated[
-        Literal["web", "pinned", "dnssec", "unsigned"],
-        Meta(description="Least trust level; `unsigned` reads legacy catalogues and is for laboratories."),
+        Literal["web", "pinned", "dnssec"],
+        Meta(description="Why the first root of the domain may be believed; afterwards only continuity counts."),
     ] = "web"
     fingerprint: Annotated[
         str,
@@ -262,7 +256,6 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     connect: Annotated[
         str, Meta(description="`host:port` to connect to for that URL; its certificate must still fit.")
     ] = ""
-    endpoint: Annotated[str, Meta(description="Use this endpoint URL in place of the published one.")] = ""
     insecure_plaintext: Annotated[
         bool, Meta(description="Accept `ws://` and `http://` for this domain. Laboratories only.")
     ] = False

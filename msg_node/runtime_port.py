@@ -6,7 +6,7 @@ Messages wait here only while the kernel does not take more. Source: message spe
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -41,18 +41,44 @@ class Congestible(Protocol):
         """Wait until it takes more."""
 
 
+class QueueBounds(NamedTuple):
+    """What may wait for one runtime."""
+
+    messages: int = SESSION_QUEUE_MESSAGES
+    bytes: int = SESSION_QUEUE_BYTES
+
+
 class RuntimePort:
     """The connection of one runtime.
 
     Args:
         connection: Number of the connection, never used twice.
         bearer: Token of the `Authorization` header of the upgrade, "" without one.
+        counters: Where dropped messages are counted.
+        now: Seconds since the Unix epoch.
+        bounds: Of the queue.
     """
 
     __slots__ = (
-        "_queue", "_queued_bytes", "_relief", "bearer", "blockers", "broken_in_a_row", "connection", "counters", "heard_at",
-        "is_closing", "is_slow", "line", "pings_unanswered", "sid", "stuck_since", "websocket",
-    )  # fmt: skip
+        "_max_bytes",
+        "_max_messages",
+        "_queue",
+        "_queued_bytes",
+        "_relief",
+        "bearer",
+        "blockers",
+        "broken_in_a_row",
+        "connection",
+        "counters",
+        "heard_at",
+        "is_closing",
+        "is_slow",
+        "line",
+        "pings_unanswered",
+        "sid",
+        "stuck_since",
+        "websocket",
+    )
 
     def __init__(
         self,
@@ -63,7 +89,9 @@ class RuntimePort:
         bearer: str,
         counters: Counter[str],
         now: float,
+        bounds: QueueBounds | None = None,
     ) -> None:
+        self._max_messages, self._max_bytes = bounds or QueueBounds()
         self.connection = connection
         self.line = line
         self.websocket = websocket
@@ -79,12 +107,12 @@ class RuntimePort:
         self.stuck_since = 0.0
         self._queue: deque[Message] = deque()
         self._queued_bytes = 0
-        self._relief: trio.Event | None = None
+        self._relief = trio.lowlevel.ParkingLot()
 
     @property
     def is_congested(self) -> bool:
         """Whether senders should pause: half of the queue is taken."""
-        return len(self._queue) * 2 > SESSION_QUEUE_MESSAGES or self._queued_bytes * 2 > SESSION_QUEUE_BYTES
+        return len(self._queue) * 2 > self._max_messages or self._queued_bytes * 2 > self._max_bytes
 
     @property
     def patience_seconds(self) -> float:
@@ -98,20 +126,18 @@ class RuntimePort:
 
     async def wait_relief(self) -> None:
         """Wait until the runtime has read some."""
-        if self._relief is None:
-            self._relief = trio.Event()
-        await self._relief.wait()
+        await self._relief.park()
 
     def enqueue(self, message: Message) -> Code | None:
         """Take one message for the runtime; a code says that it was refused.
 
         A full queue drops its oldest event for a new event or a response, and refuses requests.
         """
-        if len(self._queue) >= SESSION_QUEUE_MESSAGES or self._queued_bytes + len(message.raw) > SESSION_QUEUE_BYTES:
+        if not self._has_room(message):
             if not message.is_response and message.type not in _DROPPABLE:
                 self.counters["overload"] += 1
                 return Code.OVERLOAD
-            if not self._drop_oldest_event() and not message.is_response:
+            if not self._make_room(message) and not message.is_response:
                 self.counters["dropped"] += 1
                 return None
         self._queue.append(message)
@@ -119,6 +145,18 @@ class RuntimePort:
         if len(self._queue) >= FLUSH_MESSAGES:
             self.flush()
         return None
+
+    def _has_room(self, message: Message) -> bool:
+        return (
+            len(self._queue) < SESSION_QUEUE_MESSAGES and self._queued_bytes + len(message.raw) <= SESSION_QUEUE_BYTES
+        )
+
+    def _make_room(self, message: Message) -> bool:
+        """Drop as many old events as one message needs, which may be as large as thousands of them."""
+        while not self._has_room(message):
+            if not self._drop_oldest_event():
+                return False
+        return True
 
     def _drop_oldest_event(self) -> bool:
         for index, message in enumerate(self._queue):
@@ -132,20 +170,20 @@ class RuntimePort:
     def flush(self) -> None:
         """Write what waits as one block, as far as the line has room."""
         queue, line = self._queue, self.line
-        if not queue or line.is_closed:
+        if line.is_closed:
             return
         if line.backlog_bytes > LINE_BYTES:
             self.stuck_since = self.stuck_since or trio.current_time()
             return
         self.stuck_since = 0.0
+        if not queue:
+            return
         self.websocket.send([message.raw for message in queue])
         queue.clear()
         self._queued_bytes = 0
         line.send_nowait(self.websocket.data_to_send())
-        if self._relief is not None:
-            self.is_slow = False
-            self._relief.set()
-            self._relief = None
+        self.is_slow = False
+        self._relief.unpark_all()
 
     def write_control(self) -> None:
         """Write what the WebSocket itself has to say: pongs, closes."""

@@ -1,1 +1,1 @@
-"""The words of the house: addresses, messages, documents, records, errors and limits. Imports no other room, does no I/O."""
+"""The words of the house: addresses, messages, documents, records, errors, limits. No I/O, no other room."""

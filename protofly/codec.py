@@ -97,6 +97,8 @@ def decode(raw: bytes) -> list[Message]:
             and type_ == header.type
             and 0 < len(type_) <= _TYPE_CHARS
             and (body or not header.body)
+            and raw.count(b'"from"') == 1
+            and b"\\u" not in raw
         ):
             return [Message(id_, type_, from_, to, body, raw, peek)]
         return _expand(raw, header, id_, body, peek)
@@ -107,7 +109,10 @@ def decode(raw: bytes) -> list[Message]:
 
 
 def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: BodyPeek) -> list[Message]:
-    """The unusual forms: other case, several recipients, `body: null`, long headers."""
+    """The unusual forms: other case, several recipients, `body: null`, perhaps a member given twice.
+
+    Written anew, so that whoever reads the text sees the members that were judged here. Bodies keep their bytes.
+    """
     recipients = [header.to] if isinstance(header.to, str) else header.to
     type_ = header.type.lower()
     _check_header(type_, header.from_, recipients)
@@ -215,9 +220,8 @@ def encode_message(
 ) -> bytes:
     """Write one message in the strict form.
 
-    Args:
-        id: JSON text as received (bytes), or a value of ours.
-        body: Raw JSON object text, or members; empty leaves it out.
+    `id` is JSON text as received (bytes) or a value of ours; `body` is raw JSON object text or members, and is left out
+    when it is empty.
     """
     parts = []
     if id is not None:

@@ -1,4 +1,4 @@
-"""Every number that bounds something, with its unit and its reason. Settings may lower most of them, few may raise them."""
+"""Every number that bounds something, with unit and reason. Settings may lower most of them; few may raise them."""
 
 from __future__ import annotations
 

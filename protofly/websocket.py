@@ -229,7 +229,7 @@ def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
 class ServerWebSocket(WebSocket):
     """The accepting side. `request_path` is None until the request has come; then call `accept` or `reject`."""
 
-    __slots__ = ("_is_early", "_received", "_request", "bearer", "request_path")
+    __slots__ = ("_is_early", "_queued", "_received", "_request", "bearer", "request_path")
 
     def __init__(self, *, is_binary: bool = False, max_bytes: int = FRAME_BYTES) -> None:
         super().__init__(ServerProtocol(max_size=max_bytes), is_binary=is_binary)
@@ -238,6 +238,7 @@ class ServerWebSocket(WebSocket):
         self.bearer = ""
         self._received = b""
         self._is_early = False
+        self._queued: list[bytes] = []
 
     def _handshake_event(self, event: object) -> None:
         if isinstance(event, Request):
@@ -263,6 +264,25 @@ class ServerWebSocket(WebSocket):
             return ""
         values = self._request.headers.get_all(name)
         return values[0] if len(values) == 1 else ""
+
+    def send(self, messages: Iterable[bytes]) -> None:
+        """See `WebSocket.send`; frames of a server need no mask, so that there is nothing to do but their heads."""
+        if self.protocol.state is not OPEN:
+            return
+        queued, plain_head = self._queued, self._plain_head
+        for message in messages:
+            size = len(message)
+            if size < _TWO_BYTES:
+                queued += (bytes((plain_head, size)), message)
+            elif size < 1 << 16:
+                queued += (bytes((plain_head, _TWO_BYTES, size >> 8, size & 0xFF)), message)
+            else:
+                queued += (bytes((plain_head, 127)) + size.to_bytes(8, "big"), message)
+
+    def data_to_send(self) -> bytes:
+        """See `WebSocket.data_to_send`. Messages go before what the library has to say, which may be the close."""
+        queued, self._queued = self._queued, []
+        return b"".join((*queued, *self.protocol.data_to_send()))
 
     def allow_bytes(self, max_bytes: int) -> None:
         """Accept messages up to `max_bytes` from now on."""

@@ -9,7 +9,7 @@ Outward: loop and hop rules, flags that mean nothing abroad removed, one trailer
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,8 +25,7 @@ _OWN_TRACE = b'"mn:'
 _ID_HEX_CHARS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(NamedTuple):
     """A message made ready for the other side: its id in both sides' records, and the two forms of its text."""
 
     msg_id: bytes
@@ -87,7 +86,7 @@ class OutwardBorder:
         peek = message.peek
         if not (peek.via or peek.trace or peek.auth or peek.session_token or peek.asserted_identity):
             members = _TRACE + msg_id.hex().encode() + self._via_tail
-            return Crossing(msg_id, message.body, _with_members(message, members))
+            return Crossing(msg_id, *_with_members(message, members))
         return self._cross_marked(message, msg_id)
 
     def _cross_marked(self, message: Message, msg_id: bytes) -> Crossing:
@@ -132,9 +131,11 @@ class InwardBorder:
         sender = address.parse(message.from_)
         if address.domain_of(message.from_) not in self._domains or "@" in sender.authority:
             raise PeerError(Code.SPOOFED_SOURCE, "from is not of the linked domain")
-        if message.peek.source:
+        if message.peek.source and message.peek.source != b"null":
             source = codec.body_text(bytes(message.peek.source))
-            if source and address.domain_of(source) not in self._domains:
+            if not source:
+                raise PeerError(Code.BAD_BODY, "source must be an address")
+            if address.domain_of(source) not in self._domains:
                 raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
 
     def hops(self, message: Message) -> int:
@@ -196,12 +197,18 @@ class InwardBorder:
         return codec.with_body(message, body), msg_id
 
 
-def _with_members(message: Message, members: bytes) -> bytes:
-    """Text of a message with members added at the end of its body; nothing else is touched or looked at."""
+def _with_members(message: Message, members: bytes) -> tuple[bytes, bytes]:
+    """Add members at the end of the body, and touch nothing else.
+
+    Returns:
+        The body as the far side gets it back when it takes the members off, and the whole text.
+    """
     raw, body = message.raw, message.body
     if len(body) > 2 and raw.endswith(b"}}") and raw.endswith(body + b"}"):
-        return raw[:-2] + b"," + members + b"}}"
-    return codec.with_body(message, codec.append_members(body, members)).raw
+        return body, raw[:-2] + b"," + members + b"}}"
+    longer = codec.append_members(body, members)
+    shorter = longer[: -len(members) - 1].removesuffix(b",") + b"}"
+    return shorter if shorter != b"{}" else b"", codec.with_body(message, longer).raw
 
 
 def _without_body(message: Message) -> Message:

@@ -25,6 +25,12 @@ class Carrier(ABC):
 
     channel: str
     """How it reaches the far end, for records: "stub" or "peer"."""
+    origin: str = ""
+    """Who opened it, when that was the far end: the same one that comes again has lost the older carrier."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End in good order: the next carrier starts with another stream of numbers. Never blocks, never raises."""
 
     @abstractmethod
     def pump(self) -> None:
@@ -37,6 +43,10 @@ class LinkPort(ABC):
     @abstractmethod
     def carrier_live(self, carrier: Carrier, *, peer_node: str) -> None:
         """The carrier can take messages from now on."""
+
+    @abstractmethod
+    def is_active(self, carrier: Carrier) -> bool:
+        """Whether messages go by this carrier; of several that are up one carries, so that the order holds."""
 
     @abstractmethod
     def carrier_lost(self, carrier: Carrier) -> None:

@@ -5,6 +5,12 @@ Source: RFC 9562, section 5.7.
 
 from __future__ import annotations
 
+from struct import Struct
+
+_pack = Struct(">QQ").pack
+_LOW_BITS = (1 << 62) - 1
+_VARIANT = 1 << 63
+
 
 class MessageIds:
     """Gives unique, time-ordered ids.
@@ -14,12 +20,10 @@ class MessageIds:
     """
 
     def __init__(self, random_bytes: bytes) -> None:
-        self._base = int.from_bytes(random_bytes, "big") & ((1 << 62) - 1)
+        self._base = int.from_bytes(random_bytes, "big") & _LOW_BITS
         self._count = 0
 
     def next(self, now: float) -> bytes:
         """16 bytes; `now` is seconds since the Unix epoch."""
         self._count = count = self._count + 1
-        milliseconds = int(now * 1000)
-        low = (self._base + count) & ((1 << 62) - 1)
-        return ((milliseconds << 80) | 0x7 << 76 | (count & 0xFFF) << 64 | 0x2 << 62 | low).to_bytes(16, "big")
+        return _pack(int(now * 1000) << 16 | 0x7000 | count & 0xFFF, _VARIANT | (self._base + count) & _LOW_BITS)

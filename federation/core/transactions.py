@@ -40,6 +40,10 @@ class Transactions:
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
 
+    def is_open(self, reply: Message) -> bool:
+        """Whether `reply` would answer an open request; nothing changes."""
+        return reply.id is not None and TransactionKey(reply.to_key, reply.id, reply.from_key) in self._open
+
     def replied(self, reply: Message, now: float) -> bool:
         """A reply came; returns whether it answers an open request. Provisional replies restart the timer."""
         if reply.id is None:

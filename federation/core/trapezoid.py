@@ -31,6 +31,9 @@ from protofly.limits import (
 )
 from protofly.message import Message
 
+LAST_NUMBER = (1 << 32) - 1
+"""Numbers are 32 bits wide on the way through a stub. Source: docs/abi.md."""
+
 
 class Pending(msgspec.Struct, gc=False):
     """One message on its way out, with what its record will need.
@@ -105,6 +108,28 @@ class DomainLeg:
             or (self._waiting_bytes + self._under_way_bytes) * 2 > self._limits.in_flight_bytes
         )
 
+    @property
+    def may_take(self) -> bool:
+        """Whether `take_batch` has anything to give now: something waits, and the window is open for it."""
+        if not self._waiting or (self.is_exhausted and not self._waiting[0].number):
+            return False
+        if self._one_at_a_time:
+            return not self._under_way
+        limits = self._limits
+        return len(self._under_way) < limits.in_flight_messages and self._under_way_bytes < limits.in_flight_bytes
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the numbers of this stream are used up; `begin_stream` is due once nothing is under way."""
+        return self._next_number > LAST_NUMBER
+
+    def begin_stream(self, stream: str) -> None:
+        """Number anew under another name. Only while no message with an old number is here."""
+        assert not self._under_way
+        assert not (self._waiting and self._waiting[0].number)
+        self.stream = stream
+        self._next_number = 1
+
     def submit(self, pending: Pending) -> Code | None:
         """Queue one message; a code means that it was refused and is not ours.
 
@@ -133,6 +158,8 @@ class DomainLeg:
         """
         batch: list[Pending] = []
         waiting, limits = self._waiting, self._limits
+        if not self.may_take:
+            return batch
         if self._one_at_a_time:
             max_messages = 0 if self._under_way else 1
         max_messages = min(max_messages, limits.in_flight_messages - len(self._under_way))
@@ -140,6 +167,8 @@ class DomainLeg:
         taken = 0
         while waiting and len(batch) < max_messages:
             pending = waiting[0]
+            if not pending.number and self.is_exhausted:
+                break
             size = len(pending.wire)
             if taken + size > budget and batch:
                 break
@@ -199,11 +228,10 @@ class DomainLeg:
         self.is_carried = False
 
     def suspect(self, numbers: list[int]) -> Pending | None:
-        """A stub died over these messages: returns the one that is convicted, or hands them over one at a time from
-        now on.
+        """A stub died over these messages: returns the one that is convicted, if any.
 
-        A message is convicted when it was alone, or when it was among the suspects of two deaths and the oldest of
-        them.
+        The others are handed over one at a time from now on. A message is convicted when it was the only suspect of a
+        death and had been among those of an earlier one.
         """
         suspects = [pending for pending in self._under_way if pending.number in set(numbers)]
         for pending in suspects:

@@ -18,7 +18,7 @@ from federation.byte_channel import ByteChannel
 from federation.core.link_frames import SUBPROTOCOL
 from federation.peer_session import LinkAcceptor
 from msg_node.bus import Bus
-from msg_node.runtime_port import RuntimePort
+from msg_node.runtime_port import LINE_BYTES, QueueBounds, RuntimePort
 from protofly.errors import PeerError, TransportError
 from protofly.limits import FRAME_BYTES, FRAME_BYTES_MAX, HANDSHAKE_SECONDS
 from protofly.websocket import ServerWebSocket
@@ -37,6 +37,8 @@ class WebSocketDoor:
     Args:
         context: TLS, or None for a listener without it.
         acceptor: Serves links of other domains; None when this node takes none.
+        max_bytes: Largest message of a runtime.
+        queue: What may wait for one runtime.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class WebSocketDoor:
         context: ssl.SSLContext | None,
         acceptor: LinkAcceptor | None,
         max_bytes: int = FRAME_BYTES,
+        queue: QueueBounds | None = None,
     ) -> None:
         self._bus = bus
         self._context = context
         self._acceptor = acceptor
         self._max_bytes = max_bytes
+        self._queue = queue or QueueBounds()
         self._numbers = count(1)
         self._half_open: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
@@ -145,7 +149,13 @@ class WebSocketDoor:
     async def _serve_runtime(self, line: ByteChannel, websocket: ServerWebSocket) -> None:
         bearer = websocket.bearer
         port = RuntimePort(
-            next(self._numbers), line, websocket, bearer=bearer, counters=self._bus.counters, now=time.time()
+            next(self._numbers),
+            line,
+            websocket,
+            bearer=bearer,
+            counters=self._bus.counters,
+            now=time.time(),
+            bounds=self._queue,
         )
         line.on_drained = port.flush
         self._bus.connected(port)
@@ -159,6 +169,9 @@ class WebSocketDoor:
                 port.write_control()
                 if not data or not websocket.is_open:
                     return
+                if line.backlog_bytes > LINE_BYTES:
+                    port.flush()  # notes since when; who does not read our answers is not read either
+                    await line.wait_drained()
         finally:
             self._bus.disconnected(port)
 

@@ -35,8 +35,9 @@ class Place(Enum):
 
 
 class Route(NamedTuple):
-    """A destination: `numbers` are sessions (positive) and links (negative), `domain` is set for FOREIGN and BOTH, `code` for
-    REFUSED.
+    """A destination.
+
+    `numbers` are sessions (positive) and links (negative), `domain` is set for FOREIGN and BOTH, `code` for REFUSED.
     """
 
     place: Place
@@ -87,8 +88,9 @@ class Delivery:
         self.learned = Learned()
 
     def route(self, message: Message, origin: int, now: float) -> Route:
-        """Find where `message` goes; `origin` is the number of the session or link that it came from, which gets no
-        copy.
+        """Find where `message` goes.
+
+        `origin` is the number of the session or link that it came from, which gets no copy; 0 is the node itself.
 
         Raises:
             PeerError: BAD_HEADER when `to` is no address.
@@ -100,7 +102,7 @@ class Delivery:
         if listeners:
             return self._route_listed(message, key, origin, owner, listeners)
         if owner is not None:
-            return Route(Place.LISTENERS, (owner,)) if owner != origin else _DROPPED
+            return Route(Place.LISTENERS, (owner,)) if owner != origin else _nowhere(message)
         return self._route_unlisted(message, key, origin, now)
 
     def _route_listed(
@@ -108,6 +110,8 @@ class Delivery:
     ) -> Route:
         """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
         if owner is not None and message.id is not None and message.type not in _EVENT_TYPES:
+            if owner == origin:
+                return _nowhere(message)
             listeners = (owner,)
         elif owner is not None and owner not in listeners:
             listeners = (owner, *listeners)
@@ -131,7 +135,7 @@ class Delivery:
         found = self._session_for(key, now)
         if found is not None and found != origin:
             return Route(Place.LISTENERS, (found,))
-        return Route(Place.REFUSED, code=Code.NO_ROUTE) if message.expects_reply else _DROPPED
+        return _nowhere(message)
 
     def _session_for(self, key: str, now: float) -> int | None:
         below = self._state.sessions.below(key)
@@ -142,3 +146,8 @@ class Delivery:
             if owner is not None:
                 return owner
         return self.learned.find(key, now)
+
+
+def _nowhere(message: Message) -> Route:
+    """Nobody is there, or only who asks: a request is answered, all else is dropped."""
+    return Route(Place.REFUSED, code=Code.NO_ROUTE) if message.expects_reply else _DROPPED

@@ -1,9 +1,8 @@
-"""Our runtimes' subscriptions to objects of other domains: one upstream subscription per address, however many listen
-here.
+"""Our runtimes' subscriptions to objects of other domains: one upstream subscription per address.
 
-A runtime's request to the subscription manager of domain B is answered by us, after B has agreed. What B then sends
-for the address crosses the link once and is fanned out here. Source: message specification, sections 8.6 and 18.4
-(aggregate mode).
+A runtime's request to the subscription manager of domain B is answered by us, after B has agreed. What B then sends for
+the address crosses the link once and is fanned out here, however many listen.
+Source: message specification, sections 8.6 and 18.4 (aggregate mode).
 """
 
 from __future__ import annotations
@@ -134,9 +133,7 @@ class RemoteSubscriptions:
         return Step(granted=[upstream.wish])
 
     def restore(self, urls: list[str]) -> None:
-        """Listeners came back from the store: hold their upstream subscriptions again (they are renewed when the link
-        is up).
-        """
+        """Listeners came back from the store: hold what they listen to; it is renewed when the links are up."""
         for url in urls:
             self._held.setdefault(domain_of(url), {})[key_or_refuse(url)] = url
 

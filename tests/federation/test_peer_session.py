@@ -1,0 +1,516 @@
+"""The node's side of LINK/1 over loopback TLS: the product's acceptor and link against a client that a test scripts."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from federation.core.link_frames import Kind, decode_messages, encode_frame, encode_messages
+from federation.core.trapezoid import LegLimits
+from protofly.errors import Code, PeerError
+from protofly.limits import HANDSHAKE_SECONDS, PING_SECONDS
+from protofly.message import Message
+from protofly.records import LinkEvent
+from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkHouse, link_house, make_world
+from tests.support.sides import Bus, chat, decoded, numbers_of, request
+
+TO_B = "hyperty://b.example/bo"
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
+    world = make_world(tmp_path)
+    async with link_house(world) as running:
+        yield running
+    world.close()
+
+
+def from_a(number: int, **body: object) -> bytes:
+    return chat(number, **body).raw
+
+
+def from_b(number: int, **body: object) -> Message:
+    return chat(number, from_="b.example", to="a.example", **body)
+
+
+def send(house: LinkHouse, *messages: Message) -> None:
+    """The bus of b.example sends, then ends its round."""
+    for message in messages:
+        assert house.link.send(message) is None
+    house.link.flush()
+
+
+# Handshake.
+
+
+async def test_after_the_handshake_both_know_each_other_and_the_link_is_up(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        assert client.welcome is not None
+        assert client.welcome.arg == 0
+        assert client.welcome.payload[:32].decode() == house.link.leg.stream
+        claims = await client.identity.verify(
+            bytes(client.welcome.payload[32:]),
+            endpoints=house.endpoint.acceptor.endpoints,
+            bindings=house.endpoint.acceptor.bindings,
+            nonce=client.counter_challenge,
+            peer_domain="b.example",
+        )
+        assert claims.node == "runtime://b.example/mn-1"
+        assert (house.link.state, house.link.carried_by) == ("live", "peer")
+        assert house.bus.came_live == ["a.example"]
+    [up] = [record for record in house.bus.records if isinstance(record, LinkEvent) and record.event == "up"]
+    assert (up.domain, up.direction, up.peer_node) == ("a.example", "in", "runtime://a.example/mn-1")
+
+
+HELLO = {"stream": OUR_STREAM, "domain": "a.example", "node": "runtime://a.example/mn-1"}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\x01\0\0",
+        b"\x01\0\0\0\x01\0\0",
+        encode_frame(Kind.HELLO, 2, json.dumps(HELLO).encode()),
+        encode_frame(Kind.HELLO, 1, b""),
+        encode_frame(Kind.HELLO, 1, b"[" * 50_000),
+        encode_frame(Kind.HELLO, 1, b"\xff"),
+        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"stream": "short"}).encode()),
+        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"delivered": -1}).encode()),
+        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"delivered": 1 << 32}).encode()),
+        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"node": 5}).encode()),
+        encode_frame(Kind.TOKEN, 0, b"x.y.z"),
+        encode_frame(Kind.MESSAGES, 1, b""),
+        encode_frame(Kind.ACK, 1),
+        struct.pack("<BBHI", 1, 1, 0, 1) + json.dumps(HELLO).encode(),
+        struct.pack("<BBHI", 9, 0, 0, 1),
+        struct.pack("<BBHI", 0, 0, 0, 1),
+    ],
+)
+async def test_what_is_no_hello_ends_the_connection_with_a_reason(house: LinkHouse, frame: bytes) -> None:
+    async with house.client() as client:
+        client.send_raw(frame)
+        assert await client.code_of_bye() == "protocol-error"
+    assert (house.link.state, house.documents.asked) == ("created", {})
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.TOKEN])
+async def test_nothing_but_a_token_may_follow_the_challenge(house: LinkHouse, kind: Kind) -> None:
+    async with house.client() as client:
+        client.say_hello()
+        await client.receive_challenge()
+        client.send(kind, 1, client.token())
+        assert await client.code_of_bye() == "protocol-error"
+    assert house.link.state == "created"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"domain": "c.example"}, {"node": "runtime://a.example/mn-2"}, {"domain": "A.example"}],
+)
+async def test_hello_and_token_must_name_the_same_node(house: LinkHouse, members: dict[str, str]) -> None:
+    async with house.client() as client:
+        client.say_hello(**members)
+        await client.receive_challenge()
+        client.send(Kind.TOKEN, 0, client.token())
+        assert await client.code_of_bye() == "auth-audience"
+    assert house.link.state == "created"
+
+
+async def test_a_domain_that_policy_does_not_talk_to_is_told_so(house: LinkHouse) -> None:
+    house.endpoint.refusal = PeerError(Code.AUTH_POLICY, "no", domain="a.example")
+    async with house.client() as client:
+        client.say_hello()
+        await client.receive_challenge()
+        client.send(Kind.TOKEN, 0, client.token())
+        assert await client.code_of_bye() == "auth-policy"
+    assert house.link.state == "created"
+
+
+async def test_a_text_frame_ends_the_connection(house: LinkHouse) -> None:
+    async with house.client() as client:
+        client.websocket.protocol.send_text(b"hello?")
+        client.line.send_nowait(client.websocket.data_to_send())
+        assert await client.receive() is None
+        assert client.websocket.close_code == 1003
+
+
+async def test_a_client_that_leaves_during_the_handshake_leaves_nothing_behind(house: LinkHouse) -> None:
+    for steps in range(3):
+        async with house.client() as client:
+            if steps > 0:
+                client.say_hello()
+            if steps > 1:
+                await client.receive_challenge()
+    await house.wait_until(lambda: house.endpoint.ended == 3)
+    assert (house.link.state, house.bus.records) == ("created", [])
+
+
+async def test_a_handshake_that_takes_too_long_is_ended(
+    house: LinkHouse, mock_clock: trio.testing.MockClock
+) -> None:
+    async with house.client() as client:
+        client.say_hello()
+        await client.receive_challenge()
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(HANDSHAKE_SECONDS)
+        assert await client.code_of_bye() == "fetch-timeout"
+    assert house.link.state == "created"
+
+
+# Messages to the node.
+
+
+async def test_messages_reach_the_bus_in_order_and_are_acknowledged(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        client.send_messages(*[from_a(number) for number in range(1, 101)])
+        assert (await client.receive_kind(Kind.ACK)).arg == 100
+    assert numbers_of(house.bus.delivered) == list(range(1, 101))
+
+
+async def test_a_flood_is_acknowledged_in_few_words_and_to_its_end(house: LinkHouse) -> None:
+    count = 5_000
+    async with house.live_client() as client:
+        for first in range(1, count, 100):
+            client.send_messages(*[from_a(number) for number in range(first, first + 100)], first=first)
+        acknowledged = []
+        while not acknowledged or acknowledged[-1] < count:
+            acknowledged.append((await client.receive_kind(Kind.ACK)).arg)
+    assert acknowledged == sorted(acknowledged)
+    assert len(acknowledged) <= 40
+    assert numbers_of(house.bus.delivered) == list(range(1, count + 1))
+
+
+async def test_gaps_in_the_numbers_are_allowed(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        client.send_raw(*encode_messages([(5, from_a(5)), (9, from_a(9)), (1 << 31, from_a(10))]))
+        await house.wait_until(lambda: len(house.bus.delivered) == 3)
+        while (await client.receive_kind(Kind.ACK)).arg != 1 << 31:
+            pass
+
+
+async def test_what_was_taken_already_is_acknowledged_again_and_not_delivered(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        client.send_messages(from_a(1), from_a(2))
+        await client.receive_kind(Kind.ACK)
+    async with house.live_client() as client:
+        assert client.welcome is not None
+        assert client.welcome.arg == 2
+        client.send_messages(from_a(1), from_a(2), from_a(3))
+        assert (await client.receive_kind(Kind.ACK)).arg == 3
+    assert numbers_of(house.bus.delivered) == [1, 2, 3]
+    assert house.link.counters["duplicates"] == 2
+
+
+async def test_another_stream_counts_anew(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        client.send_messages(from_a(1))
+        await client.receive_kind(Kind.ACK)
+    async with house.live_client(stream="c" * 32) as client:
+        assert client.welcome is not None
+        assert client.welcome.arg == 0
+        client.send_messages(from_a(2))
+        assert (await client.receive_kind(Kind.ACK)).arg == 1
+    assert numbers_of(house.bus.delivered) == [1, 2]
+
+
+async def test_a_broken_message_among_good_ones_costs_itself_only(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        client.send_messages(from_a(1), b"{broken json", b"[" * 70_000, b'{"type":"ping"}' * 2, from_a(2))
+        assert (await client.receive_kind(Kind.ACK)).arg == 5
+        assert house.link.is_live
+    assert numbers_of(house.bus.delivered) == [1, 2]
+    assert house.link.counters["broken"] == 3
+
+
+async def test_a_message_of_two_mebibytes_goes_both_ways(house: LinkHouse) -> None:
+    text = "x" * (2 << 20)
+    async with house.live_client() as client:
+        client.send_messages(from_a(1, text=text))
+        await client.receive_kind(Kind.ACK)
+        send(house, from_b(1, text=text))
+        [(number, raw)] = await client.receive_messages(1)
+    assert number == 1
+    assert text in decoded(bytes(raw)).body.decode()
+    assert text in house.bus.delivered[0].body.decode()
+
+
+async def test_while_the_bus_has_no_room_nothing_more_is_read(house: LinkHouse) -> None:
+    block = [from_a(number, text="x" * 50_000) for number in range(1, 201)]
+    async with house.live_client() as client:
+        house.bus.room = trio.Event()
+        client.send_messages(*block)
+        await trio.testing.wait_all_tasks_blocked()
+        read = len(house.bus.delivered)
+        assert read < 100
+        assert client.line.backlog_bytes > 0
+        house.bus.room.set()
+        await house.wait_until(lambda: len(house.bus.delivered) == 200)
+    assert numbers_of(house.bus.delivered) == list(range(1, 201))
+
+
+# Messages from the node.
+
+
+async def test_messages_of_the_node_come_packed_and_numbered(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, *[from_b(number) for number in range(1, 301)])
+        got = await client.receive_messages(300)
+        assert [number for number, _ in got] == list(range(1, 301))
+        assert numbers_of([decoded(bytes(raw)) for _, raw in got]) == list(range(1, 301))
+        assert house.link.leg.under_way == 300
+        client.send(Kind.ACK, 300)
+        await house.wait_until(lambda: not house.link.leg.under_way)
+    assert [record.outcome for record in house.bus.message_records] == ["delivered"] * 300
+
+
+async def test_what_waited_before_the_link_came_goes_first(house: LinkHouse) -> None:
+    send(house, from_b(1), from_b(2))
+    async with house.live_client() as client:
+        send(house, from_b(3))
+        got = await client.receive_messages(3)
+    assert numbers_of([decoded(bytes(raw)) for _, raw in got]) == [1, 2, 3]
+
+
+async def test_what_was_not_acknowledged_comes_again_with_the_same_numbers(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, *[from_b(number) for number in range(1, 6)])
+        first = await client.receive_messages(5)
+        client.send(Kind.ACK, 2)
+        await house.wait_until(lambda: house.link.leg.under_way == 3)
+    await house.wait_until(lambda: not house.link.is_live)
+    async with house.live_client() as client:
+        assert await client.receive_messages(3) == first[2:]
+
+
+async def test_what_the_client_says_it_has_does_not_come_again(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, *[from_b(number) for number in range(1, 6)])
+        await client.receive_messages(5)
+    await house.wait_until(lambda: not house.link.is_live)
+    async with house.live_client(peer_stream=house.link.leg.stream, delivered=4) as client:
+        [(number, _)] = await client.receive_messages(1)
+        assert number == 5
+        assert [record.outcome for record in house.bus.message_records] == ["delivered"] * 4
+
+
+async def test_what_the_client_has_of_another_stream_does_not_count(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, from_b(1))
+        await client.receive_messages(1)
+    await house.wait_until(lambda: not house.link.is_live)
+    async with house.live_client(peer_stream="f" * 32, delivered=9) as client:
+        assert (await client.receive_messages(1))[0][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (b"502 bad-reply no such room", Code.BAD_REPLY),
+        (b"404 no-route", Code.NO_ROUTE),
+        (b"599 unheard-of word", Code.STUB_REFUSED),
+        (b"", Code.STUB_REFUSED),
+        (b"\xff\xfe " * 600, Code.STUB_REFUSED),
+    ],
+)
+async def test_a_refused_message_is_answered_to_its_sender(house: LinkHouse, payload: bytes, code: Code) -> None:
+    async with house.live_client() as client:
+        send(house, request(1, from_="b.example", to="a.example"), from_b(2))
+        await client.receive_messages(2)
+        client.send(Kind.REFUSE, 1, payload)
+        await house.wait_until(lambda: house.bus.answers)
+        assert house.bus.answer_codes == [code]
+        assert house.link.leg.under_way == 1
+        client.send(Kind.REFUSE, 77, b"404 no-route")  # nobody knows this number
+        client.send(Kind.ACK, 2)
+        await house.wait_until(lambda: not house.link.leg.under_way)
+    assert len(house.bus.answers) == 1
+
+
+async def test_an_acknowledgement_of_what_was_never_sent_accepts_only_what_was(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, from_b(1))
+        await client.receive_messages(1)
+        client.send(Kind.ACK, 0xFFFFFFFF)
+        await house.wait_until(lambda: not house.link.leg.under_way)
+        send(house, from_b(2))
+        assert (await client.receive_messages(1))[0][0] == 2
+        await trio.testing.wait_all_tasks_blocked()
+        assert house.link.leg.under_way == 1
+
+
+async def test_a_client_that_stops_reading_fills_no_memory_and_gets_everything_later(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    limits = LegLimits(in_flight_messages=400, in_flight_bytes=64 << 20)
+    async with link_house(world, bus=Bus("b.example", limits=limits)) as house, house.live_client() as client:
+        send(house, *[from_b(number, text="x" * 60_000) for number in range(1, 301)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert house.link.leg.waiting > 100
+        assert house.endpoint.lines[0].backlog_bytes < 2 << 20
+        got: list[int] = []
+        while len(got) < 300:
+            got += [number for number, _ in await client.receive_messages(1)]
+            client.send(Kind.ACK, got[-1])
+    assert got == list(range(1, 301))
+    world.close()
+
+
+# The end.
+
+
+async def test_a_goodbye_ends_the_connection_and_what_waits_stays(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, from_b(1))
+        await client.receive_messages(1)
+        client.send(Kind.BYE, 0, b"draining")
+        assert await client.receive() is None
+        await house.wait_until(lambda: not house.link.is_live)
+    assert house.link.leg.waiting == 1
+    assert house.bus.events == ["up", "down"]
+
+
+async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, from_b(1))
+        await client.receive_messages(1)
+        client.line.close()
+        await house.wait_until(lambda: not house.link.is_live)
+        assert (house.link.leg.waiting, house.link.leg.under_way) == (1, 0)
+        assert house.link.needed.is_set()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_holds(
+    house: LinkHouse, seed: int
+) -> None:
+    """Both send to each other while the line breaks again and again, inside frames too."""
+    chance = random.Random(seed)
+    count, got, acknowledged, resumed = 300, [0], 0, 0
+    values: list[int] = []
+    for number in range(1, 51):
+        assert house.link.send(from_b(number, pad="y" * chance.randrange(3_000))) is None
+    while acknowledged < count or got[-1] < 50:
+        peer_stream = house.link.leg.stream
+        async with house.live_client(peer_stream=peer_stream, delivered=got[-1]) as client:
+            assert client.welcome is not None
+            resumed = client.welcome.arg
+            assert resumed >= acknowledged
+            some = range(resumed + 1, min(count, resumed + chance.randrange(1, 120)) + 1)
+            client.send_messages(
+                *[from_a(number, pad="x" * chance.randrange(2_000)) for number in some], first=resumed + 1
+            )
+            for _ in range(chance.randrange(6)):
+                with trio.move_on_after(0.03):
+                    acknowledged = max(acknowledged, await _one_frame(client, got, values))
+            if chance.random() < 0.5:
+                house.endpoint.cut()
+            else:
+                client.line.close()
+            await house.wait_until(lambda: not house.link.is_live)
+    assert numbers_of(house.bus.delivered) == list(range(1, count + 1))
+    assert values == list(range(1, 51))
+
+
+async def _one_frame(client: LinkClient, got: list[int], values: list[int]) -> int:
+    """Take one frame as a client should: deliver what is new, acknowledge; returns what was acknowledged to us."""
+    frame = await client.receive()
+    if frame is None:
+        await trio.lowlevel.checkpoint()
+        return 0
+    if frame.kind is Kind.ACK:
+        return frame.arg
+    assert frame.kind is Kind.MESSAGES
+    for number, raw in enumerate(decode_messages(bytes(frame.payload)), frame.arg):
+        if number > got[-1]:
+            got.append(number)
+            values += numbers_of([decoded(raw)])
+    client.send(Kind.ACK, got[-1])
+    return 0
+
+
+async def test_a_second_link_of_the_same_domain_waits_behind_the_first(house: LinkHouse) -> None:
+    async with house.live_client() as first, house.live_client(stream="c" * 32) as second:
+        send(house, from_b(1))
+        assert (await first.receive_messages(1))[0][0] == 1
+        second.send_messages(from_a(1))
+        await second.receive_kind(Kind.ACK)
+        first.line.close()
+        assert (await second.receive_messages(1))[0][0] == 1
+        send(house, from_b(2))
+        assert (await second.receive_messages(1))[0][0] == 2
+
+
+# Broken rules, dead lines.
+
+
+GOOD = from_a(1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\x05\0\0",
+        struct.pack("<BBHI", 9, 0, 0, 1),
+        struct.pack("<BBHI", 5, 1, 0, 1) + struct.pack("<I", len(GOOD)) + GOOD,
+        struct.pack("<BBHI", 5, 0, 1, 1) + struct.pack("<I", len(GOOD)) + GOOD,
+        encode_frame(Kind.MESSAGES, 1, b"\x01"),
+        encode_frame(Kind.MESSAGES, 1, b"\xff\xff\xff\x7f" + GOOD),
+        encode_frame(Kind.MESSAGES, 1, struct.pack("<I", len(GOOD) + 1) + GOOD),
+        encode_frame(Kind.HELLO, 1, json.dumps(HELLO).encode()),
+        encode_frame(Kind.CHALLENGE, 0, b"x" * 32),
+        encode_frame(Kind.TOKEN, 0, b"x.y.z"),
+        encode_frame(Kind.WELCOME, 0, b"f" * 64),
+    ],
+)
+async def test_a_frame_that_breaks_the_rules_ends_its_connection_and_nothing_else(
+    house: LinkHouse, frame: bytes
+) -> None:
+    async with house.live_client() as client:
+        client.send_raw(frame)
+        assert await client.code_of_bye() == "protocol-error"
+    await house.wait_until(lambda: not house.link.is_live)
+    assert house.endpoint.failures == []
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode_frame(Kind.MESSAGES, 0xFFFFFFFF, (struct.pack("<I", len(GOOD)) + GOOD) * 2),
+        encode_frame(Kind.MESSAGES, 0, struct.pack("<I", len(GOOD)) + GOOD),
+        encode_frame(Kind.MESSAGES, 1, b""),
+    ],
+    ids=["beyond-the-last-number", "number-0", "no-message"],
+)
+async def test_numbers_that_cannot_be_end_the_connection(house: LinkHouse, frame: bytes) -> None:
+    async with house.live_client() as client:
+        client.send_raw(frame)
+        assert await client.code_of_bye() == "protocol-error"
+
+
+@pytest.mark.xfail(strict=True, reason="an old connection of the same stream keeps the link (defect H5)")
+async def test_a_client_that_comes_again_takes_its_old_connection_over(house: LinkHouse) -> None:
+    """Its router lost power: the old connection looks alive here for a quarter of an hour."""
+    async with house.live_client(), house.live_client() as again:
+        send(house, from_b(1))
+        with trio.fail_after(1.0):
+            assert (await again.receive_messages(1))[0][0] == 1
+
+
+@pytest.mark.xfail(strict=True, reason="nobody looks whether pings are answered (defect H5)")
+async def test_a_client_that_answers_no_pings_is_given_up(
+    house: LinkHouse, mock_clock: trio.testing.MockClock
+) -> None:
+    async with house.live_client():
+        for _ in range(4):
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(PING_SECONDS)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not house.link.is_live

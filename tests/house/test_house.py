@@ -1,0 +1,188 @@
+"""The rules of the house that no type checker knows: who imports whom, how large things are, what is explained."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = (
+    "protofly",
+    "catalogue_client",
+    "stubs_cache",
+    "sandbox",
+    "federation",
+    "msg_node",
+    "stubkit",
+    "interop",
+    "trapezoid",
+    "benchmarks",
+)
+QUIET = (
+    "protofly",
+    *(f"{room}/core" for room in ("catalogue_client", "stubs_cache", "sandbox", "federation", "msg_node")),
+)
+MODULE_LINES = 500
+LOUD = frozenset(
+    {
+        "asyncio",
+        "httpx",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "random",
+        "secrets",
+        "select",
+        "signal",
+        "socket",
+        "ssl",
+        "subprocess",
+        "threading",
+        "time",
+        "trio",
+        "wasmtime",
+    }
+)
+"""Modules that do I/O, read a clock, draw randomness, log, or wait."""
+
+
+def modules(*folders: str) -> list[Path]:
+    """All modules below these folders, by name."""
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """One module, parsed."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imported_by(path: Path) -> set[str]:
+    """First parts of all module names that a module imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def place(path: Path, node: ast.AST | None = None) -> str:
+    """Where something is, as an editor wants it."""
+    line = getattr(node, "lineno", 1)
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_import_contracts_are_kept() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+def test_every_room_is_under_the_contracts() -> None:
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [line] = re.findall(r"^root_packages = (\[.*\])$", settings, re.MULTILINE)
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert set(ast.literal_eval(line)) == packages == set(ROOMS)
+
+
+def test_no_module_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in modules(*ROOMS, "tests")}
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+
+
+def test_no_module_is_a_drawer_for_odds_and_ends() -> None:
+    drawers = re.compile(r"(.*_)?(utils?|helpers?|common|misc)")
+    assert [place(path) for path in modules(*ROOMS, "tests") if drawers.fullmatch(path.stem)] == []
+
+
+@pytest.mark.parametrize("folder", QUIET)
+def test_quiet_rooms_import_nothing_loud(folder: str) -> None:
+    found = modules(folder)
+    assert found
+    assert {place(path): loud for path in found if (loud := imported_by(path) & LOUD)} == {}
+
+
+def test_every_core_is_known_as_a_quiet_room() -> None:
+    cores = {
+        path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("core") if path.is_dir()
+    }
+    assert cores <= set(QUIET)
+
+
+def test_quiet_rooms_ask_no_clock_by_another_name() -> None:
+    clocks = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("uuid", "uuid4")}
+    asked = [
+        place(path, node)
+        for path in modules(*QUIET)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (node.value.id, node.attr) in clocks
+    ]
+    assert asked == []
+
+
+def test_only_the_engine_imports_the_engine() -> None:
+    assert [place(path) for path in modules(*ROOMS) if "wasmtime" in imported_by(path)] == ["sandbox/engine.py:1"]
+
+
+def test_only_the_application_wires_the_node() -> None:
+    wirers = [path for path in modules("msg_node") if {"sandbox", "stubs_cache"} <= imported_by(path)]
+    assert [place(path) for path in wirers] == ["msg_node/app.py:1"]
+
+
+def test_the_product_prints_only_where_people_look() -> None:
+    printing = [
+        place(path, node)
+        for path in modules(*ROOMS)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert printing == []
+
+
+def public_definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Public functions, classes and methods; not what only repeats an explained one."""
+    for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+        if decorators & {"overload", "override"} or any(name.endswith(".setter") for name in decorators):
+            continue
+        yield node
+        if isinstance(node, ast.ClassDef):
+            yield from public_definitions(node.body)
+
+
+def test_everything_public_says_what_it_is_for() -> None:
+    silent = [
+        f"{place(path, node)} {node.name}"
+        for path in modules(*ROOMS)
+        for node in public_definitions(tree_of(path).body)
+        if not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
+def test_every_module_says_what_it_holds() -> None:
+    assert [place(path) for path in modules(*ROOMS) if not ast.get_docstring(tree_of(path))] == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    left = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in modules(*ROOMS)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if left.search(line)
+    ]
+    assert found == []

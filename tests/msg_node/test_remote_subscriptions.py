@@ -1,0 +1,261 @@
+"""Subscriptions to objects of other domains: one upstream each, granted by the other side, given back with the last."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from federation.domain_link import Refusal
+from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step
+from protofly import codec
+from protofly.errors import Code, PeerError
+from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.message import Message
+from tests.support.runtime_house import (
+    FOREIGN,
+    FOREIGN_SM,
+    NODE,
+    SM,
+    Json,
+    Runtime,
+    RuntimeHouse,
+    a_message,
+    parsed,
+    runtime_address,
+    runtime_house,
+)
+
+ROOM = f"comm://{FOREIGN}/room"
+CHANGES = f"{ROOM}/changes"
+ANA = runtime_address("ana")
+
+
+@pytest.fixture
+def remote() -> RemoteSubscriptions:
+    return RemoteSubscriptions(NODE, 50)
+
+
+def wish(remote: RemoteSubscriptions, *urls: str, sid: int = 1, now: float = 0.0) -> Step:
+    request = parsed(a_message("subscribe", ANA, FOREIGN_SM, {"resources": list(urls), "source": ANA}, id_=1))
+    return remote.subscribe(request, codec.body_members(request.body), sid, FOREIGN, now)
+
+
+def reply(request: Message, code: object = 200, **more: object) -> Message:
+    body = {"code": code, **more}
+    assert request.id is not None
+    return parsed(a_message("response", request.to, request.from_, body, id_=int(request.id)))
+
+
+def test_the_other_node_is_asked_in_our_name_and_the_wish_waits(remote: RemoteSubscriptions) -> None:
+    step = wish(remote, CHANGES)
+    (request,) = step.upstream
+    assert (request.type, request.from_, request.to) == ("subscribe", f"{NODE}/sm", FOREIGN_SM)
+    assert codec.body_members(request.body) == {"resources": [CHANGES], "source": NODE}
+    assert step.granted == []
+    assert not remote.holds(FOREIGN)
+
+
+def test_a_second_listener_needs_no_second_upstream(remote: RemoteSubscriptions) -> None:
+    (request,) = wish(remote, CHANGES).upstream
+    (granted,) = remote.answered(reply(request), FOREIGN).granted
+    assert (granted.sid, granted.urls) == (1, (CHANGES,))
+    step = wish(remote, CHANGES, sid=2)
+    assert step.upstream == []
+    assert [one.sid for one in step.granted] == [2]
+    assert remote.holds(FOREIGN)
+
+
+def test_only_new_addresses_are_asked_for(remote: RemoteSubscriptions) -> None:
+    remote.answered(reply(wish(remote, CHANGES).upstream[0]), FOREIGN)
+    (request,) = wish(remote, CHANGES, f"{ROOM}/status").upstream
+    assert codec.body_members(request.body)["resources"] == [f"{ROOM}/status"]
+    (granted,) = remote.answered(reply(request), FOREIGN).granted
+    assert granted.urls == (CHANGES, f"{ROOM}/status")
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(403, 403), ("404", 404), ("nonsense", 500), (12345, 500), (None, 500), (-200, 500)]
+)
+def test_a_refusal_is_told_to_whom_it_concerns(remote: RemoteSubscriptions, code: object, told: int) -> None:
+    (request,) = wish(remote, CHANGES).upstream
+    ((refused, status, reason),) = remote.answered(reply(request, code, reason="policy"), FOREIGN).refused
+    assert (refused.sid, status, reason) == (1, told, "policy")
+    assert not remote.holds(FOREIGN)
+
+
+def test_a_provisional_answer_changes_nothing(remote: RemoteSubscriptions) -> None:
+    (request,) = wish(remote, CHANGES).upstream
+    assert remote.answered(reply(request, 100), FOREIGN) == Step()
+    assert len(remote.answered(reply(request, 200), FOREIGN).granted) == 1
+
+
+def test_an_answer_of_a_third_domain_counts_for_nothing(remote: RemoteSubscriptions) -> None:
+    (request,) = wish(remote, CHANGES).upstream
+    forged = reply(request)
+    assert remote.is_answer(forged)
+    assert remote.answered(forged, "gamma.example") == Step()
+    assert not remote.holds(FOREIGN)
+    assert len(remote.answered(reply(request), FOREIGN).granted) == 1
+
+
+def test_an_answer_counts_once(remote: RemoteSubscriptions) -> None:
+    (request,) = wish(remote, CHANGES).upstream
+    remote.answered(reply(request), FOREIGN)
+    assert not remote.is_answer(reply(request))
+    assert remote.answered(reply(request), FOREIGN) == Step()
+
+
+def test_a_silent_domain_is_a_timeout(remote: RemoteSubscriptions) -> None:
+    (request,) = wish(remote, CHANGES, now=100.0).upstream
+    assert remote.expired(100.0 + REQUEST_TTL_SECONDS) == []
+    ((late, status, reason),) = remote.expired(100.0 + REQUEST_TTL_SECONDS + 1)
+    assert (late.sid, status, reason) == (1, 504, "timeout")
+    assert not remote.is_answer(reply(request))
+
+
+def test_the_last_listener_s_end_is_told_and_nothing_is_renewed_then(remote: RemoteSubscriptions) -> None:
+    remote.answered(reply(wish(remote, CHANGES).upstream[0]), FOREIGN)
+    (request,) = remote.nobody_listens([CHANGES], 1.0)
+    assert (request.type, codec.body_members(request.body)["resources"]) == ("unsubscribe", [CHANGES])
+    assert remote.renew(FOREIGN, 2.0) == []
+    assert remote.nobody_listens([CHANGES], 3.0) == []
+
+
+def test_a_new_link_renews_what_is_held_in_one_request(remote: RemoteSubscriptions) -> None:
+    remote.restore([CHANGES, f"{ROOM}/status", "comm://gamma.example/x/changes"])
+    (request,) = remote.renew(FOREIGN, 0.0)
+    assert codec.body_members(request.body)["resources"] == [CHANGES, f"{ROOM}/status"]
+    assert remote.answered(reply(request), FOREIGN) == Step()
+    assert sorted(remote.held_keys()) == ["comm://beta.example/room/changes", "comm://beta.example/room/status",
+                                          "comm://gamma.example/x/changes"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("urls", "code"),
+    [
+        ((), Code.BAD_BODY),
+        (("comm://gamma.example/x/changes",), Code.SPOOFED_SOURCE),
+        ((CHANGES, "comm://alpha.example/x/changes"), Code.SPOOFED_SOURCE),
+        (("comm://beta.example.evil/x",), Code.SPOOFED_SOURCE),
+        (("plain",), Code.SPOOFED_SOURCE),
+    ],
+)
+def test_resources_of_other_domains_are_refused_before_anything_is_asked(
+    remote: RemoteSubscriptions, urls: tuple[str, ...], code: Code
+) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        wish(remote, *urls)
+    assert remote.expired(1e9) == []
+
+
+# With the bus around it.
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
+    async with runtime_house(tmp_path) as made:
+        yield made
+
+
+async def subscribing(runtime: Runtime, house: RuntimeHouse, id_: int = 1) -> list[Json]:
+    """Have a runtime ask; what went to the other domain."""
+    await runtime.say(
+        a_message("subscribe", runtime.address, FOREIGN_SM, {"resources": [CHANGES], "source": runtime.address}, id_=id_)
+    )
+    assert await runtime.heard() == []
+    return house.domains.take()
+
+
+def from_far(request: Json, code: int = 200) -> Message:
+    return parsed(a_message("response", request["to"], request["from"], {"code": code}, id_=request["id"]))
+
+
+def a_change(value: int) -> Message:
+    return parsed(a_message("update", f"hyperty://{FOREIGN}/h", CHANGES, {"value": value}))
+
+
+async def test_a_runtime_is_answered_after_the_other_domain_and_changes_are_fanned_out(house: RuntimeHouse) -> None:
+    ana, bo = await house.opened("ana"), await house.opened("bo")
+    (request,) = await subscribing(ana, house)
+    house.bus.from_link(FOREIGN, [from_far(request)])
+    answer = await ana.next()
+    assert (answer["id"], answer["from"], answer["body"]["code"]) == (1, FOREIGN_SM, 200)
+    await bo.say(a_message("subscribe", bo.address, FOREIGN_SM, {"resources": [CHANGES], "source": bo.address}, id_=2))
+    assert (await bo.next())["body"]["code"] == 200
+    assert house.domains.take() == []
+    assert house.bus.from_link(FOREIGN, [a_change(1), a_change(2)]) == [None, None]
+    for runtime in (ana, bo):
+        assert [one["body"]["value"] for one in await runtime.heard()] == [1, 2]
+
+
+async def test_upstream_ends_with_the_last_listener(house: RuntimeHouse) -> None:
+    ana, bo = await house.opened("ana"), await house.opened("bo")
+    (request,) = await subscribing(ana, house)
+    house.bus.from_link(FOREIGN, [from_far(request)])
+    await ana.next()
+    await bo.ask("subscribe", FOREIGN_SM, {"resources": [CHANGES], "source": bo.address})
+    await ana.ask("unsubscribe", FOREIGN_SM, {"resources": [CHANGES]})
+    assert house.domains.take() == []
+    await bo.say(a_message("close", bo.session_address, "mn:/session", id_=1))
+    await bo.close_code()
+    (last,) = house.domains.take()
+    assert (last["type"], last["body"]["resources"]) == ("unsubscribe", [CHANGES])
+    assert house.bus.from_link(FOREIGN, [a_change(1)]) == [Code.TRANSIT]
+    assert await ana.heard() == []
+
+
+async def test_a_refused_link_is_the_answer(house: RuntimeHouse) -> None:
+    ana = await house.opened("ana")
+    house.domains.refusals[FOREIGN] = Refusal(Code.DOMAIN_BLOCKED)
+    answer = await ana.ask("subscribe", FOREIGN_SM, {"resources": [CHANGES], "source": ANA})
+    assert (answer["body"]["code"], answer["body"]["reason"]) == (403, "domain-blocked")
+    assert not house.bus.is_wanted(FOREIGN)
+
+
+async def test_a_forged_answer_of_another_domain_grants_nothing(house: RuntimeHouse) -> None:
+    ana = await house.opened("ana")
+    (request,) = await subscribing(ana, house)
+    house.bus.from_link("gamma.example", [from_far(request)])
+    assert await ana.heard() == []
+    assert not house.bus.is_wanted(FOREIGN)
+
+
+async def test_a_runtime_that_left_meanwhile_leaves_nothing_behind(house: RuntimeHouse) -> None:
+    ana, bo = await house.opened("ana"), await house.opened("bo")
+    (request,) = await subscribing(ana, house)
+    await ana.say(a_message("close", ana.session_address, "mn:/session", id_=2))
+    await ana.close_code()
+    house.bus.from_link(FOREIGN, [from_far(request)])
+    (undone,) = house.domains.take()
+    assert undone["type"] == "unsubscribe"
+    assert await bo.heard() == []
+
+
+async def test_a_link_that_comes_back_renews_what_runtimes_listen_to(house: RuntimeHouse) -> None:
+    ana = await house.opened("ana")
+    (request,) = await subscribing(ana, house)
+    house.bus.from_link(FOREIGN, [from_far(request)])
+    house.bus.link_is_live(FOREIGN)
+    (renewal,) = house.domains.take()
+    assert (renewal["type"], renewal["body"]["resources"]) == ("subscribe", [CHANGES])
+
+
+async def test_after_a_restart_the_node_still_knows_what_it_listens_to(tmp_path: Path) -> None:
+    async with runtime_house(tmp_path) as before:
+        ana = await before.opened("ana")
+        (request,) = await subscribing(ana, before)
+        before.bus.from_link(FOREIGN, [from_far(request)])
+        await ana.next()
+    async with runtime_house(tmp_path) as after:
+        assert after.bus.is_wanted(FOREIGN)
+        after.bus.link_is_live(FOREIGN)
+        assert [one["body"]["resources"] for one in after.domains.take()] == [[CHANGES]]
+
+
+async def test_our_own_subscription_manager_does_not_take_foreign_events_as_ours(house: RuntimeHouse) -> None:
+    ana = await house.opened("ana")
+    answer = await ana.subscribed(CHANGES, to=SM)
+    assert answer["body"]["code"] == 200
+    assert house.bus.is_wanted(FOREIGN) is False

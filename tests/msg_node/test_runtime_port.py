@@ -1,0 +1,200 @@
+"""The queue of one runtime in front of a real socket: its bounds, what it drops, and when it gives up."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import trio
+import trio.testing
+
+from federation.byte_channel import ByteChannel
+from msg_node.runtime_port import FLUSH_MESSAGES, LINE_BYTES, STUCK_SECONDS, RuntimePort
+from protofly.errors import Code
+from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
+from protofly.message import Message
+from protofly.websocket import ClientWebSocket, ServerWebSocket
+from tests.support.runtime_house import a_message, parsed, runtime_address
+
+ANA = runtime_address("ana")
+
+
+@dataclass
+class Pair:
+    """A port and the runtime's end of its socket."""
+
+    port: RuntimePort
+    client: ClientWebSocket
+    far: socket.socket
+
+    @property
+    def counters(self) -> Counter[str]:
+        return self.port.counters
+
+    def clog(self) -> None:
+        """Fill the line, so that everything else stays in the queue."""
+        self.port.line.send_nowait(self.port.websocket.data_to_send())
+        while self.port.line.backlog_bytes <= LINE_BYTES:
+            self.port.websocket.send([b"x" * 100_000])
+            self.port.line.send_nowait(self.port.websocket.data_to_send())
+
+    async def read(self, *, until: int) -> list[bytes]:
+        """Messages that the runtime gets, until it has so many after the clog."""
+        far = trio.socket.from_stdlib_socket(self.far)
+        messages: list[bytes] = []
+        with trio.fail_after(10):
+            while len(messages) < until:
+                received = self.client.receive(await far.recv(1 << 20))
+                messages += [bytes(one) for one in received if one[:1] == b"{"]
+        return messages
+
+
+@pytest.fixture
+async def pair(nursery: trio.Nursery) -> AsyncIterator[Pair]:
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    client = ClientWebSocket("ws://a.example/ws", is_binary=False)
+    server = ServerWebSocket()
+    server.receive(client.data_to_send())
+    server.accept()
+    client.receive(server.data_to_send())
+    line = ByteChannel(near, drain_nursery=nursery)
+    port = RuntimePort(1, line, server, bearer="", counters=Counter(), now=0.0)
+    line.on_drained = port.flush
+    yield Pair(port, client, far)
+    line.close()
+    far.close()
+
+
+def an(type_: str, value: object = 1, size: int = 0) -> Message:
+    return parsed(a_message(type_, ANA, ANA, {"value": value, "more": "x" * size}, id_=1))
+
+
+async def test_what_is_queued_goes_out_as_one_block_in_order(pair: Pair) -> None:
+    sent = [an("event", number) for number in range(100)]
+    for message in sent:
+        assert pair.port.enqueue(message) is None
+    assert pair.port.queued == 100
+    pair.port.flush()
+    assert pair.port.queued == 0
+    assert await pair.read(until=100) == [message.raw for message in sent]
+
+
+async def test_a_long_batch_is_written_before_its_end(pair: Pair) -> None:
+    for number in range(FLUSH_MESSAGES):
+        pair.port.enqueue(an("event", number))
+    assert pair.port.queued == 0
+
+
+async def test_a_full_queue_drops_its_oldest_event_for_a_new_one(pair: Pair) -> None:
+    pair.clog()
+    for number in range(SESSION_QUEUE_MESSAGES + 5):
+        assert pair.port.enqueue(an("event", number)) is None
+    assert pair.port.queued == SESSION_QUEUE_MESSAGES
+    assert pair.counters["dropped"] == 5
+    received = await pair.read(until=SESSION_QUEUE_MESSAGES)
+    assert received == [an("event", number).raw for number in range(5, SESSION_QUEUE_MESSAGES + 5)]
+
+
+async def test_a_full_queue_refuses_requests_and_keeps_those_it_has(pair: Pair) -> None:
+    pair.clog()
+    for number in range(SESSION_QUEUE_MESSAGES):
+        assert pair.port.enqueue(an("read", number)) is None
+    assert pair.port.enqueue(an("read", "late")) is Code.OVERLOAD
+    assert pair.port.enqueue(an("event", "late")) is None
+    assert pair.port.queued == SESSION_QUEUE_MESSAGES
+    assert (pair.counters["overload"], pair.counters["dropped"]) == (1, 1)
+    assert (await pair.read(until=SESSION_QUEUE_MESSAGES))[-1] == an("read", SESSION_QUEUE_MESSAGES - 1).raw
+
+
+async def test_a_response_is_never_dropped_and_takes_the_place_of_an_event(pair: Pair) -> None:
+    pair.clog()
+    pair.port.enqueue(an("event"))
+    for number in range(SESSION_QUEUE_MESSAGES + 9):
+        assert pair.port.enqueue(an("response", number)) is None
+    assert pair.counters["dropped"] == 1
+    received = await pair.read(until=SESSION_QUEUE_MESSAGES + 9)
+    assert received == [an("response", number).raw for number in range(SESSION_QUEUE_MESSAGES + 9)]
+
+
+async def test_the_queue_is_bounded_in_bytes_as_well(pair: Pair) -> None:
+    pair.clog()
+    size = 100_000
+    for number in range(SESSION_QUEUE_BYTES // size):
+        pair.port.enqueue(an("read", number, size))
+    assert pair.port.enqueue(an("read", "late", size)) is Code.OVERLOAD
+    assert pair.port._queued_bytes <= SESSION_QUEUE_BYTES
+
+
+async def test_one_large_event_displaces_as_many_small_ones_as_it_needs(pair: Pair) -> None:
+    pair.clog()
+    while pair.port._queued_bytes < SESSION_QUEUE_BYTES - 10_000:
+        pair.port.enqueue(an("event", "small", 5_000))
+    before = pair.port.queued
+    for _ in range(4):
+        pair.port.enqueue(an("event", "large", 1_000_000))
+        assert pair.port._queued_bytes <= SESSION_QUEUE_BYTES
+    assert pair.port.queued < before
+    assert pair.counters["dropped"] > 4
+
+
+async def test_bytes_are_counted_right_whatever_is_dropped(pair: Pair) -> None:
+    pair.clog()
+    for number in range(3 * SESSION_QUEUE_MESSAGES):
+        pair.port.enqueue(an(("event", "read", "update")[number % 3], number, number % 50))
+    assert pair.port._queued_bytes == sum(len(message.raw) for message in pair.port._queue)
+
+
+async def test_a_queue_that_is_half_full_asks_senders_to_pause_until_it_is_read(pair: Pair) -> None:
+    pair.clog()
+    assert not pair.port.is_congested
+    for number in range(SESSION_QUEUE_MESSAGES // 2 + 1):
+        pair.port.enqueue(an("event", number))
+    assert pair.port.is_congested
+    relieved = trio.Event()
+
+    async def wait() -> None:
+        await pair.port.wait_relief()
+        relieved.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not relieved.is_set()
+        await pair.read(until=SESSION_QUEUE_MESSAGES // 2 + 1)
+    assert relieved.is_set()
+    assert not pair.port.is_congested
+
+
+async def test_a_runtime_that_reads_again_in_time_is_forgiven(pair: Pair) -> None:
+    pair.clog()
+    pair.port.enqueue(an("event"))
+    pair.port.flush()
+    assert pair.port.stuck_since
+    await pair.read(until=1)
+    assert not pair.port.stuck_since
+    assert not pair.port.close_stuck(trio.current_time() + 10 * STUCK_SECONDS)
+
+
+async def test_a_runtime_that_never_reads_is_closed_after_its_time_and_not_before(pair: Pair) -> None:
+    pair.clog()
+    pair.port.enqueue(an("event"))
+    pair.port.flush()
+    assert not pair.port.close_stuck(pair.port.stuck_since + STUCK_SECONDS - 0.1)
+    assert not pair.port.line.is_closed
+    assert pair.port.close_stuck(pair.port.stuck_since + STUCK_SECONDS)
+    assert pair.port.line.is_closed
+    assert pair.port.enqueue(an("event")) is None  # late messages do no harm
+    pair.port.flush()
+
+
+async def test_close_says_what_waits_and_then_goodbye(pair: Pair) -> None:
+    pair.port.enqueue(an("event", "last words"))
+    pair.port.close(1001, "the node stops")
+    assert await pair.read(until=1) == [an("event", "last words").raw]
+    assert pair.client.close_code == 1001
+    assert pair.port.is_closing
+    assert not pair.port.line.is_closed

@@ -1,0 +1,139 @@
+"""Hosts a stub as a node of a.example does, towards an endpoint of b.example: everything real but the node around it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import trio
+
+from federation.domain_link import DomainLink
+from federation.egress import Egress, EgressRules
+from federation.hosted_stub import HostedStub, StubMeters, StubSettings
+from federation.identity import Identity
+from protofly.errors import StubFaultError
+from protofly.stub import VerifiedStub
+from sandbox.core.budget import Budget
+from sandbox.host import Sandbox
+from sandbox.stub_process import StubProcess
+from tests.support.lines import LoopbackDialler, client_context
+from tests.support.link_endpoint import Documents
+from tests.support.repository import World
+from tests.support.scripted_stub import ScriptedProcess
+from tests.support.sides import Bus, node_of
+
+LINK_WASM = Path(__file__).parents[2] / "examples" / "stubs" / "trapezoid_link" / "link.wasm"
+LINK_BUDGET = Budget().lowered_to(memory_bytes=10 << 20)
+
+
+@cache
+def link_module() -> bytes:
+    """The genuine stub, as it is committed."""
+    return LINK_WASM.read_bytes()
+
+
+class StubHouse:
+    """a.example with its link to b.example, ready to run one instance after the other."""
+
+    def __init__(self, verified: VerifiedStub, documents: Documents, *, bus: Bus | None = None) -> None:
+        self.verified = verified
+        self.documents = documents
+        self.bus = bus or Bus("a.example")
+        self.link: DomainLink = self.bus.link_to("b.example")
+        self.identity: Identity = documents.identity("a.example")
+        self.dialler = LoopbackDialler()
+        self.tls_context: ssl.SSLContext = client_context()
+        self.states: list[str] = []
+        self.meters = StubMeters()
+        self.fault: StubFaultError | None = None
+        self.is_running = False
+        self.hosted: HostedStub
+        self.egress: Egress
+
+    @property
+    def settings(self) -> StubSettings:
+        peer_stream, delivered = self.link.newest_stream()
+        return StubSettings(
+            "a.example",
+            node_of("a.example"),
+            self.link.stub_url,
+            "b.example",
+            self.link.leg.stream,
+            peer_stream,
+            delivered,
+        )
+
+    async def run(self, process: StubProcess | ScriptedProcess) -> None:
+        """One instance, until it fails; its fault is kept."""
+        self.fault = None
+        self.hosted = HostedStub(
+            self.verified,
+            cast("StubProcess", process),
+            self.settings,
+            leg=self.link.leg,
+            port=self.link,
+            identity=self.identity,
+            on_state=self.states.append,
+            meters=self.meters,
+        )
+        self.is_running = True
+        try:
+            await self.hosted.run(self._open_egress, beside=trio.sleep_forever)
+        except StubFaultError as exc:
+            self.fault = exc
+        finally:
+            self.is_running = False
+
+    def _open_egress(self, running: HostedStub, nursery: trio.Nursery) -> Egress:
+        self.egress = Egress(
+            EgressRules("b.example", self.verified.endpoints),
+            dialler=self.dialler,
+            tls_context=self.tls_context,
+            handler_nursery=nursery,
+            emit=running.emit,
+            wait_for_room=running.wait_for_room,
+        )
+        return self.egress
+
+    def cut(self) -> None:
+        """Every line of the stub breaks, whatever is under way."""
+        for channel in self.egress._channels.values():
+            if channel.bytes_channel is not None and not channel.bytes_channel.is_closed:
+                channel.bytes_channel._sock.shutdown(socket.SHUT_RDWR)
+
+    @asynccontextmanager
+    async def running(self, process: StubProcess | ScriptedProcess) -> AsyncIterator[None]:
+        """One instance beside the test; cancelled at its end, as a supervisor does when a stub is no longer needed."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run, process)
+            while not self.is_running and self.fault is None:
+                await trio.lowlevel.checkpoint()
+            yield
+            nursery.cancel_scope.cancel()
+
+    def send(self, *messages: object) -> None:
+        """The bus of a.example sends, then ends its round."""
+        for message in messages:
+            assert self.link.send(message) is None  # type: ignore[arg-type]
+        self.link.flush()
+
+
+_compiled: dict[tuple[str, bytes], bytes] = {}
+
+
+async def start_worker(sandbox: Sandbox, module: bytes, budget: Budget = LINK_BUDGET) -> StubProcess:
+    """A confined worker with the module; what was compiled once is kept for the next test."""
+    key = (sandbox.fingerprint, module)
+    if key not in _compiled:
+        _compiled[key] = await sandbox.compile(module)
+    return await sandbox.start_worker("b.example", _compiled[key], budget)
+
+
+async def stub_house(world: World, documents: Documents, *, bus: Bus | None = None) -> StubHouse:
+    """A house for the stub that b.example publishes in this world."""
+    return StubHouse(await world.supply(), documents, bus=bus)

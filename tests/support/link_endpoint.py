@@ -1,0 +1,303 @@
+"""A real /link endpoint on loopback TLS, the identities of both domains, and a client of LINK/1 that a test can script."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+import trustme
+
+from catalogue_client.core.state import DomainTrust
+from federation.byte_channel import ByteChannel
+from federation.core import auth
+from federation.core.link_frames import (
+    SUBPROTOCOL,
+    Kind,
+    LinkFrame,
+    decode_frame,
+    decode_messages,
+    encode_frame,
+    encode_messages,
+)
+from federation.domain_link import DomainLink
+from federation.identity import Identity, TokenRequest
+from federation.peer_session import LinkAcceptor
+from protofly.documents import KeyRecord, SigningKey
+from protofly.errors import Code, HostError, PeerError, TransportError
+from protofly.limits import FRAME_BYTES_MAX
+from protofly.websocket import ClientWebSocket, ServerWebSocket
+from tests.support.lines import binding_of, certificate_of, client_context, server_context
+from tests.support.repository import PublishedDomain, World, signing_key
+from tests.support.sides import Bus, node_of
+
+ENDPOINT = "wss://mn.b.example/link"
+OUR_STREAM = "a" * 32
+PATIENCE_SECONDS = 10.0
+"""A test that waits longer for something that must come has failed."""
+
+
+class Documents:
+    """Verified documents of both domains, as each node's own discovery would have them. `refreshes` counts the asking."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.published = {domain.domain: domain for domain in world.published}
+        self.keys = {name: signing_key("N1", of=name) for name in self.published}
+        self.known: dict[str, DomainTrust] = {}
+        self.asked: Counter[str] = Counter()
+        self.refreshes: Counter[str] = Counter()
+        self.failure: HostError | None = None
+        for name in self.published:
+            self.publish_keys(name, self.keys[name])
+
+    def publish_keys(self, domain: str, *keys: SigningKey, **changes: Any) -> None:
+        """A new live document with these node keys."""
+        records: Mapping[str, KeyRecord] = {key.key_id: key.record() for key in keys}
+        self.published[domain].publish_live(node_keys=dict(records), **changes)
+
+    async def trust_of(self, domain: str, is_refresh: bool) -> DomainTrust:
+        self.asked[domain] += 1
+        if self.failure is not None:
+            raise self.failure
+        if domain not in self.published:
+            raise PeerError(Code.NO_SUCH_DOMAIN, "nobody publishes this", domain=domain)
+        if is_refresh or domain not in self.known:
+            self.refreshes[domain] += 1
+            self.known[domain] = await self.world.refresh(self.published[domain])
+        return self.known[domain]
+
+    def identity(self, domain: str, *, key: SigningKey | None = None, domains: list[str] | None = None) -> Identity:
+        return Identity(
+            node=node_of(domain), domains=domains or [domain], key=key or self.keys[domain], trust_of=self.trust_of
+        )
+
+
+class LinkEndpoint:
+    """What a node of b.example does at its door for links: TLS, upgrade, then the product's acceptor."""
+
+    def __init__(self, documents: Documents, *, bus: Bus | None = None, certificate: trustme.LeafCert | None = None):
+        self.documents = documents
+        self.bus = bus or Bus("b.example")
+        self.link = self.bus.link_to("a.example")
+        self.certificate = certificate or certificate_of("mn.b.example")
+        self.refusal: PeerError | None = None
+        self.failures: list[BaseException] = []
+        self.lines: list[ByteChannel] = []
+        self.sessions = 0
+        self.ended = 0
+        self.acceptor = LinkAcceptor(
+            identity=documents.identity("b.example"),
+            endpoints=frozenset({ENDPOINT}),
+            bindings=frozenset({binding_of(self.certificate)}),
+            admit=self._admit,
+        )
+
+    def _admit(self, _claims: auth.Claims) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
+        return self.link.leg, self.link
+
+    async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as self._drains, trio.open_nursery() as connections:
+            port = listener.socket.getsockname()[1]
+            task_status.started(port)
+            await trio.serve_listeners(self._serve, [listener], handler_nursery=connections)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            context = server_context(self.certificate)
+            line = await ByteChannel.over(stream, drain_nursery=self._drains, context=context, server_side=True)
+            self.lines.append(line)
+            async with line:
+                websocket = ServerWebSocket(max_bytes=FRAME_BYTES_MAX)
+                while websocket.request_path is None:
+                    data = await line.receive()
+                    websocket.receive(data)
+                    if not data:
+                        return
+                websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
+                line.send_nowait(websocket.data_to_send())
+                self.sessions += 1
+                await self.acceptor.serve(line, websocket)
+                await line.aclose()
+        except TransportError:
+            return
+        except Exception as exc:  # what would have ended the node
+            self.failures.append(exc)
+        finally:
+            self.ended += 1
+
+    def cut(self) -> None:
+        """Every line breaks."""
+        for line in self.lines:
+            line.close()
+        self.lines.clear()
+
+
+class LinkClient:
+    """The client's side of LINK/1, honest unless the test says otherwise."""
+
+    def __init__(self, line: ByteChannel, identity: Identity) -> None:
+        self.line = line
+        self.identity = identity
+        self.websocket = ClientWebSocket(ENDPOINT, subprotocol=SUBPROTOCOL, max_bytes=FRAME_BYTES_MAX)
+        self._frames: list[LinkFrame] = []
+        self.challenge = b""
+        self.welcome: LinkFrame | None = None
+        self.counter_challenge = ""
+
+    async def upgrade(self) -> None:
+        self.line.send_nowait(self.websocket.data_to_send())
+        while not self.websocket.is_open:
+            data = await self.line.receive()
+            assert data, "refused"
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._frames += [decode_frame(raw) for raw in self.websocket.receive(data)]
+        self.line.send_nowait(self.websocket.data_to_send())
+
+    def send_raw(self, *frames: bytes) -> None:
+        """Several frames in one write."""
+        self.websocket.send(frames)
+        self.line.send_nowait(self.websocket.data_to_send())
+
+    def send(self, kind: Kind, arg: int = 0, payload: bytes = b"") -> None:
+        self.send_raw(encode_frame(kind, arg, payload))
+
+    def send_messages(self, *raws: bytes, first: int = 1) -> None:
+        self.send_raw(*encode_messages([(first + index, raw) for index, raw in enumerate(raws)]))
+
+    async def receive(self) -> LinkFrame | None:
+        """The next frame, None at the end of the connection."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while not self._frames:
+                data = await self.line.receive()
+                self._take(data)
+                if not self._frames and (not data or not self.websocket.is_open):
+                    return None
+        return self._frames.pop(0)
+
+    async def receive_kind(self, kind: Kind) -> LinkFrame:
+        """The next frame of one kind; acknowledgements on the way are skipped."""
+        while (frame := await self.receive()) is not None:
+            if frame.kind is kind:
+                return frame
+            assert frame.kind is Kind.ACK, frame
+        raise AssertionError(f"the connection ended before {kind.name}")
+
+    async def receive_messages(self, count: int) -> list[tuple[int, bytes]]:
+        """So many messages with their numbers."""
+        found: list[tuple[int, bytes]] = []
+        while len(found) < count:
+            frame = await self.receive_kind(Kind.MESSAGES)
+            found += enumerate(decode_messages(frame.payload), frame.arg)
+        return found
+
+    async def code_of_bye(self) -> str:
+        """The word with which the node ends the connection."""
+        frame = await self.receive_kind(Kind.BYE)
+        assert await self.receive() is None
+        return frame.payload.decode()
+
+    # The handshake, step by step.
+
+    def say_hello(self, **members: Any) -> None:
+        domain = self.identity.domain
+        hello = {"stream": OUR_STREAM, "peer_stream": "", "delivered": 0, "domain": domain, "node": self.identity.node}
+        self.send(Kind.HELLO, 1, json.dumps(hello | members).encode())
+
+    async def receive_challenge(self) -> bytes:
+        frame = await self.receive()
+        assert frame is not None
+        assert frame.kind is Kind.CHALLENGE
+        self.challenge = frame.payload
+        return frame.payload
+
+    def token(self, challenge: bytes | None = None, *, endpoint: str = ENDPOINT, binding: str = "") -> bytes:
+        token, self.counter_challenge = self.identity.token_for(
+            TokenRequest(
+                peer_domain="b.example",
+                endpoint=endpoint,
+                binding=binding or auth.channel_binding(self.line.peer_certificate_sha256),
+                challenge=self.challenge if challenge is None else challenge,
+            )
+        )
+        return token.encode()
+
+    async def handshake(self, **members: Any) -> LinkFrame:
+        """All of it; returns WELCOME."""
+        self.say_hello(**members)
+        await self.receive_challenge()
+        self.send(Kind.TOKEN, 0, self.token())
+        self.welcome = await self.receive_kind(Kind.WELCOME)
+        return self.welcome
+
+
+class LinkHouse:
+    """An endpoint of b.example that runs, and clients of a.example for it."""
+
+    def __init__(self, endpoint: LinkEndpoint, port: int, drains: trio.Nursery) -> None:
+        self.endpoint = endpoint
+        self.port = port
+        self._drains = drains
+
+    @property
+    def bus(self) -> Bus:
+        return self.endpoint.bus
+
+    @property
+    def link(self) -> DomainLink:
+        return self.endpoint.link
+
+    @property
+    def documents(self) -> Documents:
+        return self.endpoint.documents
+
+    @asynccontextmanager
+    async def client(self, identity: Identity | None = None) -> AsyncIterator[LinkClient]:
+        """A connection after the WebSocket upgrade."""
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        line = await ByteChannel.over(
+            stream, drain_nursery=self._drains, context=client_context(), server_hostname="mn.b.example"
+        )
+        async with line:
+            client = LinkClient(line, identity or self.documents.identity("a.example"))
+            await client.upgrade()
+            yield client
+
+    @asynccontextmanager
+    async def live_client(self, identity: Identity | None = None, **members: Any) -> AsyncIterator[LinkClient]:
+        """A connection after the whole handshake."""
+        async with self.client(identity) as client:
+            await client.handshake(**members)
+            yield client
+
+    async def wait_until(self, condition: Any) -> None:
+        """Until something is so; each turn of the scheduler looks again, and no clock is asked but the last one."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while not condition():
+                await trio.lowlevel.checkpoint()
+
+
+def make_world(folder: Any, *, code: bytes | None = None) -> World:
+    """A client's world in which a.example and b.example publish."""
+    b = PublishedDomain("b.example") if code is None else PublishedDomain("b.example", code=code)
+    return World(folder, b, PublishedDomain("a.example"))
+
+
+@asynccontextmanager
+async def link_house(world: World, **settings: Any) -> AsyncIterator[LinkHouse]:
+    """An endpoint of b.example on loopback; at its end nothing may have happened that would have ended a node."""
+    endpoint = LinkEndpoint(Documents(world), **settings)
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(endpoint.run)
+        yield LinkHouse(endpoint, port, nursery)
+        nursery.cancel_scope.cancel()
+    assert endpoint.failures == []
+

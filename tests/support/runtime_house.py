@@ -1,0 +1,338 @@
+"""The message path of one node over real sockets and a real state file, with runtimes that speak frame by frame.
+
+Only other domains are played: `NearDomains` does what the bus asks of federation, in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import trio
+
+from federation.domain_link import Refusal
+from federation.router import Federation
+from msg_node.bus import Bus
+from msg_node.connectors.websocket import WebSocketDoor
+from msg_node.core.changes import Journal
+from msg_node.core.credentials import Credential, Credentials
+from msg_node.core.node_state import NodeState
+from msg_node.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.core.services import Services
+from msg_node.core.session_service import SessionService
+from msg_node.core.sessions import Sessions
+from msg_node.runtime_port import Congestible, RuntimePort
+from msg_node.state_store import StateStore
+from protofly import codec
+from protofly.limits import FRAME_BYTES
+from protofly.message import Message
+from protofly.records import Record
+from protofly.websocket import ClientWebSocket
+
+DOMAIN = "alpha.example"
+NODE = f"runtime://{DOMAIN}/mn-1"
+SESSION = "mn:/session"
+ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
+SM = f"domain://msg-node.{DOMAIN}/sm"
+FOREIGN = "beta.example"
+FOREIGN_SM = f"domain://msg-node.{FOREIGN}/sm"
+PATIENCE_SECONDS = 10.0
+_MARK = "that is all"
+
+Json = dict[str, Any]
+
+
+def runtime_address(name: str) -> str:
+    """Address of a runtime of our domain."""
+    return f"runtime://{DOMAIN}/{name}"
+
+
+def a_message(type_: str, from_: str, to: str, body: Mapping[str, object] | None = None, *, id_: object = None) -> Json:
+    """A message as a runtime writes it."""
+    message: Json = {"type": type_, "from": from_, "to": to}
+    if id_ is not None:
+        message["id"] = id_
+    if body is not None:
+        message["body"] = body
+    return message
+
+
+def parsed(message: Json) -> Message:
+    """A message as a link hands it to the bus."""
+    return codec.decode(json.dumps(message).encode())[0]
+
+
+class Wire:
+    """A client's bytes, raw; every wait has an end."""
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
+        self.stream = stream
+
+    @property
+    def socket(self) -> trio.socket.SocketType:
+        return (self.stream if isinstance(self.stream, trio.SocketStream) else self.stream.transport_stream).socket
+
+    async def write(self, data: bytes) -> None:
+        with trio.fail_after(PATIENCE_SECONDS):
+            await self.stream.send_all(data)
+
+    async def read(self) -> bytes:
+        """What is there; b"" at the end, orderly or not."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            try:
+                return bytes(await self.stream.receive_some())
+            except trio.BrokenResourceError:
+                return b""
+
+    async def read_to_end(self) -> bytes:
+        data = b""
+        while part := await self.read():
+            data += part
+        return data
+
+    async def cut(self) -> None:
+        """End the connection without a word."""
+        await trio.aclose_forcefully(self.stream)
+
+
+class Runtime:
+    """A runtime: one WebSocket, messages as JSON."""
+
+    def __init__(self, wire: Wire, websocket: ClientWebSocket) -> None:
+        self.wire = wire
+        self.websocket = websocket
+        self.address = ""
+        self.token = ""
+        self._inbox: list[Json] = []
+        self._numbers = count(1)
+
+    async def shake_hands(self) -> None:
+        await self.wire.write(self.websocket.data_to_send())
+        while not self.websocket.is_open:
+            data = await self.wire.read()
+            assert data, self.websocket.refusal
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._inbox += [json.loads(raw) for raw in self.websocket.receive(data)]
+
+    async def say_raw(self, *frames: bytes) -> None:
+        """Send texts as they are, all in one write."""
+        self.websocket.send(frames)
+        await self.wire.write(self.websocket.data_to_send())
+
+    async def say(self, *messages: Json) -> None:
+        await self.say_raw(*(json.dumps(message).encode() for message in messages))
+
+    async def next(self) -> Json:
+        """The next message of the node."""
+        while not self._inbox:
+            data = await self.wire.read()
+            self._take(data)
+            await self.wire.write(self.websocket.data_to_send())
+            assert data or self._inbox, f"closed with {self.websocket.close_code}"
+        return self._inbox.pop(0)
+
+    async def ask(
+        self, type_: str, to: str, body: Mapping[str, object] | None = None, *, from_: str = ""
+    ) -> Json:
+        """Send a request and wait for its reply; what comes before it is lost."""
+        id_ = f"q{next(self._numbers)}"
+        await self.say(a_message(type_, from_ or self.address, to, body, id_=id_))
+        while True:
+            message = await self.next()
+            if message.get("id") == id_:
+                return message
+
+    async def open(self, name: str, body: Mapping[str, object] | None = None) -> Json:
+        self.address = runtime_address(name)
+        reply = await self.ask("open", SESSION, body)
+        self.token = reply["body"].get("runtimeToken", "")
+        return reply
+
+    @property
+    def session_address(self) -> str:
+        return f"{self.address}/{self.token}"
+
+    async def allocated(self, scheme: str = "comm") -> str:
+        """A fresh address of this runtime."""
+        reply = await self.ask("create", ALLOCATION, {"scheme": scheme, "value": {"number": 1}})
+        (address,) = reply["body"]["value"]["allocated"]
+        return str(address)
+
+    async def subscribed(self, *addresses: str, to: str = SM) -> Json:
+        return await self.ask("subscribe", to, {"resources": list(addresses), "source": self.address})
+
+    async def heard(self) -> list[Json]:
+        """Everything that was queued for this runtime by now: the node answers a ping in order."""
+        await self.say(a_message("ping", self.address or runtime_address("nobody"), SESSION, id_=_MARK))
+        messages = []
+        while (message := await self.next()).get("id") != _MARK:
+            messages.append(message)
+        return messages
+
+    async def close_code(self) -> int | None:
+        """Read until the node has ended the connection; how it closed the WebSocket."""
+        while data := await self.wire.read():
+            self._take(data)
+            with contextlib.suppress(trio.BrokenResourceError):
+                await self.wire.write(self.websocket.data_to_send())
+        return self.websocket.close_code
+
+
+class NearDomains:
+    """What the bus asks of federation. `refusals` and `congested` are set by tests."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Message]] = []
+        self.refusals: dict[str, Refusal] = {}
+        self.congested: dict[str, Congestible] = {}
+        self.flushes = 0
+
+    def send(self, domain: str, message: Message) -> Refusal | None:
+        refusal = self.refusals.get(domain)
+        if refusal is None:
+            self.sent.append((domain, message))
+        return refusal
+
+    def congested_link(self, domain: str) -> Congestible | None:
+        return self.congested.get(domain)
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def take(self) -> list[Json]:
+        """What was sent since the last call."""
+        sent, self.sent = self.sent, []
+        return [json.loads(message.raw) for _, message in sent]
+
+
+class Books:
+    """Takes records; `is_accepting` says whether it takes more."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.is_accepting = True
+        self.room = trio.Event()
+
+    async def wait_accepting(self) -> None:
+        while not self.is_accepting:
+            await self.room.wait()
+
+
+class RuntimeHouse:
+    """State, services, bus and door of one node."""
+
+    def __init__(self, store: StateStore, *, credentials: Iterable[Credential], ping_seconds: float, max_hops: int) -> None:
+        journal = Journal()
+        sessions = Sessions(journal, Credentials(credentials))
+        self.store = store
+        self.state = NodeState(frozenset({DOMAIN}), reserved=frozenset({NODE}), journal=journal, sessions=sessions)
+        self.services = Services(
+            self.state,
+            session_service=SessionService(self.state),
+            node_url=NODE,
+            version="1",
+            first_id=1000,
+        )
+        self.remote = RemoteSubscriptions(NODE, 5000)
+        self.domains = NearDomains()
+        self.books = Books()
+        self.bus = Bus(
+            node=NODE,
+            state=self.state,
+            services=self.services,
+            store=store,
+            remote=self.remote,
+            record=self.books.records.append,
+            wait_accepting=self.books.wait_accepting,
+            is_accepting=lambda: self.books.is_accepting,
+            ping_seconds=ping_seconds,
+            max_hops=max_hops,
+        )
+        self.bus.connect_federation(cast("Federation", self.domains))
+        self.port = 0
+        self.door: WebSocketDoor | None = None
+        self._wires: list[Wire] = []
+
+    @property
+    def counters(self) -> Counter[str]:
+        return self.bus.counters
+
+    def port_of(self, name: str) -> RuntimePort:
+        """The node's end of a runtime's connection."""
+        sid = self.state.sessions.by_runtime(runtime_address(name))
+        assert sid is not None
+        return self.bus._ports[sid]
+
+    async def connect(self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None) -> Wire:
+        """A TCP (or TLS) connection with nothing said on it yet."""
+        stream = trio.SocketStream(trio.socket.socket())
+        if receive_bytes:
+            stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_bytes)
+        await stream.socket.connect(("127.0.0.1", self.port))
+        wire = Wire(stream if context is None else trio.SSLStream(stream, context, server_hostname="localhost"))
+        self._wires.append(wire)
+        return wire
+
+    def hang_up(self) -> None:
+        """Close every client's socket."""
+        for wire in self._wires:
+            wire.socket.close()
+
+    async def runtime(
+        self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None, bearer: str = ""
+    ) -> Runtime:
+        """A WebSocket at the door, without a session."""
+        wire = await self.connect(receive_bytes=receive_bytes, context=context)
+        headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        runtime = Runtime(wire, ClientWebSocket("ws://localhost/ws", is_binary=False, headers=headers, max_bytes=8 << 20))
+        await runtime.shake_hands()
+        return runtime
+
+    async def opened(self, name: str, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None) -> Runtime:
+        """A runtime with a session."""
+        runtime = await self.runtime(receive_bytes=receive_bytes, context=context)
+        reply = await runtime.open(name)
+        assert reply["body"]["code"] == 200, reply
+        return runtime
+
+
+@asynccontextmanager
+async def runtime_house(
+    folder: Path,
+    *,
+    context: ssl.SSLContext | None = None,
+    credentials: Iterable[Credential] = (),
+    ping_seconds: float = 30.0,
+    max_hops: int = 8,
+    max_bytes: int = FRAME_BYTES,
+) -> AsyncIterator[RuntimeHouse]:
+    """Run the message path over the state file in `folder`; leaving is the end of that process."""
+    store = StateStore(folder / "state.sqlite")
+    house = RuntimeHouse(store, credentials=credentials, ping_seconds=ping_seconds, max_hops=max_hops)
+    house.state.restore(store.load(), now=time.time())
+    house.bus.restore_upstream()
+    async with trio.open_nursery() as services:
+        await services.start(store.run)
+        async with trio.open_nursery() as traffic:
+            traffic.start_soon(house.bus.run_flusher)
+            door = WebSocketDoor(house.bus, context=context, acceptor=None, max_bytes=max_bytes)
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            house.port = listeners[0].socket.getsockname()[1]
+            house.door = door
+            await traffic.start(door.run, listeners)
+            try:
+                yield house
+            finally:
+                house.hang_up()
+            traffic.cancel_scope.cancel()
+        services.cancel_scope.cancel()

@@ -1,0 +1,25 @@
+"""What a node wrote down, read from its spool with nothing of the node's own code but the schemas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import zstandard
+
+from protofly.records import DecisionRecord, LinkEvent, MessageRecord, StubEvent
+
+_Fact = TypeVar("_Fact", MessageRecord, DecisionRecord, LinkEvent, StubEvent)
+
+
+def read_records(spool: Path, kind: type[_Fact]) -> list[_Fact]:
+    """All records of one kind, also of segments that are still open."""
+    decode = msgspec.json.Decoder(kind).decode
+    records: list[_Fact] = []
+    for path in sorted(spool.glob(f"{kind.kind.value}-*")):
+        if path.name.endswith(".manifest.json"):
+            continue
+        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as text:
+            records += [decode(line) for line in text.read().splitlines()]
+    return records
