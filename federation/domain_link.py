@@ -75,6 +75,7 @@ class LinkContext:
     is_wanted: Callable[[str], bool]
     wake: Callable[[], None]
     limits: LegLimits
+    our_aliases: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -121,7 +122,8 @@ class DomainLink(LinkPort):
         self._context = context
         self.books = LinkBooks(our_domain=context.our_domain, domain=domain, record=context.record)
         self._outward = OutwardBorder(context.node, stub_url)
-        self._inward = InwardBorder(context.node, frozenset({domain}))
+        self._domains = frozenset({domain})
+        self._inward = InwardBorder(context.node, self._domains)
         self._transactions = Transactions()
         self._processed: dict[str, int] = {}
         self._carriers: list[Carrier] = []
@@ -241,9 +243,10 @@ class DomainLink(LinkPort):
 
     def _is_ours(self, text: str) -> bool:
         try:
-            return domain_of(text) == self._context.our_domain
+            domain = domain_of(text)
         except PeerError:
             return False
+        return domain == self._context.our_domain or domain in self._context.our_aliases
 
     def flush(self) -> None:
         """Let the carrier take what waits; once per scheduler round."""
@@ -262,13 +265,16 @@ class DomainLink(LinkPort):
         """How messages go: "stub", "peer", or "" while no carrier is up."""
         return self._carriers[0].channel if self._carriers else ""
 
-    def carrier_live(self, carrier: Carrier, *, peer_node: str) -> None:
+    def carrier_live(self, carrier: Carrier, *, peer_node: str, domains: frozenset[str] = frozenset()) -> None:
         """See `LinkPort`. The first carrier that is up carries until it is lost, so that the order holds."""
         for old in [one for one in self._carriers if one.origin and one.origin == carrier.origin]:
             self.carrier_lost(old)
             old.end()
         self._carriers.append(carrier)
         self.peer_node = peer_node
+        if domains - self._domains:
+            self._domains |= domains
+            self._inward = InwardBorder(self._context.node, self._domains)
         self.state, self.detail = "live", ""
         self.leg.is_carried = True
         self.refuse_code = None

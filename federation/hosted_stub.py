@@ -119,6 +119,7 @@ class HostedStub(Carrier):
         self._timers: dict[int, trio.CancelScope] = {}
         self._peer_stream = settings.peer_stream
         self._verified_node = ""
+        self._verified_domains: frozenset[str] = frozenset()
         self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
         self._nonces: dict[int, str] = {}
         self._ledger = Ledger(Grants(frozenset(verified.endpoints), auth=verified.manifest.permissions.auth))
@@ -365,7 +366,7 @@ class HostedStub(Carrier):
                 Code.STUB_FAILED, text.partition(" ")[2] or "the stub gave up", domain=self._verified.domain
             )
         if state is StubState.LIVE and not was_live:
-            self._port.carrier_live(self, peer_node=self._verified_node)
+            self._port.carrier_live(self, peer_node=self._verified_node, domains=self._verified_domains)
         elif was_live and state is not StubState.LIVE:
             self._verified_node = ""
             self._port.carrier_lost(self)
@@ -438,7 +439,7 @@ class HostedStub(Carrier):
                     bindings=frozenset({binding}),
                     nonce=nonce,
                 )
-            self._verified_node = claims.node
+            self._verified_node, self._verified_domains = claims.node, frozenset(claims.doms)
         except HostError as exc:
             logger.warning("the peer %s did not prove itself: %s", self._verified.domain, exc)
             verified = GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode())

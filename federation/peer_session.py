@@ -162,7 +162,7 @@ class PeerSession(Carrier):
         self._send(encode_welcome(port.processed(hello.stream), leg.stream, proof))
         if hello.peer_stream == leg.stream:
             port.accepted(hello.delivered)
-        port.carrier_live(self, peer_node=claims.node)
+        port.carrier_live(self, peer_node=claims.node, domains=frozenset(claims.doms))
 
     async def _next_frame(self, early: list[bytes]) -> tuple[bytes, list[bytes]]:
         while not early:

@@ -106,6 +106,7 @@ class _Demo:
             if limit.cancelled_caught:
                 nursery.cancel_scope.cancel()
                 raise TransportError(Code.GATEWAY_TIMEOUT, f"the demo took longer than {DEMO_SECONDS:.0f} s")
+            assert summary is not None
             self._report(summary, nodes, hops)
             if self._keep:
                 await self._stay()

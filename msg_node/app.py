@@ -292,6 +292,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             on_live=bus.link_is_live,
             is_wanted=bus.is_wanted,
             wake=bus.wake_flusher,
+            our_aliases=frozenset(settings.node.aliases),
             limits=LegLimits(
                 settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
             ),

@@ -175,14 +175,18 @@ class Bus:
             self._session_verb(port, message, now)
             return
         peek = message.peek
-        source = self._state.source_of(sid, message.from_key, is_response=message.type == "response")
+        from_key = message.from_key
+        if message.type == "response":
+            source = self._state.source_of(sid, from_key, is_response=True, was_addressed=port.was_asked(from_key))
+        else:
+            source = self._state.source_of(sid, from_key)
         if source is not Source.OWN:
             if source.code is not None:
                 self.counters["refused sources"] += 1
                 self._refuse(port, message, Refusal(source.code))
                 return
             if source is Source.LEARNABLE:
-                self._delivery.learned.learn(message.from_key, sid, now)
+                self._delivery.learned.learn(from_key, sid, now)
         if peek.via:
             check_hops(hops_of(message), self._node, max_hops=self._max_hops)
         if peek.auth or peek.session_token:

@@ -21,6 +21,8 @@ LINE_BYTES = 512 << 10
 FLUSH_MESSAGES = 256
 STUCK_SECONDS = 30.0
 SLOW_SECONDS = 0.25
+ASKED_ADDRESSES = 256
+"""Addresses whose requests a runtime may still answer in their name. Source: message specification, section 20.3."""
 _DROPPABLE = frozenset({"update", "event"})
 
 
@@ -60,6 +62,7 @@ class RuntimePort:
     """
 
     __slots__ = (
+        "_asked",
         "_max_bytes",
         "_max_messages",
         "_queue",
@@ -105,6 +108,7 @@ class RuntimePort:
         self.is_slow = False
         self.is_closing = False
         self.stuck_since = 0.0
+        self._asked: dict[str, None] = {}
         self._queue: deque[Message] = deque()
         self._queued_bytes = 0
         self._relief = trio.lowlevel.ParkingLot()
@@ -140,6 +144,8 @@ class RuntimePort:
             if not self._make_room(message) and not message.is_response:
                 self.counters["dropped"] += 1
                 return None
+        if message.expects_reply:
+            self._remember_asked(message.to_key)
         self._queue.append(message)
         self._queued_bytes += len(message.raw)
         if len(self._queue) >= FLUSH_MESSAGES:
@@ -157,6 +163,15 @@ class RuntimePort:
             if not self._drop_oldest_event():
                 return False
         return True
+
+    def was_asked(self, key: str) -> bool:
+        """Whether a request to `key` was delivered here: then its answer may come from here, in that name."""
+        return key in self._asked
+
+    def _remember_asked(self, key: str) -> None:
+        self._asked[key] = None
+        if len(self._asked) > ASKED_ADDRESSES:
+            del self._asked[next(iter(self._asked))]
 
     def _drop_oldest_event(self) -> bool:
         for index, message in enumerate(self._queue):

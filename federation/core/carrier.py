@@ -41,8 +41,8 @@ class LinkPort(ABC):
     """What a carrier may tell its link."""
 
     @abstractmethod
-    def carrier_live(self, carrier: Carrier, *, peer_node: str) -> None:
-        """The carrier can take messages from now on."""
+    def carrier_live(self, carrier: Carrier, *, peer_node: str, domains: frozenset[str] = frozenset()) -> None:
+        """The carrier can take messages from now on; `domains` are aliases for which the far end has proved itself."""
 
     @abstractmethod
     def is_active(self, carrier: Carrier) -> bool:

@@ -175,6 +175,15 @@ def test_python_of_the_readme_is_python() -> None:
     ast.parse(source)
 
 
+def test_every_setting_on_the_page_is_read_by_somebody() -> None:
+    named = set(re.findall(r"^\| `([a-z_0-9]+)` \|", text_of(DOCS / "configuration.md"), re.MULTILINE))
+    rooms = [path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
+    sources = [path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py")]
+    read = {node.attr for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    assert named
+    assert sorted(named - read) == []
+
+
 def insecure_settings() -> set[tuple[str, str]]:
     """Section and name of every switch that weakens something."""
     page, found = text_of(DOCS / "configuration.md"), set[tuple[str, str]]()

@@ -109,6 +109,7 @@ class StubHouse:
     @asynccontextmanager
     async def running(self, process: StubProcess | ScriptedProcess) -> AsyncIterator[None]:
         """One instance beside the test; cancelled at its end, as a supervisor does when a stub is no longer needed."""
+        self.fault = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.run, process)
             while not self.is_running and self.fault is None:

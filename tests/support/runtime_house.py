@@ -183,7 +183,7 @@ class Runtime:
         """Read until the node has ended the connection; how it closed the WebSocket."""
         while data := await self.wire.read():
             self._take(data)
-            with contextlib.suppress(trio.BrokenResourceError):
+            with contextlib.suppress(trio.BrokenResourceError, trio.BusyResourceError):
                 await self.wire.write(self.websocket.data_to_send())
         return self.websocket.close_code
 
