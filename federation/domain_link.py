@@ -261,6 +261,11 @@ class DomainLink(LinkPort):
         return bool(self._carriers)
 
     @property
+    def carriers(self) -> int:
+        """How many carriers are up."""
+        return len(self._carriers)
+
+    @property
     def carried_by(self) -> str:
         """How messages go: "stub", "peer", or "" while no carrier is up."""
         return self._carriers[0].channel if self._carriers else ""
@@ -508,7 +513,7 @@ class DomainLink(LinkPort):
         for pending in gone:
             if pending.message.peek.trace:
                 self._context.traces.hop(pending.message.trace, "stub", pending.handed_seconds)
-                self._context.traces.hop(pending.message.trace, "delivered", now)
+                self._context.traces.hop(pending.message.trace, "acknowledged", now)
 
     def _tell_books(self) -> None:
         self.books.carried(channel=self.carried_by, peer_node=self.peer_node, stub_version=self.stub_version)

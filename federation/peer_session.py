@@ -38,6 +38,8 @@ from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
 logger = logging.getLogger("federation")
 
 HIGH_WATER_BYTES = 1 << 20
+HANDSHAKES = 256
+"""Links that may be proving themselves at once; each costs a look-up of ours."""
 SILENT_PINGS = 3
 ACK_SECONDS = 0.02
 """How long an acknowledgement may wait for company: at a low rate it would cost as much as the message itself."""
@@ -70,6 +72,7 @@ class LinkAcceptor:
         self.endpoints = endpoints
         self.bindings = bindings
         self.admit = admit
+        self.handshakes = 0
 
     async def serve(self, line: ByteChannel, websocket: ServerWebSocket) -> None:
         """Serve one accepted WebSocket until it ends; the caller closes the line."""
@@ -107,8 +110,14 @@ class PeerSession(Carrier):
         Raises:
             PeerError: The other side broke the protocol or could not prove itself.
         """
-        with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
-            early = await self._handshake()
+        if self._acceptor.handshakes >= HANDSHAKES:
+            raise PeerError(Code.AUTH_LIMIT, "too many links are proving themselves")
+        self._acceptor.handshakes += 1
+        try:
+            with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
+                early = await self._handshake()
+        finally:
+            self._acceptor.handshakes -= 1
         if handshake.cancelled_caught:
             raise PeerError(Code.FETCH_TIMEOUT, "the handshake took too long")
         assert self._port is not None

@@ -27,6 +27,8 @@ logger = logging.getLogger("federation")
 
 TICK_SECONDS = 0.25
 MAX_LINKS = 256
+CARRIERS_PER_DOMAIN = 8
+"""Nodes of one domain that may be linked to us at once."""
 
 
 class Federation:
@@ -108,6 +110,8 @@ class Federation:
             raise PeerError(code, exc.detail, domain=domain) from exc
         if not may_talk(self._gate, domain, probe):
             raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
+        if link.carriers >= CARRIERS_PER_DOMAIN:
+            raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
         return link.leg, link
 
     def _open(self, domain: str, message: Message) -> DomainLink:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import httpx
 import trio
 
 from interop.laboratory import Laboratory, LaboratoryNode, LaboratoryPlan
@@ -103,5 +104,18 @@ async def running_system(folder: Path, *, policies: Path | None = None) -> Async
             await nursery.start(laboratory.run)
             try:
                 yield System(laboratory, nursery)
-            finally:
-                nursery.cancel_scope.cancel()
+            except Exception as exc:
+                for node in laboratory.nodes.values():
+                    exc.add_note(await _autopsy(node))
+                raise
+            nursery.cancel_scope.cancel()
+
+
+async def _autopsy(node: LaboratoryNode) -> str:
+    """What a node says after a test has failed."""
+    log = "\n".join(node.folder.log.read_text().splitlines()[-25:])
+    try:
+        async with httpx.AsyncClient(verify=node.door.ssl_context or True, trust_env=False, timeout=3) as client:
+            return f"{node.domain}: {(await client.get(node.status_url)).text}\n{log}"
+    except httpx.HTTPError as exc:
+        return f"{node.domain} does not answer: {exc!r}\n{log}"

@@ -1,0 +1,85 @@
+"""Connections that stop half-way cost a socket for some seconds, and one address gets a bounded number of them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+
+from msg_node.connectors import websocket as door_module
+from msg_node.connectors.websocket import HALF_OPEN_PER_ADDRESS
+from tests.support.runtime_house import RuntimeHouse, runtime_house
+
+STARTS = [b"", b"G", b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"]
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
+    async with runtime_house(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert("localhost").configure_cert(context)
+    return context
+
+
+async def forgotten(house: RuntimeHouse) -> None:
+    assert house.door is not None
+    with trio.fail_after(10):
+        while house.door._half_open:
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("start", STARTS)
+async def test_an_upgrade_that_does_not_end_is_given_up(
+    house: RuntimeHouse, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.02)
+    wire = await house.connect()
+    await wire.write(start)
+    assert await wire.read_to_end() == b""
+    await forgotten(house)
+    assert house.door is not None
+    assert house.door.counters["slow handshakes"] == 1
+
+
+@pytest.mark.parametrize("start", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
+async def test_a_tls_handshake_that_does_not_end_is_given_up(
+    tmp_path: Path, server_context: ssl.SSLContext, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.02)
+    async with runtime_house(tmp_path, context=server_context) as house:
+        wire = await house.connect()
+        await wire.write(start)
+        assert await wire.read_to_end() == b""
+        await forgotten(house)
+
+
+async def test_one_address_gets_so_many_half_open_connections_and_then_no_more(house: RuntimeHouse) -> None:
+    assert house.door is not None
+    waiting = [await house.connect() for _ in range(HALF_OPEN_PER_ADDRESS)]
+    refused = await house.connect()
+    assert await refused.read_to_end() == b""
+    assert house.door.counters["too many half-open"] == 1
+    for wire in waiting[:10]:
+        await wire.cut()
+    with trio.fail_after(10):
+        while house.door._half_open.total() > HALF_OPEN_PER_ADDRESS - 10:
+            await trio.lowlevel.checkpoint()
+    assert (await house.opened("ana")).token
+
+
+async def test_half_open_connections_do_not_count_against_open_ones(house: RuntimeHouse) -> None:
+    for number in range(5):
+        await house.opened(f"rt-{number}")
+    await forgotten(house)
+    assert house.bus.live_sessions == 5
+    assert house.door is not None
+    assert house.door.counters["runtimes"] == 5

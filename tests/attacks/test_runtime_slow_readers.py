@@ -1,0 +1,198 @@
+"""A runtime that does not read costs the node a bounded amount, its senders a moment, and its neighbours nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from federation.byte_channel import RECEIVE_BYTES
+from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS, RuntimePort
+from protofly.errors import Code
+from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
+from tests.support.runtime_house import FOREIGN, SESSION, Json, Runtime, RuntimeHouse, a_message, parsed, runtime_house
+
+KERNEL_BYTES = 16 << 10
+MOST_BYTES = LINE_BYTES + SESSION_QUEUE_BYTES + 8 * RECEIVE_BYTES
+"""What one runtime may make the node keep for it: a full line, one full queue behind it, answers to one more read."""
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
+    async with runtime_house(tmp_path) as made:
+        yield made
+
+
+async def reluctant(house: RuntimeHouse, name: str = "slow") -> tuple[Runtime, RuntimePort]:
+    """A runtime for which the kernels keep little, so that what it leaves unread stays with the node."""
+    runtime = await house.opened(name, receive_bytes=KERNEL_BYTES)
+    port = house.port_of(name)
+    port.line._sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, KERNEL_BYTES)
+    return runtime, port
+
+
+def kept_bytes(port: RuntimePort) -> int:
+    return port.line.backlog_bytes + port._queued_bytes
+
+
+def chat(sender: Runtime, receiver: Runtime, number: int, type_: str = "event", size: int = 4000) -> Json:
+    id_ = None if type_ == "event" else number
+    return a_message(type_, sender.address, receiver.address, {"value": number, "more": "x" * size}, id_=id_)
+
+
+async def clog(house: RuntimeHouse, sender: Runtime, slow: Runtime, port: RuntimePort) -> int:
+    """Send events until the slow runtime's queue has overflowed; how many that took."""
+    sent = 0
+    while not house.counters["dropped"]:
+        await sender.say(*(chat(sender, slow, sent + number) for number in range(100)))
+        await sender.heard()
+        sent += 100
+        assert kept_bytes(port) <= MOST_BYTES
+    return sent
+
+
+async def test_what_is_kept_for_a_slow_runtime_is_bounded_and_what_is_dropped_is_counted(house: RuntimeHouse) -> None:
+    ana, (slow, port) = await house.opened("ana"), await reluctant(house)
+    sent = await clog(house, ana, slow, port)
+    await ana.say(*(chat(ana, slow, sent + number) for number in range(500)))
+    await ana.heard()
+    assert kept_bytes(port) <= MOST_BYTES
+    assert port.queued <= SESSION_QUEUE_MESSAGES
+    numbers = [one["body"]["value"] for one in await slow.heard()]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == sent + 500 - house.counters["dropped"]
+    assert numbers[-1] == sent + 499  # the newest are kept
+
+
+async def test_requests_to_a_full_queue_are_answered_and_responses_are_all_kept(house: RuntimeHouse) -> None:
+    ana, bo, (slow, port) = await house.opened("ana"), await house.opened("bo"), await reluctant(house)
+    sent = await clog(house, ana, slow, port)
+    await bo.say(*(chat(bo, slow, number, "response", 10) for number in range(50)))
+    await bo.heard()
+    refusal = await ana.ask("read", slow.address, {"value": "x" * 8000})
+    assert (refusal["body"]["code"], refusal["body"]["reason"]) == (503, "overload")
+    heard = await slow.heard()
+    assert [one["body"]["value"] for one in heard if one["type"] == "response"] == list(range(50))
+    events = [one["body"]["value"] for one in heard if one["type"] == "event"]
+    assert len(events) == sent - house.counters["dropped"]
+    assert house.counters["overload"] == 1
+
+
+async def test_neighbours_of_a_slow_runtime_talk_at_their_pace(house: RuntimeHouse) -> None:
+    ana, bo, cleo = [await house.opened(name) for name in ("ana", "bo", "cleo")]
+    slow, port = await reluctant(house)
+    await clog(house, ana, slow, port)
+    started = trio.current_time()
+    for number in range(100):
+        await bo.say(chat(bo, cleo, number))
+        assert (await cleo.next())["body"]["value"] == number
+    assert trio.current_time() - started < 2.0
+    await ana.say(chat(ana, slow, 0), chat(ana, bo, 1))  # its own senders pause once, not for each message
+    assert (await bo.next())["body"]["value"] == 1
+    assert port.is_slow
+
+
+async def test_listeners_of_one_object_do_not_wait_for_the_slow_one_among_them(house: RuntimeHouse) -> None:
+    ana, bo, (slow, port) = await house.opened("ana"), await house.opened("bo"), await reluctant(house)
+    room = await ana.allocated()
+    await bo.subscribed(f"{room}/changes")
+    await slow.subscribed(f"{room}/changes")
+    heard = []
+
+    async def listen() -> None:
+        while len(heard) < 2000:
+            heard.append((await bo.next())["body"]["value"])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen)
+        for start in range(0, 2000, 200):
+            await ana.say(
+                *(
+                    a_message("update", room, f"{room}/changes", {"value": number, "more": "x" * 4000})
+                    for number in range(start, start + 200)
+                )
+            )
+    assert heard == list(range(2000))
+    assert house.counters["dropped"] > 0
+    assert kept_bytes(port) <= MOST_BYTES
+
+
+async def test_a_link_is_not_held_up_by_one_slow_runtime(house: RuntimeHouse) -> None:
+    ana, bo, (slow, port) = await house.opened("ana"), await house.opened("bo"), await reluctant(house)
+    await clog(house, ana, slow, port)
+    port.is_slow = False  # as if it had just read a little
+    far = f"hyperty://{FOREIGN}/h"
+    wire = [a_message("event", far, slow.address, {"value": 1}), a_message("read", far, slow.address, {"x": "y" * 9000}, id_=1)]
+    assert house.bus.from_link(FOREIGN, [parsed(one) for one in wire]) == [None, Code.OVERLOAD]
+    with trio.fail_after(2):
+        await house.bus.wait_for_room()
+    assert port.is_slow
+    house.bus.from_link(FOREIGN, [parsed(a_message("event", far, bo.address, {"value": 2}))])
+    with trio.fail_after(1):
+        await house.bus.wait_for_room()
+    assert [one["body"]["value"] for one in await bo.heard()] == [2]
+
+
+async def test_a_runtime_that_never_reads_is_closed_and_parked(house: RuntimeHouse) -> None:
+    ana, (slow, port) = await house.opened("ana"), await reluctant(house)
+    await clog(house, ana, slow, port)
+    house.bus._check_port(port, time.time())
+    assert not port.line.is_closed
+    port.stuck_since -= STUCK_SECONDS
+    house.bus._check_port(port, time.time())
+    assert port.line.is_closed
+    with trio.fail_after(10):
+        while house.counters["sessions lost"] < 1:
+            await trio.lowlevel.checkpoint()
+    assert house.counters["stuck runtimes"] == 1
+    assert (await ana.ask("read", slow.address))["body"]["reason"] == "not-connected"
+    back = await house.runtime()
+    assert (await back.ask("re-open", SESSION, from_=slow.session_address))["body"]["code"] == 200
+
+
+async def flood(runtime: Runtime, block: bytes) -> None:
+    """Write for ever; the node decides how much it takes."""
+    while True:
+        await runtime.wire.stream.send_all(block)
+
+
+async def stuck(port: RuntimePort) -> None:
+    with trio.fail_after(10):
+        while not port.stuck_since:
+            await trio.lowlevel.checkpoint()
+            assert kept_bytes(port) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("kind", ["refused-requests", "broken-headers", "session-verbs", "pings"])
+async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_more(
+    house: RuntimeHouse, kind: str
+) -> None:
+    bo, cleo = await house.opened("bo"), await house.opened("cleo")
+    slow, port = await reluctant(house)
+    if kind == "pings":
+        for _ in range(500):
+            slow.websocket.ping(b"x" * 125)
+    else:
+        text = {
+            "refused-requests": a_message("read", slow.address, "hyperty://alpha.example/nobody", id_=1),
+            "broken-headers": {"id": 1, "type": "read", "from": slow.address},
+            "session-verbs": a_message("ping", slow.address, SESSION, id_="x" * 100),
+        }[kind]
+        slow.websocket.send([json.dumps(text).encode()] * 500)
+    block = slow.websocket.data_to_send()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flood, slow, block)
+        await stuck(port)
+        for number in range(50):  # many more rounds of the scheduler
+            await bo.say(chat(bo, cleo, number))
+            assert (await cleo.next())["body"]["value"] == number
+            assert kept_bytes(port) <= MOST_BYTES
+        nursery.cancel_scope.cancel()
+    port.stuck_since -= STUCK_SECONDS
+    house.bus._check_port(port, time.time())
+    assert port.line.is_closed
+    assert kept_bytes(port) <= SESSION_QUEUE_BYTES
