@@ -152,6 +152,7 @@ class ByteChannel:
         while True:
             plain = self._read_tls()
             if plain is not None:
+                await trio.lowlevel.cancel_shielded_checkpoint()
                 return plain
             data = await self._receive_raw()
             if data:

@@ -12,82 +12,30 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import trio
 
 from federation.core.border import InwardBorder, OutwardBorder, hops_of
 from federation.core.carrier import Carrier, Inbound, LinkPort
-from federation.core.message_ids import MessageIds
 from federation.core.policy import Facts
 from federation.core.transactions import Transactions, is_tracked
-from federation.core.trapezoid import DomainLeg, LegLimits, Pending, deadline_of
-from federation.gate import Gate, Verdict
+from federation.core.trapezoid import DomainLeg, Pending, deadline_of
+from federation.gate import Verdict
 from federation.link_books import Arrival, LinkBooks, Outcome
-from federation.traces import Traces
+from federation.link_context import LinkContext, Refusal, StepTimes
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
-from protofly.records import Record, envelope_digest
+from protofly.records import envelope_digest
 
 logger = logging.getLogger("federation")
 
 SPOOFS_BEFORE_CLOSE = 3
 SLOW_SECONDS = 0.25
 FIRST_CONTACT_SECONDS = 2.0
-
-
-class Refusal(NamedTuple):
-    """Why a message was not taken, and what its sender may know besides."""
-
-    code: Code
-    value: dict[str, object] | None = None
-
-
-Deliver = Callable[[str, list[Message]], list[Code | None]]
-"""Hands messages of a foreign domain to our bus; answers for each why it was refused, or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkContext:
-    """What every link of this node shares.
-
-    `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books.
-    `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
-    its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
-    local receivers are congested.
-    """
-
-    our_domain: str
-    node: str
-    gate: Gate
-    ids: MessageIds
-    traces: Traces
-    deliver: Deliver
-    answer: Callable[[Message], None]
-    record: Callable[[Record], None]
-    quarantine: Callable[[str, Pending], None]
-    wait_for_room: Callable[[], object]
-    on_live: Callable[[str], None]
-    is_wanted: Callable[[str], bool]
-    wake: Callable[[], None]
-    limits: LegLimits
-    our_aliases: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class StepTimes:
-    """How long each step of first contact took, in milliseconds, in order."""
-
-    steps: list[tuple[str, float]] = field(default_factory=list)
-    is_warm: bool = False
-
-    def add(self, name: str, seconds: float) -> None:
-        """One more step is done."""
-        self.steps.append((name, seconds * 1000))
 
 
 class DomainLink(LinkPort):
@@ -109,6 +57,7 @@ class DomainLink(LinkPort):
         touched: Callable[[DomainLink], None],
     ) -> None:
         self.domain = domain
+        self.asked_by = ""
         self.touched = touched
         self.stub_url = stub_url
         self.leg = DomainLeg(stream, context.limits)
@@ -126,13 +75,15 @@ class DomainLink(LinkPort):
         self._inward = InwardBorder(context.node, self._domains)
         self._transactions = Transactions()
         self._processed: dict[str, int] = {}
-        self._carriers: list[Carrier] = []
+        self.carriers: list[Carrier] = []
         self._spoofs = 0
         self.needed = trio.Event()
+        self.scope = trio.CancelScope()
         self.last_used_seconds = time.monotonic()
         self.peer_node = ""
         self.refuse_until_seconds = 0.0
         self.refuse_code: Code | None = None
+        self.last_code: Code | None = None
         self.is_slow = False
         self._relief = trio.lowlevel.ParkingLot()
         self._came_up = trio.Event()
@@ -145,7 +96,7 @@ class DomainLink(LinkPort):
     @property
     def patience_seconds(self) -> float:
         """How long senders pause for us: a first contact is worth more patience than a slow line."""
-        return SLOW_SECONDS if self._carriers else FIRST_CONTACT_SECONDS
+        return SLOW_SECONDS if self.carriers else FIRST_CONTACT_SECONDS
 
     async def wait_relief(self) -> None:
         """Wait until the far end has accepted some."""
@@ -153,7 +104,7 @@ class DomainLink(LinkPort):
 
     async def wait_live(self) -> None:
         """Wait until a carrier is up."""
-        while not self._carriers:
+        while not self.carriers:
             await self._came_up.wait()
 
     def newest_stream(self) -> tuple[str, int]:
@@ -166,11 +117,12 @@ class DomainLink(LinkPort):
     def retire(self) -> None:
         """The link is taken away; whoever still waits is answered."""
         self.give_up(Code.OVERLOAD, "the link is closed")
+        self.scope.cancel()
 
     # Outward.
 
-    def send(self, message: Message) -> Refusal | None:
-        """Judge one message of ours and queue it; a refusal is the caller's to answer."""
+    def send(self, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
+        """Judge one message of ours and queue it; a refusal is the caller's to answer. `roles` are its session's."""
         context = self._context
         started = time.monotonic()
         now = time.time()
@@ -179,7 +131,17 @@ class DomainLink(LinkPort):
             from_domain = domain_of(message.from_)
         except PeerError as exc:
             return Refusal(exc.code)
-        facts = Facts("out", message, from_domain, self.domain, self.domain, len(message.raw), via_length, now)
+        facts = Facts(
+            "out",
+            message,
+            from_domain,
+            self.domain,
+            self.domain,
+            len(message.raw),
+            via_length,
+            now,
+            session_roles=roles,
+        )
         verdict = context.gate.judge(facts)
         judged = time.monotonic()
         if not verdict.permitted:
@@ -193,7 +155,7 @@ class DomainLink(LinkPort):
 
     def _queue(self, message: Message, verdict: Verdict, now: float, started: float, policy_us: int) -> Code | None:
         context = self._context
-        if self.refuse_code is not None and started < self.refuse_until_seconds and not self._carriers:
+        if self.refuse_code is not None and started < self.refuse_until_seconds and not self.carriers:
             self.counters["refused"] += 1
             return self.refuse_code
         try:
@@ -226,7 +188,7 @@ class DomainLink(LinkPort):
             self._transactions.started(message, started, ttl_seconds)
         if message.peek.trace:
             context.traces.hop(message.trace, "gate out", started)
-        if not self._carriers:
+        if not self.carriers:
             self.needed.set()
         return None
 
@@ -250,46 +212,41 @@ class DomainLink(LinkPort):
 
     def flush(self) -> None:
         """Let the carrier take what waits; once per scheduler round."""
-        if self._carriers:
-            self._carriers[0].pump()
+        if self.carriers:
+            self.carriers[0].pump()
 
     # What carriers report.
 
     @property
     def is_live(self) -> bool:
         """Whether a carrier is up."""
-        return bool(self._carriers)
-
-    @property
-    def carriers(self) -> int:
-        """How many carriers are up."""
-        return len(self._carriers)
+        return bool(self.carriers)
 
     @property
     def carried_by(self) -> str:
         """How messages go: "stub", "peer", or "" while no carrier is up."""
-        return self._carriers[0].channel if self._carriers else ""
+        return self.carriers[0].channel if self.carriers else ""
 
     def carrier_live(self, carrier: Carrier, *, peer_node: str, domains: frozenset[str] = frozenset()) -> None:
         """See `LinkPort`. The first carrier that is up carries until it is lost, so that the order holds."""
-        for old in [one for one in self._carriers if one.origin and one.origin == carrier.origin]:
+        for old in [one for one in self.carriers if one.origin and one.origin == carrier.origin]:
             self.carrier_lost(old)
             old.end()
-        self._carriers.append(carrier)
+        self.carriers.append(carrier)
         self.peer_node = peer_node
         if domains - self._domains:
             self._domains |= domains
             self._inward = InwardBorder(self._context.node, self._domains)
         self.state, self.detail = "live", ""
         self.leg.is_carried = True
-        self.refuse_code = None
+        self.refuse_code = self.last_code = None
         self._spoofs = 0
         self._came_up.set()
         direction: Literal["out", "in"] = "out" if carrier.channel == "stub" else "in"
         self.books.happened("up", direction=direction, peer_node=peer_node)
         self._tell_books()
         self._context.on_live(self.domain)
-        self._carriers[0].pump()
+        self.carriers[0].pump()
         self._relieve()
 
     def _relieve(self) -> None:
@@ -298,19 +255,19 @@ class DomainLink(LinkPort):
 
     def carrier_lost(self, carrier: Carrier) -> None:
         """See `LinkPort`."""
-        if carrier not in self._carriers:
+        if carrier not in self.carriers:
             return
-        was_active = carrier is self._carriers[0]
-        self._carriers.remove(carrier)
+        was_active = carrier is self.carriers[0]
+        self.carriers.remove(carrier)
         direction: Literal["out", "in"] = "out" if carrier.channel == "stub" else "in"
         self.books.happened("down", direction=direction, waiting=self.leg.under_way + self.leg.waiting)
         self._tell_books()
         if was_active:
             self.leg.carrier_lost(time.monotonic())
             self._relief.unpark_all()
-        if self._carriers:
+        if self.carriers:
             self.leg.is_carried = True
-            self._carriers[0].pump()
+            self.carriers[0].pump()
         else:
             self.state = "disconnected"
             self._came_up = trio.Event()
@@ -324,23 +281,23 @@ class DomainLink(LinkPort):
             now = time.monotonic()
             self.books.delivered(done, now)
             self.counters["accepted"] += len(done)
-            self._trace_delivered(done, now)
+            self._tell_delivered(done, now)
         if done and not self.leg.is_congested:
             self._relieve()
         if self.leg.is_exhausted and not self.leg.under_way:
             self._begin_stream()
-        elif self.leg.waiting and self._carriers:
-            self._carriers[0].pump()
+        elif self.leg.waiting and self.carriers:
+            self.carriers[0].pump()
 
     def _begin_stream(self) -> None:
         """After 2^32 messages: another name, numbers from 1, and a new carrier that knows it."""
         self.leg.begin_stream(token_hex(16))
-        for carrier in list(self._carriers):
+        for carrier in list(self.carriers):
             carrier.end()
 
     def is_active(self, carrier: Carrier) -> bool:
         """See `LinkPort`."""
-        return bool(self._carriers) and self._carriers[0] is carrier
+        return bool(self.carriers) and self.carriers[0] is carrier
 
     def refused(self, number: int, code: Code, detail: str) -> None:
         """See `LinkPort`."""
@@ -361,7 +318,7 @@ class DomainLink(LinkPort):
         self.books.ended(pending, outcome, code, now)
         if pending.message.peek.trace:
             self._context.traces.hop(pending.message.trace, outcome, now)
-        self._transactions.replied(_as_reply(pending.message), now)
+        self._transactions.replied(_mirrored(pending.message, "response"), now)
         self.answer(pending.message, code, detail)
 
     def processed(self, stream: str) -> int:
@@ -370,7 +327,7 @@ class DomainLink(LinkPort):
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""
-        await self._context.wait_for_room()  # type: ignore[misc]
+        await self._context.wait_for_room()
 
     # Inward.
 
@@ -428,14 +385,16 @@ class DomainLink(LinkPort):
         verdict = self._context.gate.judge(facts)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            self._denied(facts, verdict)
+            self._denied(facts, verdict, msg_id)
+            self.books.arrived(inner, Arrival(facts, verdict, msg_id, _digest(inner), size), code, 0, is_denied=True)
             self.send_refusal(inner, code)
+            if self._transactions.replied(inner, time.monotonic()):
+                self.answer(_mirrored(inner, "read"), code)
             return
         if inner.type == "response":
             self._transactions.replied(inner, time.monotonic())
         batch.append(inner)
-        digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
-        entries.append(Arrival(facts, verdict, msg_id, digest, size))
+        entries.append(Arrival(facts, verdict, msg_id, _digest(inner), size))
 
     def _check_sender(self, message: Message) -> None:
         """A stranger's address may only answer what one of us asked it. Source: message specification, section 18.4."""
@@ -480,7 +439,7 @@ class DomainLink(LinkPort):
     def tick(self, now: float) -> None:
         """Answer what waited too long; `now` is monotonic seconds."""
         for pending in self.leg.expire(now):
-            self._end(pending, "expired", self.refuse_code or Code.DEPLOY_TIMEOUT, self.detail)
+            self._end(pending, "expired", self.refuse_code or self.last_code or Code.DEPLOY_TIMEOUT, self.detail)
         for request in self._transactions.expired(now):
             self.counters["timeouts"] += 1
             self.answer(request, Code.GATEWAY_TIMEOUT)
@@ -505,12 +464,16 @@ class DomainLink(LinkPort):
 
     # The books.
 
-    def _denied(self, facts: Facts, verdict: Verdict) -> None:
+    def _denied(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
         self.counters["denied"] += 1
-        self.books.decided(facts, verdict)
+        self.books.decided(facts, verdict, msg_id)
 
-    def _trace_delivered(self, gone: list[Pending], now: float) -> None:
+    def _tell_delivered(self, gone: list[Pending], now: float) -> None:
+        """Receipts for senders who asked for one, hops for those who follow their message."""
         for pending in gone:
+            if pending.message.peek.receipt and pending.message.wants_receipt:
+                self._transactions.replied(_mirrored(pending.message, "response"), now)
+                self._context.answer(codec.response(pending.message, 200, source=self._context.node))
             if pending.message.peek.trace:
                 self._context.traces.hop(pending.message.trace, "stub", pending.handed_seconds)
                 self._context.traces.hop(pending.message.trace, "acknowledged", now)
@@ -529,6 +492,10 @@ def _told(verdict: Verdict) -> dict[str, object] | None:
 _OWN_WORDS = Verdict(permitted=True, code=None, rule_id="node", revision="")
 
 
-def _as_reply(request: Message) -> Message:
-    """What would answer a request: enough to close its transaction."""
-    return Message(request.id, "response", request.to, request.from_, b"", b"")
+def _digest(message: Message) -> str:
+    return envelope_digest(message.type, message.from_, message.to, message.id, message.body)
+
+
+def _mirrored(message: Message, type_: str) -> Message:
+    """The other half of a transaction: enough to close it, or to answer who began it."""
+    return Message(message.id, type_, message.to, message.from_, b"", b"")

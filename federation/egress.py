@@ -184,8 +184,7 @@ class Egress:
             with channel.scope:
                 with trio.fail_after(HANDSHAKE_SECONDS):
                     await self._connect(channel, url)
-                    if kind == ChannelKind.WEBSOCKET:
-                        await self._upgrade(channel, url, request)
+                    early = await self._upgrade(channel, url, request) if kind == ChannelKind.WEBSOCKET else []
                 self._emit(
                     GuestEvent(
                         Event.OPENED,
@@ -193,6 +192,8 @@ class Egress:
                         channel.websocket.subprotocol.encode() if channel.websocket else b"",
                     )
                 )
+                for message in early:
+                    self._emit(GuestEvent(Event.DATA, channel.number, message, TEXT if request.text else 0))
                 reason = await self._read(channel, TEXT if request.text else 0)
         except trio.TooSlowError:
             reason = Code.FETCH_TIMEOUT.word
@@ -228,7 +229,8 @@ class Egress:
                 domain=self._rules.domain,
             )
 
-    async def _upgrade(self, channel: Channel, url: str, request: OpenRequest) -> None:
+    async def _upgrade(self, channel: Channel, url: str, request: OpenRequest) -> list[bytes]:
+        """Do the WebSocket handshake; returns what the server said in the same breath."""
         websocket = ClientWebSocket(
             url,
             subprotocol=request.subprotocol,
@@ -239,20 +241,23 @@ class Egress:
         line = channel.bytes_channel
         assert line is not None
         line.send_nowait(websocket.data_to_send())
-        while not websocket.is_open:
+        early: list[bytes] = []
+        while websocket.is_waiting:
             data = await line.receive()
-            early = websocket.receive(data)
+            early += websocket.receive(data)
+            line.send_nowait(websocket.data_to_send())
             if websocket.refusal or not data:
                 raise TransportError(
                     Code.CONNECT_FAILED, websocket.refusal or "closed during the handshake", phase="connect"
                 )
-            for message in early:
-                self._emit(GuestEvent(Event.DATA, channel.number, message, TEXT if request.text else 0))
         channel.websocket = websocket
+        return early
 
     async def _read(self, channel: Channel, flags: int) -> str:
         line, websocket = channel.bytes_channel, channel.websocket
         assert line is not None
+        if websocket is not None and not websocket.is_open:
+            return f"closed {websocket.close_code or ''}".strip()
         while True:
             data = b""
             with trio.move_on_after(KEEPALIVE_SECONDS) as idle:

@@ -119,6 +119,7 @@ class HostedStub(Carrier):
         self._timers: dict[int, trio.CancelScope] = {}
         self._peer_stream = settings.peer_stream
         self._verified_node = ""
+        self._verified_channel = 0
         self._verified_domains: frozenset[str] = frozenset()
         self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
         self._nonces: dict[int, str] = {}
@@ -145,10 +146,21 @@ class HostedStub(Carrier):
     def emit(self, event: GuestEvent) -> None:
         """Queue one event for the guest."""
         if event.op == Event.CLOSED:
-            self._ledger.close_channel(event.arg)
+            self._channel_closed(event.arg)
         self._events.append(event)
         self._event_bytes += len(event.payload)
         self._wake.set()
+
+    def _channel_closed(self, number: int) -> None:
+        """No proof survives its line."""
+        self._ledger.close_channel(number)
+        self._nonces.pop(number, None)
+        if number == self._verified_channel:
+            self._verified_channel, self._verified_node = 0, ""
+            if self.state is StubState.LIVE:
+                self.state = StubState.DISCONNECTED
+                self._on_state(StubState.DISCONNECTED.value)
+                self._port.carrier_lost(self)
 
     async def wait_for_room(self) -> None:
         """Wait while the guest has too much to read already."""
@@ -215,6 +227,7 @@ class HostedStub(Carrier):
     def _may_send(self) -> bool:
         return (
             self.state is StubState.LIVE
+            and self._port.is_active(self)
             and self._egress is not None
             and self._egress.backlog_bytes <= EGRESS_HIGH_WATER_BYTES
         )
@@ -368,7 +381,7 @@ class HostedStub(Carrier):
         if state is StubState.LIVE and not was_live:
             self._port.carrier_live(self, peer_node=self._verified_node, domains=self._verified_domains)
         elif was_live and state is not StubState.LIVE:
-            self._verified_node = ""
+            self._verified_channel, self._verified_node = 0, ""
             self._port.carrier_lost(self)
 
     def _set_timer(self, action: GuestAction) -> None:
@@ -397,9 +410,9 @@ class HostedStub(Carrier):
     def _request_token(self, action: GuestAction) -> None:
         assert self._egress is not None
         now = time.time()
+        self._ledger.request_token(action.arg, action.payload)
+        channel = self._egress.channel(action.arg)
         try:
-            self._ledger.request_token(action.arg, action.payload)
-            channel = self._egress.channel(action.arg)
             if action.arg in self._nonces or channel.bytes_channel is None:
                 raise StubFaultError(Code.AUTH_LIMIT, "one token per open channel")
             if len(self._token_times) == TOKENS_PER_MINUTE and now - self._token_times[0] < 60:
@@ -419,7 +432,7 @@ class HostedStub(Carrier):
             self.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
             return
         self._token_times.append(now)
-        self._nonces = {action.arg: cnonce}
+        self._nonces[action.arg] = cnonce
         self.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, token.encode(), FLAG_GRANTED))
 
     async def _verify_peer(self, action: GuestAction) -> None:
@@ -439,6 +452,7 @@ class HostedStub(Carrier):
                     bindings=frozenset({binding}),
                     nonce=nonce,
                 )
+            self._verified_channel = action.arg
             self._verified_node, self._verified_domains = claims.node, frozenset(claims.doms)
         except HostError as exc:
             logger.warning("the peer %s did not prove itself: %s", self._verified.domain, exc)

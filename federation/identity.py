@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from secrets import token_bytes
 from typing import Protocol
@@ -14,11 +15,13 @@ from typing import Protocol
 from catalogue_client.core.state import DomainTrust
 from federation.core import auth
 from federation.core.auth import Claims, Expected, StubIdentity
-from protofly.address import valid_domain
+from protofly.address import domain_of, valid_domain
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError
 
 logger = logging.getLogger("federation")
+
+REMEMBERED_PROOFS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Identity:
         self._key = key
         self._trust_of = trust_of
         self._seen = auth.SeenTokens()
+        self._proofs: OrderedDict[str, str] = OrderedDict()
 
     @property
     def domain(self) -> str:
@@ -120,5 +124,25 @@ class Identity:
             raise PeerError(
                 Code.AUTH_POLICY, "the token claims domains that the root document does not name", domain=domain
             )
+        if domain_of(claims.node) not in {domain, *claims.doms}:
+            raise PeerError(Code.AUTH_AUDIENCE, "the node is not of the domain that it proves", domain=domain)
         self._seen.use(claims, now=now)
+        self._proofs[claims.jti] = unverified.key_id
+        if len(self._proofs) > REMEMBERED_PROOFS:
+            self._proofs.popitem(last=False)
         return claims
+
+    async def check_again(self, claims: Claims) -> None:
+        """Whether what was proved by `claims` still holds: the key is published, in its time, and not revoked.
+
+        Raises:
+            PeerError: AUTH_KEY_UNKNOWN, AUTH_KEY_REVOKED, or why the domain's documents could not be had.
+        """
+        now = time.time()
+        trust = await self._trust_of(claims.iss, is_refresh=False)
+        key_id = self._proofs.get(claims.jti, "")
+        key = trust.live.node_keys.get(key_id)
+        if key_id in trust.live.revoked.keys:
+            raise PeerError(Code.AUTH_KEY_REVOKED, "the node key was revoked", domain=claims.iss)
+        if key is None or not key.is_valid_at(now):
+            raise PeerError(Code.AUTH_KEY_UNKNOWN, "the node key is published no more", domain=claims.iss)

@@ -112,8 +112,10 @@ class LinkBooks:
             entry.d_peer_us = int((now - pending.handed_seconds) * 1e6)
         entry.d_total_us = int((now - pending.accepted_seconds) * 1e6)
 
-    def arrived(self, message: Message, arrival: Arrival, code: Code | None, total_us: int) -> None:
-        """A message of the peer's passed our gate; `code` says why nobody could be given it."""
+    def arrived(
+        self, message: Message, arrival: Arrival, code: Code | None, total_us: int, *, is_denied: bool = False
+    ) -> None:
+        """A message of the peer's came to our gate; `code` says why it was denied or nobody could be given it."""
         entry: MessageRecord = self._in.__copy__()
         facts, verdict, msg_id, digest, size_bytes = arrival
         entry.ts_us = int(facts.now * 1e6)
@@ -127,11 +129,13 @@ class LinkBooks:
         entry.policy_rev = verdict.revision
         entry.rule_id = verdict.rule_id or None
         entry.d_total_us = total_us
+        if is_denied:
+            entry.decision = "deny"
         if code is not None:
-            entry.outcome, entry.outcome_code = "undeliverable", code.word
+            entry.outcome, entry.outcome_code = "denied" if is_denied else "undeliverable", code.word
         self.record(entry)
 
-    def decided(self, facts: Facts, verdict: Verdict) -> None:
+    def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
         """A gate said no, or a rule in report mode would have said something else."""
         message = facts.message
         self.record(
@@ -144,6 +148,7 @@ class LinkBooks:
                 src_domain=facts.from_domain,
                 dst_domain=facts.to_domain,
                 link_domain=facts.link_domain,
+                msg_id=msg_id.hex() or None,
                 msg_type=message.type,
                 src_key=message.from_,
                 dst_key=message.to,

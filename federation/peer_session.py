@@ -31,8 +31,8 @@ from federation.core.link_frames import (
 from federation.core.trapezoid import LAST_NUMBER, DomainLeg
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
-from protofly.errors import Code, HostError, PeerError
-from protofly.limits import HANDSHAKE_SECONDS, PING_SECONDS
+from protofly.errors import Code, HostError, PeerError, TransportError
+from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, PING_SECONDS
 from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
 
 logger = logging.getLogger("federation")
@@ -40,6 +40,8 @@ logger = logging.getLogger("federation")
 HIGH_WATER_BYTES = 1 << 20
 HANDSHAKES = 256
 """Links that may be proving themselves at once; each costs a look-up of ours."""
+REAUTHENTICATE_SECONDS = 86_400.0
+RECHECK_SECONDS = 300.0
 SILENT_PINGS = 3
 ACK_SECONDS = 0.02
 """How long an acknowledgement may wait for company: at a low rate it would cost as much as the message itself."""
@@ -102,7 +104,7 @@ class PeerSession(Carrier):
         self._acknowledged = 0
         self._ack_due = trio.Event()
         self._heard_seconds = time.monotonic()
-        self._hello_domain = ""
+        self._claims: Claims
 
     async def run(self) -> None:
         """Handshake, then traffic until the connection ends.
@@ -133,6 +135,7 @@ class PeerSession(Carrier):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_alive)
                 nursery.start_soon(self._acknowledge_late)
+                nursery.start_soon(self._watch_proof)
                 await self._read()
                 nursery.cancel_scope.cancel()
         except* HostError as group:
@@ -163,8 +166,9 @@ class PeerSession(Carrier):
 
     def _welcome(self, claims: Claims, hello: Hello) -> None:
         leg, port = self._acceptor.admit(claims)
+        self._websocket.allow_bytes(FRAME_BYTES_MAX)
         self._leg, self._port, self._stream = leg, port, hello.stream
-        self.origin, self._hello_domain = hello.stream, claims.iss
+        self.origin, self._claims = hello.stream, claims
         proof = self._acceptor.identity.answer_for(
             TokenRequest(peer_domain=claims.iss, endpoint=claims.ep, binding=claims.cb, challenge=b""), claims
         )
@@ -202,9 +206,20 @@ class PeerSession(Carrier):
         while True:
             await trio.sleep(PING_SECONDS)
             if time.monotonic() - self._heard_seconds > SILENT_PINGS * PING_SECONDS:
-                raise PeerError(Code.TIMEOUT, "the other side is silent", domain=self._hello_domain)
+                raise PeerError(Code.TIMEOUT, "the other side is silent", domain=self._claims.iss)
             self._websocket.ping()
             self._line.send_nowait(self._websocket.data_to_send())
+
+    async def _watch_proof(self) -> None:
+        """A proof holds for a day, and only as long as its key is published. Source: trust and hosts, 2.7, rule 7."""
+        proved_seconds = time.monotonic()
+        while time.monotonic() - proved_seconds < REAUTHENTICATE_SECONDS:
+            await trio.sleep(RECHECK_SECONDS)
+            try:
+                await self._acceptor.identity.check_again(self._claims)
+            except TransportError as exc:
+                logger.info("the key of %s cannot be checked again now: %s", self._claims.iss, exc)
+        raise PeerError(Code.AUTH_STALE, "the proof is a day old", domain=self._claims.iss)
 
     def _frame(self, frame: LinkFrame) -> None:
         assert self._port is not None

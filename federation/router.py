@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from secrets import token_hex
 
 import trio
@@ -17,8 +17,9 @@ from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
 from federation.core.policy import Facts
 from federation.core.trapezoid import DomainLeg
-from federation.domain_link import DomainLink, LinkContext, Refusal
+from federation.domain_link import DomainLink
 from federation.gate import Gate
+from federation.link_context import LinkContext, Refusal
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.message import Message
@@ -39,7 +40,12 @@ class Federation:
     """
 
     def __init__(
-        self, context: LinkContext, gate: Gate, *, supervise: Callable[[DomainLink], object], max_links: int = MAX_LINKS
+        self,
+        context: LinkContext,
+        gate: Gate,
+        *,
+        supervise: Callable[[DomainLink], Awaitable[None]],
+        max_links: int = MAX_LINKS,
     ) -> None:
         self._context = context
         self._gate = gate
@@ -69,15 +75,15 @@ class Federation:
         """The link of a domain, if there is one."""
         return self._links.get(domain)
 
-    def send(self, domain: str, message: Message) -> Refusal | None:
-        """Judge and queue one message for `domain`; a refusal is the caller's to answer."""
+    def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
+        """Judge and queue one message for `domain`; a refusal is the caller's to answer. `roles` are its session's."""
         link = self._links.get(domain)
         if link is None:
             try:
                 link = self._open(domain, message)
             except PeerError as exc:
                 return Refusal(exc.code)
-        return link.send(message)
+        return link.send(message, roles)
 
     def _touched(self, link: DomainLink) -> None:
         self._dirty.add(link)
@@ -110,7 +116,7 @@ class Federation:
             raise PeerError(code, exc.detail, domain=domain) from exc
         if not may_talk(self._gate, domain, probe):
             raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
-        if link.carriers >= CARRIERS_PER_DOMAIN:
+        if len(link.carriers) >= CARRIERS_PER_DOMAIN:
             raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
         return link.leg, link
 
@@ -127,10 +133,15 @@ class Federation:
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
         stub_url = f"{self._context.node}/protostub/{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
         link = DomainLink(domain, token_hex(16), stub_url, self._context, touched=self._touched)
+        link.asked_by = message.from_
         self._links[domain] = link
         assert self._nursery is not None
-        self._nursery.start_soon(self._supervise, link)  # type: ignore[arg-type]
+        self._nursery.start_soon(self._run_link, link)
         return link
+
+    async def _run_link(self, link: DomainLink) -> None:
+        with link.scope:
+            await self._supervise(link)
 
     def _drop_idle(self) -> bool:
         for domain, link in self._links.items():

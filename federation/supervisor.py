@@ -16,10 +16,12 @@ import trio
 
 from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
-from federation.domain_link import DomainLink, StepTimes
+from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
 from federation.hosted_stub import HostedStub, StubMeters, StubSettings
 from federation.identity import Identity
+from federation.link_context import StepTimes
+from federation.peer_session import REAUTHENTICATE_SECONDS
 from federation.supply import DEFAULT_STUB, Package, Supply
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from protofly.limits import (
@@ -98,7 +100,7 @@ class StubSupervisor:
         except TransportError as exc:
             logger.warning("%s cannot be reached: %s", link.domain, exc)
             self._refused(exc)
-            link.state, link.detail, link.refuse_code = "failed", str(exc), None
+            link.state, link.detail, link.refuse_code, link.last_code = "failed", str(exc), None, exc.code
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         except StubFaultError as exc:
             return self._crashed(exc)
@@ -123,6 +125,7 @@ class StubSupervisor:
         link, now = self._link, time.monotonic()
         logger.error("the stub of %s failed: %s", link.domain, exc)
         link.counters["stub faults"] += 1
+        link.last_code = exc.code
         self._event("fault", code=exc.code, detail=exc.detail, trap=exc.fault)
         if exc.code is Code.STUB_FAILED:  # it said so itself, in good order: the far end refused us
             link.state, link.detail = StubState.FAILED.value, exc.detail
@@ -144,7 +147,7 @@ class StubSupervisor:
         link, context = self._link, self._context
         times = link.times = StepTimes()
         link.state = "deploying"
-        package = await context.supply.package(link.domain, times)
+        package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
         started = time.perf_counter()
         process = await context.sandbox.start_worker(link.domain, package.code, self._budget(package.stub))
         times.add("start", time.perf_counter() - started)
@@ -234,6 +237,7 @@ class StubSupervisor:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_idle, nursery.cancel_scope)
             nursery.start_soon(self._watch_trust, stub, nursery.cancel_scope)
+            nursery.start_soon(_after_a_day, nursery.cancel_scope)
         self._lifecycle.draining()
         hosted.drain()
         await trio.sleep(DRAIN_SECONDS)
@@ -303,3 +307,9 @@ class StubSupervisor:
                 mem_peak_kib=meters.memory_bytes >> 10,
             )
         )
+
+
+async def _after_a_day(over: trio.CancelScope) -> None:
+    """A proof holds for a day: then a new instance proves itself anew. Source: trust and hosts, section 2.7, rule 7."""
+    await trio.sleep(REAUTHENTICATE_SECONDS)
+    over.cancel()

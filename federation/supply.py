@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import trio
 
 from catalogue_client.client import CatalogueClient
 from catalogue_client.core.location import Location
 from catalogue_client.core.state import DomainTrust, TrustAnchor
-from federation.domain_link import StepTimes
+from federation.link_context import StepTimes
 from federation.resolver import Resolver
-from protofly.documents import DocumentBundle
+from protofly.documents import DocumentBundle, TrustLevel
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
 from sandbox.host import Sandbox
@@ -30,6 +30,8 @@ logger = logging.getLogger("federation")
 DEFAULT_STUB = "default"
 _TRANSIENT = (Code.DNS_FAILED, Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.HTTP_STATUS, Code.DISCOVERY_BACKOFF)
 _TRUSTED_DOMAINS = 1000
+LEAST_REFRESH_SECONDS = 60.0
+"""A domain is not asked for news more often than this, whatever strangers claim in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Supply:
     """Gets stubs for domains.
 
     Args:
-        anchors: Why a domain's first root may be believed, for domains whose settings say so; `web` for all others.
+        anchor_of: Why the first root of a domain may be believed.
     """
 
     def __init__(
@@ -54,26 +56,26 @@ class Supply:
         client: CatalogueClient,
         cache: StubsCache,
         sandbox: Sandbox,
-        anchors: Mapping[str, TrustAnchor],
+        anchor_of: Callable[[str], TrustAnchor],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._resolver = resolver
         self._client = client
         self._cache = cache
         self._sandbox = sandbox
-        self._anchors = anchors
+        self._anchor_of = anchor_of
         self._clock = clock
         self._trusted: dict[str, DomainTrust] = {}
         self._locks: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
 
-    async def package(self, domain: str, times: StepTimes) -> Package:
-        """Everything that is needed to run the stub of `domain`.
+    async def package(self, domain: str, times: StepTimes, *, asked_by: str = "") -> Package:
+        """Everything that is needed to run the stub of `domain`; `asked_by` is whose message needs it.
 
         Raises:
             PeerError: Something about the domain was refused.
             TransportError: Nobody answered.
         """
-        trust = await self._trust(domain, is_refresh=False, times=times)
+        trust = await self._trust(domain, is_refresh=False, times=times, asked_by=asked_by)
         started = time.perf_counter()
         try:
             stub = await self._fetch_stub(trust, times)
@@ -108,15 +110,17 @@ class Supply:
         known = self._trusted.get(domain)
         return max(0.0, known.refresh_at - self._clock()) if known is not None else 0.0
 
-    async def _trust(self, domain: str, *, is_refresh: bool, times: StepTimes) -> DomainTrust:
+    async def _trust(self, domain: str, *, is_refresh: bool, times: StepTimes, asked_by: str = "") -> DomainTrust:
         async with self._locks.setdefault(domain, trio.Lock()):
             known = self._trusted.get(domain)
+            if known is not None and self._clock() - known.fetched_at < LEAST_REFRESH_SECONDS:
+                is_refresh = False  # whoever asks for news this often gets the same answer
             if known is not None and not is_refresh and known.is_fresh(self._clock()):
                 times.is_warm = True
                 return known
             trust = None if is_refresh else await self._restored(domain, times)
             if trust is None:
-                trust = await self._refreshed(domain, times)
+                trust = await self._refreshed(domain, times, asked_by)
             if len(self._trusted) >= _TRUSTED_DOMAINS:
                 del self._trusted[next(iter(self._trusted))]
             self._trusted[domain] = trust
@@ -128,7 +132,7 @@ class Supply:
         if bundle is None:
             return None
         try:
-            trust = self._client.restore(Location.of(domain), self._anchor(domain), bundle)
+            trust = self._client.restore(Location.of(domain), self._remembered_anchor(domain), bundle)
         except PeerError as exc:
             logger.warning("cached documents of %s do not hold (%s): asking again", domain, exc)
             await self._cache.drop_documents(domain)
@@ -138,21 +142,23 @@ class Supply:
             times.add("cached documents", time.perf_counter() - started)
         return trust
 
-    async def _refreshed(self, domain: str, times: StepTimes) -> DomainTrust:
+    async def _refreshed(self, domain: str, times: StepTimes, asked_by: str) -> DomainTrust:
         known = await self._cache.get_documents(domain)
         started = time.perf_counter()
         try:
-            location = await self._resolver.resolve(domain)
+            location = await self._resolver.resolve(domain, asked_by=asked_by)
         except HostError as exc:
             return self._stale(Location.of(domain), domain, known, exc)
         times.add("resolve", time.perf_counter() - started)
         try:
-            trust = await self._client.refresh(location, self._anchor(domain), known=known, on_step=times.add)
+            trust = await self._client.refresh(location, self._anchor(location), known=known, on_step=times.add)
         except HostError as exc:
             self._resolver.report_failure(domain, exc)
             return self._stale(location, domain, known, exc)
+        for warning in trust.warnings:
+            logger.warning("%s: %s", domain, warning)
         self._resolver.report_success(domain)
-        await self._cache.put_documents(trust.bundle())
+        await self._keep_documents(trust.bundle())
         return trust
 
     def _stale(self, location: Location, domain: str, known: DocumentBundle | None, error: HostError) -> DomainTrust:
@@ -164,7 +170,7 @@ class Supply:
         if known is None or error.code not in _TRANSIENT:
             raise error
         try:
-            trust = self._client.restore(location, self._anchor(domain), known, is_stale_allowed=True)
+            trust = self._client.restore(location, self._remembered_anchor(domain), known, is_stale_allowed=True)
         except PeerError:
             trust = None
         if trust is None:
@@ -175,9 +181,18 @@ class Supply:
         return await self._client.fetch_stub(trust, DEFAULT_STUB, cached=self._cache.get_module, on_step=times.add)
 
     async def _keep(self, trust: DomainTrust, stub: VerifiedStub) -> None:
+        """Remember what was accepted, so that the next start of this stub asks nobody."""
+        bundle = trust.bundle([stub])
+        self._trusted[trust.domain] = replace(trust, manifests=tuple(bundle.manifests.items()))
         try:
             await self._cache.put_module(stub.module)
-            await self._cache.put_documents(trust.bundle([stub]))
+        except HostError as exc:
+            logger.warning("the stubs cache takes nothing: %s", exc)
+        await self._keep_documents(bundle)
+
+    async def _keep_documents(self, bundle: DocumentBundle) -> None:
+        try:
+            await self._cache.put_documents(bundle)
         except HostError as exc:
             logger.warning("the stubs cache takes nothing: %s", exc)
 
@@ -196,5 +211,21 @@ class Supply:
         times.add("compile", time.perf_counter() - started)
         return code
 
-    def _anchor(self, domain: str) -> TrustAnchor:
-        return self._anchors.get(domain) or TrustAnchor.web()
+    def _remembered_anchor(self, domain: str) -> TrustAnchor:
+        """For documents that were believed before: continuity counts, and a pin of the settings."""
+        anchor = self._anchor_of(domain)
+        return anchor if anchor.fingerprint else TrustAnchor.web()
+
+    def _anchor(self, location: Location) -> TrustAnchor:
+        """The anchor of the settings; for level `dnssec` it is the validated fingerprint of the TXT record.
+
+        Raises:
+            PeerError: BROKEN_TRUST when DNSSEC is asked for and the name server has not validated a fingerprint.
+        """
+        anchor = self._anchor_of(location.domain)
+        if anchor.level is not TrustLevel.DNSSEC or anchor.fingerprint:
+            return anchor
+        if not location.pin_is_validated or not location.pin_hint:
+            detail = "trust = dnssec, and no validated fingerprint is in DNS"
+            raise PeerError(Code.BROKEN_TRUST, detail, domain=location.domain)
+        return TrustAnchor(TrustLevel.DNSSEC, location.pin_hint)

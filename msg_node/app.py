@@ -6,6 +6,7 @@ then the services that they used; each service cleans up behind itself.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 
@@ -24,20 +26,17 @@ import msgspec
 import trio
 
 from catalogue_client.client import CatalogueClient
-from catalogue_client.core.state import TrustAnchor
 from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
 from federation.attempt_log import AttemptLog
-from federation.core.auth import channel_binding
 from federation.core.message_ids import MessageIds
 from federation.core.policy_model import Mode
-from federation.core.rates import UNLIMITED, RateLimit
-from federation.core.resolution import PeerEntry
 from federation.core.trapezoid import LegLimits
 from federation.dialler import Dialler
-from federation.domain_link import DomainLink, LinkContext
-from federation.gate import Gate, PeerRule
+from federation.domain_link import DomainLink
+from federation.gate import Gate
 from federation.identity import Identity
+from federation.link_context import LinkContext
 from federation.logged_fetcher import LoggedFetcher
 from federation.name_client import DnsClient
 from federation.peer_session import LinkAcceptor
@@ -47,8 +46,9 @@ from federation.router import Federation, greeting, may_talk
 from federation.supervisor import StubSupervisor, SupervisorContext
 from federation.supply import Supply
 from federation.traces import Traces
-from msg_node.bus import Bus
-from msg_node.config import PeerSettings, Settings
+from msg_node import config_meaning
+from msg_node.bus import Bus, JudgeLocal
+from msg_node.config import Settings
 from msg_node.connectors.websocket import WebSocketDoor
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
@@ -66,9 +66,8 @@ from msg_node.runtime_port import QueueBounds
 from msg_node.site import Site
 from msg_node.state_store import StateStore
 from protofly.address import canonical_key
-from protofly.documents import SigningKey, TrustLevel
+from protofly.documents import SigningKey
 from protofly.errors import SettingsError
-from protofly.network import Network, parse_networks
 from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -95,7 +94,18 @@ class Node:
     traces: Traces
     door: WebSocketDoor
     site: Site | None
+    gate: Gate
     started_at: float
+
+    def reload_policies(self) -> None:
+        """Read the policy files again; what is wrong with them is logged, and the old ones stay in force."""
+        try:
+            policies = read_policies(self.settings.policy.files, mode=Mode(self.settings.policy.mode))
+        except SettingsError as exc:
+            logger.error("the policies stay as they are: %s", exc.detail)
+            return
+        self.gate.replace(policies)
+        logger.info("policies of revision %s are in force", policies.revision)
 
     def problems(self) -> list[str]:
         """What keeps this node from doing all its work, in words."""
@@ -126,7 +136,12 @@ class Node:
             "state": msgspec.to_builtins(self.store.statistics()),
             "cache": msgspec.to_builtins(self.cache.statistics()),
             "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
-            "links": [_link_status(link) for link in self.federation.links],
+            "insecure": list(self.settings.insecure_switches),
+            "policy_revision": self.gate.policies.revision,
+            "links": [
+                {**_link_status(link), "discovery": msgspec.to_builtins(self.resolver.explain(link.domain))}
+                for link in self.federation.links
+            ],
             "traces": self.traces.snapshot(),
         }
 
@@ -184,9 +199,12 @@ async def serve(
         HostError: STORAGE, when the data directory cannot be used.
     """
     logging.getLogger("websockets").setLevel(logging.ERROR)  # it tells of every connection; our counters do
+    _raise_descriptor_limit()
+    for switch in settings.insecure_switches:
+        logger.warning("INSECURE by the settings: %s", switch)
     data_dir = settings.node.data_dir
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    context = _server_context(settings)
+    context = config_meaning.server_context(settings)
     node = _build(settings, context, sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp))
     listeners = await _listen(settings)
     async with trio.open_nursery() as services:
@@ -202,7 +220,7 @@ async def serve(
             if node.site is not None:
                 await traffic.start(node.site.run)
             on_ready(_ready(node, listeners))
-            await _wait_for_signal()
+            await _wait_for_signal(node)
             logger.info("stopping")
             node.bus.drain()
             await trio.sleep(0.05)
@@ -210,10 +228,20 @@ async def serve(
         services.cancel_scope.cancel()
 
 
-async def _wait_for_signal() -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            return
+async def _wait_for_signal(node: Node) -> None:
+    """Wait for SIGINT or SIGTERM; SIGHUP reads the policies again, all of them or none."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number != signal.SIGHUP:
+                return
+            await trio.to_thread.run_sync(node.reload_policies)
+
+
+def _raise_descriptor_limit() -> None:
+    """Every runtime is a descriptor; the usual soft limit of 1,024 would be the bound of the node."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:
@@ -244,26 +272,32 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     # Without a publication nobody can check who we are; then a key of the moment stands in.
     node_key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     records = _build_records(settings, node_key, secret)
-    bus = _build_bus(settings, state, store, records, node_url)
+    gate = config_meaning.build_gate(settings)
+    bus = _build_bus(settings, state, store, records, node_url, partial(config_meaning.judge_local, gate))
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
-    gate = _build_gate(settings)
-    dialler = Dialler(names, allow_addresses=_allowed_addresses(settings), log=log)
+    dialler = Dialler(names, allow_addresses=config_meaning.allowed_addresses(settings), log=log)
     resolver = Resolver(
         names,
         own_domains=settings.own_domains,
-        peers=_peer_entries(settings),
+        peers=config_meaning.peer_entries(settings),
         is_permitted=lambda domain: may_talk(gate, domain, greeting(node_url, node_url)),
         log=log,
     )
     plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
-    tls_context = _client_context(settings)
+    tls_context = config_meaning.client_context(settings)
     fetcher = LoggedFetcher(HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext), log)
     client = CatalogueClient(
         fetcher, TrustStore(data_dir / "trust.sqlite", secret=secret), our_domain=settings.node.domain
     )
     cache = StubsCache(data_dir / "stubs", secret=secret, max_bytes=settings.sandbox.cache_bytes)
-    supply = Supply(resolver=resolver, client=client, cache=cache, sandbox=sandbox, anchors=_anchors(settings))
+    supply = Supply(
+        resolver=resolver,
+        client=client,
+        cache=cache,
+        sandbox=sandbox,
+        anchor_of=partial(config_meaning.anchor_of, settings),
+    )
     identity = Identity(node=node_url, domains=list(settings.own_domains), key=node_key, trust_of=supply.trust_of)
     supervision = SupervisorContext(
         our_domain=settings.node.domain,
@@ -289,8 +323,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             record=records.append,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
-            on_live=bus.link_is_live,
-            is_wanted=bus.is_wanted,
+            on_live=bus.foreign.link_is_live,
+            is_wanted=bus.foreign.is_wanted,
             wake=bus.wake_flusher,
             our_aliases=frozenset(settings.node.aliases),
             limits=LegLimits(
@@ -310,7 +344,9 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         max_bytes=settings.limits.frame_bytes,
         queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
     )
-    node = Node(settings, bus, federation, store, records, sandbox, resolver, cache, traces, door, site, time.time())
+    node = Node(
+        settings, bus, federation, store, records, sandbox, resolver, cache, traces, door, site, gate, time.time()
+    )
     if site is not None:
         site.serve_status(node.status)
         site.serve_readiness(node.problems)
@@ -331,7 +367,14 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> R
     return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)
 
 
-def _build_bus(settings: Settings, state: NodeState, store: StateStore, records: RecordsWriter, node_url: str) -> Bus:
+def _build_bus(
+    settings: Settings,
+    state: NodeState,
+    store: StateStore,
+    records: RecordsWriter,
+    node_url: str,
+    judge_local: JudgeLocal,
+) -> Bus:
     sessions = SessionService(
         state, grace_seconds=settings.sessions.grace_seconds, ping_seconds=settings.sessions.ping_seconds
     )
@@ -345,12 +388,13 @@ def _build_bus(settings: Settings, state: NodeState, store: StateStore, records:
         store=store,
         remote=remote,
         record=records.append,
+        judge_local=judge_local,
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
     )
-    bus.restore_upstream()
+    bus.foreign.restore()
     return bus
 
 
@@ -376,84 +420,13 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
     return state
 
 
-# What settings mean for the parts.
-
-
-def _build_gate(settings: Settings) -> Gate:
-    policies = read_policies(settings.policy.files, mode=Mode(settings.policy.mode))
-    return Gate(policies, {peer.domain: _peer_rule(peer) for peer in settings.peer})
-
-
-def _peer_rule(peer: PeerSettings) -> PeerRule:
-    if peer.messages_per_second is None and peer.bytes_per_second is None:
-        return PeerRule(default=peer.default, rate=UNLIMITED)
-    rate = RateLimit(
-        messages_per_second=peer.messages_per_second,
-        bytes_per_second=peer.bytes_per_second,
-        burst_seconds=peer.burst_seconds,
-    )
-    return PeerRule(default=peer.default, rate=rate)
-
-
-def _peer_entries(settings: Settings) -> dict[str, PeerEntry]:
-    return {
-        peer.domain: PeerEntry.of_settings(peer.domain, well_known_url=peer.well_known_url, connect=peer.connect)
-        for peer in settings.peer
-        if not peer.domain.startswith("*")
-    }
-
-
-def _anchors(settings: Settings) -> dict[str, TrustAnchor]:
-    return {
-        peer.domain: TrustAnchor.pinned(peer.fingerprint) if peer.fingerprint else TrustAnchor(TrustLevel(peer.trust))
-        for peer in settings.peer
-    }
-
-
-def _allowed_addresses(settings: Settings) -> dict[str, tuple[Network, ...]]:
-    return {peer.domain: parse_networks(peer.allow_addresses) for peer in settings.peer if peer.allow_addresses}
-
-
-def _client_context(settings: Settings) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if settings.discovery.ca_file is not None:
-        try:
-            context.load_verify_locations(settings.discovery.ca_file)
-        except (OSError, ssl.SSLError) as exc:
-            raise SettingsError(f"discovery.ca_file: {exc}") from exc
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
-def _server_context(settings: Settings) -> ssl.SSLContext | None:
-    listen = settings.listen
-    if listen.certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(listen.certificate, listen.key)
-    except (OSError, ssl.SSLError) as exc:
-        raise SettingsError(f"listen.certificate or listen.key: {exc}") from exc
-    return context
-
-
-def _bindings(settings: Settings) -> frozenset[str]:
-    """What a channel to us may be bound to: the certificate that we serve."""
-    if settings.listen.certificate is None:
-        return frozenset({channel_binding(b"")})
-    pem = settings.listen.certificate.read_text(encoding="ascii")
-    first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index("-----END CERTIFICATE-----") + 25]
-    return frozenset({channel_binding(hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest())})
-
-
 def _acceptor(settings: Settings, identity: Identity, federation: Federation) -> LinkAcceptor | None:
     if settings.publish is None:
         return None
     return LinkAcceptor(
         identity=identity,
         endpoints=frozenset({settings.publish.endpoint_url}),
-        bindings=_bindings(settings),
+        bindings=config_meaning.bindings(settings),
         admit=federation.admit,
     )
 

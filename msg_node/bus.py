@@ -17,16 +17,16 @@ from typing import Literal
 import trio
 
 from federation.core.border import check_hops, hops_of
-from federation.domain_link import Refusal
+from federation.link_context import Refusal
 from federation.router import Federation
+from msg_node.core.answers import not_stored, session_refusal, validator_reply
 from msg_node.core.delivery import Delivery, Place, Route
 from msg_node.core.node_state import NodeState, Source
-from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
-from msg_node.core.resources import key_or_refuse, text_of
+from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.service import Bind, CloseConnection, Ended, Probe, ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
-from msg_node.core.subscriptions import Subscription
-from msg_node.runtime_port import Congestible, RuntimePort
+from msg_node.foreign_objects import ForeignObjects
+from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
 from msg_node.state_store import StateStore
 from protofly import codec
 from protofly.address import domain_of
@@ -44,12 +44,22 @@ _SEED_BYTES = 32
 _NODE_ORIGIN = 0
 
 
+JudgeLocal = Callable[[Message, frozenset[str]], Refusal | None]
+"""Says why a message of a session with these roles may not go to somebody of our own domain, or None."""
+
+
+def let_pass(_message: Message, _roles: frozenset[str]) -> Refusal | None:
+    """No gate on our own bus."""
+    return None
+
+
 class Bus:
     """Routes between runtimes, services and other domains.
 
     Args:
         node: Address of this node.
         record: Takes records for the books.
+        judge_local: The gate `local`, for what stays on our own bus.
         wait_accepting: Waits until the books take more records (settings: `records.durability`).
         is_accepting: Whether they do.
     """
@@ -63,6 +73,7 @@ class Bus:
         store: StateStore,
         remote: RemoteSubscriptions,
         record: Callable[[Record], None],
+        judge_local: JudgeLocal = let_pass,
         wait_accepting: Callable[[], Awaitable[None]],
         is_accepting: Callable[[], bool],
         ping_seconds: float,
@@ -74,7 +85,10 @@ class Bus:
         self._state = state
         self._services = services
         self._store = store
-        self._remote = remote
+        self.foreign = ForeignObjects(
+            node=node, state=state, remote=remote, send=self._send_abroad, apply=self._apply_for
+        )
+        self._judge_local = judge_local
         self._record = record
         self._ping_seconds = ping_seconds
         self._max_hops = max_hops
@@ -161,8 +175,8 @@ class Bus:
 
     def answer(self, message: Message) -> None:
         """Route a reply that the node made in place of somebody else."""
-        if self._remote.is_answer(message):
-            self._settle(self._remote.answered(message, ""))
+        if self.foreign.is_answer(message):
+            self.foreign.answered(message, "")
         else:
             self._route_own(message)
         self.wake_flusher()
@@ -196,8 +210,10 @@ class Bus:
     def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> None:
         """Hand a checked message of a session to its destination."""
         assert port.sid is not None
-        refusal: Refusal | None = None
-        if route.place is Place.LISTENERS:
+        refusal = None if route.domain else self._judge_local(message, port.roles)
+        if refusal is not None:
+            pass
+        elif route.place is Place.LISTENERS:
             code = self._to_listeners(route.numbers, message, port.blockers)
             refusal = None if code is None else Refusal(code)
         elif route.domain:
@@ -206,13 +222,14 @@ class Bus:
                 self._to_listeners(route.numbers, message, port.blockers)
         elif route.place is Place.SERVICE:
             self._apply(self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES)), port)
-            self._forget_unheard(message)
+            if message.type == "unsubscribe":
+                self.foreign.forget_unheard()
             return
         elif route.code is not None:
             refusal = Refusal(route.code)
         if refusal is not None:
             self._refuse(port, message, refusal)
-        elif message.peek.receipt and message.receipt == b"true" and message.id is not None:
+        elif not route.domain and message.wants_receipt:  # abroad, the link says when the far end has it
             self._enqueue(port, codec.response(message, 200, source=self._node))
 
     def _session_verb(self, port: RuntimePort, message: Message, now: float) -> None:
@@ -228,13 +245,13 @@ class Bus:
         assert self._federation is not None
         if message.to.startswith("domain://msg-node."):
             if message.to_key.endswith("/sm") and message.type in ("subscribe", "unsubscribe"):
-                self._remote_subscription(message, domain, sid)
+                self.foreign.request(message, domain, sid)
                 return None
             if message.to_key.endswith("address-allocation"):
                 return Refusal(
                     Code.TRANSIT
                 )  # addresses of our hyperties come from us; message specification, section 18.4
-        refusal = self._federation.send(domain, message)
+        refusal = self._federation.send(domain, message, port.roles)
         if refusal is None:
             link = self._federation.congested_link(domain)
             if link is not None:
@@ -245,40 +262,23 @@ class Bus:
         """Source: message specification, section 1.7."""
         self.counters["broken frames"] += 1
         port.broken_in_a_row += 1
-        if not exc.is_response and (exc.from_ or exc.id is not None or exc.code is not Code.BROKEN_JSON):
-            session = None if port.sid is None else self._state.sessions.get(port.sid)
-            to = session.runtime if session is not None else exc.from_
-            if to and exc.member == "type":
-                to = exc.from_ or to
-            if to:
-                body = {
-                    "code": exc.code.status,
-                    "description": exc.code.description,
-                    "desc": exc.code.description,
-                    "reason": exc.code.word,
-                    "value": {"member": exc.member} if exc.member else {},
-                }
-                self._enqueue(port, codec.build(id=exc.id, type="response", from_="mn:/validator", to=to, body=body))
+        session = None if port.sid is None else self._state.sessions.get(port.sid)
+        reply = validator_reply(exc, session.runtime if session is not None else "")
+        if reply is not None:
+            self._enqueue(port, reply)
         if exc.code in (Code.BROKEN_JSON, Code.TOO_DEEP) and port.broken_in_a_row >= BROKEN_FRAMES_IN_A_ROW:
             port.close(PROTOCOL_ERROR, exc.code.word)
 
     def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
         self.counters[f"refused {refusal.code.word}"] += 1
         if message.expects_reply:
-            self._enqueue(port, self._refusal(message, refusal))
-
-    def _refusal(self, message: Message, refusal: Refusal) -> Message:
-        code = refusal.code
-        extra: dict[str, object] = {"desc": code.description}
-        if refusal.value is not None:
-            extra["value"] = refusal.value
-        return codec.response(message, code.status, reason=code.word, source=self._node, extra=extra)
+            self._enqueue(port, session_refusal(message, refusal.code, refusal.value, source=self._node))
 
     # From links.
 
     def _from_link(self, domain: str, number: int, message: Message, now: float) -> Code | None:
-        if self._remote.is_answer(message):
-            self._settle(self._remote.answered(message, domain))
+        if self.foreign.is_answer(message):
+            self.foreign.answered(message, domain)
             return None
         route = self._delivery.route(message, number, now)
         if route.place is Place.LISTENERS:
@@ -309,14 +309,14 @@ class Bus:
             await self._wait_accepting()
         if self._link_blockers:
             blockers, self._link_blockers = self._link_blockers, set()
-            await _wait_relief(blockers)
+            await wait_relief(blockers)
 
     async def wait_for_port(self, port: RuntimePort) -> None:
         """Let a runtime's reader pause while what it writes to is congested."""
         if not self._is_accepting():
             await self._wait_accepting()
         blockers, port.blockers = port.blockers, set()
-        await _wait_relief(blockers)
+        await wait_relief(blockers)
 
     # Out.
 
@@ -376,13 +376,24 @@ class Bus:
         def failed(error: HostError) -> None:
             logger.error("state cannot be stored: %s", error)
             self.counters["storage failures"] += 1
-            result.replies[:] = [_not_stored(reply) if reply.is_response else reply for reply in result.replies]
+            result.replies[:] = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
             self._leave(result, port)
+            for effect in result.effects:
+                if isinstance(effect, Bind):
+                    self._unbind(effect)
 
         try:
             self._store.submit(result.changes, lambda: self._leave(result, port), failed)
         except HostError as exc:
             failed(exc)
+
+    def _unbind(self, bind: Bind) -> None:
+        """A session whose opening could not be stored: nobody was told its token, so the connection has none."""
+        port = self._connections.get(bind.connection)
+        if port is not None and port.sid == bind.sid:
+            self._ports.pop(bind.sid, None)
+            port.sid = None
+            self._apply(self._services.connection_lost(bind.connection, now=time.time()), None)
 
     def _leave(self, result: ServiceResult, port: RuntimePort | None) -> None:
         """What was promised is durable (or is answered as not stored): say so."""
@@ -403,6 +414,8 @@ class Bus:
             port = self._connections.get(effect.connection)
             if port is not None:
                 port.sid = effect.sid
+                session = self._state.sessions.get(effect.sid)
+                port.roles = session.roles if session is not None else frozenset()
                 self._ports[effect.sid] = port
                 self._session_event("opened", effect.sid)
         elif isinstance(effect, Probe):
@@ -411,10 +424,12 @@ class Bus:
                 port.websocket.ping()
                 port.write_control()
         elif isinstance(effect, Ended):
-            self._ports.pop(effect.sid, None)
+            port = self._ports.pop(effect.sid, None)
+            if port is not None:
+                port.sid = None  # what follows in the same read is no session's
             self._delivery.learned.forget(effect.sid)
             self._session_event("closed", effect.sid)
-            self._forget_upstream()
+            self.foreign.forget_unheard()
 
     def _close_connection(self, close: CloseConnection) -> None:
         port = self._connections.get(close.connection)
@@ -436,80 +451,15 @@ class Bus:
 
     # Subscriptions to objects of other domains.
 
-    def _remote_subscription(self, message: Message, domain: str, sid: int) -> None:
-        members = codec.body_members(message.body)
-        if message.type == "subscribe":
-            self._settle(self._remote.subscribe(message, members, sid, domain, time.monotonic()))
-            return
-        source = text_of(members, "source") or None
-        for url in self._remote.unsubscribe(members, domain):
-            self._state.listeners.remove(sid, key_or_refuse(url), source)
-        self._apply(self._answered(sid, codec.response(message, 200, extra={"desc": "OK"})), self._ports.get(sid))
-        self._forget_upstream()
+    def _apply_for(self, sid: int, result: ServiceResult) -> None:
+        port = self._ports.get(sid)
+        if port is None:
+            result.replies.clear()
+        self._apply(result, port)
 
-    def _settle(self, step: Step) -> None:
-        """Do what a step of the remote subscriptions asks for."""
-        for upstream in step.upstream:
-            self._send_upstream(upstream)
-        for wish in step.granted:
-            self._grant(wish)
-        for wish, status, reason in step.refused:
-            reply = codec.response(wish.request, status, reason=reason, source=self._node, extra={"desc": reason})
-            port = self._ports.get(wish.sid)
-            if port is not None:
-                self._enqueue(port, reply)
-
-    def _send_upstream(self, request: Message) -> None:
+    def _send_abroad(self, domain: str, message: Message) -> Refusal | None:
         assert self._federation is not None
-        refusal = self._federation.send(domain_of(request.to), request)
-        if refusal is not None:
-            reply = codec.refusal(request, refusal.code, source=self._node)
-            self._settle(self._remote.answered(reply, ""))
-
-    def _grant(self, wish: Wish) -> None:
-        if self._state.sessions.get(wish.sid) is None:
-            self._forget_upstream()
-            return
-        wanted = [Subscription(url, key_or_refuse(url), wish.source) for url in wish.urls]
-        try:
-            self._state.listeners.add(wish.sid, wanted)
-            reply = codec.response(wish.request, 200, extra={"desc": "OK"})
-        except PeerError as exc:
-            reply = self._refusal(wish.request, Refusal(exc.code))
-        self._apply(self._answered(wish.sid, reply), self._ports.get(wish.sid))
-
-    def _answered(self, sid: int, reply: Message) -> ServiceResult:
-        return ServiceResult(replies=[reply] if sid in self._ports else [], changes=self._state.take_changes())
-
-    def _forget_unheard(self, message: Message) -> None:
-        if message.type == "unsubscribe":
-            self._forget_upstream()
-
-    def _forget_upstream(self) -> None:
-        """Tell other domains what nobody here listens to any more."""
-        held = self._remote.held_keys()
-        unheard = [key for key in held if not any(number > 0 for number in self._state.listeners.targets(key))]
-        for request in self._remote.nobody_listens(unheard, time.monotonic()) if unheard else []:
-            self._send_upstream(request)
-
-    def link_is_live(self, domain: str) -> None:
-        """A link is up (again): renew what we listen to there."""
-        for request in self._remote.renew(domain, time.monotonic()):
-            self._send_upstream(request)
-
-    def is_wanted(self, domain: str) -> bool:
-        """Whether runtimes here listen to objects of a domain."""
-        return self._remote.holds(domain)
-
-    def restore_upstream(self) -> None:
-        """After a restart: remember which foreign objects our stored sessions listen to."""
-        foreign = {
-            one.url
-            for session in self._state.sessions
-            for one in self._state.listeners.subscriptions(session.sid)
-            if domain_of(one.key) and domain_of(one.key) not in self._state.domains
-        }
-        self._remote.restore(sorted(foreign))
+        return self._federation.send(domain, message)
 
     # Time.
 
@@ -541,42 +491,6 @@ class Bus:
             await trio.sleep(SWEEP_SECONDS)
             now = time.time()
             self._apply(self._services.sweep(now=now), None)
-            for wish, status, reason in self._remote.expired(time.monotonic()):
-                self._settle(Step(refused=[(wish, status, reason)]))
+            self.foreign.expire()
             for port in list(self._connections.values()):
-                self._check_port(port, now)
-
-    def _check_port(self, port: RuntimePort, now: float) -> None:
-        if port.close_stuck(trio.current_time()):
-            self.counters["stuck runtimes"] += 1
-            return
-        silent = now - port.heard_at
-        if port.sid is None and silent > self._ping_seconds:
-            port.line.close()
-        elif silent > self._ping_seconds * (port.pings_unanswered + 1):
-            if port.pings_unanswered >= 3:
-                port.line.close()
-                return
-            port.pings_unanswered += 1
-            port.websocket.ping()
-            port.write_control()
-
-
-async def _wait_relief(blockers: set[Congestible]) -> None:
-    for blocker in blockers:
-        if blocker.is_slow or not blocker.is_congested:
-            continue
-        with trio.move_on_after(blocker.patience_seconds) as patience:
-            while blocker.is_congested:
-                await blocker.wait_relief()
-        if patience.cancelled_caught:
-            blocker.is_slow = True  # it has had its pause; from now on its own queue decides
-
-
-def _not_stored(reply: Message) -> Message:
-    code = Code.STORAGE
-    body = {"code": code.status, "description": code.description, "desc": code.description, "reason": code.word}
-    return codec.build(id=reply.id, type=reply.type, from_=reply.from_, to=reply.to, body=body)
-
-
-__all__ = ["Bus", "Route"]
+                port.check(now, ping_seconds=self._ping_seconds)

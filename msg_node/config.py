@@ -285,6 +285,23 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     peer: tuple[PeerSettings, ...] = ()
 
     @property
+    def insecure_switches(self) -> tuple[str, ...]:
+        """Every weakening that these settings ask for, in words."""
+        switches = []
+        if self.listen.insecure_plaintext:
+            switches.append("listen.insecure_plaintext: runtimes and links without TLS")
+        if self.site is not None and self.site.insecure_plaintext:
+            switches.append("site.insecure_plaintext: published documents without TLS")
+        if self.sandbox.insecure_no_seccomp:
+            switches.append("sandbox.insecure_no_seccomp: workers without system call filter")
+        switches += [
+            f"peer {peer.domain}: insecure_plaintext: no TLS to this domain"
+            for peer in self.peer
+            if peer.insecure_plaintext
+        ]
+        return tuple(switches)
+
+    @property
     def own_domains(self) -> tuple[str, ...]:
         """The domain and its aliases: addresses in them are local."""
         return (self.node.domain, *self.node.aliases)

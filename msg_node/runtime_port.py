@@ -18,12 +18,16 @@ from protofly.websocket import TRY_AGAIN_LATER, WebSocket
 
 LINE_BYTES = 512 << 10
 """What may wait in the line itself; the queue holds the rest."""
+ANSWER_BYTES = 4 * SESSION_QUEUE_BYTES
+"""What may wait in a queue at most: answers have no other bound."""
 FLUSH_MESSAGES = 256
 STUCK_SECONDS = 30.0
+UNANSWERED_PINGS = 3
 SLOW_SECONDS = 0.25
 ASKED_ADDRESSES = 256
 """Addresses whose requests a runtime may still answer in their name. Source: message specification, section 20.3."""
 _DROPPABLE = frozenset({"update", "event"})
+_ANSWERS = frozenset({"response", "pong"})
 
 
 class Congestible(Protocol):
@@ -78,6 +82,7 @@ class RuntimePort:
         "is_slow",
         "line",
         "pings_unanswered",
+        "roles",
         "sid",
         "stuck_since",
         "websocket",
@@ -101,6 +106,7 @@ class RuntimePort:
         self.bearer = bearer
         self.counters = counters
         self.sid: int | None = None
+        self.roles: frozenset[str] = frozenset()
         self.heard_at = now
         self.pings_unanswered = 0
         self.broken_in_a_row = 0
@@ -135,15 +141,23 @@ class RuntimePort:
     def enqueue(self, message: Message) -> Code | None:
         """Take one message for the runtime; a code says that it was refused.
 
-        A full queue drops its oldest event for a new event or a response, and refuses requests.
+        A full queue drops its oldest events for a new event or an answer, and refuses requests. Answers are kept beyond
+        its bounds; who leaves `ANSWER_BYTES` of them unread is closed at once.
         """
         if not self._has_room(message):
-            if not message.is_response and message.type not in _DROPPABLE:
+            self.flush()  # the line may have room although this round's write is still to come
+        if not self._has_room(message):
+            is_answer = message.type in _ANSWERS
+            if not is_answer and message.type not in _DROPPABLE:
                 self.counters["overload"] += 1
                 return Code.OVERLOAD
-            if not self._make_room(message) and not message.is_response:
+            if not self._make_room(message) and not is_answer:
                 self.counters["dropped"] += 1
                 return None
+            if self._queued_bytes > ANSWER_BYTES:
+                self.counters["stuck runtimes"] += 1
+                self._give_up()
+                return Code.NOT_CONNECTED
         if message.expects_reply:
             self._remember_asked(message.to_key)
         self._queue.append(message)
@@ -153,9 +167,7 @@ class RuntimePort:
         return None
 
     def _has_room(self, message: Message) -> bool:
-        return (
-            len(self._queue) < SESSION_QUEUE_MESSAGES and self._queued_bytes + len(message.raw) <= SESSION_QUEUE_BYTES
-        )
+        return len(self._queue) < self._max_messages and self._queued_bytes + len(message.raw) <= self._max_bytes
 
     def _make_room(self, message: Message) -> bool:
         """Drop as many old events as one message needs, which may be as large as thousands of them."""
@@ -169,6 +181,7 @@ class RuntimePort:
         return key in self._asked
 
     def _remember_asked(self, key: str) -> None:
+        self._asked.pop(key, None)
         self._asked[key] = None
         if len(self._asked) > ASKED_ADDRESSES:
             del self._asked[next(iter(self._asked))]
@@ -215,6 +228,44 @@ class RuntimePort:
         """Close the connection of a runtime that has not read for too long; `now` is trio time."""
         if not self.stuck_since or now - self.stuck_since < STUCK_SECONDS:
             return False
+        self._give_up()
+        return True
+
+    def _give_up(self) -> None:
         self.close(TRY_AGAIN_LATER, "too slow")
         self.line.close()
-        return True
+        self._queue.clear()
+        self._queued_bytes = 0
+
+    def check(self, now: float, *, ping_seconds: float) -> None:
+        """Ping who is silent, close who stays silent, never opened a session, or does not read.
+
+        Args:
+            now: Seconds since the Unix epoch.
+            ping_seconds: Silence after which a runtime is pinged.
+        """
+        if self.close_stuck(trio.current_time()):
+            self.counters["stuck runtimes"] += 1
+            return
+        silent_seconds = now - self.heard_at
+        if self.sid is None and silent_seconds > ping_seconds:
+            self.line.close()
+        elif silent_seconds > ping_seconds * (self.pings_unanswered + 1):
+            if self.pings_unanswered >= UNANSWERED_PINGS:
+                self.line.close()
+                return
+            self.pings_unanswered += 1
+            self.websocket.ping()
+            self.write_control()
+
+
+async def wait_relief(blockers: set[Congestible]) -> None:
+    """Wait for each of these, as long as it is worth; whoever has had its pause is left to its own bounds."""
+    for blocker in blockers:
+        if blocker.is_slow or not blocker.is_congested:
+            continue
+        with trio.move_on_after(blocker.patience_seconds) as patience:
+            while blocker.is_congested:
+                await blocker.wait_relief()
+        if patience.cancelled_caught:
+            blocker.is_slow = True

@@ -84,6 +84,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         return True
 
     @property
+    def wants_receipt(self) -> bool:
+        """Whether the sender of an event asks to be told when it was taken. Source: message specification, 19.1."""
+        return bool(self.peek.receipt) and self.id is not None and self.type != "response" and self.receipt == b"true"
+
+    @property
     def via(self) -> bytes:
         """`body.via` as raw JSON text, b"" when absent."""
         return bytes(self.peek.via)

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidHandshake, InvalidState
 from websockets.exceptions import ProtocolError as WebSocketProtocolError
 from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
 from websockets.http11 import Request, Response
-from websockets.protocol import OPEN, Protocol
+from websockets.protocol import CONNECTING, OPEN, Protocol
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
@@ -304,6 +304,7 @@ class ServerWebSocket(WebSocket):
         if answer.status_code == 101 and subprotocol is not None and subprotocol in _offered(self._request):
             answer.headers["Sec-WebSocket-Protocol"] = subprotocol
         protocol.send_response(answer)
+        self._queued += protocol.data_to_send()  # whatever is queued from now on goes behind it
         self._request = None  # a thousand quiet sessions need not keep their headers
         if protocol.handshake_exc is not None:
             raise PeerError(Code.PROTOCOL_ERROR, "not a WebSocket request")
@@ -347,6 +348,11 @@ class ClientWebSocket(WebSocket):
         protocol = self.protocol
         if isinstance(event, Response) and isinstance(protocol, ClientProtocol):
             self.subprotocol = str(protocol.subprotocol or "")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the server has not answered the request yet."""
+        return self.protocol.state is CONNECTING and not self.refusal
 
     @property
     def refusal(self) -> str:

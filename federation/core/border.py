@@ -23,6 +23,8 @@ _INWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via")
 _TRACE = b'"trace":"mn:'
 _OWN_TRACE = b'"mn:'
 _ID_HEX_CHARS = 32
+_BEFORE_NOTHING = b" \t\r\n{"
+"""What stands before the last brace of a body that may be empty."""
 
 
 class Crossing(NamedTuple):
@@ -204,7 +206,8 @@ def _with_members(message: Message, members: bytes) -> tuple[bytes, bytes]:
         The body as the far side gets it back when it takes the members off, and the whole text.
     """
     raw, body = message.raw, message.body
-    if len(body) > 2 and raw.endswith(b"}}") and raw.endswith(body + b"}"):
+    has_members = len(body) > 2 and body[-2] not in _BEFORE_NOTHING
+    if has_members and raw.endswith(b"}}") and raw.endswith(body + b"}"):
         return body, raw[:-2] + b"," + members + b"}}"
     longer = codec.append_members(body, members)
     shorter = longer[: -len(members) - 1].removesuffix(b",") + b"}"

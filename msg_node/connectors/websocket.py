@@ -20,7 +20,7 @@ from federation.peer_session import LinkAcceptor
 from msg_node.bus import Bus
 from msg_node.runtime_port import LINE_BYTES, QueueBounds, RuntimePort
 from protofly.errors import PeerError, TransportError
-from protofly.limits import FRAME_BYTES, FRAME_BYTES_MAX, HANDSHAKE_SECONDS
+from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS
 from protofly.websocket import ServerWebSocket
 
 logger = logging.getLogger("msg_node")
@@ -28,6 +28,8 @@ logger = logging.getLogger("msg_node")
 RUNTIME_PATH = "/ws"
 LINK_PATH = "/link"
 HALF_OPEN_PER_ADDRESS = 256
+UNPROVED_BYTES = 64 << 10
+"""Largest frame of a link that has not proved its domain yet."""
 _HANDSHAKE_BYTES = 16 << 10
 
 
@@ -69,7 +71,11 @@ class WebSocketDoor:
             await trio.serve_listeners(self._serve, listeners, handler_nursery=connections)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        remote = str(stream.socket.getpeername()[0])
+        try:
+            remote = str(stream.socket.getpeername()[0])
+        except OSError:  # reset before we looked
+            stream.socket.close()
+            return
         self._half_open[remote] += 1
         is_half_open = True
         try:
@@ -131,7 +137,7 @@ class WebSocketDoor:
             if path == RUNTIME_PATH:
                 websocket.accept()
             elif path == LINK_PATH and self._acceptor is not None:
-                websocket.allow_bytes(FRAME_BYTES_MAX)
+                websocket.allow_bytes(UNPROVED_BYTES)
                 websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
             else:
                 websocket.reject(404, "runtimes connect to /ws\n")

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from federation.byte_channel import RECEIVE_BYTES
-from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS, RuntimePort
+from msg_node.runtime_port import ANSWER_BYTES, LINE_BYTES, STUCK_SECONDS, RuntimePort
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from tests.support.runtime_house import FOREIGN, SESSION, Json, Runtime, RuntimeHouse, a_message, parsed, runtime_house
@@ -37,6 +37,10 @@ async def reluctant(house: RuntimeHouse, name: str = "slow") -> tuple[Runtime, R
 
 def kept_bytes(port: RuntimePort) -> int:
     return port.line.backlog_bytes + port._queued_bytes
+
+
+def is_closed(port: RuntimePort) -> bool:
+    return port.line.is_closed
 
 
 def chat(sender: Runtime, receiver: Runtime, number: int, type_: str = "event", size: int = 4000) -> Json:
@@ -101,7 +105,7 @@ async def test_listeners_of_one_object_do_not_wait_for_the_slow_one_among_them(h
     room = await ana.allocated()
     await bo.subscribed(f"{room}/changes")
     await slow.subscribed(f"{room}/changes")
-    heard = []
+    heard: list[int] = []
 
     async def listen() -> None:
         while len(heard) < 2000:
@@ -126,7 +130,10 @@ async def test_a_link_is_not_held_up_by_one_slow_runtime(house: RuntimeHouse) ->
     await clog(house, ana, slow, port)
     port.is_slow = False  # as if it had just read a little
     far = f"hyperty://{FOREIGN}/h"
-    wire = [a_message("event", far, slow.address, {"value": 1}), a_message("read", far, slow.address, {"x": "y" * 9000}, id_=1)]
+    wire = [
+        a_message("event", far, slow.address, {"value": 1}),
+        a_message("read", far, slow.address, {"x": "y" * 9000}, id_=1),
+    ]
     assert house.bus.from_link(FOREIGN, [parsed(one) for one in wire]) == [None, Code.OVERLOAD]
     with trio.fail_after(2):
         await house.bus.wait_for_room()
@@ -140,11 +147,11 @@ async def test_a_link_is_not_held_up_by_one_slow_runtime(house: RuntimeHouse) ->
 async def test_a_runtime_that_never_reads_is_closed_and_parked(house: RuntimeHouse) -> None:
     ana, (slow, port) = await house.opened("ana"), await reluctant(house)
     await clog(house, ana, slow, port)
-    house.bus._check_port(port, time.time())
-    assert not port.line.is_closed
+    port.check(time.time(), ping_seconds=house.bus._ping_seconds)
+    assert not is_closed(port)
     port.stuck_since -= STUCK_SECONDS
-    house.bus._check_port(port, time.time())
-    assert port.line.is_closed
+    port.check(time.time(), ping_seconds=house.bus._ping_seconds)
+    assert is_closed(port)
     with trio.fail_after(10):
         while house.counters["sessions lost"] < 1:
             await trio.lowlevel.checkpoint()
@@ -152,6 +159,20 @@ async def test_a_runtime_that_never_reads_is_closed_and_parked(house: RuntimeHou
     assert (await ana.ask("read", slow.address))["body"]["reason"] == "not-connected"
     back = await house.runtime()
     assert (await back.ask("re-open", SESSION, from_=slow.session_address))["body"]["code"] == 200
+
+
+async def test_a_flood_of_responses_to_a_slow_runtime_ends_its_connection_before_the_memory(
+    house: RuntimeHouse,
+) -> None:
+    ana, (slow, port) = await house.opened("ana"), await reluctant(house)
+    for number in range(40):
+        await ana.say(chat(ana, slow, number, "response", 500_000))
+        await ana.heard()
+        assert kept_bytes(port) <= LINE_BYTES + SESSION_QUEUE_BYTES + ANSWER_BYTES
+        if is_closed(port):
+            break
+    assert is_closed(port)
+    assert (await ana.ask("read", slow.address))["body"]["reason"] == "not-connected"
 
 
 async def flood(runtime: Runtime, block: bytes) -> None:
@@ -193,6 +214,6 @@ async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_mor
             assert kept_bytes(port) <= MOST_BYTES
         nursery.cancel_scope.cancel()
     port.stuck_since -= STUCK_SECONDS
-    house.bus._check_port(port, time.time())
-    assert port.line.is_closed
+    port.check(time.time(), ping_seconds=house.bus._ping_seconds)
+    assert is_closed(port)
     assert kept_bytes(port) <= SESSION_QUEUE_BYTES

@@ -8,6 +8,7 @@ import ssl
 import pytest
 import trio
 import trio.testing
+import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -257,9 +258,7 @@ async def _tls_client_with_bare_far_end(drains: trio.Nursery) -> tuple[ByteChann
 
     async def serve() -> None:
         context = server_context(certificate_of("mn.b.example"))
-        made.append(
-            await ByteChannel.over(as_stream(theirs), drain_nursery=drains, context=context, server_side=True)
-        )
+        made.append(await ByteChannel.over(as_stream(theirs), drain_nursery=drains, context=context, server_side=True))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
@@ -359,8 +358,10 @@ async def _handshake(server: ssl.SSLContext | None, client: ssl.SSLContext, host
     ],
     ids=["other-name", "other-authority", "wildcard-of-another-level"],
 )
-async def test_a_certificate_that_does_not_fit_is_refused(certificate: object, trusted: str, host: str) -> None:
-    error = await _handshake(server_context(certificate), client_context(trusted), host)  # type: ignore[arg-type]
+async def test_a_certificate_that_does_not_fit_is_refused(
+    certificate: trustme.LeafCert, trusted: str, host: str
+) -> None:
+    error = await _handshake(server_context(certificate), client_context(trusted), host)
     assert (error.code, error.phase) == (Code.TLS_FAILED, "tls")
 
 
@@ -373,9 +374,7 @@ async def test_a_line_that_ends_during_the_handshake_is_a_failure_with_its_code(
     async with trio.open_nursery() as drains:
         await theirs.aclose()
         with pytest.raises(TransportError) as caught:
-            await ByteChannel.over(
-                ours, drain_nursery=drains, context=client_context(), server_hostname="mn.b.example"
-            )
+            await ByteChannel.over(ours, drain_nursery=drains, context=client_context(), server_hostname="mn.b.example")
         assert caught.value.code is Code.TLS_FAILED
 
 
@@ -384,9 +383,7 @@ async def test_a_cancelled_handshake_closes_the_socket() -> None:
     async with trio.open_nursery() as drains, theirs:
         with trio.CancelScope() as scope:
             drains.start_soon(_cancel_when_all_wait, scope)
-            await ByteChannel.over(
-                ours, drain_nursery=drains, context=client_context(), server_hostname="mn.b.example"
-            )
+            await ByteChannel.over(ours, drain_nursery=drains, context=client_context(), server_hostname="mn.b.example")
         assert scope.cancelled_caught
         while await theirs.receive_some():
             pass  # the greeting of the client, then the end

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import random
+import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 import trio.testing
 
 from federation.core.trapezoid import LegLimits
 from protofly.errors import Code, StubFaultError
-from protofly.message import Message
-from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent, encode_actions
-from sandbox.core.budget import Budget
+from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from sandbox.host import Sandbox
 from sandbox.stub_process import Fault
-from tests.support import guests
-from tests.support.hosted import StubHouse, link_module, start_worker, stub_house
-from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, LinkEndpoint, make_world
+from tests.support.hosted import StubHouse, link_module, stub_house
+from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, make_world
 from tests.support.repository import World
 from tests.support.scripted_stub import Answer, Script, ScriptedProcess, act, opening, status
-from tests.support.sides import Bus, MemoryCarrier, chat, numbers_of, request, text
+from tests.support.sides import MemoryCarrier, chat, numbers_of, request, text
 
 
 @pytest.fixture
@@ -44,7 +41,7 @@ async def sandbox(nursery: trio.Nursery) -> Sandbox:
 async def until(condition: Callable[[], Any]) -> None:
     with trio.fail_after(PATIENCE_SECONDS):
         while not condition():
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
 
 
 # A stub of the test's own: no authentication in its manifest, so that it is live when it says so.
@@ -70,7 +67,7 @@ async def test_the_first_event_tells_the_stub_where_it_is(free: StubHouse) -> No
     async with free.running(process):
         await until(lambda: process.seen)
     [start] = process.payloads(Event.START)
-    settings = guests.json.loads(start)
+    settings = json.loads(start)
     assert settings == {
         "abi": 1,
         "our_domain": "a.example",
@@ -155,7 +152,7 @@ async def test_a_stub_that_is_not_the_active_carrier_takes_no_messages(free: Stu
 
 async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stream(free: StubHouse) -> None:
     batch = [act(Action.DELIVER, number, chat(number, from_="b.example", to="a.example").raw) for number in (1, 2, 3)]
-    script = live_at_start(lambda event: [act(Action.PEER_STREAM, 0, "e" * 32), *batch])
+    script = live_at_start(lambda _event: [act(Action.PEER_STREAM, 0, "e" * 32), *batch])
     process = ScriptedProcess(script)
     batches: list[int] = []
     free.bus.on_delivered = lambda: batches.append(len(free.bus.delivered))
@@ -169,7 +166,7 @@ async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stre
 
 async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: StubHouse) -> None:
     early = act(Action.DELIVER, 1, text())
-    process = ScriptedProcess(lambda event: [early])
+    process = ScriptedProcess(lambda _event: [early])
     async with free.running(process):
         await until(lambda: process.seen)
         await trio.testing.wait_all_tasks_blocked()
@@ -194,7 +191,7 @@ async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: St
 async def test_a_stub_that_breaks_the_contract_is_ended_with_the_reason(
     free: StubHouse, action: GuestAction, code: Code
 ) -> None:
-    process = ScriptedProcess(lambda event: [action])
+    process = ScriptedProcess(lambda _event: [action])
     await free.run(process)
     assert free.fault is not None
     assert free.fault.code is code
@@ -245,7 +242,7 @@ async def test_a_refused_action_is_counted_whatever_it_was(free: StubHouse) -> N
 
 
 async def test_a_stub_that_does_nothing_but_ask_for_what_it_may_not_is_ended(free: StubHouse) -> None:
-    process = ScriptedProcess(lambda event: [act(Action.SEND, 9, b"x"), act(Action.SET_TIMER, 1, b"")] * 600)
+    process = ScriptedProcess(lambda _event: [act(Action.SEND, 9, b"x"), act(Action.SET_TIMER, 1, b"")] * 600)
     await free.run(process)
     assert free.fault is not None
     assert free.fault.code is Code.STUB_DENIED
@@ -342,234 +339,3 @@ async def test_meters_add_up(free: StubHouse) -> None:
         free.send(chat(1))
         await until(lambda: not free.link.leg.under_way)
     assert free.meters.calls == free.meters.fuel == free.meters.cpu_us == len(process.batches)
-
-
-# The genuine stub in a real worker, against the product's acceptor on loopback TLS.
-
-
-class Trapezoid:
-    """RuntimeA's domain with the stub, RuntimeB's domain with the endpoint."""
-
-    def __init__(self, a: StubHouse, endpoint: LinkEndpoint) -> None:
-        self.a, self.b = a, endpoint
-
-    @property
-    def is_live(self) -> bool:
-        return self.a.link.is_live and self.b.link.is_live
-
-    def send_back(self, *messages: Message) -> None:
-        for message in messages:
-            assert self.b.link.send(message) is None
-        self.b.link.flush()
-
-    @property
-    def is_quiet(self) -> bool:
-        legs = (self.a.link.leg, self.b.link.leg)
-        return not any(leg.waiting or leg.under_way for leg in legs)
-
-
-@asynccontextmanager
-async def trapezoid(world: World, *, a: Bus | None = None, b: Bus | None = None) -> AsyncIterator[Trapezoid]:
-    documents = Documents(world)
-    endpoint = LinkEndpoint(documents, bus=b)
-    house = await stub_house(world, documents, bus=a)
-    async with trio.open_nursery() as nursery:
-        house.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
-        yield Trapezoid(house, endpoint)
-        nursery.cancel_scope.cancel()
-    assert endpoint.failures == []
-
-
-def back(number: int, **body: object) -> Message:
-    return chat(number, from_="b.example", to="a.example", **body)
-
-
-async def test_the_genuine_stub_carries_both_ways_over_one_link(world: World, sandbox: Sandbox) -> None:
-    count = 500
-    async with trapezoid(world) as house:
-        house.a.send(*[chat(number) for number in range(1, 51)])  # these wait for the first contact
-        async with house.a.running(await start_worker(sandbox, link_module())):
-            await until(lambda: house.is_live)
-            house.a.send(*[chat(number) for number in range(51, count + 1)])
-            house.send_back(*[back(number) for number in range(1, count + 1)])
-            await until(lambda: house.is_quiet)
-            assert (house.a.link.carried_by, house.b.link.carried_by) == ("stub", "peer")
-            assert house.a.link.peer_node == "runtime://b.example/mn-1"
-    assert numbers_of(house.b.bus.delivered) == list(range(1, count + 1))
-    assert numbers_of(house.a.bus.delivered) == list(range(1, count + 1))
-    assert house.a.states == ["created", "in-progress", "live"]
-    assert house.a.dialler.asked == [("mn.b.example", 443, "b.example")]
-
-
-async def test_both_books_tell_the_same_story(world: World, sandbox: Sandbox) -> None:
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
-        await until(lambda: house.is_live)
-        house.a.send(*[chat(number, text="ä" * number) for number in range(1, 20)])
-        await until(lambda: house.is_quiet)
-    sent, received = house.a.bus.message_records, house.b.bus.message_records
-    assert [(one.msg_id, one.digest, one.src_key, one.dst_key) for one in sent] == [
-        (one.msg_id, one.digest, one.src_key, one.dst_key) for one in received
-    ]
-    assert {(one.role, one.outcome, one.channel) for one in sent} == {("out", "delivered", "stub")}
-    assert {(one.role, one.outcome, one.channel) for one in received} == {("in", "delivered", "peer")}
-
-
-async def test_huge_and_tiny_messages_keep_their_order(world: World, sandbox: Sandbox) -> None:
-    sizes = [0, 1_900_000, 1, 70_000, 60_000, 0, 245_000, 2]
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
-        await until(lambda: house.is_live)
-        house.a.send(*[chat(number, text="x" * size) for number, size in enumerate(sizes)])
-        house.send_back(*[back(number, text="x" * size) for number, size in enumerate(sizes)])
-        await until(lambda: house.is_quiet)
-    assert numbers_of(house.b.bus.delivered) == numbers_of(house.a.bus.delivered) == list(range(len(sizes)))
-
-
-async def test_the_stub_comes_back_by_itself_when_the_line_breaks(world: World, sandbox: Sandbox) -> None:
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
-        await until(lambda: house.is_live)
-        house.a.send(chat(1))
-        house.send_back(back(1))
-        await until(lambda: house.is_quiet)
-        house.a.cut()
-        await until(lambda: not house.a.link.is_live and not house.b.link.is_live)
-        house.a.send(chat(2))
-        house.send_back(back(2))
-        await until(lambda: house.is_live and house.is_quiet)
-    assert numbers_of(house.b.bus.delivered) == numbers_of(house.a.bus.delivered) == [1, 2]
-    assert [state.split()[0] for state in house.a.states[2:]] == ["live", "disconnected", "in-progress", "live"]
-    assert house.b.sessions == 2
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_lines_and_instances_may_end_at_any_point(world: World, sandbox: Sandbox, seed: int) -> None:
-    """Traffic both ways; line and instance end at random moments; a new instance resumes. Nothing lost, nothing twice."""
-    chance = random.Random(seed)
-    count, sent, sent_back, runs = 400, 0, 0, 0
-    limits = LegLimits(waiting_messages=count, waiting_bytes=32 << 20, waiting_seconds=600.0)
-    async with trapezoid(world, a=Bus("a.example", limits=limits), b=Bus("b.example", limits=limits)) as house:
-        process = await start_worker(sandbox, link_module())
-        while sent < count or sent_back < count or not house.is_quiet:
-            runs += 1
-            async with house.a.running(process):
-                await until(lambda: house.is_live)
-                for _ in range(chance.randrange(1, 4)):
-                    some = min(count - sent, chance.randrange(80))
-                    house.a.send(*[_padded(chat, sent + 1 + index, chance) for index in range(some)])
-                    sent += some
-                    some = min(count - sent_back, chance.randrange(80))
-                    house.send_back(*[_padded(back, sent_back + 1 + index, chance) for index in range(some)])
-                    sent_back += some
-                    for _ in range(chance.randrange(40)):
-                        await trio.sleep(0)
-                if runs > 12:
-                    await until(lambda: house.is_quiet)
-                if chance.random() < 0.5:
-                    house.a.cut()
-                elif chance.random() < 0.5:
-                    house.b.cut()
-                for _ in range(chance.randrange(5)):
-                    await trio.sleep(0)
-            await until(lambda: not house.b.link.is_live)
-            await process.aclose()
-            process = await start_worker(sandbox, link_module())
-    assert numbers_of(house.b.bus.delivered) == numbers_of(house.a.bus.delivered) == list(range(1, count + 1))
-    for bus in (house.a.bus, house.b.bus):
-        delivered = [one for one in bus.message_records if one.role == "out"]
-        assert [one.outcome for one in delivered] == ["delivered"] * count
-
-
-def _padded(make: Callable[..., Message], number: int, chance: random.Random) -> Message:
-    return make(number, pad="x" * chance.choice((0, 10, 3_000, 30_000)))
-
-
-async def test_an_inbound_link_carries_and_the_own_stub_takes_over_when_it_is_lost(
-    world: World, sandbox: Sandbox
-) -> None:
-    async with trapezoid(world) as house:
-        inbound = MemoryCarrier(house.a.link, house.b.link, channel="peer")
-        inbound.open()
-        async with house.a.running(await start_worker(sandbox, link_module())):
-            await until(lambda: house.b.link.is_live)
-            house.a.send(chat(1), chat(2), chat(3))
-            assert len(inbound.on_the_way) == 3
-            inbound.arrive(1)
-            inbound.cut()
-            await until(lambda: house.is_quiet)
-            house.a.send(chat(4))
-            await until(lambda: house.is_quiet)
-            assert house.a.link.carried_by == "stub"
-    assert numbers_of(house.b.bus.delivered) == [1, 2, 3, 4]
-
-
-async def test_drain_says_goodbye_and_leaves_nothing_behind(world: World, sandbox: Sandbox) -> None:
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
-        await until(lambda: house.is_live)
-        house.a.send(chat(1))
-        await until(lambda: house.is_quiet)
-        house.a.hosted.drain()
-        await until(lambda: not house.b.link.is_live and not house.a.link.is_live)
-        assert house.a.states[-1] == "disconnected drained"
-
-
-async def test_a_far_end_that_is_not_there_is_reported_and_asked_again(world: World, sandbox: Sandbox) -> None:
-    house = await stub_house(world, Documents(world))
-    async with house.running(await start_worker(sandbox, link_module())):
-        await until(lambda: len(house.dialler.asked) == 2)
-    assert house.states[1].startswith("disconnected connect-failed")
-    assert not house.link.is_live
-
-
-async def test_an_endpoint_with_a_certificate_for_another_name_gets_no_word(world: World, sandbox: Sandbox) -> None:
-    from tests.support.lines import certificate_of
-
-    documents = Documents(world)
-    endpoint = LinkEndpoint(documents, certificate=certificate_of("mn.c.example"))
-    house = await stub_house(world, documents)
-    async with trio.open_nursery() as nursery:
-        house.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
-        async with house.running(await start_worker(sandbox, link_module())):
-            await until(lambda: len(house.states) == 2)
-        nursery.cancel_scope.cancel()
-    assert house.states[1].startswith("disconnected tls-failed")
-    assert endpoint.sessions == 0
-
-
-LIVE = encode_actions([status("live")])
-
-
-async def test_a_message_that_kills_a_real_guest_is_quarantined(world: World, sandbox: Sandbox) -> None:
-    """A guest in WAT: says `live` at the start, accepts messages, traps on one whose text begins with `[`."""
-    accepted = encode_actions([act(Action.ACCEPTED, 0)])
-    module = guests.guest(
-        f"""(if (i32.eq (i32.load8_u offset=24 (local.get $p)) (i32.const {Event.START:d}))
-              (then (return {guests.answer(guests.OUTPUT_AT, f"(i32.const {len(LIVE)})")})))
-            (if (i32.eq (i32.load8_u offset=24 (local.get $p)) (i32.const {Event.MESSAGE:d}))
-              (then
-                (if (i32.eq (i32.load8_u offset=37 (local.get $p)) (i32.const {ord("x")})) (then (unreachable)))
-                (i32.store offset={guests.OUTPUT_AT + 1028} (i32.const 0) (i32.load offset=28 (local.get $p)))
-                (return {guests.answer(guests.OUTPUT_AT + 1024, f"(i32.const {len(accepted)})")})))
-            {guests.answer(guests.OUTPUT_AT, "(i32.const 0)")}""",
-        extra=guests.data(guests.OUTPUT_AT, LIVE) + guests.data(guests.OUTPUT_AT + 1024, accepted),
-    )
-    world.b.publish_stub(
-        serial=2, code=module, permissions=world.b.manifest.permissions.__class__(connect=["mn"], auth=False)
-    )
-    house = await stub_house(world, Documents(world))
-    process = await start_worker(sandbox, module, Budget())
-    faults = []
-    house.link.send(request(1))
-    [pending] = house.link.leg._waiting
-    pending.wire = b"{x" + pending.wire
-    while house.link.leg.waiting:
-        async with house.running(process):
-            await until(lambda: house.fault)
-        assert house.fault is not None
-        faults.append(house.fault.code)
-        await process.instantiate()
-    assert faults == [Code.STUB_TRAPPED] * 2
-    assert house.bus.answer_codes == [Code.QUARANTINED]
-    assert [record.outcome for record in house.bus.message_records] == ["trapped"]
-    async with house.running(process):
-        house.send(request(2))
-        await until(lambda: not (house.link.leg.waiting or house.link.leg.under_way))
-    assert house.bus.message_records[-1].outcome == "delivered"

@@ -1,4 +1,4 @@
-"""Who is at the other end: tokens made by one node and checked by another, with documents that were really published."""
+"""Who is at the other end: tokens of one node, checked by another, with documents that were really published."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from federation.core.auth import Claims, StubIdentity
 from federation.identity import Identity, TokenRequest
 from protofly.documents import Revoked
 from protofly.errors import Code, PeerError, TransportError
+from protofly.signatures import base64url
 from tests.support.link_endpoint import ENDPOINT, Documents, make_world
 from tests.support.repository import signing_key
 from tests.support.sides import node_of
@@ -204,5 +205,5 @@ async def test_a_signature_over_other_claims_does_not_hold(documents: Documents)
     a, b = documents.identity("a.example"), documents.identity("b.example")
     head, body, signature = token_of(a).split(b".")
     claims = msgspec.json.decode(auth._decoded(body))
-    changed = auth.base64url(msgspec.json.encode({**claims, "node": "runtime://a.example/mn-2"})).encode()
+    changed = base64url(msgspec.json.encode({**claims, "node": "runtime://a.example/mn-2"})).encode()
     assert await code_of(b, b".".join((head, changed, signature))) is Code.AUTH_SIGNATURE

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.domain_link import Refusal
-from msg_node.state_store import OnDurable, OnFailed
-from protofly.errors import Code, HostError
+from federation.link_context import Refusal
+from protofly.errors import Code
+from protofly.message import Message
 from tests.support.runtime_house import (
     ALLOCATION,
     FOREIGN,
     NODE,
     SESSION,
-    Json,
+    SM,
     RuntimeHouse,
     a_message,
+    code_and_reason,
     parsed,
     runtime_address,
     runtime_house,
@@ -31,18 +32,19 @@ async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
         yield made
 
 
-def code_and_reason(reply: Json) -> tuple[int, str]:
-    return reply["body"]["code"], reply["body"].get("reason", "")
-
-
 # Order and copies.
 
 
 async def test_messages_of_one_sender_arrive_in_order_whatever_way_the_stream_is_cut(house: RuntimeHouse) -> None:
     ana, bo = await house.opened("ana"), await house.opened("bo")
     chat = [a_message("event", ana.address, bo.address, {"value": number}) for number in range(700)]
-    ana.websocket.send([b'{"type":"event","from":"%s","to":"%s","body":{"value":%d}}' % (
-        ana.address.encode(), bo.address.encode(), number) for number in range(700)])
+    ana.websocket.send(
+        [
+            b'{"type":"event","from":"%s","to":"%s","body":{"value":%d}}'
+            % (ana.address.encode(), bo.address.encode(), number)
+            for number in range(700)
+        ]
+    )
     stream = ana.websocket.data_to_send()
     for start in range(0, len(stream), 4099):
         await ana.wire.write(stream[start : start + 4099])
@@ -134,8 +136,11 @@ async def test_who_listens_twice_gets_one_copy_and_the_sender_none(house: Runtim
     room = await owner.allocated()
     await owner.subscribed(f"{room}/changes")
     await bo.subscribed(f"{room}/changes")
-    await bo.ask("subscribe", "domain://msg-node.alpha.example/sm", {
-        "resources": [f"{room}/changes"], "source": f"{bo.address}/second"})
+    await bo.ask(
+        "subscribe",
+        SM,
+        {"resources": [f"{room}/changes"], "source": f"{bo.address}/second"},
+    )
     await owner.say(a_message("update", room, f"{room}/changes", {"value": 1}))
     assert await owner.heard() == []
     assert len(await bo.heard()) == 1
@@ -144,8 +149,11 @@ async def test_who_listens_twice_gets_one_copy_and_the_sender_none(house: Runtim
 async def test_children_reach_whoever_listens_to_their_base(house: RuntimeHouse) -> None:
     owner, bo, cleo = [await house.opened(name) for name in ("owner", "bo", "cleo")]
     room = await owner.allocated()
-    await bo.ask("subscribe", "domain://msg-node.alpha.example/sm", {
-        "resource": room, "childrenResources": ["messages"], "source": bo.address})
+    await bo.ask(
+        "subscribe",
+        SM,
+        {"resource": room, "childrenResources": ["messages"], "source": bo.address},
+    )
     await cleo.subscribed(f"{room}/changes")
     await owner.say(a_message("create", room, f"{room}/children/messages", {"value": "hello"}, id_=3))
     await owner.heard()
@@ -163,7 +171,7 @@ async def test_children_reach_whoever_listens_to_their_base(house: RuntimeHouse)
         (f"{runtime_address('bo')}/sm", "not-owner"),
         ("runtime://beta.example/rt", "spoofed-source"),
         ("hyperty://beta.example/h", "spoofed-source"),
-        ("domain://msg-node.alpha.example/sm", "spoofed-source"),
+        (SM, "spoofed-source"),
         ("mn:/session", "spoofed-source"),
         (NODE, "not-owner"),
     ],
@@ -194,6 +202,23 @@ async def test_a_response_may_carry_the_address_that_its_sender_listens_to(house
     await ana.say(a_message("response", f"{room}/children/messages", bo.address, {"code": 200}, id_=1))
     await ana.heard()
     assert [one["type"] for one in await bo.heard()] == ["response"]
+
+
+async def test_who_was_asked_may_answer_in_the_name_that_was_asked_and_nobody_else_may(house: RuntimeHouse) -> None:
+    ana, bo, eve = [await house.opened(name) for name in ("ana", "bo", "eve")]
+    room = await bo.allocated()
+    await eve.subscribed(f"{room}/changes")
+    await eve.ask("unsubscribe", SM, {"resources": [f"{room}/changes"]})
+    await bo.subscribed(f"{room}/subscription")
+    await ana.say(a_message("subscribe", ana.address, f"{room}/subscription", id_=1))
+    assert await ana.heard() == []
+    assert len(await bo.heard()) == 1
+    for responder in (eve, bo):
+        await responder.say(
+            a_message("response", f"{room}/subscription", ana.address, {"by": responder.address}, id_=1)
+        )
+        assert await responder.heard() == []
+    assert [one["body"]["by"] for one in await ana.heard()] == [bo.address]
 
 
 async def test_a_spoofed_response_is_dropped_counted_and_never_answered(house: RuntimeHouse) -> None:
@@ -330,6 +355,27 @@ async def test_a_receipt_is_given_when_the_message_was_taken(house: RuntimeHouse
     assert len(await bo.heard()) == 3
 
 
+# The local gate.
+
+
+async def test_what_the_local_gate_denies_is_answered_and_goes_nowhere(house: RuntimeHouse) -> None:
+    ana, bo = await house.opened("ana"), await house.opened("bo")
+    judged: list[tuple[str, frozenset[str]]] = []
+
+    def judge(message: Message, roles: frozenset[str]) -> Refusal | None:
+        judged.append((message.to, roles))
+        return Refusal(Code.POLICY) if message.type == "read" else None
+
+    house.judge_local = judge
+    for to in (bo.address, ALLOCATION, runtime_address("nobody")):
+        assert code_and_reason(await ana.ask("read", to)) == (403, "policy")
+    await ana.say(a_message("event", ana.address, bo.address, {"value": 1}))
+    assert await ana.heard() == []
+    assert [one["type"] for one in await bo.heard()] == ["event"]
+    assert [to for to, _ in judged][:3] == [bo.address, ALLOCATION, runtime_address("nobody")]
+    assert {roles for _, roles in judged} == {frozenset()}
+
+
 # Other domains.
 
 
@@ -375,7 +421,7 @@ async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(house
     subscribe = a_message(
         "subscribe",
         f"{source}/sm",
-        "domain://msg-node.alpha.example/sm",
+        SM,
         {"resources": [f"{room}/changes"], "source": source},
         id_=1,
     )
@@ -390,76 +436,3 @@ async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(house
     house.bus.from_link(FOREIGN, [parsed(echo)])
     assert house.domains.take() == []
     assert [one["body"]["value"] for one in await bo.heard()] == [2]
-
-
-# State that cannot be kept.
-
-
-class FullDisk:
-    """In front of a real store: refuses, or passes on."""
-
-    def __init__(self, house: RuntimeHouse) -> None:
-        self._submit = house.store.submit
-        self.is_full = True
-
-    def submit(self, changes: object, on_durable: OnDurable, on_failed: OnFailed) -> None:
-        if self.is_full:
-            raise HostError(Code.STORAGE, "no space left")
-        self._submit(changes, on_durable, on_failed)  # type: ignore[arg-type]
-
-
-async def test_what_cannot_be_stored_is_answered_so_and_the_node_goes_on(
-    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
-    disk = FullDisk(house)
-    monkeypatch.setattr(house.store, "submit", disk.submit)
-    reply = await ana.ask("create", ALLOCATION, {"scheme": "comm", "value": {"number": 1}})
-    assert code_and_reason(reply) == (500, "storage")
-    assert "value" not in reply["body"]
-    await ana.say(a_message("event", ana.address, bo.address))
-    await ana.heard()
-    assert len(await bo.heard()) == 1
-    disk.is_full = False
-    assert (await ana.ask("create", ALLOCATION, {"scheme": "comm"}))["body"]["code"] == 200
-    assert house.counters["storage failures"] == 1
-    assert "cannot be stored" in caplog.text
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="Bus._apply: effects happen before the commit, so the session is bound although its token was never told; "
-    "in `failed`, undo an `open`: self._apply(self._services.connection_lost(...)) or close the connection with 1011",
-)
-async def test_a_runtime_that_opened_on_a_full_disk_opens_again_when_there_is_room(
-    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = FullDisk(house)
-    monkeypatch.setattr(house.store, "submit", disk.submit)
-    ana = await house.runtime()
-    assert code_and_reason(await ana.open("ana")) == (500, "storage")
-    assert ana.token == ""
-    disk.is_full = False
-    assert (await ana.open("ana"))["body"]["code"] == 200
-
-
-# A session that has ended.
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="Bus._do(Ended): the port keeps its number until the commit, so that later frames of the same read allocate, "
-    "subscribe and send for a session that is over, for ever; set `port.sid = None` on the port popped from `_ports`",
-)
-async def test_what_follows_a_close_in_the_same_read_changes_nothing(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
-    await ana.say(
-        a_message("close", ana.session_address, SESSION, id_=1),
-        a_message("create", ana.address, ALLOCATION, {"scheme": "comm"}, id_=2),
-        a_message("event", "hyperty://alpha.example/ghost", bo.address),
-    )
-    assert await ana.close_code() == 1000
-    assert await bo.heard() == []
-    assert code_and_reason(await bo.ask("read", "hyperty://alpha.example/ghost")) == (404, "no-route")
-    assert [one.sid for one in house.state.sessions] == [house.port_of("bo").sid]
-    assert house.state.owners._owned.keys() <= {house.port_of("bo").sid}

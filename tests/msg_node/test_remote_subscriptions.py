@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.domain_link import Refusal
+from federation.link_context import Refusal
 from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -162,7 +162,9 @@ async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
 async def subscribing(runtime: Runtime, house: RuntimeHouse, id_: int = 1) -> list[Json]:
     """Have a runtime ask; what went to the other domain."""
     await runtime.say(
-        a_message("subscribe", runtime.address, FOREIGN_SM, {"resources": [CHANGES], "source": runtime.address}, id_=id_)
+        a_message(
+            "subscribe", runtime.address, FOREIGN_SM, {"resources": [CHANGES], "source": runtime.address}, id_=id_
+        )
     )
     assert await runtime.heard() == []
     return house.domains.take()
@@ -211,7 +213,7 @@ async def test_a_refused_link_is_the_answer(house: RuntimeHouse) -> None:
     house.domains.refusals[FOREIGN] = Refusal(Code.DOMAIN_BLOCKED)
     answer = await ana.ask("subscribe", FOREIGN_SM, {"resources": [CHANGES], "source": ANA})
     assert (answer["body"]["code"], answer["body"]["reason"]) == (403, "domain-blocked")
-    assert not house.bus.is_wanted(FOREIGN)
+    assert not house.bus.foreign.is_wanted(FOREIGN)
 
 
 async def test_a_forged_answer_of_another_domain_grants_nothing(house: RuntimeHouse) -> None:
@@ -219,7 +221,7 @@ async def test_a_forged_answer_of_another_domain_grants_nothing(house: RuntimeHo
     (request,) = await subscribing(ana, house)
     house.bus.from_link("gamma.example", [from_far(request)])
     assert await ana.heard() == []
-    assert not house.bus.is_wanted(FOREIGN)
+    assert not house.bus.foreign.is_wanted(FOREIGN)
 
 
 async def test_a_runtime_that_left_meanwhile_leaves_nothing_behind(house: RuntimeHouse) -> None:
@@ -237,7 +239,7 @@ async def test_a_link_that_comes_back_renews_what_runtimes_listen_to(house: Runt
     ana = await house.opened("ana")
     (request,) = await subscribing(ana, house)
     house.bus.from_link(FOREIGN, [from_far(request)])
-    house.bus.link_is_live(FOREIGN)
+    house.bus.foreign.link_is_live(FOREIGN)
     (renewal,) = house.domains.take()
     assert (renewal["type"], renewal["body"]["resources"]) == ("subscribe", [CHANGES])
 
@@ -249,8 +251,8 @@ async def test_after_a_restart_the_node_still_knows_what_it_listens_to(tmp_path:
         before.bus.from_link(FOREIGN, [from_far(request)])
         await ana.next()
     async with runtime_house(tmp_path) as after:
-        assert after.bus.is_wanted(FOREIGN)
-        after.bus.link_is_live(FOREIGN)
+        assert after.bus.foreign.is_wanted(FOREIGN)
+        after.bus.foreign.link_is_live(FOREIGN)
         assert [one["body"]["resources"] for one in after.domains.take()] == [[CHANGES]]
 
 
@@ -258,4 +260,4 @@ async def test_our_own_subscription_manager_does_not_take_foreign_events_as_ours
     ana = await house.opened("ana")
     answer = await ana.subscribed(CHANGES, to=SM)
     assert answer["body"]["code"] == 200
-    assert house.bus.is_wanted(FOREIGN) is False
+    assert house.bus.foreign.is_wanted(FOREIGN) is False

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from federation.byte_channel import ByteChannel
-from msg_node.runtime_port import FLUSH_MESSAGES, LINE_BYTES, STUCK_SECONDS, RuntimePort
+from msg_node.runtime_port import ANSWER_BYTES, ASKED_ADDRESSES, FLUSH_MESSAGES, LINE_BYTES, STUCK_SECONDS, RuntimePort
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
@@ -33,6 +33,15 @@ class Pair:
     @property
     def counters(self) -> Counter[str]:
         return self.port.counters
+
+    def is_closed(self) -> bool:
+        return self.port.line.is_closed
+
+    def is_congested(self) -> bool:
+        return self.port.is_congested
+
+    def is_stuck(self) -> bool:
+        return bool(self.port.stuck_since)
 
     def clog(self) -> None:
         """Fill the line, so that everything else stays in the queue."""
@@ -120,6 +129,31 @@ async def test_a_response_is_never_dropped_and_takes_the_place_of_an_event(pair:
     assert received == [an("response", number).raw for number in range(SESSION_QUEUE_MESSAGES + 9)]
 
 
+@pytest.mark.parametrize("type_", ["event", "response", "read"])
+async def test_a_runtime_that_reads_gets_more_at_once_than_its_queue_holds(pair: Pair, type_: str) -> None:
+    large = [an(type_, number, 400_000) for number in range(3 * SESSION_QUEUE_BYTES // 400_000)]
+    received: list[bytes] = []
+    for start in range(0, len(large), 11):
+        for message in large[start : start + 11]:
+            assert pair.port.enqueue(message) is None
+        pair.port.flush()
+        received += await pair.read(until=len(large[start : start + 11]))
+    assert received == [message.raw for message in large]
+    assert pair.counters.total() == 0
+
+
+@pytest.mark.parametrize("type_", ["response", "pong"])
+async def test_even_answers_have_a_bound_and_beyond_it_the_runtime_is_closed(pair: Pair, type_: str) -> None:
+    pair.clog()
+    taken = 0
+    while pair.port.enqueue(an(type_, taken, 1_000_000)) is None:
+        taken += 1
+        assert pair.port._queued_bytes <= ANSWER_BYTES + 1_000_100
+    assert taken * 1_000_000 >= ANSWER_BYTES - 1_000_000
+    assert pair.is_closed()
+    assert (pair.port.queued, pair.port._queued_bytes) == (0, 0)
+
+
 async def test_the_queue_is_bounded_in_bytes_as_well(pair: Pair) -> None:
     pair.clog()
     size = 100_000
@@ -150,10 +184,10 @@ async def test_bytes_are_counted_right_whatever_is_dropped(pair: Pair) -> None:
 
 async def test_a_queue_that_is_half_full_asks_senders_to_pause_until_it_is_read(pair: Pair) -> None:
     pair.clog()
-    assert not pair.port.is_congested
+    assert not pair.is_congested()
     for number in range(SESSION_QUEUE_MESSAGES // 2 + 1):
         pair.port.enqueue(an("event", number))
-    assert pair.port.is_congested
+    assert pair.is_congested()
     relieved = trio.Event()
 
     async def wait() -> None:
@@ -166,16 +200,16 @@ async def test_a_queue_that_is_half_full_asks_senders_to_pause_until_it_is_read(
         assert not relieved.is_set()
         await pair.read(until=SESSION_QUEUE_MESSAGES // 2 + 1)
     assert relieved.is_set()
-    assert not pair.port.is_congested
+    assert not pair.is_congested()
 
 
 async def test_a_runtime_that_reads_again_in_time_is_forgiven(pair: Pair) -> None:
     pair.clog()
     pair.port.enqueue(an("event"))
     pair.port.flush()
-    assert pair.port.stuck_since
+    assert pair.is_stuck()
     await pair.read(until=1)
-    assert not pair.port.stuck_since
+    assert not pair.is_stuck()
     assert not pair.port.close_stuck(trio.current_time() + 10 * STUCK_SECONDS)
 
 
@@ -184,9 +218,9 @@ async def test_a_runtime_that_never_reads_is_closed_after_its_time_and_not_befor
     pair.port.enqueue(an("event"))
     pair.port.flush()
     assert not pair.port.close_stuck(pair.port.stuck_since + STUCK_SECONDS - 0.1)
-    assert not pair.port.line.is_closed
+    assert not pair.is_closed()
     assert pair.port.close_stuck(pair.port.stuck_since + STUCK_SECONDS)
-    assert pair.port.line.is_closed
+    assert pair.is_closed()
     assert pair.port.enqueue(an("event")) is None  # late messages do no harm
     pair.port.flush()
 
@@ -197,4 +231,25 @@ async def test_close_says_what_waits_and_then_goodbye(pair: Pair) -> None:
     assert await pair.read(until=1) == [an("event", "last words").raw]
     assert pair.client.close_code == 1001
     assert pair.port.is_closing
-    assert not pair.port.line.is_closed
+    assert not pair.is_closed()
+
+
+async def test_who_was_asked_last_is_remembered_longest(pair: Pair) -> None:
+    def asked(name: str) -> Message:
+        return parsed(a_message("read", ANA, f"hyperty://alpha.example/{name}", id_=1))
+
+    old, kept = asked("old"), asked("kept")
+    pair.port.enqueue(old)
+    pair.port.enqueue(kept)
+    for number in range(ASKED_ADDRESSES - 2):
+        pair.port.enqueue(asked(str(number)))
+    pair.port.enqueue(kept)
+    pair.port.enqueue(asked("another"))
+    assert not pair.port.was_asked(old.to_key)
+    assert pair.port.was_asked(kept.to_key)
+
+
+@pytest.mark.parametrize("type_", ["event", "response", "pong"])
+async def test_only_a_request_asks(pair: Pair, type_: str) -> None:
+    pair.port.enqueue(an(type_))
+    assert not pair.port.was_asked(ANA)

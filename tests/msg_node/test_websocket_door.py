@@ -132,6 +132,17 @@ async def test_nobody_speaks_plainly_to_a_tls_door(tmp_path: Path, server_contex
         assert house.door.counters["failed handshakes"] == 1
 
 
+async def test_a_tls_connection_that_is_cut_parks_its_session(
+    tmp_path: Path, server_context: ssl.SSLContext, client_context: ssl.SSLContext
+) -> None:
+    async with runtime_house(tmp_path, context=server_context) as house:
+        ana = await house.opened("ana", context=client_context)
+        ana.wire.socket.close()  # no close frame, no close_notify
+        await until(house, "sessions lost")
+        back = await house.runtime(context=client_context)
+        assert (await back.ask("re-open", SESSION, from_=ana.session_address))["body"]["code"] == 200
+
+
 # What is no runtime.
 
 
@@ -152,7 +163,9 @@ async def test_what_is_no_upgrade_is_answered_and_closed(house: RuntimeHouse, re
     assert house.bus._connections == {}
 
 
-@pytest.mark.parametrize("noise", [b"nonsense", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\r\n", b"\x00" * 900])
+@pytest.mark.parametrize(
+    "noise", [b"nonsense", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\r\n", b"\x00" * 900]
+)
 async def test_noise_in_place_of_a_request_ends_the_connection(house: RuntimeHouse, noise: bytes) -> None:
     wire = await house.connect()
     await wire.write(noise + b"\r\n\r\n")
@@ -351,7 +364,7 @@ async def test_a_session_with_a_credential_is_not_taken_without(
 async def test_a_connection_without_a_session_is_not_kept(house: RuntimeHouse) -> None:
     silent = await house.runtime()
     (port,) = house.bus._connections.values()
-    house.bus._check_port(port, time.time() + 31)
+    port.check(time.time() + 31, ping_seconds=house.bus._ping_seconds)
     assert await silent.close_code() is None
     await until_no_connections(house)
 
@@ -366,11 +379,11 @@ async def test_who_answers_no_ping_is_lost_after_three_of_them(house: RuntimeHou
     ana, bo = await house.opened("ana"), await house.opened("bo")
     port = house.port_of("ana")
     for period in range(1, 4):
-        house.bus._check_port(port, port.heard_at + period * 30 - 1)
+        port.check(port.heard_at + period * 30 - 1, ping_seconds=house.bus._ping_seconds)
         assert port.pings_unanswered == period - 1
-        house.bus._check_port(port, port.heard_at + period * 30 + 1)
+        port.check(port.heard_at + period * 30 + 1, ping_seconds=house.bus._ping_seconds)
         assert port.pings_unanswered == period
-    house.bus._check_port(port, port.heard_at + 121)
+    port.check(port.heard_at + 121, ping_seconds=house.bus._ping_seconds)
     assert port.line.is_closed
     await until(house, "sessions lost")
     assert (await bo.ask("read", ana.address))["body"]["reason"] == "not-connected"
@@ -379,7 +392,7 @@ async def test_who_answers_no_ping_is_lost_after_three_of_them(house: RuntimeHou
 async def test_a_pong_is_a_sign_of_life(house: RuntimeHouse) -> None:
     ana = await house.opened("ana")
     port = house.port_of("ana")
-    house.bus._check_port(port, port.heard_at + 31)
+    port.check(port.heard_at + 31, ping_seconds=house.bus._ping_seconds)
     assert port.pings_unanswered == 1
     await ana.heard()
     assert port.pings_unanswered == 0

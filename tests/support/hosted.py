@@ -1,4 +1,4 @@
-"""Hosts a stub as a node of a.example does, towards an endpoint of b.example: everything real but the node around it."""
+"""Hosts a stub as a node of a.example does, towards an endpoint of b.example: all real but the node around it."""
 
 from __future__ import annotations
 

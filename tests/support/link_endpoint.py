@@ -1,4 +1,4 @@
-"""A real /link endpoint on loopback TLS, the identities of both domains, and a client of LINK/1 that a test can script."""
+"""A real /link endpoint on loopback TLS, identities of both domains, and a client of LINK/1 that a test scripts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class Documents:
-    """Verified documents of both domains, as each node's own discovery would have them. `refreshes` counts the asking."""
+    """Verified documents of both domains, as each node's own discovery has them; `refreshes` counts the asking."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -150,6 +150,7 @@ class LinkClient:
         self.challenge = b""
         self.welcome: LinkFrame | None = None
         self.counter_challenge = ""
+        self.patience_seconds = PATIENCE_SECONDS
 
     async def upgrade(self) -> None:
         self.line.send_nowait(self.websocket.data_to_send())
@@ -175,7 +176,7 @@ class LinkClient:
 
     async def receive(self) -> LinkFrame | None:
         """The next frame, None at the end of the connection."""
-        with trio.fail_after(PATIENCE_SECONDS):
+        with trio.fail_after(self.patience_seconds):
             while not self._frames:
                 data = await self.line.receive()
                 self._take(data)
@@ -300,4 +301,3 @@ async def link_house(world: World, **settings: Any) -> AsyncIterator[LinkHouse]:
         yield LinkHouse(endpoint, port, nursery)
         nursery.cancel_scope.cancel()
     assert endpoint.failures == []
-

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 import trio
 
-from federation.domain_link import Refusal
+from federation.link_context import Refusal
 from federation.router import Federation
-from msg_node.bus import Bus
+from msg_node.bus import Bus, JudgeLocal
 from msg_node.connectors.websocket import WebSocketDoor
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, Credentials
@@ -141,9 +141,7 @@ class Runtime:
             assert data or self._inbox, f"closed with {self.websocket.close_code}"
         return self._inbox.pop(0)
 
-    async def ask(
-        self, type_: str, to: str, body: Mapping[str, object] | None = None, *, from_: str = ""
-    ) -> Json:
+    async def ask(self, type_: str, to: str, body: Mapping[str, object] | None = None, *, from_: str = "") -> Json:
         """Send a request and wait for its reply; what comes before it is lost."""
         id_ = f"q{next(self._numbers)}"
         await self.say(a_message(type_, from_ or self.address, to, body, id_=id_))
@@ -188,19 +186,26 @@ class Runtime:
         return self.websocket.close_code
 
 
+def code_and_reason(reply: Json) -> tuple[int, str]:
+    """What a response says."""
+    return reply["body"]["code"], reply["body"].get("reason", "")
+
+
 class NearDomains:
     """What the bus asks of federation. `refusals` and `congested` are set by tests."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Message]] = []
+        self.roles: list[frozenset[str]] = []
         self.refusals: dict[str, Refusal] = {}
         self.congested: dict[str, Congestible] = {}
         self.flushes = 0
 
-    def send(self, domain: str, message: Message) -> Refusal | None:
+    def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
         refusal = self.refusals.get(domain)
         if refusal is None:
             self.sent.append((domain, message))
+            self.roles.append(roles)
         return refusal
 
     def congested_link(self, domain: str) -> Congestible | None:
@@ -231,7 +236,9 @@ class Books:
 class RuntimeHouse:
     """State, services, bus and door of one node."""
 
-    def __init__(self, store: StateStore, *, credentials: Iterable[Credential], ping_seconds: float, max_hops: int) -> None:
+    def __init__(
+        self, store: StateStore, *, credentials: Iterable[Credential], ping_seconds: float, max_hops: int
+    ) -> None:
         journal = Journal()
         sessions = Sessions(journal, Credentials(credentials))
         self.store = store
@@ -253,12 +260,14 @@ class RuntimeHouse:
             store=store,
             remote=self.remote,
             record=self.books.records.append,
+            judge_local=lambda message, roles: self.judge_local(message, roles),
             wait_accepting=self.books.wait_accepting,
             is_accepting=lambda: self.books.is_accepting,
             ping_seconds=ping_seconds,
             max_hops=max_hops,
         )
         self.bus.connect_federation(cast("Federation", self.domains))
+        self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
         self.door: WebSocketDoor | None = None
         self._wires: list[Wire] = []
@@ -294,7 +303,9 @@ class RuntimeHouse:
         """A WebSocket at the door, without a session."""
         wire = await self.connect(receive_bytes=receive_bytes, context=context)
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
-        runtime = Runtime(wire, ClientWebSocket("ws://localhost/ws", is_binary=False, headers=headers, max_bytes=8 << 20))
+        runtime = Runtime(
+            wire, ClientWebSocket("ws://localhost/ws", is_binary=False, headers=headers, max_bytes=8 << 20)
+        )
         await runtime.shake_hands()
         return runtime
 
@@ -320,7 +331,7 @@ async def runtime_house(
     store = StateStore(folder / "state.sqlite")
     house = RuntimeHouse(store, credentials=credentials, ping_seconds=ping_seconds, max_hops=max_hops)
     house.state.restore(store.load(), now=time.time())
-    house.bus.restore_upstream()
+    house.bus.foreign.restore()
     async with trio.open_nursery() as services:
         await services.start(store.run)
         async with trio.open_nursery() as traffic:

@@ -11,8 +11,9 @@ import trio
 from federation.core.carrier import Carrier, Inbound, LinkPort
 from federation.core.message_ids import MessageIds
 from federation.core.trapezoid import LegLimits, Pending
-from federation.domain_link import DomainLink, LinkContext
+from federation.domain_link import DomainLink
 from federation.gate import Gate, PeerRule
+from federation.link_context import LinkContext
 from federation.traces import Traces
 from protofly.codec import body_members, build, decode
 from protofly.errors import Code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ import trio
 
 from interop.group_chat import GroupChat, Step
 from interop.scene import Scene, load_scene
-from protofly.records import DecisionRecord, LinkEvent, MessageRecord, SegmentManifest, StubEvent
+from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, SegmentManifest, StubEvent
 
 from .spool import read_records
 from .systems import System, running_system
@@ -54,7 +55,7 @@ async def test_each_message_is_in_both_books_once_with_one_id_and_digest_and_the
     tmp_path: Path,
 ) -> None:
     async with running_system(tmp_path) as system:
-        chat = await converse(system)
+        await converse(system)
         for node in (system.a, system.b):
             await system.wait_link(node, lambda one: one.accepted == one.sent)
         with trio.fail_after(5):
@@ -62,20 +63,43 @@ async def test_each_message_is_in_both_books_once_with_one_id_and_digest_and_the
         books = {node.domain: node.folder.data / "records" for node in (system.a, system.b)}
     entries = {domain: read_records(spool, MessageRecord) for domain, spool in books.items()}
     for ours, theirs in (("a.example", "b.example"), ("b.example", "a.example")):
-        left = {one.msg_id: one for one in entries[ours] if one.role == "out"}
-        came = {one.msg_id: one for one in entries[theirs] if one.role == "in"}
-        assert len(left) + len(came) == sum(
-            1 for one in entries[ours] + entries[theirs] if (one.role, one.src_domain)[1] == ours
-        )
-        print('XX', [(one) for k, one in left.items() if k not in came])
-        assert left.keys() == came.keys()
-        assert {key: one.digest for key, one in left.items()} == {key: one.digest for key, one in came.items()}
-        for key, one in left.items():
-            assert (one.src_key, one.dst_key, one.msg_type) == (came[key].src_key, came[key].dst_key, came[key].msg_type)
-            assert one.rule_id
-    crossed = sum(flow.due for flow in chat.ledger.flows if flow.crosses)
-    assert crossed
+        left = by_id(one for one in entries[ours] if one.role == "out")
+        came = by_id(one for one in entries[theirs] if one.role == "in")
+        assert came.keys() == left.keys()
+        for msg_id, one in came.items():
+            same = left[msg_id]
+            assert (same.digest, same.src_key, same.dst_key, same.msg_type) == (
+                one.digest,
+                one.src_key,
+                one.dst_key,
+                one.msg_type,
+            )
+        assert all(one.rule_id for one in left.values())
+        assert sum(1 for one in left.values() if one.msg_type == "create") >= MESSAGES_EACH
     check_seals(books)
+
+
+def by_id(entries: Iterable[MessageRecord]) -> dict[str, MessageRecord]:
+    """By id; each id only once."""
+    found: dict[str, MessageRecord] = {}
+    for one in entries:
+        assert one.msg_id not in found
+        found[one.msg_id] = one
+    return found
+
+
+async def test_a_message_that_the_far_gate_denies_can_be_found_in_both_books(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        anna, _ = await system.couple()
+        body = {"value": {"url": anna.hyperty, "user": "user://a.example/anna"}}
+        answer = await anna.client.request("create", anna.hyperty, "domain://registry.b.example", body)
+        assert (answer.code, answer.reason) == (403, "policy")
+        await system.laboratory.stop_nodes()
+        ours = read_records(system.a.folder.data / "records", MessageRecord)
+        theirs = read_records(system.b.folder.data / "records", MessageRecord)
+        [denial] = read_records(system.b.folder.data / "records", DecisionRecord)
+    assert [one.dst_key for one in ours if one.msg_id == denial.msg_id] == ["domain://registry.b.example"]
+    assert [one.outcome for one in theirs if one.msg_id == denial.msg_id] == ["denied"]
 
 
 def check_seals(books: dict[str, Path]) -> None:
@@ -88,5 +112,7 @@ def check_seals(books: dict[str, Path]) -> None:
         assert len(manifests) == len(list(spool.glob("*.jsonl.zst")))
         assert all(one.signature and not one.lost_records for one in manifests)
         counted = {one.kind: one.records for one in manifests}
-        for kind in (MessageRecord, DecisionRecord, StubEvent, LinkEvent):
-            assert counted.get(kind.kind, 0) == len(read_records(spool, kind))
+        assert counted[Kind.MESSAGE] == len(read_records(spool, MessageRecord))
+        assert counted.get(Kind.DECISION, 0) == len(read_records(spool, DecisionRecord))
+        assert counted.get(Kind.STUB, 0) == len(read_records(spool, StubEvent))
+        assert counted[Kind.LINK] == len(read_records(spool, LinkEvent))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -19,11 +18,17 @@ from .talker import Talker
 EVENTS = 300
 HURT_AFTER = 60
 REQUESTS = 60
+REQUEST_EVERY = 20
 
 
-async def speak(talker: Talker, to: str, *, first: int = 1, last: int = EVENTS) -> None:
-    for number in range(first, last + 1):
-        await talker.tell(to, number)
+async def speak(talker: Talker, to: str, *, last: int = EVENTS) -> None:
+    """Numbered messages; every twentieth is a request, so that less is under way than may wait without a carrier."""
+    for number in range(1, last + 1):
+        if number % REQUEST_EVERY:
+            await talker.tell(to, number)
+        else:
+            answer = await talker.ask(to, number)
+            assert answer.is_ok, answer
 
 
 async def hurt_worker_amid_traffic(system: System, signal_number: int) -> tuple[int, int]:
@@ -83,7 +88,8 @@ async def test_when_b_is_killed_waiting_requests_are_delivered_or_answered_and_t
         anna, bruno = await system.couple()
         answers: dict[int, Answer] = {}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(speak, anna, bruno.hyperty, last=HURT_AFTER))
+            for number in range(1, HURT_AFTER + 1):
+                await anna.tell(bruno.hyperty, number)
             await bruno.hear_numbers(anna.hyperty, HURT_AFTER // 2)
             await system.kill(system.b)
             nursery.start_soon(ask_many, anna, bruno.hyperty, answers)

@@ -189,13 +189,6 @@ def test_check_notices_keys_that_the_root_does_not_name(node: Path, tmp_path: Pa
     assert "root does not name" in done.stdout
 
 
-def test_check_refuses_to_run_without_sandbox(node: Path) -> None:
-    node.write_text(node.read_text() + '[sandbox]\nmode = "none"\n')
-    done = run("check", "--config", node)
-    assert done.exit_code == 1
-    assert "is for the benchmark" in done.stdout
-
-
 def test_policy_test_loads_and_explains(node: Path) -> None:
     assert facts("policy", "test", BORDER)["tests"] == "passed"
     done = run("policy", "test", "--config", node, "--message", DENIED, "--json")

@@ -1,0 +1,65 @@
+"""What all links of a node share, and the small values that pass between a link and its surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from federation.core.message_ids import MessageIds
+from federation.core.trapezoid import LegLimits, Pending
+from federation.gate import Gate
+from federation.traces import Traces
+from protofly.errors import Code
+from protofly.message import Message
+from protofly.records import Record
+
+
+class Refusal(NamedTuple):
+    """Why a message was not taken, and what its sender may know besides."""
+
+    code: Code
+    value: dict[str, object] | None = None
+
+
+Deliver = Callable[[str, list[Message]], list[Code | None]]
+"""Hands messages of a foreign domain to our bus; answers for each why it was refused, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What every link of this node shares.
+
+    `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books.
+    `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
+    its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
+    local receivers are congested.
+    """
+
+    our_domain: str
+    node: str
+    gate: Gate
+    ids: MessageIds
+    traces: Traces
+    deliver: Deliver
+    answer: Callable[[Message], None]
+    record: Callable[[Record], None]
+    quarantine: Callable[[str, Pending], None]
+    wait_for_room: Callable[[], Awaitable[None]]
+    on_live: Callable[[str], None]
+    is_wanted: Callable[[str], bool]
+    wake: Callable[[], None]
+    limits: LegLimits
+    our_aliases: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """How long each step of first contact took, in milliseconds, in order."""
+
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    is_warm: bool = False
+
+    def add(self, name: str, seconds: float) -> None:
+        """One more step is done."""
+        self.steps.append((name, seconds * 1000))

@@ -1,0 +1,113 @@
+"""What the settings mean for the parts of the house: values that only `app` puts in their places."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import time
+
+from catalogue_client.core.state import TrustAnchor
+from federation.core.auth import channel_binding
+from federation.core.policy_model import Facts, Mode
+from federation.core.rates import UNLIMITED, RateLimit
+from federation.core.resolution import PeerEntry
+from federation.gate import Gate, PeerRule
+from federation.link_context import Refusal
+from federation.policy_files import read_policies
+from msg_node.config import PeerSettings, Settings
+from protofly.address import domain_of
+from protofly.documents import TrustLevel
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.message import Message
+from protofly.network import Network, parse_networks
+
+
+def build_gate(settings: Settings) -> Gate:
+    """The gates, with policies and peers."""
+    policies = read_policies(settings.policy.files, mode=Mode(settings.policy.mode))
+    return Gate(policies, {peer.domain: peer_rule(peer) for peer in settings.peer})
+
+
+def judge_local(gate: Gate, message: Message, roles: frozenset[str]) -> Refusal | None:
+    """The gate on our own bus: asked only when there are policies, since otherwise it lets everything pass."""
+    if not gate.policies.sets:
+        return None
+    try:
+        domains = domain_of(message.from_), domain_of(message.to)
+    except PeerError as exc:
+        return Refusal(exc.code)
+    facts = Facts("local", message, *domains, "", len(message.raw), 0, time.time(), session_roles=roles)
+    verdict = gate.judge(facts)
+    return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
+
+
+def peer_rule(peer: PeerSettings) -> PeerRule:
+    """What a peer entry says to the gate."""
+    if peer.messages_per_second is None and peer.bytes_per_second is None:
+        return PeerRule(default=peer.default, rate=UNLIMITED)
+    rate = RateLimit(
+        messages_per_second=peer.messages_per_second,
+        bytes_per_second=peer.bytes_per_second,
+        burst_seconds=peer.burst_seconds,
+    )
+    return PeerRule(default=peer.default, rate=rate)
+
+
+def peer_entries(settings: Settings) -> dict[str, PeerEntry]:
+    """Peers that need no look-up, or part of one only."""
+    return {
+        peer.domain: PeerEntry.of_settings(peer.domain, well_known_url=peer.well_known_url, connect=peer.connect)
+        for peer in settings.peer
+        if not peer.domain.startswith("*")
+    }
+
+
+def anchor_of(settings: Settings, domain: str) -> TrustAnchor:
+    """Why the first root of a domain may be believed, by the peer entry that names it most closely."""
+    entries = {peer.domain: peer for peer in settings.peer}
+    labels = domain.split(".")
+    names = (domain, *(f"*.{'.'.join(labels[index:])}" for index in range(1, len(labels))))
+    peer = next((entries[name] for name in names if name in entries), None)
+    if peer is None:
+        return TrustAnchor.web()
+    return TrustAnchor(TrustLevel(peer.trust), peer.fingerprint)
+
+
+def allowed_addresses(settings: Settings) -> dict[str, tuple[Network, ...]]:
+    """Internal ranges that the operator opened, by exact domain."""
+    return {peer.domain: parse_networks(peer.allow_addresses) for peer in settings.peer if peer.allow_addresses}
+
+
+def client_context(settings: Settings) -> ssl.SSLContext:
+    """TLS towards other domains."""
+    context = ssl.create_default_context()
+    if settings.discovery.ca_file is not None:
+        try:
+            context.load_verify_locations(settings.discovery.ca_file)
+        except (OSError, ssl.SSLError) as exc:
+            raise SettingsError(f"discovery.ca_file: {exc}") from exc
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def server_context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS of the listener, None without it. Raises SettingsError."""
+    listen = settings.listen
+    if listen.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(listen.certificate, listen.key)
+    except (OSError, ssl.SSLError) as exc:
+        raise SettingsError(f"listen.certificate or listen.key: {exc}") from exc
+    return context
+
+
+def bindings(settings: Settings) -> frozenset[str]:
+    """What a channel to us may be bound to: the certificate that we serve."""
+    if settings.listen.certificate is None:
+        return frozenset({channel_binding(b"")})
+    pem = settings.listen.certificate.read_text(encoding="ascii")
+    first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index("-----END CERTIFICATE-----") + 25]
+    return frozenset({channel_binding(hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest())})

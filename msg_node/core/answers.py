@@ -1,0 +1,45 @@
+"""Answers that the bus gives in place of somebody else. Source: message specification, sections 1.7 and 4."""
+
+from __future__ import annotations
+
+from protofly import codec
+from protofly.errors import Code
+from protofly.message import Message
+
+VALIDATOR = "mn:/validator"
+
+
+def validator_reply(broken: codec.BrokenMessageError, runtime: str) -> Message | None:
+    """What the sender of a broken frame is told, None when there is nobody to tell.
+
+    Args:
+        broken: What is wrong with the frame.
+        runtime: Address of the session's runtime, "" before there is a session.
+    """
+    is_silent = broken.code is Code.BROKEN_JSON and not broken.from_ and broken.id is None
+    to = (broken.from_ or runtime) if broken.member == "type" else (runtime or broken.from_)
+    if broken.is_response or is_silent or not to:
+        return None
+    body: dict[str, object] = {
+        "code": broken.code.status,
+        "description": broken.code.description,
+        "desc": broken.code.description,
+        "reason": broken.code.word,
+        "value": {"member": broken.member} if broken.member else {},
+    }
+    return codec.build(id=broken.id, type="response", from_=VALIDATOR, to=to, body=body)
+
+
+def session_refusal(message: Message, code: Code, value: dict[str, object] | None, *, source: str) -> Message:
+    """Refuse a message of a session; dialect A reads the description as `desc`."""
+    extra: dict[str, object] = {"desc": code.description}
+    if value is not None:
+        extra["value"] = value
+    return codec.response(message, code.status, reason=code.word, source=source, extra=extra)
+
+
+def not_stored(reply: Message) -> Message:
+    """In place of a reply whose change could not be made durable."""
+    code = Code.STORAGE
+    body = {"code": code.status, "description": code.description, "desc": code.description, "reason": code.word}
+    return codec.build(id=reply.id, type=reply.type, from_=reply.from_, to=reply.to, body=body)

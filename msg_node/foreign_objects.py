@@ -1,0 +1,129 @@
+"""Runtimes of ours that listen to objects of other domains: requests upstream, answers, renewal, the end of listening.
+
+What is decided is in `core/remote_subscriptions`; here it is sent, committed and answered.
+Source: message specification, sections 8.6 and 18.4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from federation.link_context import Refusal
+from msg_node.core.node_state import NodeState
+from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
+from msg_node.core.resources import key_or_refuse, text_of
+from msg_node.core.service import ServiceResult
+from msg_node.core.subscriptions import Subscription
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import PeerError
+from protofly.message import Message
+
+Send = Callable[[str, Message], Refusal | None]
+"""Hands a message to another domain; a refusal says why not."""
+Apply = Callable[[int, ServiceResult], None]
+"""Commits what a step changed and lets its replies leave to a session."""
+
+
+class ForeignObjects:
+    """The subscriptions of this node at other domains.
+
+    Args:
+        node: Our node's address, named as the source of refusals.
+        send: Hands requests of the node's own to other domains.
+        apply: Commits and answers.
+    """
+
+    def __init__(self, *, node: str, state: NodeState, remote: RemoteSubscriptions, send: Send, apply: Apply) -> None:
+        self._node = node
+        self._state = state
+        self._remote = remote
+        self._send = send
+        self._apply = apply
+
+    def request(self, message: Message, domain: str, sid: int) -> None:
+        """A session subscribes to objects of `domain`, or unsubscribes.
+
+        Raises:
+            PeerError: BAD_BODY, SPOOFED_SOURCE.
+        """
+        members = codec.body_members(message.body)
+        if message.type == "subscribe":
+            self._settle(self._remote.subscribe(message, members, sid, domain, time.monotonic()))
+            return
+        source = text_of(members, "source") or None
+        for url in self._remote.unsubscribe(members, domain):
+            self._state.listeners.remove(sid, key_or_refuse(url), source)
+        self._reply(sid, codec.response(message, 200, extra={"desc": "OK"}))
+        self.forget_unheard()
+
+    def is_answer(self, message: Message) -> bool:
+        """Whether a message answers a request of ours."""
+        return self._remote.is_answer(message)
+
+    def answered(self, message: Message, domain: str) -> None:
+        """Another domain (or our own link, with "") answered."""
+        self._settle(self._remote.answered(message, domain))
+
+    def expire(self) -> None:
+        """Answer whose request got no answer."""
+        late = self._remote.expired(time.monotonic())
+        if late:
+            self._settle(Step(refused=late))
+
+    def forget_unheard(self) -> None:
+        """Tell other domains what nobody here listens to any more."""
+        targets = self._state.listeners.targets
+        unheard = [key for key in self._remote.held_keys() if not any(number > 0 for number in targets(key))]
+        for request in self._remote.nobody_listens(unheard, time.monotonic()) if unheard else []:
+            self._send_upstream(request)
+
+    def link_is_live(self, domain: str) -> None:
+        """A link is up (again): renew what we listen to there."""
+        for request in self._remote.renew(domain, time.monotonic()):
+            self._send_upstream(request)
+
+    def is_wanted(self, domain: str) -> bool:
+        """Whether runtimes here listen to objects of a domain."""
+        return self._remote.holds(domain)
+
+    def restore(self) -> None:
+        """After a restart: remember which foreign objects our stored sessions listen to."""
+        foreign = {
+            one.url
+            for session in self._state.sessions
+            for one in self._state.listeners.subscriptions(session.sid)
+            if domain_of(one.key) and domain_of(one.key) not in self._state.domains
+        }
+        self._remote.restore(sorted(foreign))
+
+    def _settle(self, step: Step) -> None:
+        for upstream in step.upstream:
+            self._send_upstream(upstream)
+        for wish in step.granted:
+            self._grant(wish)
+        for wish, status, reason in step.refused:
+            reply = codec.response(wish.request, status, reason=reason, source=self._node, extra={"desc": reason})
+            self._reply(wish.sid, reply)
+
+    def _send_upstream(self, request: Message) -> None:
+        refusal = self._send(domain_of(request.to), request)
+        if refusal is not None:
+            self.answered(codec.refusal(request, refusal.code, source=self._node), "")
+
+    def _grant(self, wish: Wish) -> None:
+        if self._state.sessions.get(wish.sid) is None:
+            self.forget_unheard()
+            return
+        wanted = [Subscription(url, key_or_refuse(url), wish.source) for url in wish.urls]
+        try:
+            self._state.listeners.add(wish.sid, wanted)
+            reply = codec.response(wish.request, 200, extra={"desc": "OK"})
+        except PeerError as exc:
+            reply = codec.refusal(wish.request, exc.code, source=self._node, detail=exc.detail)
+            self.forget_unheard()
+        self._reply(wish.sid, reply)
+
+    def _reply(self, sid: int, reply: Message) -> None:
+        self._apply(sid, ServiceResult(replies=[reply], changes=self._state.take_changes()))

@@ -1,0 +1,208 @@
+"""How links of other nodes end: goodbyes, cuts at random points, broken rules, silence, a second connection."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from federation.core.link_frames import Kind, decode_messages, encode_frame
+from federation.peer_session import SILENT_PINGS
+from protofly.limits import PING_SECONDS
+from protofly.message import Message
+from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkHouse, link_house, make_world
+from tests.support.sides import chat, decoded, numbers_of
+
+TO_B = "hyperty://b.example/bo"
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
+    world = make_world(tmp_path)
+    async with link_house(world) as running:
+        yield running
+    world.close()
+
+
+def from_a(number: int, **body: Any) -> bytes:
+    return chat(number, **body).raw
+
+
+def from_b(number: int, **body: Any) -> Message:
+    return chat(number, from_="b.example", to="a.example", **body)
+
+
+def send(house: LinkHouse, *messages: Message) -> None:
+    """The bus of b.example sends, then ends its round."""
+    for message in messages:
+        assert house.link.send(message) is None
+    house.link.flush()
+
+
+HELLO = {"stream": OUR_STREAM, "domain": "a.example", "node": "runtime://a.example/mn-1"}
+
+
+# The end.
+
+
+async def test_a_goodbye_ends_the_connection_and_what_waits_stays(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, from_b(1))
+        await client.receive_messages(1)
+        client.send(Kind.BYE, 0, b"draining")
+        assert await client.receive() is None
+        await house.wait_until(lambda: not house.link.is_live)
+    assert house.link.leg.waiting == 1
+    assert house.bus.events == ["up", "down"]
+
+
+async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(house: LinkHouse) -> None:
+    async with house.live_client() as client:
+        send(house, from_b(1))
+        await client.receive_messages(1)
+        client.line.close()
+        await house.wait_until(lambda: not house.link.is_live)
+        assert (house.link.leg.waiting, house.link.leg.under_way) == (1, 0)
+        assert house.link.needed.is_set()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_holds(
+    house: LinkHouse, seed: int
+) -> None:
+    """Both send to each other while the line breaks again and again, inside frames too."""
+    chance = random.Random(seed)
+    count, got, acknowledged, resumed = 300, [0], 0, 0
+    values: list[int] = []
+    for number in range(1, 51):
+        assert house.link.send(from_b(number, pad="y" * chance.randrange(3_000))) is None
+    while acknowledged < count or got[-1] < 50:
+        peer_stream = house.link.leg.stream
+        async with house.live_client(peer_stream=peer_stream, delivered=got[-1]) as client:
+            assert client.welcome is not None
+            resumed = client.welcome.arg
+            assert resumed >= acknowledged
+            some = range(resumed + 1, min(count, resumed + chance.randrange(1, 120)) + 1)
+            client.send_messages(
+                *[from_a(number, pad="x" * chance.randrange(2_000)) for number in some], first=resumed + 1
+            )
+            for _ in range(chance.randrange(6)):
+                with trio.move_on_after(0.03):
+                    acknowledged = max(acknowledged, await _one_frame(client, got, values))
+            if chance.random() < 0.5:
+                house.endpoint.cut()
+            else:
+                client.line.close()
+            await house.wait_until(lambda: not house.link.is_live)
+    assert numbers_of(house.bus.delivered) == list(range(1, count + 1))
+    assert values == list(range(1, 51))
+
+
+async def _one_frame(client: LinkClient, got: list[int], values: list[int]) -> int:
+    """Take one frame as a client should: deliver what is new, acknowledge; returns what was acknowledged to us."""
+    frame = await client.receive()
+    if frame is None:
+        await trio.lowlevel.checkpoint()
+        return 0
+    if frame.kind is Kind.ACK:
+        return frame.arg
+    assert frame.kind is Kind.MESSAGES
+    for number, raw in enumerate(decode_messages(bytes(frame.payload)), frame.arg):
+        if number > got[-1]:
+            got.append(number)
+            values += numbers_of([decoded(raw)])
+    client.send(Kind.ACK, got[-1])
+    return 0
+
+
+async def test_a_second_link_of_the_same_domain_waits_behind_the_first(house: LinkHouse) -> None:
+    async with house.live_client() as first, house.live_client(stream="c" * 32) as second:
+        send(house, from_b(1))
+        assert (await first.receive_messages(1))[0][0] == 1
+        second.send_messages(from_a(1))
+        await second.receive_kind(Kind.ACK)
+        first.line.close()
+        assert (await second.receive_messages(1))[0][0] == 1
+        send(house, from_b(2))
+        assert (await second.receive_messages(1))[0][0] == 2
+
+
+# Broken rules, dead lines.
+
+
+GOOD = from_a(1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\x05\0\0",
+        struct.pack("<BBHI", 9, 0, 0, 1),
+        struct.pack("<BBHI", 5, 1, 0, 1) + struct.pack("<I", len(GOOD)) + GOOD,
+        struct.pack("<BBHI", 5, 0, 1, 1) + struct.pack("<I", len(GOOD)) + GOOD,
+        encode_frame(Kind.MESSAGES, 1, b"\x01"),
+        encode_frame(Kind.MESSAGES, 1, b"\xff\xff\xff\x7f" + GOOD),
+        encode_frame(Kind.MESSAGES, 1, struct.pack("<I", len(GOOD) + 1) + GOOD),
+        encode_frame(Kind.HELLO, 1, json.dumps(HELLO).encode()),
+        encode_frame(Kind.CHALLENGE, 0, b"x" * 32),
+        encode_frame(Kind.TOKEN, 0, b"x.y.z"),
+        encode_frame(Kind.WELCOME, 0, b"f" * 64),
+    ],
+)
+async def test_a_frame_that_breaks_the_rules_ends_its_connection_and_nothing_else(
+    house: LinkHouse, frame: bytes
+) -> None:
+    async with house.live_client() as client:
+        client.send_raw(frame)
+        assert await client.code_of_bye() == "protocol-error"
+    await house.wait_until(lambda: not house.link.is_live)
+    assert house.endpoint.failures == []
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode_frame(Kind.MESSAGES, 0xFFFFFFFF, (struct.pack("<I", len(GOOD)) + GOOD) * 2),
+        encode_frame(Kind.MESSAGES, 0, struct.pack("<I", len(GOOD)) + GOOD),
+        encode_frame(Kind.MESSAGES, 1, b""),
+    ],
+    ids=["beyond-the-last-number", "number-0", "no-message"],
+)
+async def test_numbers_that_cannot_be_end_the_connection(house: LinkHouse, frame: bytes) -> None:
+    async with house.live_client() as client:
+        client.send_raw(frame)
+        assert await client.code_of_bye() == "protocol-error"
+
+
+async def test_a_client_that_comes_again_takes_its_old_connection_over(house: LinkHouse) -> None:
+    """Its router lost power: the old connection looks alive here for a quarter of an hour."""
+    async with house.live_client(), house.live_client() as again:
+        send(house, from_b(1))
+        assert (await again.receive_messages(1))[0][0] == 1
+
+
+async def test_a_client_that_has_not_been_heard_for_long_is_given_up(
+    house: LinkHouse, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.monotonic
+    async with house.live_client() as client:
+        for silent_seconds, is_live in ((PING_SECONDS, True), (SILENT_PINGS * PING_SECONDS + 1, False)):
+            await trio.testing.wait_all_tasks_blocked()
+            later = real() + silent_seconds
+            with monkeypatch.context() as patch:
+                patch.setattr("federation.peer_session.time.monotonic", lambda at=later: at)
+                mock_clock.jump(PING_SECONDS)
+                await trio.testing.wait_all_tasks_blocked()
+            assert house.link.is_live is is_live
+        client.patience_seconds = 1e9
+        assert await client.code_of_bye() == "timeout"
+    assert house.endpoint.failures == []

@@ -1,0 +1,215 @@
+"""The door to other domains: one link per domain, opened when policy lets it, supervised once, ticked."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+import trio.testing
+
+from federation.core import auth
+from federation.core.auth import Claims
+from federation.domain_link import DomainLink
+from federation.gate import Gate, PeerRule
+from federation.link_context import Refusal
+from federation.router import Federation, greeting, may_talk
+from protofly.errors import Code, PeerError
+from tests.support.sides import Bus, MemoryCarrier, chat, everybody, node_of, request
+
+
+class Supervisors:
+    """Stands in for the supervisors of stubs: remembers which links have one."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.running: list[str] = []
+
+    async def supervise(self, link: DomainLink) -> None:
+        self.started.append(link.domain)
+        self.running.append(link.domain)
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.running.remove(link.domain)
+
+
+class House:
+    def __init__(self, gate: Gate, *, max_links: int = 256) -> None:
+        self.bus = Bus("a.example", gate=gate)
+        self.supervisors = Supervisors()
+        self.federation = Federation(self.bus.context, gate, supervise=self.supervisors.supervise, max_links=max_links)
+
+
+async def _house(nursery: trio.Nursery, gate: Gate, *, max_links: int = 256) -> House:
+    house = House(gate, max_links=max_links)
+    await nursery.start(house.federation.run)
+    return house
+
+
+@pytest.fixture
+async def house(nursery: trio.Nursery) -> House:
+    return await _house(nursery, everybody())
+
+
+def claims_of(domain: str, *, node: str = "") -> Claims:
+    return auth.new_claims(
+        our_domain=domain,
+        our_node=node or node_of(domain),
+        peer_domain="a.example",
+        endpoint="wss://mn.a.example/link",
+        nonce="n",
+        binding="none",
+        stub=None,
+        domains=[domain],
+        now=time.time(),
+        random_bytes=bytes(48),
+    )
+
+
+async def test_the_first_message_opens_the_link_and_starts_one_supervisor(house: House) -> None:
+    for number in range(1, 4):
+        assert house.federation.send("b.example", chat(number)) is None
+    await trio.testing.wait_all_tasks_blocked()
+    assert house.supervisors.started == ["b.example"]
+    [link] = house.federation.links
+    assert (link.leg.waiting, link.needed.is_set()) == (3, True)
+    assert house.federation.find("b.example") is link
+    assert house.federation.find("c.example") is None
+
+
+async def test_each_domain_has_a_link_and_a_stream_of_its_own(house: House) -> None:
+    for domain in ("b.example", "c.example"):
+        house.federation.send(domain, chat(1, to=domain))
+    b, c = house.federation.links
+    assert b.leg.stream != c.leg.stream
+    assert b.stub_url != c.stub_url
+    assert len(b.leg.stream) == 32
+
+
+@pytest.mark.parametrize("domain", ["b.example.", "B.example", "b", "", "b.example:443", "127.0.0.1", "x" * 300])
+async def test_what_is_no_domain_name_gets_no_link(house: House, domain: str) -> None:
+    assert house.federation.send(domain, chat(1)) == Refusal(Code.NAME_INVALID)
+    assert house.federation.links == []
+
+
+async def test_a_domain_that_no_entry_names_gets_no_link_and_no_look_up(nursery: trio.Nursery) -> None:
+    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
+    assert house.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.DOMAIN_BLOCKED)
+    await trio.testing.wait_all_tasks_blocked()
+    assert (house.federation.links, house.supervisors.started) == ([], [])
+
+
+async def test_a_flush_hands_over_once_per_round_whatever_was_sent(house: House) -> None:
+    house.federation.send("b.example", chat(1))
+    [link] = house.federation.links
+    carrier = MemoryCarrier(link)
+    carrier.open()
+    pumps = carrier.pumps
+    for number in range(2, 12):
+        house.federation.send("b.example", chat(number))
+    house.federation.flush()
+    house.federation.flush()
+    assert carrier.pumps == pumps + 1
+    assert len(carrier.on_the_way) == 11
+
+
+async def test_a_refused_message_flushes_nothing(house: House) -> None:
+    house.federation.send("b.example", chat(1))
+    [link] = house.federation.links
+    carrier = MemoryCarrier(link)
+    carrier.open()
+    house.federation.flush()
+    pumps = carrier.pumps
+    link.refuse_code = None
+    assert house.federation.send("b.example", request(2, via=1)) is not None
+    house.federation.flush()
+    assert carrier.pumps == pumps
+
+
+async def test_waiting_messages_are_answered_while_the_node_runs(
+    house: House, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    house.federation.send("b.example", request(1))
+    later = time.monotonic() + 60
+    monkeypatch.setattr("federation.router.time.monotonic", lambda: later)
+    await trio.sleep(1)
+    assert house.bus.answer_codes == [Code.DEPLOY_TIMEOUT]
+
+
+async def test_a_node_that_proved_its_domain_gets_the_link_that_exists(house: House) -> None:
+    house.federation.send("b.example", chat(1))
+    leg, port = house.federation.admit(claims_of("b.example"))
+    assert house.federation.links == [port]
+    assert leg.waiting == 1
+
+
+async def test_a_node_that_comes_first_opens_the_link(house: House) -> None:
+    _, port = house.federation.admit(claims_of("b.example"))
+    await trio.testing.wait_all_tasks_blocked()
+    assert house.federation.find("b.example") is port
+    assert house.supervisors.started == ["b.example"]
+
+
+async def test_a_node_of_a_domain_that_policy_does_not_talk_to_is_told_so(nursery: trio.Nursery) -> None:
+    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
+    with pytest.raises(PeerError) as caught:
+        house.federation.admit(claims_of("c.example"))
+    assert (caught.value.code, caught.value.domain) == (Code.AUTH_POLICY, "c.example")
+    assert house.federation.links == []
+
+
+async def test_policy_is_asked_again_for_a_link_that_exists(nursery: trio.Nursery) -> None:
+    house = await _house(nursery, everybody())
+    house.federation.admit(claims_of("b.example"))
+    house.federation._gate = Gate()
+    with pytest.raises(PeerError) as caught:
+        house.federation.admit(claims_of("b.example"))
+    assert caught.value.code is Code.AUTH_POLICY
+
+
+async def test_when_there_are_too_many_links_an_idle_one_makes_room(nursery: trio.Nursery) -> None:
+    house = await _house(nursery, everybody(), max_links=2)
+    house.federation.send("b.example", chat(1, to="b.example"))
+    house.federation.admit(claims_of("c.example"))
+    assert house.federation.send("d.example", chat(1, to="d.example")) is None
+    assert [link.domain for link in house.federation.links] == ["b.example", "d.example"]
+    assert house.federation.send("e.example", chat(1, to="e.example")) == Refusal(Code.OVERLOAD)
+    with pytest.raises(PeerError) as caught:
+        house.federation.admit(claims_of("e.example"))
+    assert caught.value.code is Code.OVERLOAD
+
+
+async def test_a_live_link_and_a_wanted_one_make_no_room(nursery: trio.Nursery) -> None:
+    house = await _house(nursery, everybody(), max_links=1)
+    _, port = house.federation.admit(claims_of("b.example"))
+    assert isinstance(port, DomainLink)
+    MemoryCarrier(port).open()
+    assert house.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.OVERLOAD)
+
+
+async def test_a_link_that_made_room_has_no_supervisor_any_more(nursery: trio.Nursery) -> None:
+    house = await _house(nursery, everybody(), max_links=1)
+    for letter in "bcdefg":
+        house.federation.admit(claims_of(f"{letter}.example"))
+        await trio.testing.wait_all_tasks_blocked()
+    assert house.supervisors.running == ["g.example"]
+
+
+async def test_senders_pause_for_a_congested_link_unless_it_is_known_to_be_slow(house: House) -> None:
+    assert house.federation.congested_link("b.example") is None
+    house.federation.send("b.example", chat(1))
+    [link] = house.federation.links
+    assert house.federation.congested_link("b.example") is None
+    MemoryCarrier(link).open()
+    for number in range(5_000):
+        house.federation.send("b.example", chat(number))
+    assert house.federation.congested_link("b.example") is link
+    link.is_slow = True
+    assert house.federation.congested_link("b.example") is None
+
+
+def test_the_gate_peer_is_asked_about_the_domain_whoever_writes() -> None:
+    gate = Gate(peers={"b.example": PeerRule()})
+    assert may_talk(gate, "b.example", greeting(node_of("a.example"), node_of("a.example")))
+    assert not may_talk(gate, "c.example", greeting(node_of("b.example"), node_of("a.example")))

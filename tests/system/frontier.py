@@ -1,0 +1,193 @@
+"""One real node, a.example, among foreign domains that live in the test: `*.foreign.example`, and a good neighbour."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import msgspec
+import trio
+
+from interop.authority import DevelopmentAuthority
+from interop.domain_files import DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
+from interop.laboratory import LaboratoryNode
+from interop.name_server import NameServer
+from interop.runtime_client import Answer
+from stubkit.keys import load_keys, make_keys, save_keys
+from trapezoid.publishing import PublishRequest, default_module, publish
+
+from .foreign import ForeignDomain
+from .systems import LIMIT_SECONDS, free_ports, wait_until
+from .talker import PATIENCE_SECONDS, Talker
+
+DOMAIN = "a.example"
+WAITING_SECONDS = 3.0
+"""How long a message waits for its domain in these tests."""
+MORE_SETTINGS = """
+[limits]
+waiting_seconds = 3.0
+
+[sandbox]
+batch_seconds = 0.6
+"""
+PEER = """
+[[peer]]
+domain = "{}.foreign.example"
+default = "permit"
+allow_addresses = ["127.0.0.0/8"]
+"""
+
+
+class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What `/status` says of one link, as far as these tests ask."""
+
+    domain: str
+    state: str
+    detail: str = ""
+    worker_pid: int | None = None
+    stub: dict[str, str] = {}
+    sent: int = 0
+    accepted: int = 0
+    waiting: int = 0
+    spoofed: int = 0
+    stub_faults: int = 0
+    trapped: int = 0
+
+
+class _Status(msgspec.Struct, frozen=True):
+    pid: int
+    links: list[LinkFacts]
+
+
+class Frontier:
+    """The node, its neighbours and one runtime, `anna`."""
+
+    def __init__(self, node: LaboratoryNode, authority: DevelopmentAuthority, names: NameServer) -> None:
+        self.node = node
+        self.authority = authority
+        self.anna: Talker
+        self.good: ForeignDomain
+        self.nursery: trio.Nursery
+        self._names = names
+        self._records: dict[str, list[str]] = {}
+
+    async def add(self, name: str) -> ForeignDomain:
+        """A new foreign domain, `name.foreign.example`, honest so far."""
+        foreign = ForeignDomain(f"{name}.foreign.example", self.authority)
+        await self.nursery.start(foreign.run)
+        self.announce(foreign.records)
+        return foreign
+
+    def announce(self, records: dict[str, list[str]]) -> None:
+        self._records |= records
+        self._names.replace(self._records)
+
+    async def talker(self, name: str) -> Talker:
+        """One more runtime of our domain."""
+        talker = Talker(self.node.door, f"runtime://{DOMAIN}/{name}")
+        await talker.open(self.nursery)
+        return talker
+
+    async def ask(self, foreign: ForeignDomain, number: int = 0, *, asker: Talker | None = None) -> Answer:
+        """A request of anna's, or of `asker`, to somebody in that domain."""
+        return await (asker or self.anna).ask(f"hyperty://{foreign.domain}/h-1", number)
+
+    async def assert_unharmed(self) -> None:
+        """The good neighbour still answers, over the link it had."""
+        answer = await self.ask(self.good)
+        assert answer.is_ok, answer
+        assert self.good.connections == 1
+        assert (await self.link(self.good)).state == "live"
+
+    async def status(self) -> _Status:
+        async with httpx.AsyncClient(verify=self.authority.client_context(), trust_env=False) as client:
+            return msgspec.json.decode((await client.get(self.node.status_url)).content, type=_Status)
+
+    async def link(self, foreign: ForeignDomain) -> LinkFacts:
+        """What the node says of its link to that domain."""
+        found = [one for one in (await self.status()).links if one.domain == foreign.domain]
+        return found[0] if found else LinkFacts(domain=foreign.domain, state="")
+
+    async def wait_state(self, foreign: ForeignDomain, *states: str, seconds: float = PATIENCE_SECONDS) -> LinkFacts:
+        return await wait_until(lambda: self.link(foreign), lambda one: one.state in states, seconds=seconds)
+
+    async def restart(self, *, forget_stubs: bool = False) -> None:
+        """Stop the node in good order and run it again; with an empty stubs cache if it is to forget."""
+        assert await self.node.stop() == 0
+        if forget_stubs:
+            shutil.rmtree(self.node.folder.data / "stubs")
+        await self.start()
+
+    async def start(self) -> None:
+        """Run the node again; anna takes her session up where it was."""
+        await self.node.start(("trapezoid", "serve"), {})
+        await self.anna.open(self.nursery)
+
+    @property
+    def spool(self) -> Path:
+        return self.node.folder.data / "records"
+
+
+def _prepare(folder: DomainFolder, node: LaboratoryNode) -> str:
+    folder.data.mkdir(mode=0o700, parents=True)
+    save_keys(make_keys(), folder.keys)
+    request = PublishRequest(
+        domain=DOMAIN,
+        keys=load_keys(folder.keys),
+        site=folder.site,
+        module=default_module(),
+        now=time.time(),
+        url=node.site_url,
+    )
+    folder.policy.write_text('id = "open"\nversion = "1"\nrule_combining_algorithm = "first-applicable"\nrules = []\n')
+    return publish(request).fingerprint
+
+
+@asynccontextmanager
+async def running_frontier(path: Path, *foreign: str) -> AsyncIterator[Frontier]:
+    """The node with a good neighbour that it has talked to; its settings name `foreign` as further neighbours."""
+    authority = DevelopmentAuthority(path / "authority")
+    certificate, key = authority.certificate_for(DOMAIN)
+    listen, site = free_ports(2)
+    folder = DomainFolder(path=path / DOMAIN)
+    node = LaboratoryNode(DOMAIN, Ports(listen=listen, site=site), folder, authority)
+    fingerprint = _prepare(folder, node)
+    names = NameServer({})
+    frontier = Frontier(node, authority, names)
+    frontier.announce(zone(DOMAIN, node.ports, fingerprint))
+    with trio.fail_after(LIMIT_SECONDS):
+        async with trio.open_nursery() as nursery:
+            frontier.nursery = nursery
+            settings = node_settings(
+                DOMAIN,
+                folder=folder,
+                ports=node.ports,
+                name_server_port=await nursery.start(names.run),
+                encryption=Encryption(certificate=certificate, key=key, ca_file=authority.ca_file),
+                peer=PeerEntry(domain="unused.example"),
+            )
+            folder.settings.write_text(
+                settings + MORE_SETTINGS + "".join([PEER.format(name) for name in ("good", *foreign)])
+            )
+            await node.start(("trapezoid", "serve"), {})
+            pid = node.pid
+            try:
+                frontier.anna = await frontier.talker("anna")
+                frontier.good = await frontier.add("good")
+                answer = await frontier.ask(frontier.good)
+                assert answer.is_ok, answer
+                yield frontier
+                if node.pid == pid:
+                    os.kill(pid, 0)
+            except Exception as exc:
+                exc.add_note(folder.log.read_text()[-4000:])
+                raise
+            finally:
+                with trio.CancelScope(shield=True):
+                    await node.stop()
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,103 @@
+"""Correctly signed and published, and malicious: what such stubs may cost is their own domain's traffic."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from protofly.records import StubEvent
+from sandbox.core.exchange import Action, ChannelKind, GuestAction, encode_actions
+from stubkit.build import build
+from tests.support.guests import ENDLESS_LOOP, constant, guest, status
+
+from .foreign import LINK_STUB
+from .frontier import WAITING_SECONDS, running_frontier
+from .spool import read_records
+from .systems import wait_until
+
+
+def opening(endpoint: str) -> bytes:
+    request = json.dumps({"endpoint": endpoint, "path": ""}).encode()
+    return encode_actions([GuestAction(Action.OPEN, 1, request, int(ChannelKind.WEBSOCKET))])
+
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "looping": (guest(ENDLESS_LOOP), "stub-out-of-fuel"),
+    "trapping": (guest("(unreachable)"), "stub-trapped"),
+    "recursing": (guest("(call $f) (i64.const 0)", extra="(func $f (call $f))"), "stub-trapped"),
+    "pointing": (guest("(i64.const -1)"), "stub-output"),
+    "flooding": (constant(encode_actions([GuestAction(Action.LOG, 0, b"x")] * 1000)), "stub-output"),
+    "lying": (status(b"live"), "stub-failed"),
+    "trespassing": (constant(opening("other") * 20), "stub-denied"),
+}
+
+
+async def test_hostile_stubs_are_stopped_each_with_its_code_and_only_their_own_domain_suffers(tmp_path: Path) -> None:
+    answers: dict[str, str] = {}
+    async with running_frontier(tmp_path, *HOSTILE) as frontier:
+
+        async def ask(name: str) -> None:
+            foreign = await frontier.add(name)
+            foreign.publish(module=HOSTILE[name][0])
+            began = time.monotonic()
+            answer = await frontier.ask(foreign)
+            assert time.monotonic() - began < WAITING_SECONDS + 1.5
+            assert foreign.connections == 0
+            answers[name] = f"{answer.code} {answer.reason}"
+
+        async with trio.open_nursery() as nursery:
+            for name in HOSTILE:
+                nursery.start_soon(ask, name)
+            for _ in range(30):
+                await frontier.assert_unharmed()
+        await frontier.assert_unharmed()
+        assert await frontier.node.stop() == 0
+        events = [one for one in read_records(frontier.spool, StubEvent) if one.event == "fault"]
+    assert {one.domain.partition(".")[0]: one.code for one in events} == {
+        name: code for name, (_, code) in HOSTILE.items()
+    }
+    assert answers == dict.fromkeys(HOSTILE, "504 deploy-timeout")
+
+
+@pytest.fixture(scope="session")
+def deadly(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Our own link stub, but each message for its domain kills it."""
+    folder = tmp_path_factory.mktemp("deadly")
+    source, mark = LINK_STUB.with_name("link.c").read_text(), "if (event->op == STUB_MESSAGE) {"
+    assert mark in source
+    (folder / "link.c").write_text(source.replace(mark, f"{mark} __builtin_trap();"))
+    build(folder / "link.c", folder / "link.wasm")
+    return (folder / "link.wasm").read_bytes()
+
+
+async def test_a_message_that_kills_its_stub_twice_is_quarantined_and_answered(tmp_path: Path, deadly: bytes) -> None:
+    async with running_frontier(tmp_path, "deadly") as frontier:
+        foreign = await frontier.add("deadly")
+        foreign.publish(module=deadly)
+        answer = await frontier.ask(foreign)
+        assert (answer.code, answer.reason) == (502, "quarantined")
+        link = await wait_until(lambda: frontier.link(foreign), lambda one: one.waiting == 0)
+        assert (link.trapped, link.stub_faults) == (1, 2)
+        assert list((frontier.node.folder.data / "quarantine").rglob("*"))
+        await frontier.assert_unharmed()
+
+
+@pytest.mark.long
+async def test_after_five_crashes_the_circuit_opens_and_senders_are_told_at_once(tmp_path: Path) -> None:
+    async with running_frontier(tmp_path, "hopeless") as frontier:
+        foreign = await frontier.add("hopeless")
+        foreign.publish(module=HOSTILE["trapping"][0])
+
+        with trio.fail_after(30):
+            while (await frontier.ask(foreign)).reason != "circuit-open":
+                await frontier.assert_unharmed()
+        link = await frontier.link(foreign)
+        assert (link.state, link.stub_faults) == ("quarantined", 5)
+        with trio.fail_after(1):
+            answer = await frontier.ask(foreign)
+        assert (answer.code, answer.reason) == (503, "circuit-open")
+        await frontier.assert_unharmed()
