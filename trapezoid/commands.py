@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trapezoid import commands_keys, commands_policy, commands_stub
+from trapezoid import commands_keys, commands_peer, commands_policy, commands_stub
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(commands_keys.app, name="keys")
+app.add_typer(commands_peer.app, name="peer")
 app.add_typer(commands_policy.app, name="policy")
 app.add_typer(commands_stub.app, name="stub")
 config_app = typer.Typer(help="About settings.", no_args_is_help=True)

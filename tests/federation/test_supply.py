@@ -97,7 +97,6 @@ async def test_first_contact_goes_all_the_way_and_tells_each_step(house: House) 
     assert len(house.requests) == 4
 
 
-@pytest.mark.xfail(strict=True, reason="the documents in memory do not learn the manifest (defect M12)")
 async def test_the_second_time_nothing_is_asked_and_nothing_compiled(house: House) -> None:
     await house.supply.package("b.example", StepTimes())
     asked = len(house.requests)
@@ -230,7 +229,6 @@ async def test_a_domain_that_does_not_exist_is_left_alone_after_the_first_attemp
     assert len(house.requests) <= 2
 
 
-@pytest.mark.xfail(strict=True, reason="first contact fails when documents cannot be kept (defect M13)")
 async def test_a_full_disk_costs_the_cache_and_not_the_stub(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*_arguments: object) -> None:
         await trio.lowlevel.checkpoint()
