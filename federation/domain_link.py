@@ -17,7 +17,7 @@ from typing import Literal
 
 import trio
 
-from federation.core.border import InwardBorder, OutwardBorder, hops_of
+from federation.core.border import InwardBorder, OutwardBorder, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, Inbound, LinkPort
 from federation.core.policy import Facts
 from federation.core.transactions import Transactions, is_tracked
@@ -189,6 +189,7 @@ class DomainLink(LinkPort):
         if message.peek.trace:
             context.traces.hop(message.trace, "gate out", started)
         if not self.carriers:
+            self.asked_by = message.from_
             self.needed.set()
         return None
 
@@ -196,19 +197,11 @@ class DomainLink(LinkPort):
         """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate."""
         if not request.expects_reply:
             return
-        reply = codec.refusal(request, code, source=self._context.node, detail=detail)
-        if not self._is_ours(request.to):  # nobody may speak for others, so the node speaks for itself
-            body = codec.body_members(reply.body)
-            reply = codec.build(id=reply.id, type="response", from_=self._context.node, to=reply.to, body=body)
+        context = self._context
+        ours = context.our_aliases | {context.our_domain}
+        reply = refusal_abroad(request, code, detail, node=context.node, our_domains=ours)
         now = time.time()
         self._queue(reply, _OWN_WORDS, now, time.monotonic(), 0)
-
-    def _is_ours(self, text: str) -> bool:
-        try:
-            domain = domain_of(text)
-        except PeerError:
-            return False
-        return domain == self._context.our_domain or domain in self._context.our_aliases
 
     def flush(self) -> None:
         """Let the carrier take what waits; once per scheduler round."""
@@ -425,7 +418,6 @@ class DomainLink(LinkPort):
         logger.info("broken message from %s: %s", self.domain, exc)
 
     def _refuse_inbound(self, message: Message, code: Code, detail: str) -> None:
-        self.counters["refused in"] += 1
         if code is Code.SPOOFED_SOURCE:
             self._spoofs += 1
             self.counters["spoofed"] += 1

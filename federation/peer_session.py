@@ -76,9 +76,17 @@ class LinkAcceptor:
         self.admit = admit
         self.handshakes = 0
 
-    async def serve(self, line: ByteChannel, websocket: ServerWebSocket) -> None:
-        """Serve one accepted WebSocket until it ends; the caller closes the line."""
-        session = PeerSession(self, line, websocket)
+    async def serve(
+        self, line: ByteChannel, websocket: ServerWebSocket, *, on_proved: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve one accepted WebSocket until it ends; the caller closes the line.
+
+        Args:
+            line: What the WebSocket runs on.
+            websocket: Accepted, with binary frames.
+            on_proved: Told once the other side has proved its domain.
+        """
+        session = PeerSession(self, line, websocket, on_proved)
         try:
             await session.run()
         except HostError as exc:
@@ -93,7 +101,14 @@ class PeerSession(Carrier):
 
     channel = "peer"
 
-    def __init__(self, acceptor: LinkAcceptor, line: ByteChannel, websocket: ServerWebSocket) -> None:
+    def __init__(
+        self,
+        acceptor: LinkAcceptor,
+        line: ByteChannel,
+        websocket: ServerWebSocket,
+        on_proved: Callable[[], None],
+    ) -> None:
+        self._on_proved = on_proved
         self._acceptor = acceptor
         self._line = line
         self._websocket = websocket
@@ -103,7 +118,7 @@ class PeerSession(Carrier):
         self._processed = 0
         self._acknowledged = 0
         self._ack_due = trio.Event()
-        self._heard_seconds = time.monotonic()
+        self._heard_seconds = trio.current_time()
         self._claims: Claims
 
     async def run(self) -> None:
@@ -167,6 +182,7 @@ class PeerSession(Carrier):
     def _welcome(self, claims: Claims, hello: Hello) -> None:
         leg, port = self._acceptor.admit(claims)
         self._websocket.allow_bytes(FRAME_BYTES_MAX)
+        self._on_proved()
         self._leg, self._port, self._stream = leg, port, hello.stream
         self.origin, self._claims = hello.stream, claims
         proof = self._acceptor.identity.answer_for(
@@ -191,7 +207,7 @@ class PeerSession(Carrier):
     async def _read(self) -> None:
         while True:
             data = await self._line.receive()
-            self._heard_seconds = time.monotonic()
+            self._heard_seconds = trio.current_time()
             for raw in self._websocket.receive(data):
                 self._frame(decode_frame(raw))
             self._line.send_nowait(self._websocket.data_to_send())
@@ -205,15 +221,15 @@ class PeerSession(Carrier):
     async def _keep_alive(self) -> None:
         while True:
             await trio.sleep(PING_SECONDS)
-            if time.monotonic() - self._heard_seconds > SILENT_PINGS * PING_SECONDS:
+            if trio.current_time() - self._heard_seconds > SILENT_PINGS * PING_SECONDS:
                 raise PeerError(Code.TIMEOUT, "the other side is silent", domain=self._claims.iss)
             self._websocket.ping()
             self._line.send_nowait(self._websocket.data_to_send())
 
     async def _watch_proof(self) -> None:
         """A proof holds for a day, and only as long as its key is published. Source: trust and hosts, 2.7, rule 7."""
-        proved_seconds = time.monotonic()
-        while time.monotonic() - proved_seconds < REAUTHENTICATE_SECONDS:
+        proved_seconds = trio.current_time()
+        while trio.current_time() - proved_seconds < REAUTHENTICATE_SECONDS:
             await trio.sleep(RECHECK_SECONDS)
             try:
                 await self._acceptor.identity.check_again(self._claims)

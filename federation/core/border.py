@@ -225,3 +225,15 @@ def derived_id(message: Message, trace: bytes) -> bytes:
     """Id for a message whose `trace` was given by somebody else: both sides derive the same one."""
     parts = (trace, message.from_.encode(), message.to.encode(), message.id or b"")
     return hashlib.sha256(b"\0".join(parts)).digest()[:16]
+
+
+def refusal_abroad(request: Message, code: Code, detail: str, *, node: str, our_domains: frozenset[str]) -> Message:
+    """Answer a request of another domain, in the name that it asked, or of our node where that name is not ours."""
+    reply = codec.refusal(request, code, source=node, detail=detail)
+    try:
+        is_ours = address.domain_of(request.to) in our_domains
+    except PeerError:
+        is_ours = False
+    if is_ours:
+        return reply
+    return codec.build(id=reply.id, type="response", from_=node, to=reply.to, body=codec.body_members(reply.body))

@@ -80,6 +80,7 @@ class DomainLeg:
         self._limits = limits or LegLimits()
         self._waiting: deque[Pending] = deque()
         self._waiting_bytes = 0
+        self._kept = self._kept_bytes = 0  # handed back by a lost carrier: they do not take the place of newcomers
         self._under_way: deque[Pending] = deque()
         self._under_way_bytes = 0
         self._next_number = 1
@@ -101,7 +102,8 @@ class DomainLeg:
         """Whether senders should pause: half of what may be queued, or may wait for a carrier, is there."""
         if not self.is_carried:
             limits = self._limits
-            return len(self._waiting) * 2 > limits.waiting_messages or self._waiting_bytes * 2 > limits.waiting_bytes
+            fresh, fresh_bytes = len(self._waiting) - self._kept, self._waiting_bytes - self._kept_bytes
+            return fresh * 2 > limits.waiting_messages or fresh_bytes * 2 > limits.waiting_bytes
         queued = len(self._waiting) + len(self._under_way)
         return (
             queued * 2 > self._limits.in_flight_messages
@@ -139,7 +141,7 @@ class DomainLeg:
         if self.is_carried:
             max_messages, max_bytes = limits.in_flight_messages, limits.in_flight_bytes
         else:
-            max_messages, max_bytes = limits.waiting_messages, limits.waiting_bytes
+            max_messages, max_bytes = limits.waiting_messages + self._kept, limits.waiting_bytes + self._kept_bytes
         size = len(pending.wire)
         if len(self._waiting) >= max_messages or self._waiting_bytes + size > max_bytes:
             return Code.OVERLOAD
@@ -226,6 +228,7 @@ class DomainLeg:
         self._under_way.clear()
         self._under_way_bytes = 0
         self.is_carried = False
+        self._kept, self._kept_bytes = len(self._waiting), self._waiting_bytes
 
     def suspect(self, numbers: list[int]) -> Pending | None:
         """A stub died over these messages: returns the one that is convicted, if any.

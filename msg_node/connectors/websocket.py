@@ -33,6 +33,25 @@ UNPROVED_BYTES = 64 << 10
 _HANDSHAKE_BYTES = 16 << 10
 
 
+class _Knock:
+    """One connection that is not through its handshake yet, counted for its address until it is."""
+
+    def __init__(self, counts: Counter[str], remote: str) -> None:
+        self._counts = counts
+        self._remote = remote
+        self._is_done = False
+        counts[remote] += 1
+
+    def done(self) -> None:
+        """Through, or gone. May be called again."""
+        if self._is_done:
+            return
+        self._is_done = True
+        self._counts[self._remote] -= 1
+        if self._counts[self._remote] <= 0:
+            del self._counts[self._remote]
+
+
 class WebSocketDoor:
     """Accepts connections.
 
@@ -76,23 +95,20 @@ class WebSocketDoor:
         except OSError:  # reset before we looked
             stream.socket.close()
             return
-        self._half_open[remote] += 1
-        is_half_open = True
+        knock = _Knock(self._half_open, remote)
         try:
             if self._half_open[remote] > HALF_OPEN_PER_ADDRESS:
                 self.counters["too many half-open"] += 1
-                stream.socket.close()
                 return
+            line = None
             with trio.move_on_after(HANDSHAKE_SECONDS):
                 line, websocket = await self._handshake(stream)
-                self._half_open_done(remote)
-                is_half_open = False
-            if is_half_open:
+            if line is None:
                 self.counters["slow handshakes"] += 1
                 return
             async with line:
                 if websocket.is_open:
-                    await self._dispatch(line, websocket)
+                    await self._dispatch(line, websocket, knock)
                     await line.aclose()
         except TransportError as exc:
             self.counters["failed handshakes"] += 1
@@ -101,14 +117,8 @@ class WebSocketDoor:
             self.counters["internal errors"] += 1
             logger.exception("the connection of %s is closed", remote)
         finally:
-            if is_half_open:
-                self._half_open_done(remote)
+            knock.done()
             stream.socket.close()
-
-    def _half_open_done(self, remote: str) -> None:
-        self._half_open[remote] -= 1
-        if self._half_open[remote] <= 0:
-            del self._half_open[remote]
 
     async def _handshake(self, stream: trio.SocketStream) -> tuple[ByteChannel, ServerWebSocket]:
         """TLS, then the WebSocket upgrade; answers what is no upgrade."""
@@ -144,12 +154,13 @@ class WebSocketDoor:
         except PeerError:
             self.counters["failed handshakes"] += 1
 
-    async def _dispatch(self, line: ByteChannel, websocket: ServerWebSocket) -> None:
+    async def _dispatch(self, line: ByteChannel, websocket: ServerWebSocket, knock: _Knock) -> None:
         if websocket.is_binary and self._acceptor is not None:
             self.counters["links"] += 1
-            await self._acceptor.serve(line, websocket)
+            await self._acceptor.serve(line, websocket, on_proved=knock.done)
         else:
             self.counters["runtimes"] += 1
+            knock.done()
             await self._serve_runtime(line, websocket)
 
     async def _serve_runtime(self, line: ByteChannel, websocket: ServerWebSocket) -> None:

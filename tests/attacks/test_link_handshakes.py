@@ -157,7 +157,6 @@ async def test_a_frame_of_eight_mebibytes_is_the_most_that_a_stranger_can_make_u
     assert house.documents.asked == {}
 
 
-@pytest.mark.xfail(strict=True, reason="links that have proved nothing yet are not counted per address (defect M14)")
 async def test_links_of_one_address_that_have_proved_nothing_are_limited(house: LinkHouse) -> None:
     door = WebSocketDoor(cast("NodeBus", None), context=None, acceptor=house.endpoint.acceptor)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_024)

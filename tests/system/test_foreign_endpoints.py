@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 import trio
 
 from .foreign import Stream
@@ -77,9 +76,6 @@ WINDOW = 150
 """More than may wait without a carrier (100), far less than may be under way with one."""
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a returned window fills the waiting room: what follows is refused, events are lost"
-)
 async def test_when_a_line_breaks_with_a_full_window_what_follows_waits_and_nothing_is_lost(tmp_path: Path) -> None:
     async with running_frontier(tmp_path, "broken") as frontier:
         foreign = await frontier.add("broken")
