@@ -11,25 +11,25 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 from typing import Literal
 
 import trio
 
 from federation.core.border import InwardBorder, OutwardBorder, hops_of, refusal_abroad
-from federation.core.carrier import Carrier, Inbound, LinkPort
+from federation.core.carrier import Carrier, LinkPort
 from federation.core.policy import Facts
 from federation.core.transactions import Transactions, is_tracked
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.gate import Verdict
-from federation.link_books import Arrival, LinkBooks, Outcome
+from federation.link_books import LinkBooks, Outcome
 from federation.link_context import LinkContext, Refusal, StepTimes
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
-from protofly.records import envelope_digest
+from protofly.records import MessageRecord, envelope_digest
 
 logger = logging.getLogger("federation")
 
@@ -324,7 +324,7 @@ class DomainLink(LinkPort):
 
     # Inward.
 
-    def inbound(self, messages: list[Inbound], stream: str) -> None:
+    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str) -> None:
         """See `LinkPort`.
 
         Raises:
@@ -334,7 +334,7 @@ class DomainLink(LinkPort):
         arrived = time.monotonic()
         now = time.time()
         batch: list[Message] = []
-        entries: list[Arrival] = []
+        entries: list[MessageRecord] = []
         for number, raw in messages:
             if number and number <= processed:
                 self.counters["duplicates"] += 1
@@ -363,7 +363,7 @@ class DomainLink(LinkPort):
         size: int,
         now: float,
         batch: list[Message],
-        entries: list[Arrival],
+        entries: list[MessageRecord],
     ) -> None:
         """Check, clean and judge one message; those that may pass join the batch."""
         try:
@@ -376,10 +376,12 @@ class DomainLink(LinkPort):
             return
         facts = Facts("in", inner, *domains, self.domain, size, via_length, now)
         verdict = self._context.gate.judge(facts)
+        digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
+        entry = self.books.entering(inner, facts, verdict, msg_id, digest, size)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
             self._denied(facts, verdict, msg_id)
-            self.books.arrived(inner, Arrival(facts, verdict, msg_id, _digest(inner), size), code, 0, is_denied=True)
+            self.books.denied(entry, code)
             self.send_refusal(inner, code)
             if self._transactions.replied(inner, time.monotonic()):
                 self.answer(_mirrored(inner, "read"), code)
@@ -387,7 +389,7 @@ class DomainLink(LinkPort):
         if inner.type == "response":
             self._transactions.replied(inner, time.monotonic())
         batch.append(inner)
-        entries.append(Arrival(facts, verdict, msg_id, _digest(inner), size))
+        entries.append(entry)
 
     def _check_sender(self, message: Message) -> None:
         """A stranger's address may only answer what one of us asked it. Source: message specification, section 18.4."""
@@ -397,7 +399,7 @@ class DomainLink(LinkPort):
             if not (message.is_response and self._transactions.is_open(message)):
                 raise
 
-    def _hand_to_bus(self, batch: list[Message], entries: list[Arrival], arrived: float) -> None:
+    def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
         context = self._context
         codes = context.deliver(self.domain, batch)
         total_us = int((time.monotonic() - arrived) * 1e6)
@@ -406,12 +408,11 @@ class DomainLink(LinkPort):
             if message.peek.trace:
                 context.traces.hop(message.trace, "link in", arrived)
                 context.traces.hop(message.trace, "bus")
-            arrived_at_bus(message, entry, code, total_us)
-            if code is None:
-                self.counters["received"] += 1
-            else:
+            arrived_at_bus(entry, code, total_us)
+            if code is not None:
                 self.counters["undeliverable"] += 1
                 self.send_refusal(message, code)
+        self.counters["received"] += codes.count(None)
 
     def _broken(self, exc: codec.BrokenMessageError) -> None:
         self.counters["broken"] += 1
@@ -482,10 +483,6 @@ def _told(verdict: Verdict) -> dict[str, object] | None:
 
 
 _OWN_WORDS = Verdict(permitted=True, code=None, rule_id="node", revision="")
-
-
-def _digest(message: Message) -> str:
-    return envelope_digest(message.type, message.from_, message.to, message.id, message.body)
 
 
 def _mirrored(message: Message, type_: str) -> Message:

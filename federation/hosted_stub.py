@@ -11,13 +11,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import trio
 
 from federation.core.auth import StubIdentity, channel_binding
-from federation.core.carrier import Carrier, Inbound, LinkPort
-from federation.core.trapezoid import DomainLeg
+from federation.core.carrier import Carrier, LinkPort
+from federation.core.trapezoid import DomainLeg, Pending
 from federation.egress import Egress
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
@@ -36,6 +37,7 @@ BATCH_BYTES = 256 << 10
 EVENT_QUEUE_BYTES = 1 << 20
 EGRESS_HIGH_WATER_BYTES = 1 << 20
 
+_MESSAGE = int(Event.MESSAGE)
 _LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
@@ -240,9 +242,9 @@ class HostedStub(Carrier):
         self._room.unpark_all()
         numbers: list[int] = []
         if self._may_send:
-            for pending in self._leg.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic()):
-                events.append(GuestEvent(Event.MESSAGE, pending.number, pending.wire))
-                numbers.append(pending.number)
+            batch = self._leg.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic())
+            numbers = [pending.number for pending in batch]
+            events += map(_as_event, batch)
         return events, numbers
 
     async def _exchange(self) -> None:
@@ -345,7 +347,7 @@ class HostedStub(Carrier):
                 Code.STUB_DENIED, "messages come only after the peer was verified", domain=self._verified.domain
             )
         try:
-            self._port.inbound([Inbound(action.arg, action.payload) for action in actions], self._peer_stream)
+            self._port.inbound([(action.arg, action.payload) for action in actions], self._peer_stream)
         except PeerError as exc:
             raise StubFaultError(exc.code, exc.detail, domain=self._verified.domain) from exc
 
@@ -469,3 +471,11 @@ class HostedStub(Carrier):
 
 
 __all__ = ["HostedStub", "StubMeters", "StubSettings", "StubState"]
+
+
+_make_event: Callable[..., GuestEvent] = partial(tuple.__new__, GuestEvent)
+
+
+def _as_event(pending: Pending) -> GuestEvent:
+    """A message for the guest. Made as the tuple that it is: half the time of the constructor, once per message."""
+    return _make_event((_MESSAGE, pending.number, pending.wire, 0))

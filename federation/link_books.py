@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from federation.core.policy import Facts
 from federation.core.trapezoid import Pending
@@ -18,16 +18,6 @@ from protofly.message import Message
 from protofly.records import DecisionRecord, LinkEvent, MessageRecord, Record
 
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
-
-
-class Arrival(NamedTuple):
-    """What the books need of one message that came in."""
-
-    facts: Facts
-    verdict: Verdict
-    msg_id: bytes
-    digest: str
-    size_bytes: int
 
 
 class LinkBooks:
@@ -112,12 +102,11 @@ class LinkBooks:
             entry.d_peer_us = int((now - pending.handed_seconds) * 1e6)
         entry.d_total_us = int((now - pending.accepted_seconds) * 1e6)
 
-    def arrived(
-        self, message: Message, arrival: Arrival, code: Code | None, total_us: int, *, is_denied: bool = False
-    ) -> None:
-        """A message of the peer's came to our gate; `code` says why it was denied or nobody could be given it."""
+    def entering(
+        self, message: Message, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str, size_bytes: int
+    ) -> MessageRecord:
+        """Begin the record of a message of the peer's that came to our gate; `arrived` or `denied` ends it."""
         entry: MessageRecord = self._in.__copy__()
-        facts, verdict, msg_id, digest, size_bytes = arrival
         entry.ts_us = int(facts.now * 1e6)
         entry.msg_id = msg_id.hex()
         entry.src_key = message.from_
@@ -128,11 +117,18 @@ class LinkBooks:
         entry.digest = digest
         entry.policy_rev = verdict.revision
         entry.rule_id = verdict.rule_id or None
+        return entry
+
+    def arrived(self, entry: MessageRecord, code: Code | None, total_us: int) -> None:
+        """The message was handed to the bus; `code` says why nobody could be given it."""
         entry.d_total_us = total_us
-        if is_denied:
-            entry.decision = "deny"
         if code is not None:
-            entry.outcome, entry.outcome_code = "denied" if is_denied else "undeliverable", code.word
+            entry.outcome, entry.outcome_code = "undeliverable", code.word
+        self.record(entry)
+
+    def denied(self, entry: MessageRecord, code: Code) -> None:
+        """Our gate let the message not pass."""
+        entry.decision, entry.outcome, entry.outcome_code = "deny", "denied", code.word
         self.record(entry)
 
     def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:

@@ -16,7 +16,7 @@ import trio
 from federation.byte_channel import ByteChannel
 from federation.core import auth
 from federation.core.auth import Claims
-from federation.core.carrier import Carrier, Inbound, LinkPort
+from federation.core.carrier import Carrier, LinkPort
 from federation.core.link_frames import (
     Hello,
     Kind,
@@ -244,7 +244,7 @@ class PeerSession(Carrier):
             numbers = range(frame.arg, frame.arg + len(raws))
             if not frame.arg or not raws or numbers[-1] > LAST_NUMBER:
                 raise PeerError(Code.PROTOCOL_ERROR, "MESSAGES carries one message or more, numbered from 1")
-            self._port.inbound([Inbound(number, raw) for number, raw in zip(numbers, raws, strict=True)], self._stream)
+            self._port.inbound(list(zip(numbers, raws, strict=True)), self._stream)
             self._processed = numbers[-1]
             if self._processed - self._acknowledged >= ACK_MESSAGES:
                 self._acknowledge()

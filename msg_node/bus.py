@@ -277,7 +277,7 @@ class Bus:
     # From links.
 
     def _from_link(self, domain: str, number: int, message: Message, now: float) -> Code | None:
-        if self.foreign.is_answer(message):
+        if message.type == "response" and self.foreign.is_answer(message):
             self.foreign.answered(message, domain)
             return None
         route = self._delivery.route(message, number, now)

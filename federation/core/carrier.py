@@ -7,17 +7,10 @@ us. The link neither knows nor asks which.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from federation.core.trapezoid import Pending
 from protofly.errors import Code
-
-
-class Inbound(NamedTuple):
-    """One message as a carrier brought it; `number` is its place in the peer's stream, 0 when it has none."""
-
-    number: int
-    raw: bytes
 
 
 class Carrier(ABC):
@@ -65,8 +58,8 @@ class LinkPort(ABC):
         """A message that killed the stub twice is taken out of traffic."""
 
     @abstractmethod
-    def inbound(self, messages: list[Inbound], stream: str) -> None:
-        """Messages came in, in order; their numbers belong to the peer's `stream`."""
+    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str) -> None:
+        """Messages came in, in order: number in the peer's `stream` (0 when it has none) and text."""
 
     @abstractmethod
     async def wait_for_room(self) -> None:

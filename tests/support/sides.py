@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from federation.core.carrier import Carrier, Inbound, LinkPort
+from federation.core.carrier import Carrier, LinkPort
 from federation.core.message_ids import MessageIds
 from federation.core.trapezoid import LegLimits, Pending
 from federation.domain_link import DomainLink
@@ -137,8 +137,8 @@ def numbers_of(messages: Sequence[Message]) -> list[int]:
     return [body_of(message)["value"] for message in messages]  # type: ignore[misc]
 
 
-def inbound(*raws: bytes, first: int = 1) -> list[Inbound]:
-    return [Inbound(first + index, raw) for index, raw in enumerate(raws)]
+def inbound(*raws: bytes, first: int = 1) -> list[tuple[int, bytes]]:
+    return [(first + index, raw) for index, raw in enumerate(raws)]
 
 
 class MemoryCarrier(Carrier):
@@ -171,7 +171,7 @@ class MemoryCarrier(Carrier):
         assert self.far is not None
         count = len(self.on_the_way) if count is None else count
         arrived, self.on_the_way = self.on_the_way[:count], self.on_the_way[count:]
-        self.far.inbound([Inbound(one.number, one.wire) for one in arrived], self.near.leg.stream)
+        self.far.inbound([(one.number, one.wire) for one in arrived], self.near.leg.stream)
         return arrived[-1].number if arrived else 0
 
     def acknowledge(self) -> None:
