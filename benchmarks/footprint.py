@@ -21,28 +21,37 @@ class Footprint:
     idle_runtime_kib: float | None
 
 
-async def measure_footprint(variant: TrapezoidVariant, node_rss_kib: int, *, with_idle_runtimes: bool) -> Footprint:
-    """Look at the first node after traffic has started its worker; `node_rss_kib` was read when it was idle."""
-    node = variant.laboratory.nodes[DOMAINS[0]]
+async def measure_footprint(busy: TrapezoidVariant, rested: TrapezoidVariant | None, *, node_rss_kib: int) -> Footprint:
+    """Look at nodes; `node_rss_kib` was read when the busy one was still idle.
+
+    Args:
+        busy: Its traffic has started a worker.
+        rested: Has seen no traffic: a node that has gives new runtimes the memory that its messages left.
+            None leaves idle runtimes out.
+        node_rss_kib: Memory of an idle node.
+    """
+    node = busy.laboratory.nodes[DOMAINS[0]]
     link = (await node.status()).link_to(DOMAINS[1])
     worker = link.worker_pid if link is not None else None
     starts = [step.ms for step in link.steps if step.name == "start"] if link is not None else []
-    idle_runtime_kib = None
-    if with_idle_runtimes:
-        pair = await variant.pair(1)
-        before = resident_kib(node.pid)
-        await pair.sender.do(
-            "idle",
-            url=variant.urls()[0],
-            ca_file=variant.ca_file,
-            domain=DOMAINS[0],
-            name="rest",
-            connections=IDLE_RUNTIMES,
-        )
-        idle_runtime_kib = round((resident_kib(node.pid) - before) / IDLE_RUNTIMES, 1)
     return Footprint(
         node_rss_kib=node_rss_kib,
         worker_private_kib=private_kib(worker) if worker else None,
         worker_start_ms=starts[0] if starts else None,
-        idle_runtime_kib=idle_runtime_kib,
+        idle_runtime_kib=await _idle_runtime_kib(rested) if rested is not None else None,
     )
+
+
+async def _idle_runtime_kib(variant: TrapezoidVariant) -> float:
+    pair = await variant.pair(1)  # the first runtime also pays for what all share
+    pid = variant.node_pids()[0]
+    before = resident_kib(pid)
+    await pair.sender.do(
+        "idle",
+        url=variant.urls()[0],
+        ca_file=variant.ca_file,
+        domain=DOMAINS[0],
+        name="rest",
+        connections=IDLE_RUNTIMES,
+    )
+    return round((resident_kib(pid) - before) / IDLE_RUNTIMES, 1)

@@ -91,7 +91,10 @@ async def _run(folder: Path, quick: bool, tell: Callable[[str], None]) -> Result
         for shape in plan:
             results.measured += await _measure(shape, variants, results.left_out, tell)
         tell("memory")
-        results.footprint = await measure_footprint(whole, idle_kib, with_idle_runtimes=not quick)
+        rested = None if quick else TrapezoidVariant("rested", folder / "rested", tls=False, is_bare=False)
+        if rested is not None:
+            await nursery.start(rested.run)
+        results.footprint = await measure_footprint(whole, rested, node_rss_kib=idle_kib)
         nursery.cancel_scope.cancel()
     return results
 
