@@ -12,7 +12,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,7 +24,8 @@ from catalogue_client.fetcher import Dialler
 from federation.byte_channel import ByteChannel
 from protofly.documents import Endpoint
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
-from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS
+from protofly.http_exchange import HttpExchange
+from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from protofly.signatures import base64url
 from protofly.websocket import ClientWebSocket
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent
@@ -35,20 +36,25 @@ HIGH_WATER_BYTES = 1 << 20
 TEXT = 1
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,512})?(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,512})?")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,1024}")
+_HEADER_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?)?")
 _OWN_HEADERS = frozenset(
     {"host", "connection", "upgrade", "origin", "cookie", "authorization", "transfer-encoding", "content-length"}
+    | {"accept-encoding", "expect", "keep-alive", "te", "trailer", "user-agent"}
 )
+_SCHEMES = {ChannelKind.WEBSOCKET: "wss", ChannelKind.TCP_TLS: "tls", ChannelKind.HTTP: "https"}
+_PLAINTEXT_SCHEMES = {"ws": "wss"}
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bytes of the action `open`. `text` asks for text frames instead of binary ones."""
+    """Bytes of the action `open`. `text` asks for text frames; `method` and `body` belong to `http`."""
 
     endpoint: str
     path: str = ""
     headers: Annotated[dict[str, str], msgspec.Meta(max_length=16)] = {}
     subprotocol: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,64}$")] = ""
     text: bool = False
+    method: Literal["", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = ""
+    body: str = ""
 
 
 _decode_open = msgspec.json.Decoder(OpenRequest).decode
@@ -70,10 +76,11 @@ class EgressRules:
 class Channel:
     """One line of a stub."""
 
-    __slots__ = ("bytes_channel", "endpoint", "number", "scope", "websocket")
+    __slots__ = ("bytes_channel", "endpoint", "kind", "number", "scope", "websocket")
 
-    def __init__(self, number: int, endpoint: Endpoint) -> None:
+    def __init__(self, number: int, kind: int, endpoint: Endpoint) -> None:
         self.number = number
+        self.kind = kind
         self.endpoint = endpoint
         self.bytes_channel: ByteChannel | None = None
         self.websocket: ClientWebSocket | None = None
@@ -154,13 +161,15 @@ class Egress:
             StubFaultError: STUB_DENIED when path, headers or kind are not allowed.
         """
         url = self._url(endpoint, kind, request)
-        channel = Channel(number, endpoint)
+        channel = Channel(number, kind, endpoint)
         self._channels[number] = channel
         self._nursery.start_soon(self._run, channel, kind, url, request)
 
     def _url(self, endpoint: Endpoint, kind: int, request: OpenRequest) -> str:
         refusal = denied("connect", "path, headers or kind of channel are not allowed")
-        if not _PATH.fullmatch(request.path) or kind not in (ChannelKind.WEBSOCKET, ChannelKind.TCP_TLS):
+        if not _PATH.fullmatch(request.path) or kind not in _SCHEMES:
+            raise refusal
+        if kind != ChannelKind.HTTP and (request.method or request.body):
             raise refusal
         for name, value in request.headers.items():
             if (
@@ -171,10 +180,9 @@ class Egress:
             ):
                 raise refusal
         scheme = urlsplit(endpoint.url).scheme
-        schemes = {"wss"} if kind == ChannelKind.WEBSOCKET else {"tls"}
-        if self._rules.allows_plaintext and kind == ChannelKind.WEBSOCKET:
-            schemes.add("ws")
-        if scheme not in schemes:
+        if self._rules.allows_plaintext:
+            scheme = _PLAINTEXT_SCHEMES.get(scheme, scheme)
+        if scheme != _SCHEMES[ChannelKind(kind)]:
             raise refusal
         return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
 
@@ -194,7 +202,11 @@ class Egress:
                 )
                 for message in early:
                     self._emit(GuestEvent(Event.DATA, channel.number, message, TEXT if request.text else 0))
-                reason = await self._read(channel, TEXT if request.text else 0)
+                if kind == ChannelKind.HTTP:
+                    with trio.fail_after(HTTP_EXCHANGE_SECONDS):
+                        reason = await self._exchange(channel, url, request)
+                else:
+                    reason = await self._read(channel, TEXT if request.text else 0)
         except trio.TooSlowError:
             reason = Code.FETCH_TIMEOUT.word
         except HostError as exc:
@@ -253,6 +265,26 @@ class Egress:
         channel.websocket = websocket
         return early
 
+    async def _exchange(self, channel: Channel, url: str, request: OpenRequest) -> str:
+        """Send one request and hand over its answer; redirects are the stub's to understand."""
+        line = channel.bytes_channel
+        assert line is not None
+        exchange = HttpExchange(
+            url,
+            method=request.method or "GET",
+            headers=request.headers,
+            body=request.body.encode(),
+            max_bytes=HTTP_ANSWER_BYTES,
+            domain=self._rules.domain,
+        )
+        line.send_nowait(exchange.data_to_send())
+        while (answer := exchange.receive(await line.receive())) is None:
+            pass
+        await self._wait_for_room()  # type: ignore[misc]
+        head = msgspec.json.encode({"status": answer.status, "headers": answer.headers})
+        self._emit(GuestEvent(Event.HTTP_RESPONSE, channel.number, head + b"\n" + answer.body))
+        return "closed"
+
     async def _read(self, channel: Channel, flags: int) -> str:
         line, websocket = channel.bytes_channel, channel.websocket
         assert line is not None
@@ -289,9 +321,11 @@ class Egress:
         """Send on a line: one WebSocket message per payload, one write for all.
 
         Raises:
-            StubFaultError: STUB_DENIED when the stub has no such channel.
+            StubFaultError: STUB_DENIED when the stub has no such channel, or one of kind `http`: its request is whole.
         """
         channel = self.channel(number)
+        if channel.kind == ChannelKind.HTTP:
+            raise denied("channel", f"channel {number} is an http exchange")
         line = channel.bytes_channel
         if line is None:
             return

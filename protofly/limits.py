@@ -119,6 +119,10 @@ TOKENS_PER_MINUTE: Final = 10
 HANDSHAKE_SECONDS: Final = 10.0
 BELIEVED_KEY_SECONDS: Final = 7 * 86_400.0
 
+# HTTP exchanges of stubs. The answer is one guest event and has to fit INPUT_BYTES_MAX; the time allows long polls.
+HTTP_ANSWER_BYTES: Final = 1 << 20
+HTTP_EXCHANGE_SECONDS: Final = 60.0
+
 # The guest. Source: Wasmtime study, sections 4 and 8.
 MODULE_FUNCTIONS: Final = 10_000
 MODULE_BODY_BYTES: Final = 64 << 10
