@@ -4,8 +4,9 @@ What a stranger's web server can do to us is bounded at each place: lines go onl
 certificate has to be for the host of the URL, no redirect is followed, only 200 counts, no content coding is taken, and
 the bytes on the line - headers included - the whole time and the rate are limited.
 
-HTTP/1.1 itself is h11's, without any I/O of its own: a client library that owns the connection leaves its generators to
-the garbage collector when an answer is abandoned half-way, and abandoning answers is what this module is for.
+HTTP/1.1 itself is `protofly.http_exchange`, without any I/O of its own: a client library that owns connections leaves
+its generators to the garbage collector when an answer is abandoned half-way, and abandoning answers is what this module
+is for.
 
 Source: trust and hosts, sections 2.4 and 2.6, section 3.6 step 5, section 7 rows 7, 10 and 12.
 """
@@ -13,22 +14,21 @@ Source: trust and hosts, sections 2.4 and 2.6, section 3.6 step 5, section 7 row
 from __future__ import annotations
 
 import ssl
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
-import h11
 import trio
 
 from catalogue_client.fetcher import Dialler, Fetched, Fetcher
 from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
+from protofly.http_exchange import HttpAnswer, HttpExchange
 
 __all__ = ["Dialler", "HttpFetcher"]
 
-_HEAD_BYTES: Final = 64 << 10
-"""Headroom for status lines, headers and chunk sizes: no honest server needs more for one answer."""
 _RECEIVE_BYTES: Final = 32 << 10
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
@@ -37,21 +37,12 @@ _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 class _Request:
     """One GET, taken apart."""
 
+    url: str
     scheme: str
     host: str
     port: int
-    target: str
     domain: str
     max_bytes: int
-
-    def head(self) -> h11.Request:
-        """The request for the line. Names the URL's host wherever the line goes."""
-        is_default_port = self.port == _DEFAULT_PORTS[self.scheme]
-        host = self.host if is_default_port else f"{self.host}:{self.port}"
-        accepted = "application/json, application/wasm;q=0.9, */*;q=0.1"
-        headers = [("Host", host), ("Accept", accepted), ("Accept-Encoding", "identity")]
-        headers += [("User-Agent", "trapezoid"), ("Connection", "close")]
-        return h11.Request(method="GET", target=self.target, headers=headers)
 
 
 class HttpFetcher(Fetcher):
@@ -99,8 +90,6 @@ class HttpFetcher(Fetcher):
         except trio.TooSlowError as error:
             detail = f"{url} took more than {deadline_seconds:g} s"
             raise TransportError(Code.FETCH_TIMEOUT, detail, phase="read") from error
-        except h11.RemoteProtocolError as error:
-            raise PeerError(Code.BAD_REPLY, str(error)[:200], domain=domain) from error
         except (trio.BrokenResourceError, OSError) as error:
             raise TransportError(Code.CONNECT_FAILED, f"{url}: {error}", phase="read") from error
 
@@ -115,12 +104,11 @@ class HttpFetcher(Fetcher):
             raise PeerError(Code.ADDRESS_REFUSED, f"only https, not {parts.scheme[:20]!r}", domain=domain)
         if not host or "@" in parts.netloc or not url.isascii() or not url.isprintable() or " " in url:
             raise PeerError(Code.ADDRESS_REFUSED, f"no usable URL: {url[:100]!r}", domain=domain)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return _Request(
+            url=url,
             scheme=parts.scheme,
             host=host,
             port=port or _DEFAULT_PORTS[parts.scheme],
-            target=target,
             domain=domain,
             max_bytes=max_bytes,
         )
@@ -129,15 +117,12 @@ class HttpFetcher(Fetcher):
         try:
             if request.scheme == "https":
                 line = await self._open_tls(line, request)
-            answer = _Answer(line, request)
-            await answer.send_request()
-            headers = await answer.receive_head()
-            body = await self._receive_body(answer)
+            answer = await self._ask(line, request)
         finally:
             # Without a farewell: a peer that does not answer a TLS close must not hold us.
             await trio.aclose_forcefully(line)
-        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        return Fetched(body=body, max_age_seconds=_max_age(headers), content_type=content_type)
+        content_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return Fetched(body=answer.body, max_age_seconds=_max_age(answer.headers), content_type=content_type)
 
     async def _open_tls(self, line: trio.abc.Stream, request: _Request) -> trio.SSLStream[trio.abc.Stream]:
         stream = trio.SSLStream(line, self._ssl_context, server_hostname=request.host, https_compatible=True)
@@ -149,73 +134,32 @@ class HttpFetcher(Fetcher):
             raise PeerError(Code.TLS_FAILED, str(error.__cause__)[:200], domain=request.domain) from error
         return stream
 
-    async def _receive_body(self, answer: _Answer) -> bytes:
-        body = bytearray()
+    async def _ask(self, line: trio.abc.Stream, request: _Request) -> HttpAnswer:
+        exchange = HttpExchange(
+            request.url,
+            headers={"Accept": "application/json, application/wasm;q=0.9, */*;q=0.1"},
+            max_bytes=request.max_bytes,
+            domain=request.domain,
+            check_head=partial(_check_head, request),
+        )
+        await line.send_all(exchange.data_to_send())
         window_ends, bytes_at_start = trio.current_time() + self._minimum_window_seconds, 0
-        while chunk := await answer.receive_some():
-            body += chunk
+        while (answer := exchange.receive(bytes(await line.receive_some(_RECEIVE_BYTES)))) is None:
             now = trio.current_time()
             if now < window_ends:
                 continue
-            if len(body) - bytes_at_start < self._minimum_bytes_per_second * self._minimum_window_seconds:
+            if exchange.body_bytes - bytes_at_start < self._minimum_bytes_per_second * self._minimum_window_seconds:
                 raise TransportError(Code.FETCH_TIMEOUT, "the server drips", phase="read")
-            window_ends, bytes_at_start = now + self._minimum_window_seconds, len(body)
-        return bytes(body)
+            window_ends, bytes_at_start = now + self._minimum_window_seconds, exchange.body_bytes
+        return answer
 
 
-class _Answer:
-    """One request and its answer on one line; counts every byte that comes in."""
-
-    def __init__(self, line: trio.abc.Stream, request: _Request) -> None:
-        self._line = line
-        self._request = request
-        self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
-        self._body_bytes_left = request.max_bytes
-        self._line_bytes_left = request.max_bytes + _HEAD_BYTES
-
-    async def send_request(self) -> None:
-        for event in (self._request.head(), h11.EndOfMessage()):
-            await self._line.send_all(self._protocol.send(event) or b"")
-
-    async def receive_head(self) -> dict[str, str]:
-        """Headers of a final answer that may be read on, names in lower case."""
-        while isinstance(event := await self._next_event(), h11.InformationalResponse):
-            pass
-        if not isinstance(event, h11.Response):
-            raise PeerError(Code.BAD_REPLY, "the server closed without an answer", domain=self._request.domain)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-        _check_head(event.status_code, headers, self._request)
-        return headers
-
-    async def receive_some(self) -> bytes:
-        """Some bytes of the body; b"" at its end."""
-        event = await self._next_event()
-        if not isinstance(event, h11.Data):
-            return b""
-        self._body_bytes_left -= len(event.data)
-        if self._body_bytes_left < 0:
-            detail = f"more than {self._request.max_bytes} bytes"
-            raise PeerError(Code.DOCUMENT_TOO_LARGE, detail, domain=self._request.domain)
-        return bytes(event.data)
-
-    async def _next_event(self) -> object:
-        while (event := self._protocol.next_event()) is h11.NEED_DATA:
-            chunk = bytes(await self._line.receive_some(_RECEIVE_BYTES))
-            self._line_bytes_left -= len(chunk)
-            if self._line_bytes_left < 0:
-                raise PeerError(Code.DOCUMENT_TOO_LARGE, "the answer does not end", domain=self._request.domain)
-            self._protocol.receive_data(chunk)
-        return event
-
-
-def _check_head(status: int, headers: dict[str, str], request: _Request) -> None:
+def _check_head(request: _Request, status: int, headers: Mapping[str, str]) -> None:
     domain = request.domain
     if 300 <= status < 400:
         raise PeerError(Code.REDIRECT_REFUSED, f"{status} to {headers.get('location', '')[:100]!r}", domain=domain)
     if status != 200:
         raise PeerError(Code.HTTP_STATUS, str(status), domain=domain)
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise PeerError(Code.BAD_REPLY, "content coding although none was accepted", domain=domain)
     length = headers.get("content-length", "0")
     if length.isdecimal() and int(length) > request.max_bytes:
         detail = f"{length} bytes announced, at most {request.max_bytes}"

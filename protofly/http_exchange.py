@@ -8,7 +8,7 @@ Source: RFC 9110; RFC 9112.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ import h11
 from protofly.errors import Code, PeerError
 
 _HEAD_BYTES_MAX: Final = 64 << 10
+_DEFAULT_PORTS: Final = {"https": ":443", "http": ":80"}
 _FORGOTTEN: Final = frozenset({"set-cookie", "connection", "keep-alive", "transfer-encoding"})
 
 
@@ -40,18 +41,29 @@ class HttpExchange:
         body: Sent when it is not empty.
         max_bytes: Largest body of the answer.
         domain: Who is asked, for errors.
+        check_head: Called with status and headers before a byte of the body counts; may raise.
     """
 
     def __init__(
-        self, url: str, *, method: str, headers: Mapping[str, str], body: bytes, max_bytes: int, domain: str
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        max_bytes: int,
+        domain: str,
+        check_head: Callable[[int, Mapping[str, str]], None] | None = None,
     ) -> None:
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        whole = [("Host", parts.netloc), ("User-Agent", "trapezoid"), ("Accept-Encoding", "identity")]
+        host = parts.netloc.removesuffix(_DEFAULT_PORTS[parts.scheme])
+        whole = [("Host", host), ("User-Agent", "trapezoid"), ("Accept-Encoding", "identity")]
         whole += [("Connection", "close"), *headers.items()]
         if body or method not in {"GET", "HEAD"}:
             whole.append(("Content-Length", str(len(body))))
         self._domain = domain
+        self._check_head = check_head
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
         self._body = bytearray()
         self._bytes_left = max_bytes
@@ -61,6 +73,11 @@ class HttpExchange:
         request = h11.Request(method=method, target=target, headers=whole)
         events = [request, *([h11.Data(data=body)] if body else []), h11.EndOfMessage()]
         self._request = b"".join(self._protocol.send(event) or b"" for event in events)
+
+    @property
+    def body_bytes(self) -> int:
+        """How much of the body has come."""
+        return len(self._body)
 
     def data_to_send(self) -> bytes:
         """The request."""
@@ -92,6 +109,8 @@ class HttpExchange:
                 name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
                 if name not in _FORGOTTEN:
                     self._headers[name] = f"{self._headers[name]}, {value}" if name in self._headers else value
+            if self._check_head is not None:
+                self._check_head(self._status, self._headers)
             if self._headers.get("content-encoding", "identity").lower() != "identity":
                 raise PeerError(Code.BAD_REPLY, "content coding although none was accepted", domain=self._domain)
         elif isinstance(event, h11.Data):
