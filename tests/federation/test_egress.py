@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
@@ -15,110 +11,19 @@ import trio.testing
 import trustme
 
 from federation.byte_channel import ByteChannel
-from federation.egress import KEEPALIVE_SECONDS, Egress, EgressRules
-from protofly.documents import Endpoint
+from federation.egress import KEEPALIVE_SECONDS, EgressRules
 from protofly.errors import Code, StubFaultError
-from protofly.limits import HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
+from protofly.limits import HANDSHAKE_SECONDS
 from protofly.signatures import base64url
 from protofly.websocket import ServerWebSocket
-from sandbox.core.exchange import ChannelKind, Event, GuestEvent
+from sandbox.core.exchange import ChannelKind, Event
+from tests.support.egress_lines import URL, endpoints, lines, nothing
 from tests.support.lines import (
-    LoopbackDialler,
     certificate_of,
     client_context,
     public_key_sha256,
     receive_exactly,
-    server_context,
 )
-
-URL = "wss://mn.b.example/link"
-Serve = Callable[[ByteChannel], Awaitable[None]]
-
-
-class Far:
-    """The far end: a TLS listener on loopback, served by the test."""
-
-    def __init__(self, serve: Serve, certificate: trustme.LeafCert) -> None:
-        self._serve = serve
-        self._certificate = certificate
-        self.failures: list[BaseException] = []
-
-    async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        async with trio.open_nursery() as self._nursery:
-            task_status.started(listener.socket.getsockname()[1])
-            await trio.serve_listeners(self._accept, [listener])
-
-    async def _accept(self, stream: trio.SocketStream) -> None:
-        try:
-            line = await ByteChannel.over(
-                stream, drain_nursery=self._nursery, context=server_context(self._certificate), server_side=True
-            )
-            async with line:
-                await self._serve(line)
-                await line.aclose()
-        except Exception as exc:
-            self.failures.append(exc)
-
-
-class Lines:
-    """An egress, and the events that it gives to the guest."""
-
-    def __init__(self, rules: EgressRules, dialler: LoopbackDialler, nursery: trio.Nursery) -> None:
-        self.events: list[GuestEvent] = []
-        self.dialler = dialler
-        self.room = trio.Event()
-        self.room.set()
-        self._more = trio.Event()
-        self.egress = Egress(
-            rules,
-            dialler=dialler,
-            tls_context=client_context(),
-            handler_nursery=nursery,
-            emit=self._emit,
-            wait_for_room=lambda: self.room.wait(),
-        )
-
-    def _emit(self, event: GuestEvent) -> None:
-        self.events.append(event)
-        self._more.set()
-
-    async def wait_for(self, op: Event, count: int = 1) -> GuestEvent:
-        """The last of so many events of one kind."""
-        with trio.fail_after(10):
-            while len(found := [event for event in self.events if event.op == op]) < count:
-                self._more = trio.Event()
-                await self._more.wait()
-        return found[count - 1]
-
-    def open(self, number: int = 1, *, kind: int = ChannelKind.WEBSOCKET, **members: object) -> None:
-        request, endpoint = self.egress.read_request(json.dumps({"endpoint": "mn", **members}).encode())
-        self.egress.open(number, kind, request, endpoint)
-
-    @property
-    def data(self) -> bytes:
-        return b"".join(event.payload for event in self.events if event.op == Event.DATA)
-
-
-def endpoints(url: str = URL, spki: list[str] | None = None) -> dict[str, Endpoint]:
-    return {"mn": Endpoint(name="mn", url=url, spki=spki or [])}
-
-
-@asynccontextmanager
-async def lines(
-    serve: Serve,
-    *,
-    certificate: trustme.LeafCert | None = None,
-    rules: EgressRules | None = None,
-) -> AsyncIterator[Lines]:
-    far = Far(serve, certificate or certificate_of("mn.b.example"))
-    async with trio.open_nursery() as nursery:
-        port = await nursery.start(far.run)
-        dialler = LoopbackDialler(mn_b_example=port)
-        async with trio.open_nursery() as handlers:
-            yield Lines(rules or EgressRules("b.example", endpoints()), dialler, handlers)
-            handlers.cancel_scope.cancel()
-        nursery.cancel_scope.cancel()
 
 
 async def accept(line: ByteChannel, *, subprotocol: str = "", extra: bytes = b"") -> ServerWebSocket:
@@ -143,12 +48,6 @@ async def echo(line: ByteChannel) -> None:
         websocket.send(websocket.receive(data))
         line.send_nowait(websocket.data_to_send())
         await line.wait_drained()
-
-
-async def nothing(line: ByteChannel) -> None:
-    """Says nothing and waits for the end."""
-    while await line.receive():
-        pass
 
 
 # WebSocket.
@@ -398,136 +297,6 @@ async def test_a_stream_of_bytes_goes_both_ways() -> None:
         assert (await ours.wait_for(Event.CLOSED)).payload == b"closed"
         assert ours.data == b"HELLO"
     assert ours.dialler.asked == [("mn.b.example", 7777, "b.example")]
-
-
-# HTTP exchanges.
-
-HTTP_URL = "https://mn.b.example/api"
-HTTP_RULES = EgressRules("b.example", endpoints(HTTP_URL))
-
-
-class HttpFar:
-    """Answers one request with the given bytes and keeps what it was asked."""
-
-    def __init__(self, answer: bytes, *, request_ends: bytes = b"\r\n\r\n") -> None:
-        self.answer = answer
-        self.request_ends = request_ends
-        self.asked = b""
-
-    async def serve(self, line: ByteChannel) -> None:
-        while not self.asked.endswith(self.request_ends):
-            data = await line.receive()
-            if not data:
-                return
-            self.asked += data
-        line.send_nowait(self.answer)
-        await line.wait_drained()
-
-
-def answer_of(event: GuestEvent) -> tuple[dict[str, Any], bytes]:
-    head, _, body = event.payload.partition(b"\n")
-    return json.loads(head), body
-
-
-async def test_an_http_request_is_answered_by_one_event_and_closed() -> None:
-    far = HttpFar(
-        b"HTTP/1.1 201 Created\r\nX-Room: 7\r\nSet-Cookie: a=b\r\nContent-Length: 5\r\n\r\na\nb\nc", request_ends=b"hi"
-    )
-    async with lines(far.serve, rules=HTTP_RULES) as ours:
-        ours.open(
-            kind=ChannelKind.HTTP, method="POST", path="/rooms?x=1", headers={"Content-Type": "text/plain"}, body="hi"
-        )
-        assert (await ours.wait_for(Event.CLOSED)).payload == b"closed"
-        assert [event.op for event in ours.events] == [Event.OPENED, Event.HTTP_RESPONSE, Event.CLOSED]
-        head, body = answer_of(ours.events[1])
-    assert head == {"status": 201, "headers": {"x-room": "7", "content-length": "5"}}
-    assert body == b"a\nb\nc"
-    assert far.asked.startswith(b"POST /api/rooms?x=1 HTTP/1.1\r\nHost: mn.b.example\r\n")
-    assert b"Content-Type: text/plain\r\n" in far.asked
-
-
-async def test_a_redirect_is_handed_over_and_not_followed() -> None:
-    far = HttpFar(b"HTTP/1.1 302 Found\r\nLocation: https://127.0.0.1/secret\r\nContent-Length: 0\r\n\r\n")
-    async with lines(far.serve, rules=HTTP_RULES) as ours:
-        ours.open(kind=ChannelKind.HTTP)
-        head, _ = answer_of(await ours.wait_for(Event.HTTP_RESPONSE))
-        await ours.wait_for(Event.CLOSED)
-    assert (head["status"], head["headers"]["location"]) == (302, "https://127.0.0.1/secret")
-    assert len(ours.dialler.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "word"),
-    [
-        (b"SSH-2.0-what\r\n\r\n", b"bad-reply"),
-        (b"", b"bad-reply"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", b"bad-reply"),
-        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", b"bad-reply"),
-        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(HTTP_ANSWER_BYTES + 1), b"document-too-large"),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000, b"document-too-large"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * (1 << 20), b"bad-reply"),
-    ],
-    ids=["no-http", "nothing", "cut-short", "coded", "large-body", "endless-head", "large-head"],
-)
-async def test_a_broken_http_answer_closes_the_channel_with_its_code(answer: bytes, word: bytes) -> None:
-    async with lines(HttpFar(answer).serve, rules=HTTP_RULES) as ours:
-        ours.open(kind=ChannelKind.HTTP)
-        assert (await ours.wait_for(Event.CLOSED)).payload.startswith(word)
-        assert [event.op for event in ours.events] == [Event.OPENED, Event.CLOSED]
-
-
-async def test_an_http_channel_takes_no_further_bytes() -> None:
-    far = HttpFar(b"", request_ends=b"never")
-    async with lines(far.serve, rules=HTTP_RULES) as ours:
-        ours.open(kind=ChannelKind.HTTP)
-        await ours.wait_for(Event.OPENED)
-        with pytest.raises(StubFaultError) as caught:
-            ours.egress.send(1, [b"GET /smuggled HTTP/1.1\r\n\r\n"])
-        assert caught.value.code is Code.STUB_DENIED
-        ours.egress.close(1)
-        await ours.wait_for(Event.CLOSED)
-    assert b"smuggled" not in far.asked
-
-
-async def test_an_http_answer_that_does_not_come_ends_the_channel(mock_clock: trio.testing.MockClock) -> None:
-    far = HttpFar(b"", request_ends=b"never")
-    async with lines(far.serve, rules=HTTP_RULES) as ours:
-        ours.open(kind=ChannelKind.HTTP)
-        await ours.wait_for(Event.OPENED)
-        mock_clock.jump(HTTP_EXCHANGE_SECONDS)
-        assert (await ours.wait_for(Event.CLOSED)).payload == b"fetch-timeout"
-
-
-@pytest.mark.parametrize(
-    ("kind", "members"),
-    [
-        (ChannelKind.WEBSOCKET, {"method": "POST"}),
-        (ChannelKind.WEBSOCKET, {"body": "x"}),
-        (ChannelKind.HTTP, {"headers": {"Content-Length": "0"}}),
-        (ChannelKind.HTTP, {"headers": {"Transfer-Encoding": "chunked"}}),
-        (ChannelKind.HTTP, {"headers": {"X": " led"}}),
-        (ChannelKind.HTTP, {"headers": {"X": "a\r\nHost: other"}}),
-        (ChannelKind.HTTP, {"path": "/a b"}),
-        (ChannelKind.HTTP, {"path": "@other.example/"}),
-    ],
-)
-async def test_what_would_bend_a_request_is_denied_before_a_connection(
-    kind: ChannelKind, members: dict[str, Any]
-) -> None:
-    url = HTTP_URL if kind is ChannelKind.HTTP else URL
-    async with lines(nothing, rules=EgressRules("b.example", endpoints(url))) as ours:
-        with pytest.raises(StubFaultError) as caught:
-            ours.open(kind=kind, **members)
-        assert caught.value.code is Code.STUB_DENIED
-    assert ours.dialler.asked == []
-
-
-@pytest.mark.parametrize("raw", [b'{"endpoint":"mn","body":"\\ud800"}', b'{"endpoint":"mn","method":"TRACE"}'])
-async def test_an_unreadable_http_request_is_a_fault(raw: bytes) -> None:
-    async with lines(nothing, rules=HTTP_RULES) as ours:
-        with pytest.raises(StubFaultError) as caught:
-            ours.egress.read_request(raw)
-        assert caught.value.code is Code.STUB_OUTPUT
 
 
 # Certificates and pins.
