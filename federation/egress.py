@@ -8,11 +8,9 @@ goes through the judged dialler, every certificate is checked for the endpoint's
 from __future__ import annotations
 
 import hashlib
-import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,41 +21,20 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from catalogue_client.fetcher import Dialler
 from federation.byte_channel import ByteChannel
 from protofly.documents import Endpoint
-from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
+from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.http_exchange import HttpExchange
 from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from protofly.signatures import base64url
 from protofly.websocket import ClientWebSocket
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent
 from sandbox.core.grants import denied
+from sandbox.core.open_request import OpenRequest, check_open, decode_open
 
 KEEPALIVE_SECONDS = 20.0
 HIGH_WATER_BYTES = 1 << 20
 TEXT = 1
-_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,512})?(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,512})?")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
-_HEADER_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?)?")
-_OWN_HEADERS = frozenset(
-    {"host", "connection", "upgrade", "origin", "cookie", "authorization", "transfer-encoding", "content-length"}
-    | {"accept-encoding", "expect", "keep-alive", "te", "trailer", "user-agent"}
-)
 _SCHEMES = {ChannelKind.WEBSOCKET: "wss", ChannelKind.TCP_TLS: "tls", ChannelKind.HTTP: "https"}
 _PLAINTEXT_SCHEMES = {"ws": "wss"}
-
-
-class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bytes of the action `open`. `text` asks for text frames; `method` and `body` belong to `http`."""
-
-    endpoint: str
-    path: str = ""
-    headers: Annotated[dict[str, str], msgspec.Meta(max_length=16)] = {}
-    subprotocol: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,64}$")] = ""
-    text: bool = False
-    method: Literal["", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = ""
-    body: str = ""
-
-
-_decode_open = msgspec.json.Decoder(OpenRequest).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +122,7 @@ class Egress:
         Raises:
             StubFaultError: STUB_OUTPUT when they cannot be read, STUB_DENIED when there is no such endpoint.
         """
-        try:
-            request = _decode_open(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise StubFaultError(Code.STUB_OUTPUT, "open cannot be read", domain=self._rules.domain) from exc
+        request = decode_open(raw)
         endpoint = self._rules.endpoints.get(request.endpoint)
         if endpoint is None:
             raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not granted")
@@ -166,24 +140,12 @@ class Egress:
         self._nursery.start_soon(self._run, channel, kind, url, request)
 
     def _url(self, endpoint: Endpoint, kind: int, request: OpenRequest) -> str:
-        refusal = denied("connect", "path, headers or kind of channel are not allowed")
-        if not _PATH.fullmatch(request.path) or kind not in _SCHEMES:
-            raise refusal
-        if kind != ChannelKind.HTTP and (request.method or request.body):
-            raise refusal
-        for name, value in request.headers.items():
-            if (
-                not _HEADER_NAME.fullmatch(name)
-                or not _HEADER_VALUE.fullmatch(value)
-                or name.lower() in _OWN_HEADERS
-                or name.lower().startswith("sec-")
-            ):
-                raise refusal
+        check_open(request, kind)
         scheme = urlsplit(endpoint.url).scheme
         if self._rules.allows_plaintext:
             scheme = _PLAINTEXT_SCHEMES.get(scheme, scheme)
         if scheme != _SCHEMES[ChannelKind(kind)]:
-            raise refusal
+            raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not for this kind of channel")
         return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
 
     async def _run(self, channel: Channel, kind: int, url: str, request: OpenRequest) -> None:

@@ -30,36 +30,8 @@ class LinkBooks:
     def __init__(self, *, our_domain: str, domain: str, record: Callable[[Record], None]) -> None:
         self._domain = domain
         self.record = record
-        self._out = MessageRecord(
-            ts_us=0,
-            role="out",
-            msg_id="",
-            attempt=1,
-            src_domain=our_domain,
-            dst_domain=domain,
-            src_key="",
-            dst_key="",
-            msg_type="",
-            size_in=0,
-            digest="",
-            outcome="delivered",
-            decision="permit",
-        )
-        self._in = MessageRecord(
-            ts_us=0,
-            role="in",
-            msg_id="",
-            attempt=1,
-            src_domain=domain,
-            dst_domain=our_domain,
-            src_key="",
-            dst_key="",
-            msg_type="",
-            size_in=0,
-            digest="",
-            outcome="delivered",
-            decision="permit",
-        )
+        self._out = _template("out", our_domain, domain)
+        self._in = _template("in", domain, our_domain)
 
     def carried(self, *, channel: str, peer_node: str, stub_version: str) -> None:
         """From now on messages go this way."""
@@ -180,3 +152,21 @@ class LinkBooks:
                 waiting=waiting,
             )
         )
+
+
+def _template(role: Literal["out", "in"], src_domain: str, dst_domain: str) -> MessageRecord:
+    return MessageRecord(
+        ts_us=0,
+        role=role,
+        msg_id="",
+        attempt=1,
+        src_domain=src_domain,
+        dst_domain=dst_domain,
+        src_key="",
+        dst_key="",
+        msg_type="",
+        size_in=0,
+        digest="",
+        outcome="delivered",
+        decision="permit",
+    )

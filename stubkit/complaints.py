@@ -8,7 +8,9 @@ from typing import Final
 import msgspec
 
 from protofly import limits
-from sandbox.core.exchange import Action, ChannelKind, GuestAction
+from protofly.errors import StubFaultError
+from sandbox.core.exchange import Action, GuestAction
+from sandbox.core.open_request import check_open, decode_open
 
 CHANNEL_MAX: Final = 65_535
 TIMER_BYTES: Final = 4
@@ -17,18 +19,6 @@ LOG_LEVEL_MAX: Final = 3
 _ON_CHANNEL: Final = frozenset(
     {Action.OPEN, Action.SEND, Action.CLOSE, Action.REQUEST_AUTH_TOKEN, Action.VERIFY_PEER},
 )
-
-
-class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bytes of an `open` action; `text` asks for text frames, `method` and `body` belong to `http`."""
-
-    endpoint: str
-    path: str = ""
-    headers: dict[str, str] = {}
-    subprotocol: str = ""
-    text: bool = False
-    method: str = ""
-    body: str = ""
 
 
 def complaints_about(actions: Sequence[GuestAction], endpoints: frozenset[str], *, is_first: bool = False) -> list[str]:
@@ -70,12 +60,11 @@ def _complaint(action: GuestAction, endpoints: frozenset[str]) -> str:
 
 
 def _open_complaint(action: GuestAction, endpoints: frozenset[str]) -> str:
-    if action.flags not in set(ChannelKind):
-        return f"unknown kind of channel {action.flags}"
     try:
-        wanted = msgspec.json.decode(action.payload, type=OpenRequest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        return f"`open` with bytes that are no request: {exc}"
+        wanted = decode_open(action.payload)
+        check_open(wanted, action.flags)
+    except StubFaultError as exc:
+        return f"`open`: {exc.detail}" + (f": {exc.__cause__}" if exc.__cause__ else "")
     if wanted.endpoint not in endpoints:
         return f"opens endpoint {wanted.endpoint!r}, which is not granted"
     return ""
