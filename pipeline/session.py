@@ -1,0 +1,64 @@
+"""The only place that configures Spark."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+SHUFFLE_PARTITIONS = 8
+_SETTINGS: dict[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.ansi.enabled": "true",
+}
+
+
+def start_session(
+    master: str | None = None,
+    *,
+    app: str = "trapezoid-pipeline",
+    memory: str = "2g",
+    shuffle_partitions: int = SHUFFLE_PARTITIONS,
+    more: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark, or take the session that `spark-submit` prepared.
+
+    Args:
+        master: Any Spark master; None leaves it to `spark-submit`, and is `local[*]` without one.
+        app: Name that the cluster shows.
+        memory: Heap of the driver, which is the whole of Spark with a local master.
+        shuffle_partitions: Parts of a shuffle; a few per core.
+        more: Further settings, which win.
+
+    Raises:
+        Exception: Whatever Spark says when the master cannot be reached.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers run this very interpreter: another one on the path would not know this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is not None or not is_submitted:
+        builder = builder.master(master or DEFAULT_MASTER)
+    settings = {
+        **_SETTINGS,
+        "spark.driver.memory": memory,
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        **(more or {}),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
