@@ -7,36 +7,33 @@ section 3; message specification, section 20.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from os import urandom
-from typing import Literal
 
 import trio
 
 from federation.core.border import check_hops, hops_of
 from federation.link_context import Refusal
 from federation.router import Federation
-from msg_node.core.answers import not_stored, session_refusal, validator_reply
+from msg_node.core.answers import session_refusal, validator_reply
 from msg_node.core.delivery import Delivery, Place, Route
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
-from msg_node.core.service import Bind, CloseConnection, Ended, Probe, ServiceResult
+from msg_node.core.service import ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
 from msg_node.foreign_objects import ForeignObjects
+from msg_node.outcomes import Outcomes, Surroundings
 from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
 from msg_node.state_store import StateStore
 from protofly import codec
 from protofly.address import domain_of
-from protofly.errors import Code, HostError, PeerError
+from protofly.errors import Code, PeerError
 from protofly.limits import BROKEN_FRAMES_IN_A_ROW, MAX_HOPS
 from protofly.message import Message
-from protofly.records import Record, SessionEvent
+from protofly.records import Record
 from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
-
-logger = logging.getLogger("msg_node")
 
 SWEEP_SECONDS = 1.0
 _FLAGS = ("auth", "sessionToken")
@@ -84,12 +81,10 @@ class Bus:
         self._node = node
         self._state = state
         self._services = services
-        self._store = store
         self.foreign = ForeignObjects(
             node=node, state=state, remote=remote, send=self._send_abroad, apply=self._apply_for
         )
         self._judge_local = judge_local
-        self._record = record
         self._ping_seconds = ping_seconds
         self._max_hops = max_hops
         self._delivery = Delivery(state, serves=services.serves)
@@ -100,6 +95,21 @@ class Bus:
         self._dirty = trio.Event()
         self._link_blockers: set[Congestible] = set()
         self.counters: Counter[str] = Counter()
+        self._outcomes = Outcomes(
+            Surroundings(
+                state=state,
+                services=services,
+                store=store,
+                ports=self._ports,
+                connections=self._connections,
+                counters=self.counters,
+                record=record,
+                enqueue=self._enqueue,
+                route_own=self._route_own,
+                forget=self._forget_session,
+                wake=self.wake_flusher,
+            )
+        )
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell the bus where foreign messages go; once, before anything runs."""
@@ -117,8 +127,8 @@ class Bus:
         self._dirty_ports.discard(port)
         if port.sid is not None and self._ports.get(port.sid) is port:
             del self._ports[port.sid]
-            self._session_event("lost", port.sid)
-        self._apply(self._services.connection_lost(port.connection, now=time.time()), None)
+            self._outcomes.session_event("lost", port.sid)
+        self._outcomes.apply(self._services.connection_lost(port.connection, now=time.time()), None)
 
     @property
     def live_sessions(self) -> int:
@@ -221,7 +231,7 @@ class Bus:
             if route.place is Place.BOTH and refusal is None:
                 self._to_listeners(route.numbers, message, port.blockers)
         elif route.place is Place.SERVICE:
-            self._apply(self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES)), port)
+            self._outcomes.apply(self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES)), port)
             if message.type == "unsubscribe":
                 self.foreign.forget_unheard()
             return
@@ -239,7 +249,7 @@ class Bus:
         result = self._services.handle_session(
             message, port.connection, now=now, seed=urandom(_SEED_BYTES), bearer=port.bearer
         )
-        self._apply(result, port)
+        self._outcomes.apply(result, port)
 
     def _to_foreign(self, message: Message, domain: str, sid: int, port: RuntimePort) -> Refusal | None:
         assert self._federation is not None
@@ -287,7 +297,7 @@ class Bus:
                 return self._to_listeners(sids, message, self._link_blockers)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if route.place is Place.SERVICE:
-            self._apply(self._services.handle(message, number, now=now, seed=urandom(_SEED_BYTES)), None)
+            self._outcomes.apply(self._services.handle(message, number, now=now, seed=urandom(_SEED_BYTES)), None)
             return None
         if route.place is Place.FOREIGN:
             return Code.TRANSIT
@@ -362,92 +372,10 @@ class Bus:
             assert self._federation is not None
             self._federation.send(route.domain, message)
 
-    # What services and sessions lead to.
-
-    def _apply(self, result: ServiceResult, port: RuntimePort | None) -> None:
-        """Do the effects now, let replies and notifications leave when the changes are on disk."""
-        for effect in result.effects:
-            if not isinstance(effect, CloseConnection):
-                self._do(effect)
-        if not result.changes:
-            self._leave(result, port)
-            return
-
-        def failed(error: HostError) -> None:
-            logger.error("state cannot be stored: %s", error)
-            self.counters["storage failures"] += 1
-            result.replies[:] = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
-            self._leave(result, port)
-            for effect in result.effects:
-                if isinstance(effect, Bind):
-                    self._unbind(effect)
-
-        try:
-            self._store.submit(result.changes, lambda: self._leave(result, port), failed)
-        except HostError as exc:
-            failed(exc)
-
-    def _unbind(self, bind: Bind) -> None:
-        """A session whose opening could not be stored: nobody was told its token, so the connection has none."""
-        port = self._connections.get(bind.connection)
-        if port is not None and port.sid == bind.sid:
-            self._ports.pop(bind.sid, None)
-            port.sid = None
-            self._apply(self._services.connection_lost(bind.connection, now=time.time()), None)
-
-    def _leave(self, result: ServiceResult, port: RuntimePort | None) -> None:
-        """What was promised is durable (or is answered as not stored): say so."""
-        for reply in result.replies:
-            if port is None:
-                self._route_own(reply)
-            else:
-                self._enqueue(port, reply)
-        for notification in result.notifications:
-            self._route_own(notification)
-        for effect in result.effects:
-            if isinstance(effect, CloseConnection):
-                self._close_connection(effect)
-        self.wake_flusher()
-
-    def _do(self, effect: Bind | Probe | Ended | CloseConnection) -> None:
-        if isinstance(effect, Bind):
-            port = self._connections.get(effect.connection)
-            if port is not None:
-                port.sid = effect.sid
-                session = self._state.sessions.get(effect.sid)
-                port.roles = session.roles if session is not None else frozenset()
-                self._ports[effect.sid] = port
-                self._session_event("opened", effect.sid)
-        elif isinstance(effect, Probe):
-            port = self._connections.get(effect.connection)
-            if port is not None:
-                port.websocket.ping()
-                port.write_control()
-        elif isinstance(effect, Ended):
-            port = self._ports.pop(effect.sid, None)
-            if port is not None:
-                port.sid = None  # what follows in the same read is no session's
-            self._delivery.learned.forget(effect.sid)
-            self._session_event("closed", effect.sid)
-            self.foreign.forget_unheard()
-
-    def _close_connection(self, close: CloseConnection) -> None:
-        port = self._connections.get(close.connection)
-        if port is not None:
-            port.sid = None
-            port.close(int(close.code))
-
-    def _session_event(self, event: Literal["opened", "lost", "closed"], sid: int) -> None:
-        session = self._state.sessions.get(sid)
-        self.counters[f"sessions {event}"] += 1
-        self._record(
-            SessionEvent(
-                ts_us=int(time.time() * 1e6),
-                event=event,
-                runtime_key=session.runtime_key if session else "",
-                session=sid,
-            )
-        )
+    def _forget_session(self, sid: int) -> None:
+        """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
+        self._delivery.learned.forget(sid)
+        self.foreign.forget_unheard()
 
     # Subscriptions to objects of other domains.
 
@@ -455,7 +383,7 @@ class Bus:
         port = self._ports.get(sid)
         if port is None:
             result.replies.clear()
-        self._apply(result, port)
+        self._outcomes.apply(result, port)
 
     def _send_abroad(self, domain: str, message: Message) -> Refusal | None:
         assert self._federation is not None
@@ -490,7 +418,7 @@ class Bus:
         while True:
             await trio.sleep(SWEEP_SECONDS)
             now = time.time()
-            self._apply(self._services.sweep(now=now), None)
+            self._outcomes.apply(self._services.sweep(now=now), None)
             self.foreign.expire()
             for port in list(self._connections.values()):
                 port.check(now, ping_seconds=self._ping_seconds)

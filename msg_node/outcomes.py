@@ -1,0 +1,141 @@
+"""What the steps of services and sessions lead to: changes on disk first, replies and effects around them.
+
+Effects happen at once; replies, notifications and goodbyes leave when the changes that they promise are durable.
+Source: design, section 6.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from msg_node.core.answers import not_stored
+from msg_node.core.node_state import NodeState
+from msg_node.core.service import Bind, CloseConnection, Effect, Ended, Probe, ServiceResult
+from msg_node.core.services import Services
+from msg_node.runtime_port import RuntimePort
+from msg_node.state_store import StateStore
+from protofly.errors import HostError
+from protofly.message import Message
+from protofly.records import Record, SessionEvent
+
+logger = logging.getLogger("msg_node")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What outcomes reach into.
+
+    `ports` are the bus's live connections by session, `connections` all of them by number. `forget` is told which
+    session is over, `wake` has everything that was queued written.
+    """
+
+    state: NodeState
+    services: Services
+    store: StateStore
+    ports: dict[int, RuntimePort]
+    connections: dict[int, RuntimePort]
+    counters: Counter[str]
+    record: Callable[[Record], None]
+    enqueue: Callable[[RuntimePort, Message], None]
+    route_own: Callable[[Message], None]
+    forget: Callable[[int], None]
+    wake: Callable[[], None]
+
+
+class Outcomes:
+    """Carries out what a step asks for."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._around = surroundings
+
+    def apply(self, result: ServiceResult, port: RuntimePort | None) -> None:
+        """Do the effects now, let replies and notifications leave when the changes are on disk."""
+        for effect in result.effects:
+            self._do(effect)
+        if not result.changes:
+            self._leave(result, port)
+            return
+
+        def failed(error: HostError) -> None:
+            logger.error("state cannot be stored: %s", error)
+            self._around.counters["storage failures"] += 1
+            result.replies[:] = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
+            self._leave(result, port)
+            for effect in result.effects:
+                if isinstance(effect, Bind):
+                    self._unbind(effect)
+
+        try:
+            self._around.store.submit(result.changes, lambda: self._leave(result, port), failed)
+        except HostError as exc:
+            failed(exc)
+
+    def session_event(self, event: Literal["opened", "lost", "closed"], sid: int) -> None:
+        """Write down what happened to a session."""
+        session = self._around.state.sessions.get(sid)
+        self._around.counters[f"sessions {event}"] += 1
+        self._around.record(
+            SessionEvent(
+                ts_us=int(time.time() * 1e6),
+                event=event,
+                runtime_key=session.runtime_key if session else "",
+                session=sid,
+            )
+        )
+
+    def _unbind(self, bind: Bind) -> None:
+        """A session whose opening could not be stored: nobody was told its token, so the connection has none."""
+        port = self._around.connections.get(bind.connection)
+        if port is not None and port.sid == bind.sid:
+            self._around.ports.pop(bind.sid, None)
+            port.sid = None
+            self.apply(self._around.services.connection_lost(bind.connection, now=time.time()), None)
+
+    def _leave(self, result: ServiceResult, port: RuntimePort | None) -> None:
+        """What was promised is durable (or is answered as not stored): say so."""
+        for reply in result.replies:
+            if port is None:
+                self._around.route_own(reply)
+            else:
+                self._around.enqueue(port, reply)
+        for notification in result.notifications:
+            self._around.route_own(notification)
+        for effect in result.effects:
+            if isinstance(effect, CloseConnection):
+                self._close_connection(effect)
+        self._around.wake()
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Bind):
+            self._bind(effect)
+        elif isinstance(effect, Probe):
+            port = self._around.connections.get(effect.connection)
+            if port is not None:
+                port.websocket.ping()
+                port.write_control()
+        elif isinstance(effect, Ended):
+            port = self._around.ports.pop(effect.sid, None)
+            if port is not None:
+                port.sid = None  # what follows in the same read is no session's
+            self.session_event("closed", effect.sid)
+            self._around.forget(effect.sid)
+
+    def _bind(self, bind: Bind) -> None:
+        port = self._around.connections.get(bind.connection)
+        if port is not None:
+            port.sid = bind.sid
+            session = self._around.state.sessions.get(bind.sid)
+            port.roles = session.roles if session is not None else frozenset()
+            self._around.ports[bind.sid] = port
+            self.session_event("opened", bind.sid)
+
+    def _close_connection(self, close: CloseConnection) -> None:
+        port = self._around.connections.get(close.connection)
+        if port is not None:
+            port.sid = None
+            port.close(int(close.code))
