@@ -20,7 +20,7 @@ import trio
 from federation.core.border import InwardBorder, OutwardBorder, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.policy import Facts
-from federation.core.transactions import Transactions, is_tracked
+from federation.core.transactions import Tracking, Transactions, tracking_of
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.gate import Verdict
 from federation.link_books import LinkBooks, Outcome
@@ -72,6 +72,7 @@ class DomainLink(LinkPort):
         self.books = LinkBooks(our_domain=context.our_domain, domain=domain, record=context.record)
         self._outward = OutwardBorder(context.node, stub_url)
         self._domains = frozenset({domain})
+        self._our_domains = context.our_aliases | {context.our_domain}
         self._inward = InwardBorder(context.node, self._domains)
         self._transactions = Transactions()
         self._processed: dict[str, int] = {}
@@ -184,8 +185,11 @@ class DomainLink(LinkPort):
         self.counters["sent"] += 1
         self.last_used_seconds = started
         self.touched(self)
-        if is_tracked(message):
+        tracking = tracking_of(message)
+        if tracking is Tracking.ONE_REPLY:
             self._transactions.started(message, started, ttl_seconds)
+        elif tracking is Tracking.ANY_REPLIES and domain_of(message.to) != self.domain:
+            self._transactions.addressed(message, started)
         if message.peek.trace:
             context.traces.hop(message.trace, "gate out", started)
         if not self.carriers:
@@ -197,9 +201,7 @@ class DomainLink(LinkPort):
         """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate."""
         if not request.expects_reply:
             return
-        context = self._context
-        ours = context.our_aliases | {context.our_domain}
-        reply = refusal_abroad(request, code, detail, node=context.node, our_domains=ours)
+        reply = refusal_abroad(request, code, detail, node=self._context.node, our_domains=self._our_domains)
         now = time.time()
         self._queue(reply, _OWN_WORDS, now, time.monotonic(), 0)
 
@@ -386,8 +388,10 @@ class DomainLink(LinkPort):
             if self._transactions.replied(inner, time.monotonic()):
                 self.answer(_mirrored(inner, "read"), code)
             return
-        if inner.type == "response":
-            self._transactions.replied(inner, time.monotonic())
+        if inner.type == "response" and not (
+            self._transactions.replied(inner, time.monotonic()) or self._transactions.is_open(inner)
+        ):
+            self.counters["late replies"] += 1
         batch.append(inner)
         entries.append(entry)
 
@@ -398,6 +402,8 @@ class DomainLink(LinkPort):
         except PeerError:
             if not (message.is_response and self._transactions.is_open(message)):
                 raise
+            if domain_of(message.from_) in self._our_domains:
+                self._transactions.addressed(_mirrored(message, "read"), time.monotonic())  # others may answer too
 
     def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
         context = self._context

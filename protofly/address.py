@@ -21,6 +21,7 @@ ELEMENT_LABELS = frozenset({"msg-node", "registry", "idm", "qos", "qos-broker", 
 
 _ELEMENT_SCHEMES = frozenset({"domain", "domain-idp", "domain-csp", "domain-broker", "hyperty-catalogue"})
 _WITHOUT_DOMAIN = frozenset({"user-guid", "global", "mn"})
+_NO_TARGETS = frozenset({"user", "acct", "hyperty-catalogue"})
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\\"<>^`{|}]")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -62,6 +63,8 @@ def parse(text: str) -> Address:
     authority, path = _split_rest(rest)
     if scheme != "user-guid":  # a GUID is base64url text: its case matters
         authority = _canonical_authority(authority)
+    if scheme == "global" and path == "/.":
+        path = ""
     if not path.endswith("/children/"):
         path = path.removesuffix("/")
     return Address(scheme, authority, path)
@@ -122,6 +125,20 @@ def domain_of(text: str) -> str:
         if label in ELEMENT_LABELS and dot and "." in rest:
             return rest
     return domain
+
+
+@lru_cache(_CACHED_ADDRESSES)
+def destination_of(text: str) -> str:
+    """Domain to which a message for this address is carried: `domain_of`, or "" for what no message goes to.
+
+    Users are people and catalogue entries are documents; neither is a place in another domain.
+
+    Raises:
+        PeerError: BAD_HEADER for an address that nobody could mean.
+
+    Source: message specification, section 20.4.
+    """
+    return "" if parse(text).scheme in _NO_TARGETS else domain_of(text)
 
 
 def scheme_of(text: str) -> str:

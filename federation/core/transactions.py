@@ -1,17 +1,30 @@
 """Requests that left for another domain and wait for their reply.
 
-Source: message specification, section 3: tracked for `body.ttl` or 15 s, a code below 200 restarts the timer, silence
-    is answered 504.
+Tracked for `body.ttl` or 15 s; a code below 200 restarts the timer; silence is answered 504. What goes to everybody who
+observes an object may be acknowledged by each of them in the object's name, or by nobody: of that we remember only who
+addressed what. Source: message specification, sections 3, 9.5, 9.6 and 18.4.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from enum import Enum
 from typing import NamedTuple
 
+from protofly.answer_codes import code_of
 from protofly.message import Message
 
 MAX_OPEN = 100_000
+MAX_ADDRESSED = 10_000
+ADDRESSED_SECONDS = 60.0
+
+
+class Tracking(Enum):
+    """What is remembered of a message that left."""
+
+    ONE_REPLY = "one reply"  # silence is answered
+    ANY_REPLIES = "any replies"  # whoever observes may acknowledge
+    NOTHING = "nothing"
 
 
 class TransactionKey(NamedTuple):
@@ -23,10 +36,11 @@ class TransactionKey(NamedTuple):
 
 
 class Transactions:
-    """Open requests of one leg, oldest first."""
+    """Open requests of one leg, oldest first, and who addressed observers through it."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[TransactionKey, tuple[float, float, Message]] = OrderedDict()
+        self._addressed: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -40,9 +54,20 @@ class Transactions:
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
 
+    def addressed(self, message: Message, now: float) -> None:
+        """Observers at the far end were told something that they may acknowledge, for a minute from `now`."""
+        pair = message.from_key, message.to_key
+        self._addressed[pair] = now + ADDRESSED_SECONDS
+        self._addressed.move_to_end(pair)
+        if len(self._addressed) > MAX_ADDRESSED:
+            self._addressed.popitem(last=False)
+
     def is_open(self, reply: Message) -> bool:
-        """Whether `reply` would answer an open request; nothing changes."""
-        return reply.id is not None and TransactionKey(reply.to_key, reply.id, reply.from_key) in self._open
+        """Whether `reply` would answer an open request, or comes from observers that were told; nothing changes."""
+        if reply.id is None:
+            return False
+        asker, asked = reply.to_key, reply.from_key
+        return TransactionKey(asker, reply.id, asked) in self._open or (asker, asked) in self._addressed
 
     def replied(self, reply: Message, now: float) -> bool:
         """A reply came; returns whether it answers an open request. Provisional replies restart the timer."""
@@ -61,6 +86,8 @@ class Transactions:
 
     def expired(self, now: float) -> list[Message]:
         """Requests whose time is over; they are forgotten."""
+        while self._addressed and next(iter(self._addressed.values())) <= now:
+            self._addressed.popitem(last=False)
         late = [key for key, (deadline, _, _) in self._open.items() if deadline <= now]
         return [self._open.pop(key)[2] for key in late]
 
@@ -72,18 +99,27 @@ class Transactions:
 
 
 def is_provisional(reply: Message) -> bool:
-    """Whether `body.code` is below 200, also when written as text."""
-    code = bytes(reply.peek.code).strip(b'"')
-    return len(code) == 3 and code.startswith(b"1")
+    """Whether the code is below 200, however it is written."""
+    code = bytes(reply.peek.code)
+    if len(code) == 3:
+        return code.startswith(b"1")
+    return 0 < code_of(reply) < 200
 
 
 _CHILDREN = "/children/"
+_CHANGES = "/changes"
 
 
-def is_tracked(message: Message) -> bool:
-    """Whether silence of the far end is to be answered.
+def tracking_of(message: Message) -> Tracking:
+    """What is remembered of a message.
 
-    Changes to children of an object may be acknowledged and mostly are not, so their silence means nothing.
-    Source: message specification, sections 1.2, 3 and 9.5.
+    Changes to children of an object, and its end, may be acknowledged by every observer and mostly are not.
+    Source: message specification, sections 1.2, 3, 9.5 and 9.6.
     """
-    return message.expects_reply and not (_CHILDREN in message.to and message.type in ("create", "update", "delete"))
+    if message.id is None or message.type == "response":
+        return Tracking.NOTHING
+    if _CHILDREN in message.to and message.type in ("create", "update", "delete"):
+        return Tracking.ANY_REPLIES
+    if message.type == "delete" and message.to.endswith(_CHANGES):
+        return Tracking.ANY_REPLIES
+    return Tracking.ONE_REPLY if message.expects_reply else Tracking.NOTHING

@@ -227,6 +227,28 @@ def test_changes_to_children_may_stay_without_a_reply() -> None:
     assert pair.a.answers == []
 
 
+@pytest.mark.parametrize(("type_", "suffix"), [("create", "children/messages"), ("delete", "changes")])
+def test_every_observer_abroad_may_acknowledge_in_the_name_of_our_object(type_: str, suffix: str) -> None:
+    pair, _ = live_pair()
+    to, sender = f"comm://a.example/room/{suffix}", "hyperty://a.example/ana"
+    pair.to_b.send(build(id=7, type=type_, from_=sender, to=to))
+    for first in range(1, 6):  # as many as would close the carrier, were they forgeries
+        ack = build(id=7, type="response", from_=to, to=sender, body={"code": 200}).raw
+        pair.to_b.inbound(inbound(ack, first=first), STREAM)
+    assert (len(pair.a.delivered), pair.to_b.counters["spoofed"]) == (5, 0)
+    pair.to_b.tick(after(1_000))
+    pair.to_b.inbound(inbound(ack, first=6), STREAM)
+    assert (pair.a.answers, len(pair.a.delivered), pair.to_b.counters["spoofed"]) == ([], 5, 1)
+
+
+def test_a_reply_after_the_final_one_passes_and_is_counted_late() -> None:
+    pair, _ = live_pair()
+    pair.to_b.send(request(1))
+    pair.to_b.inbound(inbound(reply(1)), STREAM)
+    pair.to_b.inbound(inbound(reply(1), first=2), STREAM)
+    assert (len(pair.a.delivered), pair.to_b.counters["late replies"]) == (2, 1)
+
+
 @pytest.mark.parametrize("how", ["refused", "quarantined"])
 def test_a_message_that_ended_here_is_answered_once_and_never_again(how: str) -> None:
     pair, _ = live_pair()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.core.transactions import Transactions, is_tracked
+from federation.core.transactions import ADDRESSED_SECONDS, MAX_ADDRESSED, Tracking, Transactions, tracking_of
 from protofly import codec
 from protofly.message import Message
 
@@ -53,16 +53,50 @@ def test_a_reply_of_another_address_answers_nothing() -> None:
     assert not open_.replied(reply(request(to="comm://b.example/other"), 200), 1.0)
 
 
+@pytest.mark.parametrize("code", ["1XX", "100", "183"])
+def test_a_provisional_code_in_any_form_restarts_the_timer(code: str) -> None:
+    for member in ("code", "Code", "responseCode"):
+        open_ = Transactions()
+        open_.started(request(), 0.0, 15.0)
+        body = {member: code}
+        assert open_.replied(codec.build(id=1, type="response", from_=request().to, to=request().from_, body=body), 9.0)
+        assert len(open_) == 1
+
+
+def test_observers_may_acknowledge_in_the_name_of_the_object_for_a_minute() -> None:
+    told = request(to="comm://a.example/r/changes")
+    transactions = Transactions()
+    transactions.addressed(told, 0.0)
+    assert [transactions.is_open(reply(told, 200)) for _ in range(2)] == [True, True]
+    assert not transactions.is_open(reply(request(to="comm://a.example/other/changes"), 200))
+    assert transactions.expired(ADDRESSED_SECONDS) == []
+    assert not transactions.is_open(reply(told, 200))
+
+
+def test_who_was_addressed_is_remembered_within_bounds() -> None:
+    transactions = Transactions()
+    for number in range(MAX_ADDRESSED + 1):
+        transactions.addressed(request(to=f"comm://a.example/{number}/changes"), 0.0)
+    assert not transactions.is_open(reply(request(to="comm://a.example/0/changes"), 200))
+    assert transactions.is_open(reply(request(to="comm://a.example/1/changes"), 200))
+
+
+_ONE, _ANY, _NOTHING = Tracking.ONE_REPLY, Tracking.ANY_REPLIES, Tracking.NOTHING
+
+
 @pytest.mark.parametrize(
-    ("type_", "to", "tracked"),
+    ("type_", "to", "tracking"),
     [
-        ("read", "comm://b.example/r", True),
-        ("create", "hyperty://b.example/h", True),
-        ("create", "comm://b.example/r/children/messages", False),
-        ("subscribe", "comm://b.example/r/subscription", True),
-        ("update", "comm://b.example/r/changes", False),
-        ("response", "hyperty://b.example/h", False),
+        ("read", "comm://b.example/r", _ONE),
+        ("create", "hyperty://b.example/h", _ONE),
+        ("create", "comm://b.example/r/children/messages", _ANY),
+        ("delete", "comm://a.example/r/changes", _ANY),
+        ("delete", "comm://a.example/r", _ONE),
+        ("subscribe", "comm://b.example/r/subscription", _ONE),
+        ("update", "comm://b.example/r/changes", _NOTHING),
+        ("response", "hyperty://b.example/h", _NOTHING),
     ],
 )
-def test_only_what_is_answered_by_rule_is_tracked(type_: str, to: str, *, tracked: bool) -> None:
-    assert is_tracked(codec.build(id=1, type=type_, from_="hyperty://a.example/h", to=to)) is tracked
+def test_what_is_answered_by_rule_is_tracked(type_: str, to: str, tracking: Tracking) -> None:
+    assert tracking_of(codec.build(id=1, type=type_, from_="hyperty://a.example/h", to=to)) is tracking
+    assert tracking_of(codec.build(id=None, type=type_, from_="hyperty://a.example/h", to=to)) is _NOTHING

@@ -27,7 +27,7 @@ from protofly.errors import Code, PeerError
         ("comm://a.example:99/x", "comm://a.example:99/x"),
         ("global://registry/", "global://registry"),
         ("global://registry.", "global://registry"),
-        ("global://registry/.", "global://registry/."),
+        ("global://registry/.", "global://registry"),
         ("domain://registry.a.example./", "domain://registry.a.example"),
         ("user-guid://AbCdEf", "user-guid://AbCdEf"),
         ("comm://bücher.example/x", "comm://xn--bcher-kva.example/x"),

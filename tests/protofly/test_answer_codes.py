@@ -1,0 +1,45 @@
+"""Codes of replies, as many writers write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protofly import codec
+from protofly.answer_codes import code_of, read_code
+from protofly.message import Message
+
+
+def reply(body: bytes) -> Message:
+    return codec.decode(b'{"id":1,"type":"response","from":"comm://b.example/r","to":"plain","body":' + body + b"}")[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"code":200}', 200),
+        (b'{"code":"200"}', 200),
+        (b'{"code":"2XX"}', 200),
+        (b'{"code":"1xx"}', 100),
+        (b'{"code":"error"}', 500),
+        (b'{"Code":404}', 404),
+        (b'{"responseCode":"200"}', 200),
+        (b'{"errorCode":500}', 500),
+        (b'{"code":null,"Code":201}', 201),
+        (b'{"code":7}', 0),
+        (b'{"code":6000}', 0),
+        (b'{"code":true}', 0),
+        (b'{"code":200.5}', 0),
+        (b'{"code":[200]}', 0),
+        (b'{"code":"9XX"}', 0),
+        (b"{}", 0),
+    ],
+)
+def test_every_form_of_a_code_is_read(body: bytes, code: int) -> None:
+    assert code_of(reply(body)) == code
+
+
+@given(st.one_of(st.none(), st.booleans(), st.floats(), st.text(), st.integers(), st.lists(st.integers())))
+def test_any_value_gives_a_code_or_none(value: object) -> None:
+    assert read_code(value) == 0 or 100 <= read_code(value) <= 599
