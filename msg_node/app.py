@@ -50,7 +50,7 @@ from federation.traces import Traces
 from msg_node import config_meaning
 from msg_node.bus import Bus, JudgeLocal
 from msg_node.config import Settings
-from msg_node.connectors.websocket import WebSocketDoor
+from msg_node.connectors.door import Door
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, Credentials
@@ -61,7 +61,6 @@ from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
 from msg_node.core.subscriptions import Listeners
 from msg_node.quarantine import Quarantine
-from msg_node.records_segment import Signer
 from msg_node.records_writer import RecordsWriter, WriterOptions
 from msg_node.runtime_port import QueueBounds
 from msg_node.site import Site
@@ -69,6 +68,7 @@ from msg_node.state_store import StateStore
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.errors import SettingsError
+from protofly.record_segments import Signer
 from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -93,7 +93,7 @@ class Node:
     resolver: Resolver
     cache: StubsCache
     traces: Traces
-    door: WebSocketDoor
+    door: Door
     site: Site | None
     gate: Gate
     started_at: float
@@ -349,7 +349,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     )
     bus.connect_federation(federation)
     acceptor = _acceptor(settings, identity, federation)
-    door = WebSocketDoor(
+    door = Door(
         bus,
         context=context,
         acceptor=acceptor,

@@ -7,9 +7,11 @@ section 3; message specification, section 20.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from os import urandom
 
 import trio
@@ -104,7 +106,6 @@ class Bus:
                 connections=self._connections,
                 counters=self.counters,
                 record=record,
-                enqueue=self._enqueue,
                 route_own=self._route_own,
                 forget=self._forget_session,
                 wake=self.wake_flusher,
@@ -128,7 +129,8 @@ class Bus:
         if port.sid is not None and self._ports.get(port.sid) is port:
             del self._ports[port.sid]
             self._outcomes.session_event("lost", port.sid)
-        self._outcomes.apply(self._services.connection_lost(port.connection, now=time.time()), None)
+        lost = self._services.connection_lost(port.connection, now=time.time())
+        self._outcomes.apply(lost, self._route_own)
 
     @property
     def live_sessions(self) -> int:
@@ -231,7 +233,8 @@ class Bus:
             if route.place is Place.BOTH and refusal is None:
                 self._to_listeners(route.numbers, message, port.blockers)
         elif route.place is Place.SERVICE:
-            self._outcomes.apply(self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES)), port)
+            result = self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES))
+            self._outcomes.apply(result, partial(self._enqueue, port))
             if message.type == "unsubscribe":
                 self.foreign.forget_unheard()
             return
@@ -246,10 +249,28 @@ class Bus:
         if message.to_key != SESSION_KEY:
             self._refuse(port, message, Refusal(Code.NO_CREDENTIALS))
             return
+        self.ask_session(port, message, partial(self._enqueue, port), now=now)
+
+    def ask_session(
+        self, port: RuntimePort, message: Message, answer: Callable[[Message], None], *, now: float
+    ) -> None:
+        """Serve a message to `mn:/session`: the runtime's own, or one that a connector words for it.
+
+        `answer` takes the reply, if there is one, as soon as what it promises is durable.
+        """
+        if message.type == "open":
+            self._clear_holder(message)
         result = self._services.handle_session(
             message, port.connection, now=now, seed=urandom(_SEED_BYTES), bearer=port.bearer
         )
-        self._outcomes.apply(result, port)
+        self._outcomes.apply(result, answer)
+
+    def _clear_holder(self, message: Message) -> None:
+        """Whoever has the session that an opener asks for is not dead if he answered the ping of an earlier one."""
+        with contextlib.suppress(PeerError):
+            holder = self._ports.get(self._state.sessions.by_runtime(message.from_key) or 0)
+            if holder is not None and holder.sid is not None:
+                self._state.sessions.heard(holder.sid, now=holder.heard_at)
 
     def _to_foreign(self, message: Message, domain: str, sid: int, port: RuntimePort) -> Refusal | None:
         assert self._federation is not None
@@ -297,7 +318,8 @@ class Bus:
                 return self._to_listeners(sids, message, self._link_blockers)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if route.place is Place.SERVICE:
-            self._outcomes.apply(self._services.handle(message, number, now=now, seed=urandom(_SEED_BYTES)), None)
+            result = self._services.handle(message, number, now=now, seed=urandom(_SEED_BYTES))
+            self._outcomes.apply(result, self._route_own)
             return None
         if route.place is Place.FOREIGN:
             return Code.TRANSIT
@@ -383,7 +405,7 @@ class Bus:
         port = self._ports.get(sid)
         if port is None:
             result.replies.clear()
-        self._outcomes.apply(result, port)
+        self._outcomes.apply(result, self._route_own if port is None else partial(self._enqueue, port))
 
     def _send_abroad(self, domain: str, message: Message) -> Refusal | None:
         assert self._federation is not None
@@ -418,7 +440,7 @@ class Bus:
         while True:
             await trio.sleep(SWEEP_SECONDS)
             now = time.time()
-            self._outcomes.apply(self._services.sweep(now=now), None)
+            self._outcomes.apply(self._services.sweep(now=now), self._route_own)
             self.foreign.expire()
             for port in list(self._connections.values()):
                 port.check(now, ping_seconds=self._ping_seconds)

@@ -41,7 +41,6 @@ class Surroundings:
     connections: dict[int, RuntimePort]
     counters: Counter[str]
     record: Callable[[Record], None]
-    enqueue: Callable[[RuntimePort, Message], None]
     route_own: Callable[[Message], None]
     forget: Callable[[int], None]
     wake: Callable[[], None]
@@ -53,25 +52,25 @@ class Outcomes:
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
 
-    def apply(self, result: ServiceResult, port: RuntimePort | None) -> None:
-        """Do the effects now, let replies and notifications leave when the changes are on disk."""
+    def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
+        """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
         for effect in result.effects:
             self._do(effect)
         if not result.changes:
-            self._leave(result, port)
+            self._leave(result, answer)
             return
 
         def failed(error: HostError) -> None:
             logger.error("state cannot be stored: %s", error)
             self._around.counters["storage failures"] += 1
             result.replies[:] = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
-            self._leave(result, port)
+            self._leave(result, answer)
             for effect in result.effects:
                 if isinstance(effect, Bind):
                     self._unbind(effect)
 
         try:
-            self._around.store.submit(result.changes, lambda: self._leave(result, port), failed)
+            self._around.store.submit(result.changes, lambda: self._leave(result, answer), failed)
         except HostError as exc:
             failed(exc)
 
@@ -94,15 +93,13 @@ class Outcomes:
         if port is not None and port.sid == bind.sid:
             self._around.ports.pop(bind.sid, None)
             port.sid = None
-            self.apply(self._around.services.connection_lost(bind.connection, now=time.time()), None)
+            lost = self._around.services.connection_lost(bind.connection, now=time.time())
+            self.apply(lost, self._around.route_own)
 
-    def _leave(self, result: ServiceResult, port: RuntimePort | None) -> None:
+    def _leave(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """What was promised is durable (or is answered as not stored): say so."""
         for reply in result.replies:
-            if port is None:
-                self._around.route_own(reply)
-            else:
-                self._around.enqueue(port, reply)
+            answer(reply)
         for notification in result.notifications:
             self._around.route_own(notification)
         for effect in result.effects:
@@ -116,8 +113,7 @@ class Outcomes:
         elif isinstance(effect, Probe):
             port = self._around.connections.get(effect.connection)
             if port is not None:
-                port.websocket.ping()
-                port.write_control()
+                port.channel.ping()
         elif isinstance(effect, Ended):
             port = self._around.ports.pop(effect.sid, None)
             if port is not None:

@@ -1,6 +1,8 @@
-"""One connected runtime as the bus sees it: a bounded queue in front of a WebSocket.
+"""One connected runtime as the bus sees it: a bounded queue in front of a channel.
 
-Messages wait here only while the kernel does not take more. Source: message specification, section 20.9.
+The channel is whatever carries messages in the runtime's dialect; the queue, its bounds and what happens to those who
+do not read are the same for all. Messages wait here only while the channel does not take more. Source: message
+specification, sections 5 and 20.9.
 """
 
 from __future__ import annotations
@@ -10,19 +12,18 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from federation.byte_channel import ByteChannel
+from msg_node.core.session import Dialect
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
-from protofly.websocket import TRY_AGAIN_LATER, WebSocket
+from protofly.websocket import TRY_AGAIN_LATER
 
 LINE_BYTES = 512 << 10
-"""What may wait in the line itself; the queue holds the rest."""
+"""What may wait in a channel itself; the queue holds the rest."""
 ANSWER_BYTES = 4 * SESSION_QUEUE_BYTES
 """What may wait in a queue at most: answers have no other bound."""
 FLUSH_MESSAGES = 256
 STUCK_SECONDS = 30.0
-UNANSWERED_PINGS = 3
 SLOW_SECONDS = 0.25
 ASKED_ADDRESSES = 256
 """Addresses whose requests a runtime may still answer in their name. Source: message specification, section 20.3."""
@@ -47,6 +48,37 @@ class Congestible(Protocol):
         """Wait until it takes more."""
 
 
+class MessageChannel(Protocol):
+    """What carries messages to one runtime: the framing of its dialect, and the line or lines below.
+
+    Nothing here waits and nothing raises; what is given to a closed channel is lost, like what is under way on a line
+    that breaks.
+    """
+
+    silent_periods: int
+    """How many ping periods a runtime may stay silent beyond the first one before it counts as lost."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing that is sent can arrive any more."""
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether it is open and has room for another block."""
+
+    def send(self, messages: list[bytes]) -> None:
+        """Frame messages, each the UTF-8 JSON text of one, and write them as one block."""
+
+    def ping(self) -> None:
+        """Ask for a sign of life, where the dialect lets the node ask."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Say goodbye behind everything that was sent. `code` is a WebSocket close code."""
+
+    def drop(self) -> None:
+        """End it at once; its reader notices and tells the bus."""
+
+
 class QueueBounds(NamedTuple):
     """What may wait for one runtime."""
 
@@ -59,7 +91,9 @@ class RuntimePort:
 
     Args:
         connection: Number of the connection, never used twice.
-        bearer: Token of the `Authorization` header of the upgrade, "" without one.
+        channel: Carries the messages.
+        dialect: How the runtime speaks.
+        bearer: Token that came with the connection itself, "" without one.
         counters: Where dropped messages are counted.
         now: Seconds since the Unix epoch.
         bounds: Of the queue.
@@ -75,34 +109,34 @@ class RuntimePort:
         "bearer",
         "blockers",
         "broken_in_a_row",
+        "channel",
         "connection",
         "counters",
+        "dialect",
         "heard_at",
         "is_closing",
         "is_slow",
-        "line",
         "pings_unanswered",
         "roles",
         "sid",
         "stuck_since",
-        "websocket",
     )
 
     def __init__(
         self,
         connection: int,
-        line: ByteChannel,
-        websocket: WebSocket,
+        channel: MessageChannel,
         *,
         bearer: str,
         counters: Counter[str],
         now: float,
+        dialect: Dialect = Dialect.SESSION_MESSAGES,
         bounds: QueueBounds | None = None,
     ) -> None:
         self._max_messages, self._max_bytes = bounds or QueueBounds()
         self.connection = connection
-        self.line = line
-        self.websocket = websocket
+        self.channel = channel
+        self.dialect = dialect
         self.bearer = bearer
         self.counters = counters
         self.sid: int | None = None
@@ -196,33 +230,27 @@ class RuntimePort:
         return False
 
     def flush(self) -> None:
-        """Write what waits as one block, as far as the line has room."""
-        queue, line = self._queue, self.line
-        if line.is_closed:
-            return
-        if line.backlog_bytes > LINE_BYTES:
-            self.stuck_since = self.stuck_since or trio.current_time()
+        """Write what waits as one block, if the channel has room for one."""
+        queue, channel = self._queue, self.channel
+        if not channel.takes_more:
+            if not channel.is_closed:
+                self.stuck_since = self.stuck_since or trio.current_time()
             return
         self.stuck_since = 0.0
         if not queue:
             return
-        self.websocket.send([message.raw for message in queue])
+        raws = [message.raw for message in queue]
         queue.clear()
         self._queued_bytes = 0
-        line.send_nowait(self.websocket.data_to_send())
+        channel.send(raws)
         self.is_slow = False
         self._relief.unpark_all()
-
-    def write_control(self) -> None:
-        """Write what the WebSocket itself has to say: pongs, closes."""
-        self.line.send_nowait(self.websocket.data_to_send())
 
     def close(self, code: int, reason: str = "") -> None:
         """Say goodbye after everything that waits; the reader ends when the runtime answers."""
         self.flush()
         self.is_closing = True
-        self.websocket.close(code, reason)
-        self.write_control()
+        self.channel.close(code, reason)
 
     def close_stuck(self, now: float) -> bool:
         """Close the connection of a runtime that has not read for too long; `now` is trio time."""
@@ -233,7 +261,7 @@ class RuntimePort:
 
     def _give_up(self) -> None:
         self.close(TRY_AGAIN_LATER, "too slow")
-        self.line.close()
+        self.channel.drop()
         self._queue.clear()
         self._queued_bytes = 0
 
@@ -249,14 +277,13 @@ class RuntimePort:
             return
         silent_seconds = now - self.heard_at
         if self.sid is None and silent_seconds > ping_seconds:
-            self.line.close()
+            self.channel.drop()
         elif silent_seconds > ping_seconds * (self.pings_unanswered + 1):
-            if self.pings_unanswered >= UNANSWERED_PINGS:
-                self.line.close()
+            if self.pings_unanswered >= self.channel.silent_periods:
+                self.channel.drop()
                 return
             self.pings_unanswered += 1
-            self.websocket.ping()
-            self.write_control()
+            self.channel.ping()
 
 
 async def wait_relief(blockers: set[Congestible]) -> None:

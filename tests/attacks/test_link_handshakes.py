@@ -16,7 +16,7 @@ from catalogue_client.core.state import DomainTrust
 from federation.core.link_frames import SUBPROTOCOL, Kind, encode_frame, encode_messages
 from federation.identity import Identity
 from msg_node.bus import Bus as NodeBus
-from msg_node.connectors.websocket import HALF_OPEN_PER_ADDRESS, WebSocketDoor
+from msg_node.connectors.door import HALF_OPEN_PER_ADDRESS, Door
 from protofly.limits import HANDSHAKE_SECONDS
 from protofly.websocket import ClientWebSocket
 from tests.support.link_endpoint import LinkHouse, link_house, make_world
@@ -131,7 +131,7 @@ async def test_an_endless_stream_of_pings_does_not_stretch_the_handshake(
 async def test_half_open_connections_of_one_address_are_limited_and_end_in_time(
     mock_clock: trio.testing.MockClock,
 ) -> None:
-    door = WebSocketDoor(cast("NodeBus", None), context=None, acceptor=None)
+    door = Door(cast("NodeBus", None), context=None, acceptor=None)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_024)
     address = listeners[0].socket.getsockname()
     async with trio.open_nursery() as nursery:
@@ -158,7 +158,7 @@ async def test_a_frame_of_eight_mebibytes_is_the_most_that_a_stranger_can_make_u
 
 
 async def test_links_of_one_address_that_have_proved_nothing_are_limited(house: LinkHouse) -> None:
-    door = WebSocketDoor(cast("NodeBus", None), context=None, acceptor=house.endpoint.acceptor)
+    door = Door(cast("NodeBus", None), context=None, acceptor=house.endpoint.acceptor)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_024)
     address = listeners[0].socket.getsockname()
     request = ClientWebSocket("ws://mn.b.example/link", subprotocol=SUBPROTOCOL).data_to_send()

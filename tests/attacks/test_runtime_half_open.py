@@ -10,8 +10,8 @@ import pytest
 import trio
 import trustme
 
-from msg_node.connectors import websocket as door_module
-from msg_node.connectors.websocket import HALF_OPEN_PER_ADDRESS
+from msg_node.connectors import door as door_module
+from msg_node.connectors.door import HALF_OPEN_PER_ADDRESS
 from tests.support.runtime_house import RuntimeHouse, runtime_house
 
 STARTS = [b"", b"G", b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.byte_channel import RECEIVE_BYTES
+from federation.byte_channel import RECEIVE_BYTES, ByteChannel
+from msg_node.connectors.websocket import WebSocketChannel
 from msg_node.runtime_port import ANSWER_BYTES, LINE_BYTES, STUCK_SECONDS, RuntimePort
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
@@ -31,16 +32,21 @@ async def reluctant(house: RuntimeHouse, name: str = "slow") -> tuple[Runtime, R
     """A runtime for which the kernels keep little, so that what it leaves unread stays with the node."""
     runtime = await house.opened(name, receive_bytes=KERNEL_BYTES)
     port = house.port_of(name)
-    port.line._sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, KERNEL_BYTES)
+    line_of(port)._sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, KERNEL_BYTES)
     return runtime, port
 
 
+def line_of(port: RuntimePort) -> ByteChannel:
+    assert isinstance(port.channel, WebSocketChannel)
+    return port.channel.line
+
+
 def kept_bytes(port: RuntimePort) -> int:
-    return port.line.backlog_bytes + port._queued_bytes
+    return line_of(port).backlog_bytes + port._queued_bytes
 
 
 def is_closed(port: RuntimePort) -> bool:
-    return port.line.is_closed
+    return port.channel.is_closed
 
 
 def chat(sender: Runtime, receiver: Runtime, number: int, type_: str = "event", size: int = 4000) -> Json:

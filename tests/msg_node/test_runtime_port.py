@@ -12,7 +12,8 @@ import trio
 import trio.testing
 
 from federation.byte_channel import ByteChannel
-from msg_node.runtime_port import ANSWER_BYTES, ASKED_ADDRESSES, FLUSH_MESSAGES, LINE_BYTES, STUCK_SECONDS, RuntimePort
+from msg_node.connectors.websocket import WebSocketChannel
+from msg_node.runtime_port import ANSWER_BYTES, ASKED_ADDRESSES, FLUSH_MESSAGES, STUCK_SECONDS, RuntimePort
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
@@ -27,6 +28,7 @@ class Pair:
     """A port and the runtime's end of its socket."""
 
     port: RuntimePort
+    channel: WebSocketChannel
     client: ClientWebSocket
     far: socket.socket
 
@@ -35,7 +37,7 @@ class Pair:
         return self.port.counters
 
     def is_closed(self) -> bool:
-        return self.port.line.is_closed
+        return self.port.channel.is_closed
 
     def is_congested(self) -> bool:
         return self.port.is_congested
@@ -45,10 +47,8 @@ class Pair:
 
     def clog(self) -> None:
         """Fill the line, so that everything else stays in the queue."""
-        self.port.line.send_nowait(self.port.websocket.data_to_send())
-        while self.port.line.backlog_bytes <= LINE_BYTES:
-            self.port.websocket.send([b"x" * 100_000])
-            self.port.line.send_nowait(self.port.websocket.data_to_send())
+        while self.channel.takes_more:
+            self.channel.send([b"x" * 100_000])
 
     async def read(self, *, until: int) -> list[bytes]:
         """Messages that the runtime gets, until it has so many after the clog."""
@@ -71,9 +71,10 @@ async def pair(nursery: trio.Nursery) -> AsyncIterator[Pair]:
     server.accept()
     client.receive(server.data_to_send())
     line = ByteChannel(near, drain_nursery=nursery)
-    port = RuntimePort(1, line, server, bearer="", counters=Counter(), now=0.0)
+    channel = WebSocketChannel(line, server)
+    port = RuntimePort(1, channel, bearer="", counters=Counter(), now=0.0)
     line.on_drained = port.flush
-    yield Pair(port, client, far)
+    yield Pair(port, channel, client, far)
     line.close()
     far.close()
 

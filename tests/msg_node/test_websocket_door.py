@@ -347,6 +347,22 @@ async def test_who_proves_nothing_gets_nothing_and_the_holder_is_asked_for_a_sig
     assert house.bus.live_sessions == 1
 
 
+@pytest.mark.parametrize(("answers", "code"), [(True, 409), (False, 200)])
+async def test_a_holder_that_answered_the_ping_keeps_his_session_and_one_that_did_not_loses_it(
+    house: RuntimeHouse, answers: bool, code: int
+) -> None:
+    ana = await house.opened("ana")
+    assert (await (await house.runtime()).open("ana"))["body"]["code"] == 409
+    if answers:
+        await ana.heard()
+    (session,) = house.state.sessions
+    assert session.contested_at is not None
+    session.heard_at -= 31
+    session.contested_at -= 31
+    house.port_of("ana").heard_at -= 30 if answers else 40
+    assert (await (await house.runtime()).open("ana"))["body"]["code"] == code
+
+
 @pytest.mark.parametrize("body", [{}, {"credentials": {"kind": "bearer", "token": "guess"}}])
 async def test_a_session_with_a_credential_is_not_taken_without(
     strict_house: RuntimeHouse, body: dict[str, object]
@@ -384,7 +400,7 @@ async def test_who_answers_no_ping_is_lost_after_three_of_them(house: RuntimeHou
         port.check(port.heard_at + period * 30 + 1, ping_seconds=house.bus._ping_seconds)
         assert port.pings_unanswered == period
     port.check(port.heard_at + 121, ping_seconds=house.bus._ping_seconds)
-    assert port.line.is_closed
+    assert port.channel.is_closed
     await until(house, "sessions lost")
     assert (await bo.ask("read", ana.address))["body"]["reason"] == "not-connected"
 

@@ -21,7 +21,7 @@ import trio
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.bus import Bus, JudgeLocal
-from msg_node.connectors.websocket import WebSocketDoor
+from msg_node.connectors.door import Door
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.node_state import NodeState
@@ -269,7 +269,7 @@ class RuntimeHouse:
         self.bus.connect_federation(cast("Federation", self.domains))
         self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
-        self.door: WebSocketDoor | None = None
+        self.door: Door | None = None
         self._wires: list[Wire] = []
 
     @property
@@ -336,7 +336,7 @@ async def runtime_house(
         await services.start(store.run)
         async with trio.open_nursery() as traffic:
             traffic.start_soon(house.bus.run_flusher)
-            door = WebSocketDoor(house.bus, context=context, acceptor=None, max_bytes=max_bytes)
+            door = Door(house.bus, context=context, acceptor=None, max_bytes=max_bytes)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             house.port = listeners[0].socket.getsockname()[1]
             house.door = door
