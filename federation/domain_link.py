@@ -20,7 +20,7 @@ import trio
 from federation.core.border import InwardBorder, OutwardBorder, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.policy import Facts
-from federation.core.transactions import Tracking, Transactions, tracking_of
+from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.gate import Verdict
 from federation.link_books import LinkBooks, Outcome
@@ -28,6 +28,7 @@ from federation.link_context import LinkContext, Refusal, StepTimes
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
+from protofly.lifetime import ttl_of
 from protofly.message import Message
 from protofly.records import MessageRecord, envelope_digest
 
@@ -176,6 +177,7 @@ class DomainLink(LinkPort):
             verdict.revision,
             policy_us,
             ttl_seconds,
+            ttl_seconds=(ttl_of(message) or 0.0) if message.peek.ttl else 0.0,
         )
         code = self.leg.submit(pending)
         if code is not None:
@@ -313,8 +315,9 @@ class DomainLink(LinkPort):
         self.books.ended(pending, outcome, code, now)
         if pending.message.peek.trace:
             self._context.traces.hop(pending.message.trace, outcome, now)
-        self._transactions.replied(_mirrored(pending.message, "response"), now)
-        self.answer(pending.message, code, detail)
+        was_open = self._transactions.replied(mirrored(pending.message, "response"), now)
+        if was_open or tracking_of(pending.message) is not Tracking.ONE_REPLY:
+            self.answer(pending.message, code, detail)
 
     def processed(self, stream: str) -> int:
         """See `LinkPort`."""
@@ -386,7 +389,7 @@ class DomainLink(LinkPort):
             self.books.denied(entry, code)
             self.send_refusal(inner, code)
             if self._transactions.replied(inner, time.monotonic()):
-                self.answer(_mirrored(inner, "read"), code)
+                self.answer(mirrored(inner, "read"), code)
             return
         if inner.type == "response" and not (
             self._transactions.replied(inner, time.monotonic()) or self._transactions.is_open(inner)
@@ -403,7 +406,7 @@ class DomainLink(LinkPort):
             if not (message.is_response and self._transactions.is_open(message)):
                 raise
             if domain_of(message.from_) in self._our_domains:
-                self._transactions.addressed(_mirrored(message, "read"), time.monotonic())  # others may answer too
+                self._transactions.addressed(mirrored(message, "read"), time.monotonic())  # others may answer too
 
     def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
         context = self._context
@@ -438,7 +441,9 @@ class DomainLink(LinkPort):
     def tick(self, now: float) -> None:
         """Answer what waited too long; `now` is monotonic seconds."""
         for pending in self.leg.expire(now):
-            self._end(pending, "expired", self.refuse_code or self.last_code or Code.DEPLOY_TIMEOUT, self.detail)
+            is_over = pending.ttl_seconds and pending.accepted_seconds + pending.ttl_seconds <= now
+            code = Code.TIMEOUT if is_over else Code.DEPLOY_TIMEOUT
+            self._end(pending, "expired", self.refuse_code or self.last_code or code, self.detail)
         for request in self._transactions.expired(now):
             self.counters["timeouts"] += 1
             self.answer(request, Code.GATEWAY_TIMEOUT)
@@ -471,7 +476,7 @@ class DomainLink(LinkPort):
         """Receipts for senders who asked for one, hops for those who follow their message."""
         for pending in gone:
             if pending.message.peek.receipt and pending.message.wants_receipt:
-                self._transactions.replied(_mirrored(pending.message, "response"), now)
+                self._transactions.replied(mirrored(pending.message, "response"), now)
                 self._context.answer(codec.response(pending.message, 200, source=self._context.node))
             if pending.message.peek.trace:
                 self._context.traces.hop(pending.message.trace, "stub", pending.handed_seconds)
@@ -489,8 +494,3 @@ def _told(verdict: Verdict) -> dict[str, object] | None:
 
 
 _OWN_WORDS = Verdict(permitted=True, code=None, rule_id="node", revision="")
-
-
-def _mirrored(message: Message, type_: str) -> Message:
-    """The other half of a transaction: enough to close it, or to answer who began it."""
-    return Message(message.id, type_, message.to, message.from_, b"", b"")

@@ -15,6 +15,7 @@ import msgspec
 
 from protofly import address, codec
 from protofly.errors import Code, PeerError
+from protofly.lifetime import with_ttl
 from protofly.limits import MAX_HOPS
 from protofly.message import Message
 
@@ -107,6 +108,19 @@ class OutwardBorder:
             members = _TRACE + msg_id.hex().encode() + b'",' + via
         wire = codec.with_body(message, codec.append_members(body, members))
         return Crossing(msg_id, body if body != b"{}" else b"", wire.raw)
+
+
+def aged_crossing(wire: bytes, ttl_seconds: float) -> tuple[bytes, bytes]:
+    """A text that waited before it could leave, with the time that is left to it.
+
+    Returns:
+        The body as the far side sees it, and the whole text.
+    """
+    message = codec.decode(wire)[0]
+    body = with_ttl(message.body, ttl_seconds)
+    trace = bytes(message.peek.trace)
+    trailer = ("via", "trace") if trace.startswith(_OWN_TRACE) else ("via",)
+    return codec.without_members(body, trailer), codec.with_body(message, body).raw
 
 
 class InwardBorder:

@@ -106,6 +106,11 @@ def is_provisional(reply: Message) -> bool:
     return 0 < code_of(reply) < 200
 
 
+def mirrored(message: Message, type_: str) -> Message:
+    """The other half of a transaction: enough to close it, or to answer who began it."""
+    return Message(message.id, type_, message.to, message.from_, b"", b"")
+
+
 _CHILDREN = "/children/"
 _CHANGES = "/changes"
 

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from federation.core.border import aged_crossing
 from protofly.errors import Code
+from protofly.lifetime import NOTICED_SECONDS, ttl_of
 from protofly.limits import (
     IN_FLIGHT_BYTES,
     IN_FLIGHT_MESSAGES,
@@ -30,6 +32,7 @@ from protofly.limits import (
     WAITING_SECONDS,
 )
 from protofly.message import Message
+from protofly.records import envelope_digest
 
 LAST_NUMBER = (1 << 32) - 1
 """Numbers are 32 bits wide on the way through a stub. Source: docs/abi.md."""
@@ -39,7 +42,7 @@ class Pending(msgspec.Struct, gc=False):
     """One message on its way out, with what its record will need.
 
     `wire` is the text for the far end; `ts_us` wall clock of acceptance (µs since the Unix epoch); times ending in
-    `_seconds` are monotonic.
+    `_seconds` are monotonic, but `ttl_seconds`, which is what `body.ttl` said on arrival (0: nothing).
     """
 
     message: Message
@@ -55,6 +58,7 @@ class Pending(msgspec.Struct, gc=False):
     number: int = 0
     handed_seconds: float = 0.0
     suspected: int = 0
+    ttl_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class DomainLeg:
         self._under_way_bytes = 0
         self._next_number = 1
         self._one_at_a_time = 0
+        self._overdue: list[Pending] = []
         self.is_carried = False
 
     @property
@@ -171,6 +176,8 @@ class DomainLeg:
             pending = waiting[0]
             if not pending.number and self.is_exhausted:
                 break
+            if pending.ttl_seconds and not self._count_down(pending, now):
+                continue
             size = len(pending.wire)
             if taken + size > budget and batch:
                 break
@@ -185,6 +192,22 @@ class DomainLeg:
         self._under_way_bytes += taken
         self._under_way.extend(batch)
         return batch
+
+    def _count_down(self, pending: Pending, now: float) -> bool:
+        """Subtract the time that the first of the waiting messages spent here; False: it was too long."""
+        spent_seconds = now - pending.accepted_seconds
+        remaining_seconds = pending.ttl_seconds - spent_seconds
+        old_size = len(pending.wire)
+        if remaining_seconds <= 0:
+            self._waiting_bytes -= old_size
+            self._overdue.append(self._waiting.popleft())
+            return False
+        if spent_seconds >= NOTICED_SECONDS:
+            message = pending.message
+            body, pending.wire = aged_crossing(pending.wire, remaining_seconds)
+            pending.digest = envelope_digest(message.type, message.from_, message.to, message.id, body)
+            self._waiting_bytes += len(pending.wire) - old_size
+        return True
 
     def accepted(self, number: int) -> list[Pending]:
         """The far end answers for every message up to `number`; returns those that just left us."""
@@ -248,13 +271,14 @@ class DomainLeg:
 
     def expire(self, now: float) -> list[Pending]:
         """Messages that waited too long; those under way are the far end's to answer."""
+        overdue, self._overdue = self._overdue, []
         if self.is_carried:
-            return []
+            return overdue
         expired = [pending for pending in self._waiting if pending.deadline_seconds <= now]
         if expired:
             self._waiting = deque(pending for pending in self._waiting if pending.deadline_seconds > now)
             self._waiting_bytes = sum(len(pending.wire) for pending in self._waiting)
-        return expired
+        return overdue + expired
 
     def next_deadline(self) -> float | None:
         """Monotonic seconds at which `expire` has something to do, None while a carrier is live or nothing waits."""
@@ -264,7 +288,8 @@ class DomainLeg:
 
     def abandon(self) -> list[Pending]:
         """Give up on everything, oldest first; each is to be answered by the caller."""
-        abandoned = [*self._under_way, *self._waiting]
+        abandoned = [*self._overdue, *self._under_way, *self._waiting]
+        self._overdue.clear()
         self._under_way.clear()
         self._waiting.clear()
         self._under_way_bytes = self._waiting_bytes = 0
@@ -273,9 +298,5 @@ class DomainLeg:
 
 def deadline_of(message: Message) -> float:
     """Seconds that a message may take, from `body.ttl` or the default. Source: message specification, section 20.7."""
-    if message.peek.ttl:
-        try:
-            return max(0.0, min(float(bytes(message.peek.ttl)), 86_400.0))
-        except ValueError:
-            return REQUEST_TTL_SECONDS
-    return REQUEST_TTL_SECONDS
+    ttl_seconds = ttl_of(message)
+    return REQUEST_TTL_SECONDS if ttl_seconds is None else ttl_seconds

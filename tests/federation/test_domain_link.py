@@ -152,7 +152,50 @@ def test_a_short_life_ends_the_waiting_earlier() -> None:
     pair = Pair()
     pair.to_b.send(request(1, ttl=2))
     pair.to_b.tick(after(2.1))
-    assert pair.a.answer_codes == [Code.DEPLOY_TIMEOUT]
+    assert pair.a.answer_codes == [Code.TIMEOUT]
+
+
+def test_the_time_spent_in_a_queue_is_subtracted_and_both_books_still_agree() -> None:
+    pair, carrier = live_pair()
+    carrier.is_blocked = True
+    pair.to_b.send(request(1, ttl=5, value=12345678901234567890))
+    (pending,) = pair.to_b.leg.take_batch(10, 1 << 20, after(2.0))
+    pair.to_a.inbound(inbound(pending.wire), STREAM)
+    (delivered,) = pair.b.delivered
+    assert 2.9 < float(bytes(delivered.ttl)) <= 3.0
+    assert b'"value":12345678901234567890' in delivered.raw
+    pair.to_b.accepted(1)
+    assert [one.digest for one in pair.a.message_records] == [one.digest for one in pair.b.message_records]
+
+
+def test_a_message_that_did_not_wait_keeps_its_bytes() -> None:
+    pair, carrier = live_pair()
+    pair.to_b.send(request(1, ttl=5))
+    pair.to_b.flush()
+    carrier.arrive()
+    assert pair.b.delivered[0].raw == request(1, ttl=5).raw
+
+
+def test_what_outlived_its_time_in_a_queue_is_answered_408_once_and_never_sent() -> None:
+    pair, carrier = live_pair()
+    carrier.is_blocked = True
+    pair.to_b.send(request(1, ttl=5))
+    pair.to_b.send(request(2))
+    assert [one.message.id for one in pair.to_b.leg.take_batch(10, 1 << 20, after(6.0))] == [b"2"]
+    pair.to_b.tick(after(6.0))
+    pair.to_b.tick(after(7.0))
+    assert pair.a.answer_codes == [Code.TIMEOUT]
+    assert [(one.outcome, one.outcome_code) for one in pair.a.message_records] == [("expired", "timeout")]
+
+
+def test_silence_that_was_answered_is_not_answered_again_when_the_message_expires() -> None:
+    pair, carrier = live_pair()
+    carrier.is_blocked = True
+    pair.to_b.send(request(1, ttl=5))
+    pair.to_b.tick(after(6.0))
+    assert pair.to_b.leg.take_batch(10, 1 << 20, after(7.0)) == []
+    pair.to_b.tick(after(8.0))
+    assert pair.a.answer_codes == [Code.GATEWAY_TIMEOUT]
 
 
 def test_why_the_domain_cannot_be_reached_is_the_answer() -> None:
