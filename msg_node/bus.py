@@ -128,7 +128,6 @@ class Bus:
         self._dirty_ports.discard(port)
         if port.sid is not None and self._ports.get(port.sid) is port:
             del self._ports[port.sid]
-            self._outcomes.session_event("lost", port.sid)
         lost = self._services.connection_lost(port.connection, now=time.time())
         self._outcomes.apply(lost, self._route_own)
 
@@ -261,7 +260,12 @@ class Bus:
         if message.type == "open":
             self._clear_holder(message)
         result = self._services.handle_session(
-            message, port.connection, now=now, seed=urandom(_SEED_BYTES), bearer=port.bearer
+            message,
+            port.connection,
+            now=now,
+            seed=urandom(_SEED_BYTES),
+            bearer=port.bearer,
+            certificate=port.certificate,
         )
         self._outcomes.apply(result, answer)
 
@@ -415,8 +419,8 @@ class Bus:
 
     def drain(self) -> None:
         """The node stops: say so to every runtime and close. Source: message specification, section 5.4."""
-        for message in self._services.draining("", list(self._ports)):
-            self._route_own(message)
+        for sid, message in self._services.draining("", list(self._ports)).items():
+            self._ports[sid].enqueue(message)
         for port in list(self._connections.values()):
             port.close(GOING_AWAY, "the node stops")
 

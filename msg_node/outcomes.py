@@ -11,11 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from msg_node.core.answers import not_stored
 from msg_node.core.node_state import NodeState
-from msg_node.core.service import Bind, CloseConnection, Effect, Ended, Probe, ServiceResult
+from msg_node.core.service import (
+    Bind,
+    CloseConnection,
+    Effect,
+    Ended,
+    Notice,
+    Parked,
+    Probe,
+    ServiceResult,
+    SessionNews,
+)
 from msg_node.core.services import Services
 from msg_node.runtime_port import RuntimePort
 from msg_node.state_store import StateStore
@@ -54,8 +63,12 @@ class Outcomes:
 
     def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
+        for notice in result.notices:
+            self._tell(notice)
         for effect in result.effects:
             self._do(effect)
+        for news in result.news:
+            self._write_down(news)
         if not result.changes:
             self._leave(result, answer)
             return
@@ -74,18 +87,27 @@ class Outcomes:
         except HostError as exc:
             failed(exc)
 
-    def session_event(self, event: Literal["opened", "lost", "closed"], sid: int) -> None:
-        """Write down what happened to a session."""
-        session = self._around.state.sessions.get(sid)
-        self._around.counters[f"sessions {event}"] += 1
+    def _write_down(self, news: SessionNews) -> None:
+        """Count and record what happened to a session."""
+        self._around.counters[f"sessions {news.event}"] += 1
         self._around.record(
             SessionEvent(
                 ts_us=int(time.time() * 1e6),
-                event=event,
-                runtime_key=session.runtime_key if session else "",
-                session=sid,
+                event=news.event,
+                runtime_key=news.runtime_key,
+                session=news.sid,
+                code=news.code or None,
+                detail=news.detail or None,
+                addresses=news.addresses,
+                subscriptions=news.subscriptions,
             )
         )
+
+    def _tell(self, notice: Notice) -> None:
+        """Say to a connection what becomes of its session; it stands in front of the close."""
+        port = self._around.connections.get(notice.connection)
+        if port is not None:
+            port.enqueue(self._around.services.notice(notice))
 
     def _unbind(self, bind: Bind) -> None:
         """A session whose opening could not be stored: nobody was told its token, so the connection has none."""
@@ -114,12 +136,12 @@ class Outcomes:
             port = self._around.connections.get(effect.connection)
             if port is not None:
                 port.channel.ping()
-        elif isinstance(effect, Ended):
+        elif isinstance(effect, Ended | Parked):
             port = self._around.ports.pop(effect.sid, None)
             if port is not None:
                 port.sid = None  # what follows in the same read is no session's
-            self.session_event("closed", effect.sid)
-            self._around.forget(effect.sid)
+            if isinstance(effect, Ended):
+                self._around.forget(effect.sid)
 
     def _bind(self, bind: Bind) -> None:
         port = self._around.connections.get(bind.connection)
@@ -128,10 +150,9 @@ class Outcomes:
             session = self._around.state.sessions.get(bind.sid)
             port.roles = session.roles if session is not None else frozenset()
             self._around.ports[bind.sid] = port
-            self.session_event("opened", bind.sid)
 
     def _close_connection(self, close: CloseConnection) -> None:
         port = self._around.connections.get(close.connection)
         if port is not None:
             port.sid = None
-            port.close(int(close.code))
+            port.close(int(close.code), close.code.word)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import trio
 
+from msg_node.core.certificates import PeerCertificate
 from msg_node.core.session import Dialect
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
@@ -109,6 +110,7 @@ class RuntimePort:
         "bearer",
         "blockers",
         "broken_in_a_row",
+        "certificate",
         "channel",
         "connection",
         "counters",
@@ -138,6 +140,7 @@ class RuntimePort:
         self.channel = channel
         self.dialect = dialect
         self.bearer = bearer
+        self.certificate: PeerCertificate | None = None
         self.counters = counters
         self.sid: int | None = None
         self.roles: frozenset[str] = frozenset()

@@ -28,6 +28,10 @@ TAKE_OVER_GRACE_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
 SESSIONS: Final = 20_000
 PARKED_PER_RUNTIME: Final = 8
+BEARER_TOKEN_CHARS: Final = 8 << 10
+BEARER_SKEW_SECONDS: Final = 60.0
+BEARER_SKEW_MAX_SECONDS: Final = 600.0
+UNPROVED_OPENS: Final = 5
 
 # Allocation. Source: message specification, section 7.1.
 ALLOCATION_NUMBER: Final = 100

@@ -20,6 +20,7 @@ from federation.core.link_frames import SUBPROTOCOL
 from federation.peer_session import LinkAcceptor
 from msg_node.bus import Bus
 from msg_node.connectors.websocket import WebSocketChannel, serve_messages
+from msg_node.core.certificates import read_certificate
 from msg_node.core.dialects import Arrival, Entry, arrival_at
 from msg_node.runtime_port import QueueBounds, RuntimePort
 from protofly.errors import PeerError, TransportError
@@ -181,6 +182,8 @@ class Door:
             now=time.time(),
             bounds=self._queue,
         )
+        if line.peer_certificate:
+            port.certificate = read_certificate(line.peer_certificate)
         self._bus.connected(port)
         try:
             await serve_messages(self._bus, port, channel)

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
 from msg_node.core.credentials import Credentials
+from msg_node.core.proof import Proven
 from msg_node.core.registry import DomainRegistry, StatusChange
-from msg_node.core.session import Opened, Opener, OpenRefused, Session, runtime_part
+from msg_node.core.runtime_address import runtime_part
+from msg_node.core.session import Opened, Opener, OpenRefused, Session
 from msg_node.core.sessions import Sessions
 from msg_node.core.subscriptions import Listeners
 from protofly.address import domain_of, is_below, scheme_of
@@ -52,6 +55,13 @@ class LinkRow(msgspec.Struct, frozen=True):
 
     domain: str
     number: int
+
+
+class Holdings(NamedTuple):
+    """How many addresses and subscriptions a session holds."""
+
+    addresses: int
+    subscriptions: int
 
 
 class NodeState:
@@ -108,9 +118,11 @@ class NodeState:
             return result, []
         return result, self._settle_opened(result, now=now)
 
-    def re_open(self, session_address: str, connection: int, *, now: float) -> tuple[Opened | None, list[StatusChange]]:
+    def re_open(
+        self, session_address: str, connection: int, *, now: float, proven: Proven | None = None
+    ) -> tuple[Opened | None, list[StatusChange]]:
         """Bring a session back; see `Sessions.re_open`."""
-        result = self.sessions.re_open(session_address, connection, now=now)
+        result = self.sessions.re_open(session_address, connection, now=now, proven=proven)
         return result, [] if result is None else self._settle_opened(result, now=now)
 
     def close(self, sid: int, *, now: float) -> list[StatusChange]:
@@ -128,12 +140,28 @@ class NodeState:
             return None, []
         return session.sid, self._end(session, now=now) if session.is_guest else []
 
-    def sweep(self, *, now: float) -> tuple[list[int], list[StatusChange]]:
-        """End what is over: sessions whose grace ended (returned), registry entries that nobody refreshed."""
-        ended, changes = self.sessions.expire(now=now), []
-        for session in ended:
+    def overdue(self, *, now: float) -> tuple[list[tuple[Session, int]], list[StatusChange]]:
+        """Park the sessions that should have been renewed; see `Sessions.overdue`. Guests have ended."""
+        lost, changes = self.sessions.overdue(now=now), []
+        for session, _ in lost:
+            if session.is_guest:
+                changes += self._end(session, now=now)
+        return lost, changes
+
+    def sweep(self, *, now: float) -> tuple[list[tuple[Session, Holdings]], list[StatusChange]]:
+        """End what is over: sessions whose grace ended, and registry entries that nobody refreshed.
+
+        Return the sessions with what they held.
+        """
+        ended, changes = [], []
+        for session in self.sessions.expire(now=now):
+            ended.append((session, self.holdings(session.sid)))
             changes += self._end(session, now=now)
-        return [session.sid for session in ended], changes + self.registry.sweep(now=now)
+        return ended, changes + self.registry.sweep(now=now)
+
+    def holdings(self, sid: int) -> Holdings:
+        """How much a session holds now."""
+        return Holdings(self.owners.count(sid), self.listeners.count(sid))
 
     def _end(self, session: Session, *, now: float) -> list[StatusChange]:
         self.owners.unbind(session.runtime_key, session.sid)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Literal
 
 import msgspec
 
 from msg_node.core.changes import Change
 from msg_node.core.registry import StatusChange
 from msg_node.core.resources import Members
+from protofly.errors import Code
 from protofly.message import Message
 
 
@@ -63,7 +65,23 @@ class CloseCode(IntEnum):
     """Why we close a WebSocket connection. Source: message specification, section 5.1; RFC 6455, section 7.4.1."""
 
     NORMAL = 1000
+    UNPROVED = 1008
     TAKEN_OVER = 4001
+    PROOF_EXPIRED = 4401
+    LEASE_OVER = 4408
+
+    @property
+    def word(self) -> str:
+        """What the close frame says as its reason."""
+        return _CLOSE_WORDS.get(self, "")
+
+
+_CLOSE_WORDS = {
+    CloseCode.UNPROVED: Code.NO_CREDENTIALS.word,
+    CloseCode.TAKEN_OVER: "taken-over",
+    CloseCode.PROOF_EXPIRED: Code.BAD_TOKEN.word,
+    CloseCode.LEASE_OVER: Code.EXPIRED.word,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +114,46 @@ class Ended:
     sid: int
 
 
-Effect = Bind | CloseConnection | Probe | Ended
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A session has lost its connection: nothing is delivered to it until it comes back."""
+
+    sid: int
+
+
+Effect = Bind | CloseConnection | Probe | Ended | Parked
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a connection is told about its session before it is closed: the `value` of its `<runtime>/status`.
+
+    Source: message specification, sections 5.1 and 5.4.
+    """
+
+    connection: int
+    runtime: str
+    value: str
+    reason: str = ""
+
+
+SessionEventName = Literal["opened", "re-opened", "taken-over", "lost", "expired", "closed", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNews:
+    """Something happened to a session, for the books; `sid` None where there is none.
+
+    `addresses` and `subscriptions` are what it held when it ended.
+    """
+
+    event: SessionEventName
+    runtime_key: str
+    sid: int | None = None
+    code: str = ""
+    detail: str = ""
+    addresses: int | None = None
+    subscriptions: int | None = None
 
 
 @dataclass(slots=True)
@@ -108,9 +165,13 @@ class ServiceResult:
         notifications: Messages of our own, to be routed like any other, after the commit as well.
         changes: To be committed.
         effects: To be done at once, in order.
+        notices: To be queued at once, before anything is closed.
+        news: For the books.
     """
 
     replies: list[Message] = field(default_factory=list)
     notifications: list[Message] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    news: list[SessionNews] = field(default_factory=list)

@@ -7,24 +7,20 @@ Source: message specification, sections 2.4, 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from msg_node.core.allocation_service import AllocationService
+from msg_node.core.certificates import PeerCertificate
 from msg_node.core.credentials import OPERATOR
 from msg_node.core.node_state import NodeState
+from msg_node.core.proof import Offered
 from msg_node.core.registry import StatusChange
 from msg_node.core.registry_entry import IncompleteError
 from msg_node.core.registry_service import RegistryService
-from msg_node.core.service import Answer, Caller, Ended, Service, ServiceRequest, ServiceResult
-from msg_node.core.session_service import (
-    RECONNECTION_FAIL,
-    OpenRefusedError,
-    SessionService,
-    SessionStep,
-    probe_effects,
-)
+from msg_node.core.service import Answer, Caller, Notice, Service, ServiceRequest, ServiceResult, SessionNews
+from msg_node.core.session_service import OpenRefusedError, ReconnectionError, SessionService, SessionStep
 from msg_node.core.subscription_service import SubscriptionService
 from protofly import codec
 from protofly.address import canonical_key, domain_of
@@ -73,6 +69,7 @@ class Services:
         version: str,
         first_id: int,
         strict_release: bool = True,
+        tells_presence: bool = False,
         more: Mapping[str, Service] | None = None,
     ) -> None:
         """Make the table of services.
@@ -85,6 +82,7 @@ class Services:
             first_id: Random start of the ids of our own messages, below 2^31. Source: message specification, section
                 3, rule 7.
             strict_release: See `AllocationService`.
+            tells_presence: Those who listen to `<runtime>/status` are told when a runtime comes and goes.
             more: Further services by path below `msg-node`, such as `stubs`.
         """
         self._state = state
@@ -92,6 +90,7 @@ class Services:
         self._node_url = node_url
         self._version = version
         self._next_id = first_id
+        self._tells_presence = tells_presence
         self._services: dict[str, Service] = {"global://registry": connector_off}
         self._below = tuple(f"domain://msg-node.{domain}/" for domain in sorted(state.domains))
         for domain in state.domains:
@@ -146,10 +145,17 @@ class Services:
         except PeerError as exc:
             answer = _refusal(exc)
         replies = [self._reply(message, answer, has_desc=not who.is_link)] if message.expects_reply else []
-        return self._result(replies, answer.status_changes)
+        return self._result(replies, SessionStep(status_changes=answer.status_changes))
 
     def handle_session(
-        self, message: Message, connection: int, *, now: float, seed: bytes, bearer: str = ""
+        self,
+        message: Message,
+        connection: int,
+        *,
+        now: float,
+        seed: bytes,
+        bearer: str = "",
+        certificate: PeerCertificate | None = None,
     ) -> ServiceResult:
         """Serve one message to `mn:/session`; the replies are for the connection it came from.
 
@@ -159,25 +165,25 @@ class Services:
             now: Seconds since the Unix epoch.
             seed: At least 32 fresh random bytes.
             bearer: Token of the `Authorization` header of the upgrade, if there was one.
+            certificate: The verified certificate of the connection, if there was one.
         """
         try:
-            return self._session_verb(message, connection, now=now, seed=seed, bearer=bearer)
+            return self._session_verb(message, connection, Offered(bearer, certificate), now=now, seed=seed)
         except PeerError as exc:
             refusal = self._reply(message, _refusal(exc), has_desc=True)
-            return self._result([] if message.is_response else [refusal], [], SessionStep(None, [], probe_effects(exc)))
+            step = self._session_service.refused(message, connection, exc)
+            return self._result([] if message.is_response else [refusal], step)
 
     def _session_verb(
-        self, message: Message, connection: int, *, now: float, seed: bytes, bearer: str
+        self, message: Message, connection: int, offered: Offered, *, now: float, seed: bytes
     ) -> ServiceResult:
+        service = self._session_service
         if message.type == "open":
             members = codec.body_members(message.body)
-            step = self._session_service.open(message, members, connection, now=now, seed=seed, bearer=bearer)
+            step = service.open(message, members, connection, now=now, seed=seed, offered=offered)
         elif message.type in _REOPEN_TYPES:
-            reopened = self._session_service.re_open(message, connection, now=now)
-            if reopened is None:
-                answer = Answer(500, reason=Code.BAD_TOKEN.word, description=RECONNECTION_FAIL)
-                return self._result([self._reply(message, answer, has_desc=True)], [])
-            step = reopened
+            members = codec.body_members(message.body)
+            step = service.re_open(message, members, connection, now=now, offered=offered)
         elif message.type == "close":
             step = self._session_service.close(connection, now=now)
         elif message.type == "ping":
@@ -186,35 +192,26 @@ class Services:
         else:
             raise PeerError(Code.BAD_TYPE, "sessions know open, re-open, close and ping")
         replies = [] if step.members is None else [_session_reply(message, step.members)]
-        return self._result(replies, step.status_changes, step)
+        return self._result(replies, step)
 
     # Events.
 
     def connection_lost(self, connection: int, *, now: float) -> ServiceResult:
         """A connection ended without `close`: its session is parked."""
-        sid, status_changes = self._state.lost(connection, now=now)
-        result = self._result([], status_changes)
-        if sid is not None and self._state.sessions.get(sid) is None:
-            result.effects.append(Ended(sid))
-        return result
+        return self._result([], self._session_service.connection_lost(connection, now=now))
 
     def sweep(self, *, now: float) -> ServiceResult:
         """End what is over; to be called every second or so."""
-        ended, status_changes = self._state.sweep(now=now)
-        result = self._result([], status_changes)
-        result.effects += [Ended(sid) for sid in ended]
-        return result
+        return self._result([], self._session_service.sweep(now=now))
 
-    def draining(self, other_node_url: str, sids: Iterable[int]) -> list[Message]:
-        """What sessions are told before this node stops. Source: message specification, section 5.4."""
-        body: dict[str, object] = {"value": "draining"}
-        if other_node_url:
-            body["resource"] = other_node_url
+    def draining(self, other_node_url: str, sids: Iterable[int]) -> dict[int, Message]:
+        """What sessions are told before this node stops, by session. Source: message specification, section 5.4."""
         sessions = [session for sid in sids if (session := self._state.sessions.get(sid)) is not None]
-        return [
-            codec.build(id=self._fresh_id(), type="update", from_=SESSION_KEY, to=f"{one.runtime}/status", body=body)
-            for one in sessions
-        ]
+        return {one.sid: self._status(one.runtime, "draining", resource=other_node_url) for one in sessions}
+
+    def notice(self, notice: Notice) -> Message:
+        """What a connection is told about its session, as a message to it."""
+        return self._status(notice.runtime, notice.value, reason=notice.reason)
 
     # Inner steps.
 
@@ -236,15 +233,34 @@ class Services:
             extra={"desc": description} if has_desc else None,
         )
 
-    def _result(
-        self, replies: list[Message], status_changes: Collection[StatusChange], step: SessionStep | None = None
-    ) -> ServiceResult:
+    def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:
+        registered = [self._notification(change) for change in step.status_changes]
         return ServiceResult(
             replies=replies,
-            notifications=[self._notification(change) for change in status_changes],
+            notifications=registered + self._presence(step.news),
             changes=self._state.take_changes(),
-            effects=[] if step is None else list(step.effects),
+            effects=step.effects,
+            notices=step.notices,
+            news=step.news,
         )
+
+    def _presence(self, news: Iterable[SessionNews]) -> list[Message]:
+        """Tell those who listen to `<runtime>/status` that a runtime has come or gone."""
+        if not self._tells_presence:
+            return []
+        told = [(one.runtime_key, presence) for one in news if (presence := presence_of(one))]
+        return [
+            self._status(runtime, presence, source=self._node_url)
+            for runtime, presence in told
+            if self._state.listeners.targets(f"{runtime}/status")
+        ]
+
+    def _status(
+        self, runtime: str, value: str, *, reason: str = "", resource: str = "", source: str = SESSION_KEY
+    ) -> Message:
+        members = {"value": value, "reason": reason, "resource": resource}
+        body: dict[str, object] = {name: text for name, text in members.items() if text}
+        return codec.build(id=self._fresh_id(), type="update", from_=source, to=f"{runtime}/status", body=body)
 
     def _notification(self, change: StatusChange) -> Message:
         """Tell the subscribers of an entry. Source: message specification, section 10.3."""
@@ -279,8 +295,17 @@ def _refusal(error: PeerError) -> Answer:
         value = {"retryAfter": error.retry_after_seconds}
     elif isinstance(error, IncompleteError):
         value = {"missing": error.missing}
+    if isinstance(error, ReconnectionError):
+        return Answer(500, value, error.code.word, error.detail)  # what stubs of dialect A know
     description = f"{error.code.description}: {error.detail}" if error.detail else error.code.description
     return Answer(error.code.status, value, error.code.word, description)
+
+
+def presence_of(news: SessionNews) -> str:
+    """What news of a session says about the presence of its runtime: `live`, `disconnected`, or "" for nothing."""
+    if news.event == "opened" or (news.event == "re-opened" and news.detail != "renewed"):
+        return "live"
+    return "disconnected" if news.event in ("lost", "closed") else ""
 
 
 def _session_reply(message: Message, members: Mapping[str, object]) -> Message:

@@ -7,15 +7,31 @@ from enum import Enum
 
 import msgspec
 
+from msg_node.core.proof import ANONYMOUS, Proven
 from protofly.errors import Code
 
 
 class Dialect(Enum):
-    """How the stub of a runtime speaks to us. Source: message specification, sections 5.1 to 5.3."""
+    """How the stub of a runtime speaks to us. Source: message specification, sections 5.1 to 5.3.
+
+    `SOCKET_IO` is dialect A in the framing of the Node.js node, whose stubs are told no token and keep their plain
+    runtime address.
+    """
 
     SESSION_MESSAGES = "a"
+    SOCKET_IO = "a/socket.io"
     COMMAND_FRAMES = "b"
     QUERY = "c"
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the runtime is told a token, with which it can bring its session back."""
+        return self is Dialect.SESSION_MESSAGES
+
+    @property
+    def reads_desc(self) -> bool:
+        """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
+        return self in (Dialect.SESSION_MESSAGES, Dialect.SOCKET_IO)
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,11 +45,17 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dialect: Dialect = Dialect.SESSION_MESSAGES
     is_guest: bool = False
     is_displaced: bool = False
+    roles: tuple[str, ...] = ()
+    proof_ends: float | None = None
 
 
 @dataclass(slots=True)
 class Session:
-    """One session. `connection` is None while it is parked, `grace_ends` None while it is live."""
+    """One session. `connection` is None while it is parked, `grace_ends` None while it is live.
+
+    `proof_ends` is when what its runtime proved expires, `lease_ends` when it is to be renewed at the latest; None:
+    never.
+    """
 
     sid: int
     runtime: str
@@ -48,6 +70,17 @@ class Session:
     grace_ends: float | None = None
     contested_at: float | None = None
     is_displaced: bool = False
+    proof_ends: float | None = None
+    lease_ends: float | None = None
+
+    @property
+    def ends(self) -> float | None:
+        """When a live session has to have been renewed, None when never."""
+        return min((end for end in (self.proof_ends, self.lease_ends) if end is not None), default=None)
+
+    def is_proof_over(self, now: float) -> bool:
+        """Whether what its runtime proved has expired."""
+        return self.proof_ends is not None and self.proof_ends <= now
 
     @property
     def is_live(self) -> bool:
@@ -65,17 +98,19 @@ class Session:
             dialect=self.dialect,
             is_guest=self.is_guest,
             is_displaced=self.is_displaced,
+            roles=tuple(sorted(self.roles)),
+            proof_ends=self.proof_ends,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """Who asks for a session, and what he has proven. `credential` is the digest of a valid one, or ""."""
+    """Who asks for a session, and what he has proven."""
 
     runtime: str
     runtime_key: str
     connection: int
-    credential: str = ""
+    proven: Proven = ANONYMOUS
     dialect: Dialect = Dialect.SESSION_MESSAGES
     is_guest: bool = False
 
@@ -85,13 +120,14 @@ class Opened:
     """The session is live on the opener's connection.
 
     `replaced` is the connection that it left (to be closed with 4001), `ended` are sessions whose holdings are to be
-    released.
+    released. `is_renewed`: it stays where it is, and was only renewed.
     """
 
     sid: int
     is_resumed: bool = False
     replaced: int | None = None
     ended: tuple[int, ...] = ()
+    is_renewed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +140,3 @@ class OpenRefused:
     code: Code
     retry_after_seconds: float = 0.0
     probe: int | None = None
-
-
-def runtime_part(key: str) -> str:
-    """The runtime address in front of a canonical key: `runtime://a.example/rt/sm` -> `runtime://a.example/rt`.
-
-    "" for other schemes.
-    """
-    if not key.startswith("runtime:/"):
-        return ""
-    start = key.find("/", 10) if key.startswith("//", 8) else 8  # runtime://authority/id, or runtime:/id
-    if start < 0:
-        return ""
-    end = key.find("/", start + 1)
-    return key if end < 0 else key[:end]

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Literal
 
 from msg_node.core.identifiers import identifiers
 from msg_node.core.node_state import NodeState
+from msg_node.core.proof import Offered, Proven
 from msg_node.core.registry import StatusChange
 from msg_node.core.resources import Members, object_of, text_of
-from msg_node.core.service import Bind, CloseCode, CloseConnection, Effect, Ended, Probe
-from msg_node.core.session import Opened, Opener, OpenRefused, runtime_part
+from msg_node.core.runtime_address import runtime_part
+from msg_node.core.service import (
+    Bind,
+    CloseCode,
+    CloseConnection,
+    Effect,
+    Ended,
+    Notice,
+    Parked,
+    Probe,
+    SessionEventName,
+    SessionNews,
+)
+from msg_node.core.session import Opened, Opener, OpenRefused, Session
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
-from protofly.limits import PING_SECONDS, SESSION_GRACE_SECONDS
+from protofly.limits import PING_SECONDS, SESSION_GRACE_SECONDS, UNPROVED_OPENS
 from protofly.message import Message
 
 RECONNECTION_FAIL = "Reconnection fail. The token is unknown or has expired."
 """What stubs of dialect A look for. Source: message specification, section 5.1."""
+
+PROOF_OVER = "Reconnection fail. The credentials of this session have expired; send new ones in body.credentials."
 
 
 class OpenRefusedError(PeerError):
@@ -29,13 +46,38 @@ class OpenRefusedError(PeerError):
         self.probe = refused.probe
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStep:
-    """What came of a request: body members of the reply (None: no reply), status changes in the registry, effects."""
+class ReconnectionError(PeerError):
+    """A re-open that brings nothing back; `detail` is the text that the stub gets."""
 
-    members: dict[str, object] | None
-    status_changes: list[StatusChange]
-    effects: list[Effect]
+    def __init__(self, detail: str) -> None:
+        super().__init__(Code.BAD_TOKEN, detail)
+
+
+Permit = Callable[[Message, frozenset[str]], None]
+"""Asks the policies about an open or re-open by somebody with these roles. Raises PeerError when they deny it."""
+
+
+def permit_all(_message: Message, _roles: frozenset[str]) -> None:
+    """No policy about sessions."""
+
+
+@dataclass(slots=True)
+class SessionStep:
+    """What came of a request.
+
+    Attributes:
+        members: Body members of the reply; None: no reply.
+        status_changes: In the registry.
+        effects: See `ServiceResult`.
+        notices: See `ServiceResult`.
+        news: See `ServiceResult`.
+    """
+
+    members: dict[str, object] | None = None
+    status_changes: list[StatusChange] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    news: list[SessionNews] = field(default_factory=list)
 
 
 class SessionService:
@@ -46,7 +88,8 @@ class SessionService:
         functions: What the open reply tells about this node.
         grace_seconds: Told to runtimes as the time in which a lost session can be re-opened.
         ping_seconds: Told to runtimes as the rhythm of our pings.
-        allows_guests: Runtimes of foreign domains may open sessions.
+        allows_guests: Runtimes of foreign domains may open sessions, with a credential that covers them.
+        permit: Asks the policies.
     """
 
     def __init__(
@@ -57,15 +100,20 @@ class SessionService:
         grace_seconds: float = SESSION_GRACE_SECONDS,
         ping_seconds: float = PING_SECONDS,
         allows_guests: bool = False,
+        permit: Permit = permit_all,
     ) -> None:
         self._state = state
         self._allows_guests = allows_guests
+        self._permit = permit
         self._told = {"grace": grace_seconds, "ping": ping_seconds, "functions": list(functions)}
+        self._unproved: Counter[int] = Counter()
+
+    # Verbs.
 
     def open(
-        self, message: Message, members: Members, connection: int, *, now: float, seed: bytes, bearer: str = ""
+        self, message: Message, members: Members, connection: int, *, now: float, seed: bytes, offered: Offered
     ) -> SessionStep:
-        """Open a session.
+        """Open a session, or renew the one that the connection has.
 
         Args:
             message: The request; its `from` is the runtime address.
@@ -73,36 +121,118 @@ class SessionService:
             connection: Where it came from.
             now: Seconds since the Unix epoch.
             seed: Fresh randomness for the token.
-            bearer: Token of the `Authorization` header of the upgrade, if there was one.
+            offered: What came with the connection; a token in the body goes before its token.
 
         Raises:
-            PeerError: BAD_HEADER, NOT_OWNER, SPOOFED_SOURCE, NO_CREDENTIALS, BAD_TOKEN; `OpenRefusedError` for what
-                may work later.
+            PeerError: BAD_HEADER, NOT_OWNER, SPOOFED_SOURCE, NO_CREDENTIALS, BAD_TOKEN, or what the policies say;
+                `OpenRefusedError` for what may work later.
         """
         runtime_key = message.from_key
         is_guest = self._is_guest(runtime_key)
-        credential = self._state.sessions.credentials.check(_token(members) or bearer, runtime_key)
-        opener = Opener(message.from_.strip(), runtime_key, connection, credential, is_guest=is_guest)
+        offered = Offered(_token(members) or offered.token, offered.certificate)
+        proven = self._state.sessions.credentials.check(offered, runtime_key, now=now)
+        if is_guest and not proven.credential:
+            raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
+        self._permit(message, proven.roles)
+        opener = Opener(message.from_.strip(), runtime_key, connection, proven, is_guest=is_guest)
         token = next(identifiers(seed))
+        before = self._session_of(runtime_key)
         result, status_changes = self._state.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
-        return SessionStep({"runtimeToken": token, "session": self._told}, status_changes, _effects(result, connection))
+        told: dict[str, object] = {"runtimeToken": token, "session": self._told_about(result.sid, now)}
+        return self._opened(result, connection, told, status_changes, before)
 
-    def re_open(self, message: Message, connection: int, *, now: float) -> SessionStep | None:
-        """Bring a session back by its session address; None when the token is no (longer a) good one."""
-        result, status_changes = self._state.re_open(message.from_key, connection, now=now)
+    def re_open(
+        self, message: Message, members: Members, connection: int, *, now: float, offered: Offered
+    ) -> SessionStep:
+        """Bring a session back by its session address, or renew the one that the connection has.
+
+        What came with the connection may have expired meanwhile and is then passed over; what stands in the body is
+        judged.
+
+        Raises:
+            PeerError: NO_CREDENTIALS, BAD_TOKEN, or what the policies say; `ReconnectionError` when the token is no
+                good one, or not any more.
+        """
+        session = self._state.sessions.by_session_address(message.from_key)
+        if session is None:
+            raise ReconnectionError(RECONNECTION_FAIL)
+        proven = self._proven_again(session, _token(members), offered, now)
+        self._permit(message, session.roles if proven is None else proven.roles)
+        is_over = session.is_proof_over(now)
+        before = self._session_of(session.runtime_key)
+        result, status_changes = self._state.re_open(message.from_key, connection, now=now, proven=proven)
         if result is None:
-            return None
-        return SessionStep({"session": self._told}, status_changes, _effects(result, connection))
+            raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
+        told: dict[str, object] = {"session": self._told_about(result.sid, now)}
+        return self._opened(result, connection, told, status_changes, before)
 
     def close(self, connection: int, *, now: float) -> SessionStep:
         """End the session of a connection and close that; no reply."""
-        effects: list[Effect] = [CloseConnection(connection, CloseCode.NORMAL)]
+        closing = CloseConnection(connection, CloseCode.NORMAL)
         sid = self._state.sessions.by_connection(connection)
-        if sid is None:
-            return SessionStep(None, [], effects)
-        return SessionStep(None, self._state.close(sid, now=now), [Ended(sid), *effects])
+        session = None if sid is None else self._state.sessions.get(sid)
+        if session is None:
+            return SessionStep(effects=[closing])
+        news = self._end_of(session, "closed")
+        changes = self._state.close(session.sid, now=now)
+        return SessionStep(None, changes, [Ended(session.sid), closing], news=[news])
+
+    def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
+        """What follows from a refusal besides the reply: who fails to prove himself too often is not listened to."""
+        effects: list[Effect] = []
+        if isinstance(error, OpenRefusedError) and error.probe is not None:
+            effects.append(Probe(error.probe))
+        if error.code.status == Code.BAD_TOKEN.status:
+            self._unproved[connection] += 1
+            if self._unproved[connection] >= UNPROVED_OPENS:
+                effects.append(CloseConnection(connection, CloseCode.UNPROVED))
+        if message.type == "close" or error.code is Code.BAD_TYPE:
+            return SessionStep(effects=effects)
+        try:
+            runtime_key = runtime_part(message.from_key)
+        except PeerError:
+            runtime_key = ""
+        news = SessionNews("refused", runtime_key, code=error.code.word, detail=error.detail)
+        return SessionStep(effects=effects, news=[news])
+
+    # Events.
+
+    def connection_lost(self, connection: int, *, now: float) -> SessionStep:
+        """A connection ended without `close`: its session is parked; a guest's has ended."""
+        self._unproved.pop(connection, None)
+        sid = self._state.sessions.by_connection(connection)
+        session = None if sid is None else self._state.sessions.get(sid)
+        if session is None:
+            return SessionStep()
+        news = self._end_of(session, "closed") if session.is_guest else SessionNews("lost", session.runtime_key, sid)
+        _, status_changes = self._state.lost(connection, now=now)
+        return SessionStep(None, status_changes, [_gone(session)], news=[news])
+
+    def sweep(self, *, now: float) -> SessionStep:
+        """End what is over, park who should have renewed."""
+        step = SessionStep()
+        overdue, status_changes = self._state.overdue(now=now)
+        step.status_changes.extend(status_changes)
+        for session, connection in overdue:
+            is_proof = session.is_proof_over(now)
+            closing = CloseConnection(connection, CloseCode.PROOF_EXPIRED if is_proof else CloseCode.LEASE_OVER)
+            step.effects += (_gone(session), closing)
+            step.notices.append(Notice(connection, session.runtime, "expired", closing.code.word))
+            step.news.append(
+                SessionNews(
+                    "closed" if session.is_guest else "lost", session.runtime_key, session.sid, closing.code.word
+                )
+            )
+        ended, status_changes = self._state.sweep(now=now)
+        step.status_changes.extend(status_changes)
+        for session, holdings in ended:
+            step.effects.append(Ended(session.sid))
+            step.news.append(SessionNews("expired", session.runtime_key, session.sid, "", "", *holdings))
+        return step
+
+    # Inner steps.
 
     def _is_guest(self, runtime_key: str) -> bool:
         """Check a runtime address: one level, so that nobody can open a session above or below that of another."""
@@ -116,19 +246,59 @@ class SessionService:
             raise PeerError(Code.SPOOFED_SOURCE, "this runtime belongs to another domain")
         return is_guest
 
+    def _proven_again(self, session: Session, token: str, offered: Offered, now: float) -> Proven | None:
+        """What a runtime that comes back proves this time, None when nothing."""
+        credentials = self._state.sessions.credentials
+        credentials.check_connection(offered)
+        if token:
+            return credentials.check(Offered(token, offered.certificate), session.runtime_key, now=now)
+        try:
+            proven = credentials.check(offered, session.runtime_key, now=now)
+        except PeerError:
+            return None
+        return proven if proven.credential else None
 
-def _effects(opened: Opened, connection: int) -> list[Effect]:
-    effects: list[Effect] = [Ended(sid) for sid in opened.ended]
-    if opened.replaced is not None:
-        effects.append(CloseConnection(opened.replaced, CloseCode.TAKEN_OVER))
-    return [*effects, Bind(connection, opened.sid)]
+    def _session_of(self, runtime_key: str) -> Session | None:
+        sid = self._state.sessions.by_runtime(runtime_key)
+        return None if sid is None else self._state.sessions.get(sid)
+
+    def _told_about(self, sid: int, now: float) -> dict[str, object]:
+        session = self._state.sessions.get(sid)
+        assert session is not None
+        return self._told if session.ends is None else {**self._told, "expires": max(int(session.ends - now), 0)}
+
+    def _opened(
+        self,
+        opened: Opened,
+        connection: int,
+        members: dict[str, object],
+        status_changes: list[StatusChange],
+        before: Session | None,
+    ) -> SessionStep:
+        """What follows from a session that is live on `connection`; `before` spoke for its runtime until now."""
+        session = self._state.sessions.get(opened.sid)
+        assert session is not None
+        self._unproved.pop(connection, None)
+        step = SessionStep(members, status_changes)
+        step.effects += [Ended(sid) for sid in opened.ended]
+        if opened.replaced is not None and before is not None:
+            step.effects.append(CloseConnection(opened.replaced, CloseCode.TAKEN_OVER))
+            step.notices.append(Notice(opened.replaced, before.runtime, CloseCode.TAKEN_OVER.word))
+            step.news.append(SessionNews("taken-over", session.runtime_key, before.sid))
+        step.effects.append(Bind(connection, opened.sid))
+        step.news.extend(SessionNews("closed", session.runtime_key, sid) for sid in opened.ended)
+        event: SessionEventName = "re-opened" if opened.is_resumed else "opened"
+        detail = "renewed" if opened.is_renewed else ""
+        step.news.append(SessionNews(event, session.runtime_key, opened.sid, detail=detail))
+        return step
+
+    def _end_of(self, session: Session, event: Literal["closed", "expired"]) -> SessionNews:
+        """News of the end of a session that still holds what it held."""
+        return SessionNews(event, session.runtime_key, session.sid, "", "", *self._state.holdings(session.sid))
 
 
-def probe_effects(error: PeerError) -> list[Effect]:
-    """What a refused open asks of the bus."""
-    if isinstance(error, OpenRefusedError) and error.probe is not None:
-        return [Probe(error.probe)]
-    return []
+def _gone(session: Session) -> Effect:
+    return Ended(session.sid) if session.is_guest else Parked(session.sid)
 
 
 def _token(members: Members) -> str:

@@ -2,11 +2,15 @@
 
 Theory of operation. A session is a number (`sid`) that addresses, subscriptions and registry entries hang on. It is
 *live* while it has a connection and *parked* while it waits, for `grace_seconds`, for its runtime to come back. The
-token made at `open` is the proof for `re-open`; only its digest is kept. A credential that is valid for a runtime
-proves as much. Who proves nothing never gets at what another session holds: he waits until the other one is silent,
-and then gets a session of his own; the older one stays parked as *displaced* until its grace ends, and its token
-still brings it back, at the expense of the newcomer. A session that was opened with a credential is never displaced
-by somebody without one. `now` is in seconds since the Unix epoch throughout.
+token made at `open` is the proof for `re-open`; only its digest is kept. A credential that names a runtime proves as
+much; one that only covers it by a pattern speaks for what the same credential opened, or nobody with a proof. Who
+proves nothing never gets at what another session holds: he waits until the other one is silent, and then gets a session
+of his own; the older one stays parked as *displaced* until its grace ends, and its token still brings it back, at the
+expense of the newcomer. A session that was opened with a credential is never displaced by somebody without one.
+
+What somebody proved may expire, and a session may carry a lease. When either is over (`overdue`) the session loses its
+connection and is parked like any lost one. A lease begins anew with each open and re-open; an expired proof has to be
+replaced by a new one. `now` is in seconds since the Unix epoch throughout.
 
 After a restart every stored session is parked with a new grace. Source: message specification, sections 5.1 and 5.4.
 """
@@ -17,7 +21,9 @@ from collections.abc import Collection, Iterator
 
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.credentials import Credentials, digest_of
-from msg_node.core.session import Opened, Opener, OpenRefused, Session, SessionRow, runtime_part
+from msg_node.core.proof import Proven
+from msg_node.core.runtime_address import runtime_part
+from msg_node.core.session import Opened, Opener, OpenRefused, Session, SessionRow
 from protofly.errors import Code
 from protofly.limits import PARKED_PER_RUNTIME, SESSION_GRACE_SECONDS, SESSIONS, TAKE_OVER_GRACE_SECONDS
 
@@ -32,12 +38,14 @@ class Sessions:
         *,
         grace_seconds: float = SESSION_GRACE_SECONDS,
         take_over_grace_seconds: float = TAKE_OVER_GRACE_SECONDS,
+        lease_seconds: float | None = None,
         max_sessions: int = SESSIONS,
     ) -> None:
         self.credentials = Credentials() if credentials is None else credentials
         self._journal = journal
         self._grace_seconds = grace_seconds
         self._take_over_grace_seconds = take_over_grace_seconds
+        self._lease_seconds = lease_seconds
         self._max_sessions = max_sessions
         self._next_sid = 1
         self._sessions: dict[int, Session] = {}
@@ -45,6 +53,7 @@ class Sessions:
         self._by_token: dict[str, int] = {}
         self._by_connection: dict[int, int] = {}
         self._parked: dict[int, float] = {}  # when grace ends
+        self._ends: dict[int, float] = {}  # when live sessions have to have been renewed
         self._displaced: dict[str, set[int]] = {}
 
     # Look-ups.
@@ -92,12 +101,14 @@ class Sessions:
 
         Source: message specification, section 5.1.
         """
-        if opener.connection in self._by_connection:
-            return OpenRefused(Code.DUPLICATE)
         session = self._session_of_runtime(opener.runtime_key)
+        if opener.connection in self._by_connection:
+            is_renewal = session is not None and session.connection == opener.connection and opener.proven.credential
+            if session is None or not is_renewal or not self._may_take(session, opener.proven, now):
+                return OpenRefused(Code.DUPLICATE)
         if session is None:
             return self._start(opener, token, now=now)
-        if opener.credential:
+        if self._may_take(session, opener.proven, now):
             return self._resume(session, opener, token, now=now)
         if session.credential:
             return OpenRefused(Code.ADDRESS_TAKEN, self._grace_seconds, session.connection)
@@ -112,19 +123,40 @@ class Sessions:
         self._displace(session, now=now)
         return self._start(opener, token, now=now, replaced=replaced)
 
-    def re_open(self, session_address: str, connection: int, *, now: float) -> Opened | None:
-        """Bring a session back by its session address, `<runtime>/<token>`; None when there is none (any more).
+    def by_session_address(self, session_address: str) -> Session | None:
+        """The session with that address, `<runtime>/<token>`: who knows it may re-open it."""
+        runtime_key, _, token = session_address.rpartition("/")
+        session = self._sessions.get(self._by_token.get(digest_of(token), 0))
+        return session if session is not None and session.runtime_key == runtime_key else None
+
+    def re_open(
+        self, session_address: str, connection: int, *, now: float, proven: Proven | None = None
+    ) -> Opened | None:
+        """Bring a session back by its session address; None when there is none (any more) or its proof is over.
+
+        Args:
+            session_address: See `by_session_address`.
+            connection: Where it goes on.
+            now: Seconds since the Unix epoch.
+            proven: What its runtime proved this time, None when it offered nothing. It takes the place of what it
+                proved before, if it is as good as that.
 
         Source: message specification, section 5.1.
         """
-        runtime_key, _, token = session_address.rpartition("/")
-        session = self._sessions.get(self._by_token.get(digest_of(token), 0))
-        if session is None or session.runtime_key != runtime_key:
+        session = self.by_session_address(session_address)
+        if session is None or self._by_connection.get(connection, session.sid) != session.sid:
             return None
-        if connection in self._by_connection:
-            return Opened(session.sid, is_resumed=True) if session.connection == connection else None
-        if not self.credentials.is_valid(session.credential, runtime_key):
+        runtime_key = session.runtime_key
+        is_proven_anew = proven is not None and self._may_take(session, proven, now)
+        if proven is not None and is_proven_anew:
+            self._prove(session, proven)
+        elif session.is_proof_over(now) or not self.credentials.is_valid(session.credential, runtime_key):
             return None
+        if session.connection == connection:
+            self._attach(session, connection, now=now)
+            if is_proven_anew:
+                self._store(session)
+            return Opened(session.sid, is_resumed=True, is_renewed=True)
         ended: tuple[int, ...] = ()
         replaced = session.connection
         if session.is_displaced:
@@ -134,6 +166,8 @@ class Sessions:
                 self._remove(usurper)
             self._reinstate(session)
         self._attach(session, connection, now=now)
+        if is_proven_anew:
+            self._store(session)
         return Opened(session.sid, is_resumed=True, replaced=replaced, ended=ended)
 
     def close(self, sid: int) -> Session | None:
@@ -164,6 +198,17 @@ class Sessions:
         if session is not None:
             session.heard_at = now
 
+    def overdue(self, *, now: float) -> list[tuple[Session, int]]:
+        """Park the live sessions that should have been renewed; return them with the connections to be closed.
+
+        A guest's has ended: guests have no grace.
+        """
+        over = [self._sessions[sid] for sid, ends in self._ends.items() if ends <= now]
+        lost = [(session, session.connection) for session in over if session.connection is not None]
+        for _, connection in lost:
+            self.lost(connection, now=now)
+        return lost
+
     def expire(self, *, now: float) -> list[Session]:
         """End the sessions whose grace is over and return them; the caller releases what they held."""
         latest = now + self._grace_seconds
@@ -178,8 +223,8 @@ class Sessions:
         return ended
 
     def next_expiry(self) -> float | None:
-        """When `expire` has something to do next."""
-        return min(self._parked.values(), default=None)
+        """When `expire` or `overdue` has something to do next."""
+        return min((*self._parked.values(), *self._ends.values()), default=None)
 
     def restore(self, rows: Rows, *, now: float) -> None:
         """Take over what was stored: every session is parked, with a new grace. Guests end with the process.
@@ -211,29 +256,43 @@ class Sessions:
             runtime=opener.runtime,
             runtime_key=opener.runtime_key,
             token_digest=digest_of(token),
-            credential=opener.credential,
-            roles=self.credentials.roles(opener.credential, opener.runtime_key),
+            credential=opener.proven.credential,
+            roles=opener.proven.roles,
             dialect=opener.dialect,
             is_guest=opener.is_guest,
             connection=opener.connection,
             heard_at=now,
+            proof_ends=opener.proven.expires_at,
         )
         self._next_sid += 1
         self._insert(session)
+        self._attach(session, opener.connection, now=now)
         self._store(session)
         return Opened(session.sid, replaced=replaced, ended=ended)
 
     def _resume(self, session: Session, opener: Opener, token: str, *, now: float) -> Opened:
-        """The opener's credential is valid for the runtime: the session is his, under a new token."""
-        replaced = session.connection
+        """The opener has proven that the session is his: he gets it, under a new token."""
+        replaced = session.connection if session.connection != opener.connection else None
         del self._by_token[session.token_digest]
         session.token_digest = digest_of(token)
         self._by_token[session.token_digest] = session.sid
-        session.credential, session.runtime, session.dialect = opener.credential, opener.runtime, opener.dialect
-        session.roles = self.credentials.roles(opener.credential, opener.runtime_key)
+        session.runtime, session.dialect = opener.runtime, opener.dialect
+        self._prove(session, opener.proven)
+        is_renewed = session.connection == opener.connection
         self._attach(session, opener.connection, now=now)
         self._store(session)
-        return Opened(session.sid, is_resumed=True, replaced=replaced)
+        return Opened(session.sid, is_resumed=True, replaced=replaced, is_renewed=is_renewed)
+
+    def _may_take(self, session: Session, proven: Proven, now: float) -> bool:
+        """Whether a proof is good enough for what a session holds."""
+        if not proven.credential:
+            return False
+        if proven.is_in_full or session.credential in ("", proven.credential):
+            return True
+        return session.is_proof_over(now) or not self.credentials.is_valid(session.credential, session.runtime_key)
+
+    def _prove(self, session: Session, proven: Proven) -> None:
+        session.credential, session.roles, session.proof_ends = proven.credential, proven.roles, proven.expires_at
 
     def _contest(self, session: Session, now: float) -> OpenRefused | None:
         """Refuse an unproven opener while the old connection may be alive; None when it kept silent long enough."""
@@ -253,11 +312,16 @@ class Sessions:
         self._parked.pop(session.sid, None)
         session.connection, session.grace_ends, session.contested_at, session.heard_at = connection, None, None, now
         self._by_connection[connection] = session.sid
+        session.lease_ends = None if self._lease_seconds is None else now + self._lease_seconds
+        self._ends.pop(session.sid, None)
+        if session.ends is not None:
+            self._ends[session.sid] = session.ends
 
     def _park(self, session: Session, *, now: float) -> None:
         if session.connection is not None:
             del self._by_connection[session.connection]
             session.connection = None
+            self._ends.pop(session.sid, None)
             session.grace_ends = self._parked[session.sid] = now + self._grace_seconds
 
     def _displace(self, session: Session, *, now: float) -> None:
@@ -290,6 +354,7 @@ class Sessions:
         del self._sessions[session.sid]
         del self._by_token[session.token_digest]
         self._parked.pop(session.sid, None)
+        self._ends.pop(session.sid, None)
         if session.connection is not None:
             del self._by_connection[session.connection]
         if session.is_displaced:
@@ -314,11 +379,12 @@ class Sessions:
             runtime_key=row.runtime_key,
             token_digest=row.token_digest,
             credential=row.credential,
-            roles=self.credentials.roles(row.credential, row.runtime_key),
+            roles=self.credentials.roles(row.credential, row.runtime_key, frozenset(row.roles)),
             dialect=row.dialect,
             is_guest=row.is_guest,
             connection=None,
             heard_at=now,
             grace_ends=now + self._grace_seconds,
             is_displaced=row.is_displaced,
+            proof_ends=row.proof_ends,
         )

@@ -13,8 +13,8 @@ from enum import Enum
 
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.resources import Members, Shape, expand, is_claimable, key_or_refuse, shape_of, text_of, texts_of
+from msg_node.core.runtime_address import runtime_part
 from msg_node.core.service import Answer, Caller, ServiceRequest
-from msg_node.core.session import runtime_part
 from msg_node.core.subscriptions import Subscription
 from protofly.address import domain_of, parse, scheme_of
 from protofly.errors import Code, PeerError

@@ -70,8 +70,10 @@ def test_open_accepts_all_spellings_of_our_runtimes(house: StateHouse, from_: st
 
 
 def test_guest_is_let_in_only_by_setting_and_leaves_nothing() -> None:
-    house = StateHouse(allows_guests=True)
-    house.session_verb("open", "runtime://beta.example/rt-bo", 1)
+    house = StateHouse(allows_guests=True, credentials=[Credential(digest_of("of bo"), "runtime://beta.example/rt-bo")])
+    refused = house.session_verb("open", "runtime://beta.example/rt-bo", 1)
+    assert body_of(refused.replies[0])["reason"] == "no-credentials"
+    house.session_verb("open", "runtime://beta.example/rt-bo", 1, bearer="of bo")
     sid = house.state.sessions.by_connection(1)
     assert sid is not None
     house.reply(sid, ALLOCATION, "create")
@@ -175,7 +177,9 @@ def test_session_ends_after_grace_and_its_holdings_with_it(house: StateHouse) ->
 
 def test_sessions_are_told_before_the_node_stops(house: StateHouse) -> None:
     sid, _ = house.open("rt-ana", 1)
-    (message,) = house.services.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
+    told = house.services.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
+    assert told.keys() == {sid}
+    message = told[sid]
     assert (message.type, message.from_, message.to) == ("update", "mn:/session", f"{ANA}/status")
     assert json.loads(message.body) == {"value": "draining", "resource": f"runtime://{DOMAIN}/mn-2"}
 

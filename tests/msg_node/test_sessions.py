@@ -8,7 +8,9 @@ import pytest
 
 from msg_node.core.changes import Journal, Table
 from msg_node.core.credentials import Credential, Credentials, digest_of
-from msg_node.core.session import Opened, Opener, OpenRefused, runtime_part
+from msg_node.core.proof import ANONYMOUS, Offered, Proven
+from msg_node.core.runtime_address import runtime_part
+from msg_node.core.session import Opened, Opener, OpenRefused
 from msg_node.core.sessions import Sessions
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import PARKED_PER_RUNTIME
@@ -18,7 +20,8 @@ TOKEN_OF_ANA = digest_of("secret of ana")
 
 
 def opener(connection: int, *, credential: str = "", runtime: str = ANA) -> Opener:
-    return Opener(runtime, runtime, connection, credential)
+    proven = Proven(credential, frozenset({"operator"}), None, is_in_full=True) if credential else ANONYMOUS
+    return Opener(runtime, runtime, connection, proven)
 
 
 def opened(result: Opened | OpenRefused) -> Opened:
@@ -130,7 +133,7 @@ def test_re_open_of_a_half_open_connection_closes_the_old_one(sessions: Sessions
 
 def test_re_open_twice_on_one_connection_is_harmless(sessions: Sessions) -> None:
     sid = opened(sessions.open(opener(1), "t1", now=0)).sid
-    assert sessions.re_open(f"{ANA}/t1", 1, now=1) == Opened(sid, is_resumed=True)
+    assert sessions.re_open(f"{ANA}/t1", 1, now=1) == Opened(sid, is_resumed=True, is_renewed=True)
 
 
 def test_connection_of_one_session_cannot_re_open_another(sessions: Sessions) -> None:
@@ -287,14 +290,14 @@ def test_unreadable_row_is_a_storage_error(sessions: Sessions) -> None:
 def test_credential_is_for_the_runtimes_of_its_pattern(pattern: str, runtime: str, is_valid: bool) -> None:
     credentials = Credentials([Credential(digest_of("s"), pattern)], allows_anonymous=False)
     if is_valid:
-        assert credentials.check("s", runtime) == digest_of("s")
+        assert credentials.check(Offered("s"), runtime, now=0).credential == digest_of("s")
     else:
         with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_TOKEN):
-            credentials.check("s", runtime)
+            credentials.check(Offered("s"), runtime, now=0)
 
 
 def test_missing_credentials_are_refused_where_anonymous_is_off() -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.NO_CREDENTIALS):
-        Credentials(allows_anonymous=False).check("", ANA)
+        Credentials(allows_anonymous=False).check(Offered(), ANA, now=0)
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_TOKEN):
-        Credentials(allows_anonymous=True).check("\ud800 nonsense", ANA)
+        Credentials(allows_anonymous=True).check(Offered("\ud800 nonsense"), ANA, now=0)

@@ -1,0 +1,81 @@
+"""Runtime addresses: which part of a key is one, and which of them a credential is for.
+
+A credential is for one address in full, or with a final `*` for all that begin like it.
+A pattern has to say its whole authority: `runtime://a.example/*` is a pattern, `runtime://a.example*` covers nothing,
+since it would let `runtime://a.example.evil` in. `*` alone covers everything. Source: message specification, 2.2, 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protofly.address import canonical_key
+from protofly.errors import PeerError
+
+
+def covers(pattern: str, runtime_key: str) -> bool:
+    """Whether a pattern is for the runtime with that canonical key. False for what is no pattern."""
+    if pattern == "*":
+        return True
+    if pattern.endswith("*"):
+        prefix = _prefix_key(pattern[:-1])
+        return prefix != "" and runtime_key.startswith(prefix)
+    return names_in_full(pattern, runtime_key)
+
+
+def names_in_full(pattern: str, runtime_key: str) -> bool:
+    """Whether a pattern is that one address and no other."""
+    if pattern.endswith("*"):
+        return False
+    try:
+        return canonical_key(pattern) == runtime_key
+    except PeerError:
+        return False
+
+
+def covers_any(patterns: Iterable[str], runtime_key: str) -> bool:
+    """Whether one of the patterns is for that runtime."""
+    return any(covers(pattern, runtime_key) for pattern in patterns)
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text says which runtimes it means: `*`, a runtime address, or the beginning of some and `*`."""
+    if text == "*":
+        return True
+    if text.endswith("*"):
+        return _prefix_key(text[:-1]) != ""
+    try:
+        key = canonical_key(text)
+    except PeerError:
+        return False
+    return key != "" and runtime_part(key) == key
+
+
+def _prefix_key(prefix: str) -> str:
+    """Canonical form of the beginning of addresses: `hyperty-runtime://A.example/x` -> `runtime://a.example/x`.
+
+    "" when it does not say its whole authority or is no runtime's.
+    """
+    scheme, separator, rest = prefix.partition("://")
+    authority, slash, path = rest.partition("/")
+    if not (separator and authority and slash):
+        return ""
+    try:
+        key = canonical_key(f"{scheme}://{authority}/x").removesuffix("x")
+    except PeerError:
+        return ""
+    return key + path if key.startswith("runtime://") else ""
+
+
+def runtime_part(key: str) -> str:
+    """The runtime address in front of a canonical key: `runtime://a.example/rt/sm` -> `runtime://a.example/rt`.
+
+    "" for other schemes.
+    """
+    if not key.startswith("runtime:/"):
+        return ""
+    start = key.find("/", 10) if key.startswith("//", 8) else 8  # runtime://authority/id, or runtime:/id
+    if start < 0:
+        return ""
+    end = key.find("/", start + 1)
+    return key if end < 0 else key[:end]
