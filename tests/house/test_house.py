@@ -22,6 +22,7 @@ ROOMS = (
     "msg_node",
     "stubkit",
     "interop",
+    "pipeline",
     "trapezoid",
     "benchmarks",
 )

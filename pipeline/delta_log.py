@@ -1,0 +1,116 @@
+"""A table's versions as a Delta log, written by the `deltalake` package. Every Delta reader understands it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import Transaction as DeltaTransaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from pipeline.durable import sync_folder
+from pipeline.table_log import CommitNote, ConflictError, DataFile, LakeError, Snapshot, Transaction
+
+META_MEMBER = "trapezoid"
+
+
+class DeltaLog:
+    """A Delta log, committed by the `deltalake` package. Any Delta reader understands the table.
+
+    Source: Delta transaction log protocol; deltalake 1.6.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def exists(self) -> bool:
+        """Whether the table was ever made."""
+        return (self._folder / "_delta_log").is_dir() and any((self._folder / "_delta_log").iterdir())
+
+    def create(self, schema_json: str, partition: Sequence[str]) -> None:
+        """Make the empty table, version 0; nothing happens when it is there."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            self._folder,
+            Schema.from_json(schema_json),
+            mode="ignore",
+            partition_by=list(partition),
+            name=self._folder.name,
+        )
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The table at a version, the newest by default. Raises LakeError."""
+        try:
+            table = DeltaTable(self._folder, version=version)
+        except DeltaError as exc:
+            raise LakeError(f"table {self._folder.name}: version {version} cannot be read: {exc}") from exc
+        files = tuple(
+            DataFile(action["path"], action["num_records"] or 0, action["size_bytes"], action.get("partition") or {})
+            for action in _rows_of(table.get_add_actions())
+        )
+        return Snapshot(table.version(), files, table.schema().to_json())
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Newest version that this application has committed."""
+        return DeltaTable(self._folder).transaction_version(app_id)
+
+    def commit(
+        self,
+        base: Snapshot,
+        *,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        transaction: Transaction | None,
+        meta: Mapping[str, Any],
+    ) -> int:
+        """Make the version after `base`. Raises ConflictError: somebody else made it."""
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(file.path, True, now_ms, file.size_bytes, dict(file.partition)) for file in removed
+        ]
+        actions += [
+            AddAction(file.path, file.size_bytes, file.partition, now_ms, True, json.dumps({"numRecords": file.rows}))
+            for file in added
+        ]
+        table = DeltaTable(self._folder, version=base.version)
+        properties = CommitProperties(
+            custom_metadata={META_MEMBER: dict(meta)},
+            max_commit_retries=0,
+            app_transactions=[DeltaTransaction(transaction.app_id, transaction.version)] if transaction else None,
+        )
+        try:
+            table.create_write_transaction(
+                actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
+            )
+        except CommitFailedError as exc:
+            raise ConflictError(f"table {self._folder.name}: another writer was faster ({exc})") from exc
+        sync_folder(self._folder / "_delta_log")
+        return base.version + 1
+
+    def add_columns(self, base: Snapshot, schema_json: str) -> None:
+        """Take columns in that the table did not have. Raises ConflictError."""
+        table = DeltaTable(self._folder, version=base.version)
+        known = {field.name for field in table.schema().fields}
+        fields = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
+        try:
+            table.alter.add_columns(fields)
+        except CommitFailedError as exc:
+            raise ConflictError(f"table {self._folder.name}: another writer was faster ({exc})") from exc
+
+    def history(self) -> list[CommitNote]:
+        """Commits, newest first."""
+        return [
+            CommitNote(commit["version"], commit["timestamp"] * 1000, commit.get(META_MEMBER) or {})
+            for commit in DeltaTable(self._folder).history()
+        ]
+
+
+def _rows_of(actions: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pa.table(actions).to_pylist()
+    return rows

@@ -1,0 +1,502 @@
+"""The lake: tables that are read at a version and changed by whole commits, which either happened or did not.
+
+Theory of operation. Spark writes Parquet into a folder of its own below `_stage`. The files are synced, renamed into
+the table's folder under names that nobody else uses, and only then named by one commit in the table's log. Until that
+commit they are invisible; if it never comes, they are litter that `vacuum` takes away. A commit may carry a transaction
+number, and is skipped when the table has that number already: this is what makes a job repeatable after it was killed.
+
+Writers do not wait for each other. Appending starts over when somebody else was faster; replacing does not, because
+what it replaces has changed, and raises ConflictError.
+
+Source: pipeline study, section 4.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline import durable
+from pipeline.list_log import ListLog
+from pipeline.schemas import TABLES, Table
+from pipeline.table_log import (
+    CommitNote,
+    ConflictError,
+    DataFile,
+    LakeError,
+    Snapshot,
+    TableLog,
+    Transaction,
+    is_disk_full,
+)
+
+LAKE_FORMAT = 1
+"""Raised whenever tables of older lakes would be misread. New columns do not raise it."""
+MARK_NAME = "lake.json"
+STAGE_NAME = "_stage"
+APPEND_ATTEMPTS = 20
+_UNPARTITIONED: Mapping[str, str] = {}
+
+Mode: TypeAlias = Literal["append", "replace_partitions", "overwrite"]
+Format: TypeAlias = Literal["delta", "parquet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What became of a commit.
+
+    Attributes:
+        table: Name of the table.
+        version: Version of the table afterwards.
+        rows: Rows that the commit added; 0 when it had happened before.
+        partitions: Values of the first partition column that were written or replaced.
+        is_repeated: The transaction number was there already, so nothing was done.
+    """
+
+    table: str
+    version: int
+    rows: int
+    partitions: tuple[str, ...] = ()
+    is_repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A Parquet file that Spark has written and no table has yet."""
+
+    path: Path
+    rows: int
+    partition: Mapping[str, str]
+
+
+class Lake:
+    """A folder of tables.
+
+    Args:
+        folder: Made when it is missing. One file system, because files are renamed from its stage into its tables.
+        spark: For reading and writing rows.
+        table_format: `delta`, or `parquet` where there is no `deltalake`; None takes what the lake has, a new one
+            gets `delta`.
+
+    Raises:
+        LakeError: The folder holds something else, or a lake that this version cannot read; the text says what to do.
+    """
+
+    def __init__(self, folder: Path, spark: SparkSession, *, table_format: Format | None = None) -> None:
+        self.folder = folder.absolute()
+        self.spark = spark
+        with explained(self.folder):
+            self.table_format = _open(self.folder, table_format)
+        self._stages = self.folder / STAGE_NAME
+
+    def has(self, table: Table | str) -> bool:
+        """Whether anything was ever committed to the table."""
+        return self._log(_table(table)).exists()
+
+    def version(self, table: Table | str) -> int:
+        """Newest version; -1 when the table does not exist yet."""
+        table = _table(table)
+        return self._log(table).snapshot().version if self.has(table) else -1
+
+    def read(self, table: Table | str, version: int | None = None) -> DataFrame:
+        """The rows of a table, empty when it does not exist yet.
+
+        Raises:
+            LakeError: No such version (any more), or columns that this version of the program cannot read.
+        """
+        table = _table(table)
+        paths = [str(self.folder / table.name / file.path) for file in self.files(table, version)]
+        if not paths:
+            return self.spark.createDataFrame([], table.schema)
+        base = str(self.folder / table.name)
+        rows = self.spark.read.schema(table.schema).option("basePath", base).parquet(*paths)
+        return rows.select(table.schema.names)
+
+    def read_small(
+        self, table: Table | str, columns: Collection[str] | None = None, version: int | None = None
+    ) -> pa.Table:
+        """Rows of a small table without Spark, as Arrow. Raises LakeError."""
+        table = _table(table)
+        schema = to_arrow_schema(table.schema)
+        wanted = pa.schema([schema.field(name) for name in columns or schema.names])
+        parts = [
+            _with_missing(pq.ParquetFile(self.folder / table.name / file.path), wanted, file.partition)
+            for file in self.files(table, version)
+        ]
+        return pa.concat_tables([wanted.empty_table(), *parts])
+
+    def files(self, table: Table | str, version: int | None = None) -> tuple[DataFile, ...]:
+        """The files of a table. Raises LakeError as `read` does."""
+        table = _table(table)
+        log = self._log(table)
+        if not log.exists():
+            if version not in {None, -1}:
+                raise LakeError(f"table {table.name} does not exist yet, so it has no version {version}")
+            return ()
+        snapshot = log.snapshot(version)
+        _new_columns(table, snapshot)
+        return snapshot.files
+
+    def transaction_version(self, table: Table | str, app_id: str) -> int | None:
+        """Newest transaction number that this application has committed to the table."""
+        log = self._log(_table(table))
+        return log.transaction_version(app_id) if log.exists() else None
+
+    def history(self, table: Table | str) -> list[CommitNote]:
+        """Commits with what was noted, newest first."""
+        log = self._log(_table(table))
+        return log.history() if log.exists() else []
+
+    def commit(
+        self,
+        rows: DataFrame | pa.Table,
+        table: Table | str,
+        mode: Mode = "append",
+        *,
+        txn: tuple[str, int] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        partitions: Collection[str] | None = None,
+        base_version: int | None = None,
+    ) -> Commit:
+        """Write rows and make them part of the table, all or none.
+
+        Args:
+            rows: Columns of the table's schema, in any order; an Arrow table when there are few.
+            table: Where to.
+            mode: `append`; `replace_partitions`, which drops what the partitions in question held; `overwrite`.
+            txn: Application and number; when the table has this number or a higher one, nothing is done.
+            meta: Notes kept with the commit, JSON values: input versions, reasons.
+            partitions: With `replace_partitions`: which ones, also those for which there are no rows any more;
+                None means those that occur in the rows.
+            base_version: With a replacing mode: fail unless the table is still at this version.
+
+        Raises:
+            ConflictError: What was to be replaced has changed meanwhile.
+            LakeError: Disk full, or the table is of another time.
+        """
+        table = _table(table)
+        repeated = self._repeated(table, txn)
+        if repeated is not None:
+            return repeated
+        base = self._base(table, base_version)
+        with self.stage() as folder, explained(self.folder):
+            self.write(rows, folder / "rows", table)
+            staged = list_staged(folder / "rows")
+            return self.adopt(staged, table, mode, txn=txn, meta=meta, partitions=partitions, base=base)
+
+    def adopt(
+        self,
+        staged: Collection[StagedFile],
+        table: Table | str,
+        mode: Mode = "append",
+        *,
+        txn: tuple[str, int] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        partitions: Collection[str] | None = None,
+        base: Snapshot | None = None,
+    ) -> Commit:
+        """Commit files that were written to a stage; otherwise as `commit`, which is what jobs want."""
+        table = _table(table)
+        repeated = self._repeated(table, txn)
+        if repeated is not None:
+            return repeated
+        base = base or self._base(table, None)
+        with explained(self.folder):
+            added = self._move_in(staged, table)
+            try:
+                return self._publish(table, base, added, mode, txn, meta or {}, partitions)
+            except BaseException:
+                self._take_back(table, added)
+                raise
+
+    @contextmanager
+    def stage(self) -> Iterator[Path]:
+        """A folder for files on their way into a table; gone afterwards, and after a crash at the next start."""
+        self.clear_stages()
+        folder = self._stages / f"{os.getpid()}-{uuid4().hex[:12]}"
+        folder.mkdir(parents=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+    def clear_stages(self) -> None:
+        """Take away what writers that are no more have left behind."""
+        if not self._stages.is_dir():
+            return
+        for folder in self._stages.iterdir():
+            try:
+                lock = os.open(folder / ".lock", os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                # Just being made or just being removed by its owner: only an old one is litter.
+                if _age_s(folder) > _LITTER_SECONDS:
+                    shutil.rmtree(folder, ignore_errors=True)
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            except OSError:
+                pass  # its owner lives
+            finally:
+                os.close(lock)
+
+    def write(self, rows: DataFrame | pa.Table, folder: Path, table: Table) -> None:
+        """Write rows as Parquet files below a staged folder, one folder per partition. Raises MisuseError."""
+        if isinstance(rows, pa.Table):
+            _write_arrow(rows, folder, table)
+            return
+        _check_columns(rows.schema, table)
+        writer = rows.select(table.schema.names).write
+        if table.partition:
+            writer = writer.partitionBy(*table.partition)
+        writer.parquet(str(folder))
+
+    def vacuum(self, table: Table | str, *, older_than_s: float, keep_versions: int = 1) -> int:
+        """Remove files that none of the newest versions names and that are old enough; returns how many.
+
+        What a running writer has moved in but not committed yet is young, so `older_than_s` protects it.
+        """
+        table = _table(table)
+        log = self._log(table)
+        if not log.exists():
+            return 0
+        newest = log.snapshot().version
+        kept: set[str] = set()
+        for version in range(max(0, newest - keep_versions + 1), newest + 1):
+            kept |= {file.path for file in log.snapshot(version).files}
+        removed = 0
+        root = self.folder / table.name
+        for path in root.rglob("*.parquet"):
+            inside = path.relative_to(root)
+            if inside.parts[0].startswith("_") or inside.as_posix() in kept or _age_s(path) < older_than_s:
+                continue
+            path.unlink()
+            removed += 1
+        return removed
+
+    # How a commit comes about.
+
+    def _log(self, table: Table) -> TableLog:
+        if self.table_format == "parquet":
+            return ListLog(self.folder / table.name)
+        from pipeline.delta_log import DeltaLog  # the fall-back must work where this cannot be imported
+
+        return DeltaLog(self.folder / table.name)
+
+    def _repeated(self, table: Table, txn: tuple[str, int] | None) -> Commit | None:
+        if txn is None:
+            return None
+        seen = self.transaction_version(table, txn[0])
+        if seen is None or seen < txn[1]:
+            return None
+        return Commit(table.name, self.version(table), 0, is_repeated=True)
+
+    def _base(self, table: Table, base_version: int | None) -> Snapshot:
+        with explained(self.folder):
+            log = self._log(table)
+            log.create(table.schema.json(), table.partition)
+            snapshot = log.snapshot()
+            if _new_columns(table, snapshot):
+                log.add_columns(snapshot, table.schema.json())
+                snapshot = log.snapshot()
+        if base_version is not None and snapshot.version != base_version:
+            raise ConflictError(f"table {table.name} is at version {snapshot.version}, not {base_version} any more")
+        return snapshot
+
+    def _move_in(self, staged: Collection[StagedFile], table: Table) -> list[DataFile]:
+        root = self.folder / table.name
+        added, folders = [], {root}
+        for file in staged:
+            inside = "".join(f"{column}={file.partition[column]}/" for column in table.partition)
+            name = f"{inside}part-{uuid4().hex}.parquet"
+            durable.sync_file(file.path)
+            (root / inside).mkdir(parents=True, exist_ok=True)
+            file.path.rename(root / name)
+            folders.add(root / inside)
+            partition = {column: file.partition[column] for column in table.partition}
+            added.append(DataFile(name, file.rows, (root / name).stat().st_size, partition))
+        for folder in folders:
+            durable.sync_folder(folder)
+        return added
+
+    def _publish(
+        self,
+        table: Table,
+        base: Snapshot,
+        added: list[DataFile],
+        mode: Mode,
+        txn: tuple[str, int] | None,
+        meta: Mapping[str, Any],
+        partitions: Collection[str] | None,
+    ) -> Commit:
+        log = self._log(table)
+        transaction = Transaction(*txn) if txn else None
+        written = {_partition_value(table, file) for file in added}
+        replaced = set(partitions) if partitions is not None else written
+        if not written <= replaced:
+            raise LakeError(f"table {table.name}: rows of {sorted(written - replaced)} were not meant to be replaced")
+        for attempt in range(APPEND_ATTEMPTS):
+            removed = _removed(table, base, mode, replaced)
+            try:
+                version = log.commit(base, added=added, removed=removed, transaction=transaction, meta=meta)
+            except Exception as exc:
+                newest = log.snapshot()
+                if added and added[0].path in {file.path for file in newest.files}:
+                    version = base.version + 1  # it did happen; what failed came after it
+                elif not isinstance(exc, ConflictError) or mode != "append" or attempt == APPEND_ATTEMPTS - 1:
+                    raise
+                else:
+                    base = newest
+                    repeated = self._repeated(table, txn)
+                    if repeated is not None:
+                        self._take_back(table, added)
+                        return repeated
+                    continue
+            rows = sum(file.rows for file in added)
+            touched = written if mode == "append" else replaced
+            return Commit(table.name, version, rows, tuple(sorted(touched - {""})))
+        raise AssertionError("unreachable")
+
+    def _take_back(self, table: Table, added: Collection[DataFile]) -> None:
+        for file in added:
+            (self.folder / table.name / file.path).unlink(missing_ok=True)
+
+
+_LITTER_SECONDS = 3600.0
+
+
+def _table(table: Table | str) -> Table:
+    return TABLES[table] if isinstance(table, str) else table
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _open(folder: Path, wanted: Format | None) -> Format:
+    mark = folder / MARK_NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    if not mark.exists():
+        others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        if others and others != [MARK_NAME]:
+            raise LakeError(
+                f"{folder} is not empty and no lake ({MARK_NAME} is missing, there is {others[0]}): "
+                "name an empty folder, or make the lake anew from the spools"
+            )
+        content = {"format": LAKE_FORMAT, "tables": wanted or "delta"}
+        durable.publish_once(mark, json.dumps(content).encode() + b"\n")
+    try:
+        content = json.loads(mark.read_bytes())
+        lake_format, has = int(content["format"]), content["tables"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise LakeError(f"{mark} is spoilt ({exc}): restore it, or make the lake anew from the spools") from exc
+    if lake_format != LAKE_FORMAT or has not in {"delta", "parquet"}:
+        age = "an older" if lake_format < LAKE_FORMAT else "a newer"
+        raise LakeError(
+            f"{folder} is {age} lake (format {lake_format}, this program knows {LAKE_FORMAT}): "
+            "ingest the spools into an empty folder, or use the program that made it"
+        )
+    if wanted is not None and has != wanted:
+        raise LakeError(f"{folder} has {has} tables, not {wanted}: leave the format out, or name an empty folder")
+    found: Format = has
+    return found
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn failures of the disk below the lake into LakeError. Everything that was committed stays as it was."""
+    try:
+        yield
+    except LakeError:
+        raise
+    except Exception as exc:
+        if is_disk_full(exc):
+            raise LakeError(
+                f"no room left on the disk of {folder}: nothing was committed; make room and repeat"
+            ) from exc
+        if isinstance(exc, OSError):
+            raise LakeError(f"lake {folder}: {exc}") from exc
+        raise
+
+
+def _new_columns(table: Table, snapshot: Snapshot) -> list[str]:
+    """Columns that the table does not have yet. Raises LakeError: it has others, or other types."""
+    there = {field["name"]: field["type"] for field in json.loads(snapshot.schema_json)["fields"]}
+    ours = {field["name"]: field["type"] for field in json.loads(table.schema.json())["fields"]}
+    strange = sorted(name for name in there if ours.get(name) != there[name])
+    if strange:
+        raise LakeError(
+            f"table {table.name} was written by another version of this program (column {strange[0]}): "
+            "ingest the spools into an empty folder, or use the program that made it"
+        )
+    return [name for name in ours if name not in there]
+
+
+def _check_columns(schema: StructType, table: Table) -> None:
+    have = {field.name: field.dataType.simpleString() for field in schema.fields}
+    want = {field.name: field.dataType.simpleString() for field in table.schema.fields}
+    if have != want:
+        wrong = sorted(name for name in have.keys() | want.keys() if have.get(name) != want.get(name))
+        told = ", ".join(f"{name}: {have.get(name)} instead of {want.get(name)}" for name in wrong)
+        raise TypeError(f"rows do not fit table {table.name}: {told}")
+
+
+def _write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
+    if table.partition:
+        raise TypeError(f"table {table.name} is partitioned: hand over a DataFrame")
+    folder.mkdir(parents=True, exist_ok=True)
+    if rows.num_rows:
+        pq.write_table(rows.select(table.schema.names).cast(to_arrow_schema(table.schema)), folder / "part-0.parquet")
+
+
+def list_staged(folder: Path) -> list[StagedFile]:
+    """The Parquet files below a staged folder, with the rows and partitions of each."""
+    staged = []
+    for path in sorted(folder.rglob("*.parquet")):
+        parts = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])
+        rows = pq.read_metadata(path).num_rows
+        if rows:
+            staged.append(StagedFile(path, rows, parts))
+    return staged
+
+
+def _with_missing(file: pq.ParquetFile, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:
+    there = [name for name in wanted.names if name in file.schema_arrow.names]
+    rows = file.read(columns=there)
+    for field in wanted:
+        if field.name not in there:
+            rows = rows.append_column(field, pa.repeat(pa.scalar(partition.get(field.name), field.type), rows.num_rows))
+    return rows.select(wanted.names).cast(wanted)
+
+
+def _partition_value(table: Table, file: DataFile) -> str:
+    return file.partition[table.partition[0]] if table.partition else ""
+
+
+def _removed(table: Table, base: Snapshot, mode: Mode, replaced: Collection[str]) -> list[DataFile]:
+    if mode == "append":
+        return []
+    if mode == "overwrite":
+        return list(base.files)
+    return [file for file in base.files if _partition_value(table, file) in replaced]

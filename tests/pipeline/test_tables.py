@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.testing import assertDataFrameEqual
+
+from pipeline.schemas import Table
+from pipeline.table_log import ConflictError, LakeError
+from pipeline.tables import MARK_NAME, STAGE_NAME, Format, Lake
+
+pytestmark = pytest.mark.spark
+
+COUNTS = Table(
+    "counts",
+    StructType([StructField("name", StringType()), StructField("n", LongType()), StructField("dt", StringType())]),
+    ("dt",),
+    ("name",),
+)
+PLAIN = Table("plain", StructType([StructField("name", StringType()), StructField("n", LongType())]))
+DAY, NEXT_DAY = "2026-03-01", "2026-03-02"
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Lake:
+    table_format: Format = request.param
+    return Lake(tmp_path / "lake", spark, table_format=table_format)
+
+
+def rows_of(spark: SparkSession, *rows: tuple[str, int, str]) -> DataFrame:
+    return spark.createDataFrame(list(rows), COUNTS.schema)
+
+
+def content(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_what_was_appended_is_read_again_at_every_version(lake: Lake, spark: SparkSession) -> None:
+    assert not lake.has(COUNTS)
+    assert lake.version(COUNTS) == -1
+    assert lake.read(COUNTS).count() == 0
+    first = lake.commit(rows_of(spark, ("a", 1, DAY), ("b", 2, NEXT_DAY)), COUNTS, meta={"why": {"x": [1]}})
+    second = lake.commit(rows_of(spark, ("c", 3, DAY)), COUNTS)
+
+    assert (first.rows, first.partitions) == (2, (DAY, NEXT_DAY))
+    assert second.version == lake.version(COUNTS) == first.version + 1
+    assert content(lake.read(COUNTS)) == [("a", 1, DAY), ("b", 2, NEXT_DAY), ("c", 3, DAY)]
+    assert content(lake.read(COUNTS, first.version)) == [("a", 1, DAY), ("b", 2, NEXT_DAY)]
+    assert lake.read(COUNTS).schema == COUNTS.schema
+    assert [note.meta for note in lake.history(COUNTS) if note.version == first.version] == [{"why": {"x": [1]}}]
+
+
+def test_one_day_is_replaced_and_the_others_stay(lake: Lake, spark: SparkSession) -> None:
+    lake.commit(rows_of(spark, ("a", 1, DAY), ("b", 2, NEXT_DAY)), COUNTS)
+    lake.commit(rows_of(spark, ("a", 10, DAY)), COUNTS, "replace_partitions")
+    assert content(lake.read(COUNTS)) == [("a", 10, DAY), ("b", 2, NEXT_DAY)]
+    lake.commit(rows_of(spark), COUNTS, "replace_partitions", partitions=[DAY])
+    assert content(lake.read(COUNTS)) == [("b", 2, NEXT_DAY)]
+    lake.commit(rows_of(spark, ("z", 0, DAY)), COUNTS, "overwrite")
+    assert content(lake.read(COUNTS)) == [("z", 0, DAY)]
+
+
+def test_rows_outside_of_the_days_to_be_replaced_are_refused(lake: Lake, spark: SparkSession) -> None:
+    lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS)
+    with pytest.raises(LakeError, match="not meant to be replaced"):
+        lake.commit(rows_of(spark, ("a", 1, NEXT_DAY)), COUNTS, "replace_partitions", partitions=[DAY])
+    assert content(lake.read(COUNTS)) == [("a", 1, DAY)]
+    assert len(list((lake.folder / "counts").rglob("*.parquet"))) == 1
+
+
+def test_a_transaction_happens_once(lake: Lake, spark: SparkSession) -> None:
+    first = lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS, txn=("job", 7))
+    again = lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS, txn=("job", 7))
+    earlier = lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS, txn=("job", 6))
+    other = lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS, txn=("another", 1))
+    assert (again.is_repeated, again.rows, again.version) == (True, 0, first.version)
+    assert (earlier.is_repeated, other.is_repeated) == (True, False)
+    assert lake.transaction_version(COUNTS, "job") == 7
+    assert lake.transaction_version(COUNTS, "none") is None
+    assert lake.read(COUNTS).count() == 2
+
+
+def test_of_two_who_replace_from_the_same_version_one_fails(lake: Lake, spark: SparkSession) -> None:
+    lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS)
+    version = lake.version(COUNTS)
+    lake.commit(rows_of(spark, ("a", 2, DAY)), COUNTS, "replace_partitions", base_version=version)
+    with pytest.raises(ConflictError):
+        lake.commit(rows_of(spark, ("a", 3, DAY)), COUNTS, "replace_partitions", base_version=version)
+    assert content(lake.read(COUNTS)) == [("a", 2, DAY)]
+
+
+def test_a_replacement_fails_when_another_commit_slips_in_while_it_writes(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS)
+    other = Lake(lake.folder, spark)
+    write = lake.write
+
+    def slow_write(rows: DataFrame, folder: Path, table: Table) -> None:
+        write(rows, folder, table)
+        other.commit(rows_of(spark, ("late", 9, DAY)), COUNTS)
+
+    monkeypatch.setattr(lake, "write", slow_write)
+    with pytest.raises(ConflictError):
+        lake.commit(rows_of(spark, ("a", 2, DAY)), COUNTS, "replace_partitions")
+    assert content(lake.read(COUNTS)) == [("a", 1, DAY), ("late", 9, DAY)]
+    lake.commit(rows_of(spark, ("b", 2, DAY)), COUNTS)  # an append starts over instead
+    assert content(other.read(COUNTS)) == [("a", 1, DAY), ("b", 2, DAY), ("late", 9, DAY), ("late", 9, DAY)]
+    assert len(list((lake.folder / "counts").rglob("*.parquet"))) == len(lake.files(COUNTS))
+
+
+def test_files_that_no_commit_names_are_invisible_and_vacuumed(lake: Lake, spark: SparkSession) -> None:
+    lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS)
+    lake.commit(rows_of(spark, ("a", 2, DAY)), COUNTS, "overwrite")
+    [live] = lake.files(COUNTS)
+    litter = lake.folder / "counts" / f"dt={DAY}" / "part-litter.parquet"
+    litter.write_bytes((lake.folder / "counts" / live.path).read_bytes())
+
+    assert content(lake.read(COUNTS)) == [("a", 2, DAY)]
+    assert lake.vacuum(COUNTS, older_than_s=3600) == 0
+    assert lake.vacuum(COUNTS, older_than_s=0, keep_versions=2) == 1
+    assert lake.vacuum(COUNTS, older_than_s=0) == 1
+    assert content(lake.read(COUNTS)) == [("a", 2, DAY)]
+
+
+def test_stages_of_dead_writers_are_cleared_and_those_of_living_ones_are_not(lake: Lake) -> None:
+    with lake.stage() as alive:
+        dead = lake.folder / STAGE_NAME / "1-dead"
+        dead.mkdir()
+        (dead / ".lock").touch()
+        lake.clear_stages()
+        assert alive.exists()
+        assert not dead.exists()
+    assert not alive.exists()
+
+
+def test_few_rows_go_in_and_out_without_spark(lake: Lake) -> None:
+    rows = pa.table({"n": [1, 2], "name": ["a", None]})
+    assert lake.commit(rows, PLAIN).rows == 2
+    assert lake.read_small(PLAIN, ["name"]).to_pylist() == [{"name": "a"}, {"name": None}]
+    assertDataFrameEqual(lake.read(PLAIN), lake.spark.createDataFrame([("a", 1), (None, 2)], PLAIN.schema))
+
+
+def test_rows_that_do_not_fit_are_a_mistake(lake: Lake, spark: SparkSession) -> None:
+    with pytest.raises(TypeError, match="n: int instead of bigint"):
+        lake.commit(rows_of(spark, ("a", 1, DAY)).withColumn("n", F.col("n").cast("int")), COUNTS)
+
+
+def test_new_columns_are_taken_in_and_strange_ones_are_refused(lake: Lake, spark: SparkSession) -> None:
+    lake.commit(rows_of(spark, ("a", 1, DAY)), COUNTS)
+    wider = Table(COUNTS.name, StructType([*COUNTS.schema.fields, StructField("more", StringType())]), ("dt",))
+    assert lake.read(wider).collect()[0]["more"] is None
+    lake.commit(rows_of(spark, ("b", 2, DAY)).withColumn("more", F.lit("x")), wider)
+    assert sorted(row["more"] or "" for row in lake.read(wider).collect()) == ["", "x"]
+    assert lake.read_small(wider, ["name", "more", "dt"]).sort_by("name").to_pylist()[0]["dt"] == DAY
+
+    with pytest.raises(LakeError, match="another version of this program"):
+        lake.read(COUNTS)
+
+
+def test_a_lake_of_another_time_is_refused_with_advice(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / MARK_NAME).write_text(json.dumps({"format": 0, "tables": "delta"}))
+    with pytest.raises(LakeError, match=r"an older lake \(format 0.*ingest the spools into an empty folder"):
+        Lake(tmp_path, spark)
+    (tmp_path / MARK_NAME).write_text("{")
+    with pytest.raises(LakeError, match="spoilt"):
+        Lake(tmp_path, spark)
+
+
+def test_a_folder_with_something_else_is_no_lake(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(LakeError, match=r"holiday\.jpg"):
+        Lake(tmp_path, spark)
+
+
+def test_the_format_of_a_lake_does_not_change(tmp_path: Path, spark: SparkSession) -> None:
+    Lake(tmp_path / "lake", spark, table_format="parquet")
+    assert Lake(tmp_path / "lake", spark).table_format == "parquet"
+    with pytest.raises(LakeError, match="has parquet tables"):
+        Lake(tmp_path / "lake", spark, table_format="delta")
