@@ -1,1 +1,1 @@
-"""Benchmarks: the whole trapezoid beside the same path without sandbox and beside a plain relay."""
+"""Benchmarks: the whole trapezoid beside its parts, and what a node does inside its own domain beside plain relays."""

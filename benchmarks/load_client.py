@@ -1,7 +1,8 @@
 """A load client: raw blocking sockets, ready-made WebSocket frames, one process for one side.
 
 It writes protocol bytes from a template and finds number and time stamp in what arrives by regular expression, about
-2 µs per message, so that the nodes are measured and not the client. It stands on the standard library only.
+1 µs per message, so that the nodes are measured and not the client. What was found is judged when the clock has
+stopped. It stands on the standard library only.
 
 `python -m benchmarks.load_client` reads one JSON command per line from standard input, answers each with one line:
 
@@ -25,7 +26,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -35,9 +36,13 @@ READ_BYTES: Final = 1 << 18
 BLOCK_MESSAGES: Final = 32
 SOCKET_SECONDS: Final = 30.0
 _TAIL_BYTES: Final = 128
-_SEEN = re.compile(rb'"run":(\d+),"n":(\d{8}),"t":(\d+),"pad"')
+_SEEN = rb'"run":%d,"n":(\d{8}),"t":(\d+),"pad"'
 _REFUSED = re.compile(rb'"code":[45]\d\d')
-_PONG = b"\x8a\x80\x00\x00\x00\x00"
+PONG = b"\x8a\x80\x00\x00\x00\x00"
+
+
+Command = Callable[..., dict[str, object]]
+"""What a client does for its benchmark: members of the command in, members of the answer out."""
 
 
 @dataclass(slots=True)
@@ -47,7 +52,30 @@ class Connection:
     socket: socket.socket
     address: str = ""
     tail: bytes = b""
-    numbers: list[int] = field(default_factory=list)
+    arrived: list[tuple[int, list[tuple[bytes, bytes]]]] = field(default_factory=list)
+
+    def take(self, data: bytes, pattern: re.Pattern[bytes], now_ns: int) -> int:
+        """Find the messages of a run in what arrived and return how many; a message may be cut at any byte."""
+        text = self.tail + data if self.tail else data
+        found: list[tuple[bytes, bytes]] = pattern.findall(text)
+        end = text.rfind(b'"pad"')
+        self.tail = text[max(end, len(text) - _TAIL_BYTES, 0) :] if end >= 0 else text[-_TAIL_BYTES:]
+        if found:
+            self.arrived.append((now_ns, found))
+        return len(found)
+
+    def numbers(self) -> list[int]:
+        """Numbers of the messages that arrived, in the order in which they did."""
+        return [int(number) for _, found in self.arrived for number, _ in found]
+
+    def latencies_ns(self) -> list[int]:
+        """How long each of them was on its way."""
+        return [now_ns - int(sent_ns) for now_ns, found in self.arrived for _, sent_ns in found]
+
+
+def pattern_of(run: int) -> re.Pattern[bytes]:
+    """What a message of a run looks like in the stream: its number and the time at which it was sent."""
+    return re.compile(_SEEN % run)
 
 
 def frame(payload: bytes) -> bytes:
@@ -80,13 +108,18 @@ def connect(url: str, ca_file: str, address: str) -> Connection:
     )
     head = b""
     while b"\r\n\r\n" not in head:
-        head += _read_some(raw)
+        head += read_some(raw)
     if not head.startswith(b"HTTP/1.1 101"):
         raise ConnectionError(head.decode("latin-1"))
     return Connection(raw, address)
 
 
-def _read_some(raw: socket.socket) -> bytes:
+def read_some(raw: socket.socket) -> bytes:
+    """What has arrived, at least one byte.
+
+    Raises:
+        ConnectionError: at the end of the stream.
+    """
     data = raw.recv(READ_BYTES)
     if not data:
         raise ConnectionError("the node closed the connection")
@@ -102,7 +135,7 @@ def ask(connection: Connection, message: dict[str, object]) -> dict[str, Any]:
     connection.socket.sendall(frame(json.dumps(message).encode()))
     data = b""
     while True:
-        data += _read_some(connection.socket)
+        data += read_some(connection.socket)
         begin = data.find(b"{")
         try:
             answer = json.loads(data[begin:])
@@ -132,12 +165,12 @@ def open_session(connection: Connection, domain: str, runtime: str) -> None:
 class Template:
     """Frames of one run between one pair: everything but number and time is made once."""
 
-    def __init__(self, run: int, from_: str, to: str, body_bytes: int) -> None:
+    def __init__(self, run: int, from_: str, to: str, body_bytes: int, *, type_: str = "event") -> None:
         now = time.monotonic_ns()
         bare = len(self._body(run, FIRST_NUMBER, now, ""))
         if body_bytes < bare:
             raise ValueError(f"a body has at least {bare} bytes")
-        head = f'{{"id":%d,"type":"event","from":"{from_}","to":"{to}","body":'
+        head = f'{{"id":%d,"type":"{type_}","from":"{from_}","to":"{to}","body":'
         self._text = (head + self._body(run, "%d", "%d", "x" * (body_bytes - bare)) + "}").encode()
         self._head = frame_head(len(self._text % (FIRST_NUMBER, FIRST_NUMBER, now)))
         self._digits = len(str(now))
@@ -158,6 +191,10 @@ class LoadClient:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
         self.idle: list[Connection] = []
+
+    def commands(self) -> dict[str, Command]:
+        """What this client can be told to do."""
+        return {"connect": self.connect, "idle": self.hold_idle, "send": self.send, "receive": self.receive}
 
     def connect(
         self, *, url: str, ca_file: str, domain: str, name: str, connections: int, plain: bool
@@ -180,10 +217,12 @@ class LoadClient:
             self.idle.append(connection)
         return {"idle": len(self.idle)}
 
-    def send(self, *, run: int, targets: list[str], count: int, rate: float, body_bytes: int) -> dict[str, object]:
+    def send(
+        self, *, run: int, targets: list[str], count: int, rate: float, body_bytes: int, type: str = "event"
+    ) -> dict[str, object]:
         """Write `count` messages in all; connection i sends to target i. Rate 0: as fast as TCP accepts."""
         templates = [
-            Template(run, connection.address, target, body_bytes)
+            Template(run, connection.address, target, body_bytes, type_=type)
             for connection, target in zip(self.connections, targets, strict=True)
         ]
         self._show_life()
@@ -197,7 +236,7 @@ class LoadClient:
 
     def _show_life(self) -> None:
         for connection in self.connections:
-            connection.socket.sendall(_PONG)
+            connection.socket.sendall(PONG)
 
     def _send_flood(self, templates: list[Template], count: int) -> None:
         width = len(templates)
@@ -225,71 +264,53 @@ class LoadClient:
         refused = 0
         for connection in self.connections:
             while select.select([connection.socket], [], [], 0)[0]:
-                refused += len(_REFUSED.findall(_read_some(connection.socket)))
+                refused += len(_REFUSED.findall(read_some(connection.socket)))
         return refused
 
     def receive(self, *, run: int, count: int, idle_seconds: float) -> dict[str, object]:
         """Read until `count` messages came or nothing came for `idle_seconds`; answers with times and counts."""
         self._show_life()
+        pattern = pattern_of(run)
         poll = select.poll()
         by_file = {connection.socket.fileno(): connection for connection in self.connections}
         for connection in self.connections:
-            connection.numbers = []
+            connection.arrived = []
             poll.register(connection.socket, select.POLLIN)
-        latencies: list[int] = []
-        last_ns = 0
-        while len(latencies) < count:
+        received = last_ns = 0
+        while received < count:
             ready = poll.poll(idle_seconds * 1e3)
             if not ready:
                 break
             for file, _ in ready:
                 connection = by_file[file]
-                data = _read_some(connection.socket)
+                data = read_some(connection.socket)
                 while isinstance(connection.socket, ssl.SSLSocket) and connection.socket.pending():
-                    data += _read_some(connection.socket)
+                    data += read_some(connection.socket)
                 last_ns = time.monotonic_ns()
-                _take(connection, data, run, last_ns, latencies)
-        return self._result(latencies, count, last_ns)
+                received += connection.take(data, pattern, last_ns)
+        return self._result(received, count, last_ns)
 
-    def _result(self, latencies: list[int], count: int, last_ns: int) -> dict[str, object]:
+    def _result(self, received: int, count: int, last_ns: int) -> dict[str, object]:
         expected = count // len(self.connections)
         lost = duplicated = reordered = 0
         for connection in self.connections:
-            distinct = set(connection.numbers)
+            numbers = connection.numbers()
+            distinct = set(numbers)
             lost += expected - len(distinct)
-            duplicated += len(connection.numbers) - len(distinct)
-            reordered += connection.numbers != sorted(connection.numbers)
+            duplicated += len(numbers) - len(distinct)
+            reordered += numbers != sorted(numbers)
         return {
-            "received": len(latencies),
+            "received": received,
             "last_ns": last_ns,
             "lost": lost,
             "duplicated": duplicated,
             "reordered": reordered,
-            "latencies_ns": latencies,
+            "latencies_ns": [latency for connection in self.connections for latency in connection.latencies_ns()],
         }
 
 
-def _take(connection: Connection, data: bytes, run: int, now_ns: int, latencies: list[int]) -> None:
-    """Find the messages of `run` in what arrived; a message may be cut at any byte."""
-    text = connection.tail + data
-    found = _SEEN.findall(text)
-    end = text.rfind(b'"pad"')
-    connection.tail = text[max(end, len(text) - _TAIL_BYTES, 0) :] if end >= 0 else text[-_TAIL_BYTES:]
-    for seen_run, number, sent_ns in found:
-        if int(seen_run) == run:
-            connection.numbers.append(int(number))
-            latencies.append(now_ns - int(sent_ns))
-
-
-def main() -> None:
-    """Serve commands until standard input ends."""
-    client = LoadClient()
-    commands: dict[str, Callable[..., dict[str, object]]] = {
-        "connect": client.connect,
-        "idle": client.hold_idle,
-        "send": client.send,
-        "receive": client.receive,
-    }
+def serve_commands(commands: Mapping[str, Command]) -> None:
+    """Carry out commands until standard input ends."""
     for line in sys.stdin:
         command = json.loads(line)
         try:
@@ -301,4 +322,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_commands(LoadClient().commands())

@@ -8,27 +8,31 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.domain.plan import TRIO_RELAY, WS_RELAY
 from benchmarks.footprint import Footprint
-from benchmarks.plan import RELAYS, TRAPEZOID, Measured
+from benchmarks.plan import RELAYS, Measured
 
+TRAPEZOID_TITLE: Final = "The whole trapezoid beside its parts"
+DOMAIN_TITLE: Final = "Inside one domain, beside plain relays"
 DISTURBED_CORES: Final = 0.25  # federation study: only runs with less foreign load count as clean
 _MEMORY_BARS_KIB: Final = {"node": 80 * 1024, "worker": 15 * 1024, "runtime": 18}
 _WORKER_START_MS: Final = 30.0
 
 
-def show_report(console: Console, measured: list[Measured], footprint: Footprint | None) -> None:
+def show_report(
+    console: Console, measured: list[Measured], footprint: Footprint | None, *, title: str = TRAPEZOID_TITLE
+) -> None:
     """Print the table, what missed its bar, and the memory figures."""
-    title = "The whole trapezoid beside its parts"
-    table = Table(title=title, title_style="bold", header_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table = Table(title=title, title_style="bold", header_style="bold", box=box.SIMPLE_HEAD, padding=0)
     for name, justify in (
         ("shape", "left"),
         ("what", "left"),
         ("body", "right"),
-        ("TLS", "center"),
         ("msg/s", "right"),
-        ("p50 ms", "right"),
-        ("p99 ms", "right"),
-        ("CPU µs", "right"),
+        ("p50", "right"),
+        ("p99", "right"),
+        ("CPU", "right"),
+        ("×", "right"),
         ("lost", "right"),
         ("others", "right"),
     ):
@@ -37,15 +41,35 @@ def show_report(console: Console, measured: list[Measured], footprint: Footprint
     for one in measured:
         if previous is not None and one.shape is not previous:
             table.add_section()
-        shape = "" if one.shape is previous else one.shape.name
+        shape = "" if one.shape is previous else one.shape.name + (", TLS" if one.shape.tls else "")
         previous = one.shape
         table.add_row(
-            shape, *_cells(one), style="bold" if one.variant == TRAPEZOID else "dim" if one.variant == RELAYS else ""
+            shape,
+            *_cells(one),
+            style="bold" if one.variant == one.shape.judged else "dim" if _is_plain(one) else "",
         )
     console.print(table)
     _show_verdict(console, measured)
     if footprint is not None:
         _show_footprint(console, footprint)
+
+
+def show_crowds(console: Console, measured: list[Measured]) -> None:
+    """Print what a session weighs, and the longest that a message had to wait beside quiet ones."""
+    for one in measured:
+        row = one.row
+        if row.session_kib is not None and one.shape.is_paced:
+            console.print(f"  {one.variant}: {row.session_kib:.1f} KiB each, longest wait {_time(row.longest_ms)} ms")
+
+
+def show_absent(console: Console, absent: dict[str, str]) -> None:
+    """Say what could not be compared with, and why."""
+    for name, reason in absent.items():
+        console.print(f"! {name} is not in the table: {reason}", style="yellow", markup=False, highlight=False)
+
+
+def _is_plain(one: Measured) -> bool:
+    return one.variant in (RELAYS, WS_RELAY, TRIO_RELAY)
 
 
 def _cells(one: Measured) -> tuple[str, ...]:
@@ -54,12 +78,12 @@ def _cells(one: Measured) -> tuple[str, ...]:
     cores = f"{one.foreign_cores:.2f}"
     return (
         one.variant,
-        str(row.body_bytes),
-        "yes" if row.tls else "",
+        str(row.body_bytes or "–"),
         f"{row.messages_per_second:,.0f}",
         _time(row.p50_ms),
         _time(row.p99_ms),
         f"{row.cpu_us_per_message:.1f}",
+        "" if row.cpu_ratio is None else f"{row.cpu_ratio:.2f}",
         faults,
         f"[yellow]{cores}[/]" if one.foreign_cores > DISTURBED_CORES else cores,
     )
@@ -85,8 +109,8 @@ def _show_verdict(console: Console, measured: list[Measured]) -> None:
         console.print("[dim]Other processes were busy (yellow): compare CPU per message before throughput.[/]")
     console.print(
         "[dim]Flood: the sender writes as fast as TCP accepts, so its latencies are those of full queues. "
-        "CPU: per message, both nodes with their workers, without clients. Others: processors that other processes "
-        "used. Medians of rounds in turns.[/]"
+        "Times in ms. CPU: µs per message, nodes with their workers, without clients; ×: the same over the first row "
+        "of the shape. Others: processors that other processes used. Medians of rounds in turns.[/]"
     )
 
 

@@ -33,6 +33,7 @@ class Run:
     messages_per_second: float
     p50_ms: float | None
     p99_ms: float | None
+    longest_ms: float | None = None
     cpu_us_per_message: float
     lost: int
     duplicated: int
@@ -46,13 +47,34 @@ class Run:
         return not (self.lost or self.duplicated or self.reordered or self.refused)
 
 
-class Side:
-    """One load client process."""
+class Meter:
+    """What processes spend on a processor between two moments, and what the rest of the machine does meanwhile.
 
-    def __init__(self, name: str, *, log_file: Path) -> None:
+    Args:
+        pids: Processes whose time counts.
+        own: Load clients: neither counted nor foreign.
+    """
+
+    def __init__(self, pids: set[int], own: set[int]) -> None:
+        self._pids, self._own = pids, own
+        self._cpu, self._own_cpu, self._busy = cpu_ns(pids), cpu_ns(own), machine_busy_ns()
+        self._began = trio.current_time()
+
+    def read(self) -> tuple[int, float]:
+        """Nanoseconds spent by the processes that count, and processors that others used."""
+        seconds = trio.current_time() - self._began
+        cpu = cpu_ns(self._pids) - self._cpu
+        foreign = machine_busy_ns() - self._busy - cpu - (cpu_ns(self._own) - self._own_cpu)
+        return cpu, round(max(foreign, 0) / 1e9 / seconds, 2)
+
+
+class Side:
+    """One load client process; `program` is its module."""
+
+    def __init__(self, name: str, *, log_file: Path, program: str = "benchmarks.load_client") -> None:
         self.name = name
         self.addresses: list[str] = []
-        self._child = Child(["benchmarks.load_client"], log_file=log_file)
+        self._child = Child([program], log_file=log_file)
 
     @property
     def pid(self) -> int:
@@ -65,11 +87,15 @@ class Side:
         Raises:
             TransportError: it cannot.
         """
-        await self._child.start()
+        await self.start_process()
         answer = await self.do(
             "connect", url=url, ca_file=ca_file, domain=domain, name=self.name, connections=connections, plain=plain
         )
         self.addresses = answer["addresses"]
+
+    async def start_process(self) -> None:
+        """Start the process; it waits for commands."""
+        await self._child.start()
 
     async def do(self, command: str, **members: object) -> dict[str, Any]:
         """Let the client carry out one command.
@@ -92,51 +118,61 @@ class Side:
 
 
 class Pair:
-    """A sending and a receiving side; connection i sends to connection i."""
+    """A sending and a receiving side; connection i sends to connection i, or to the target that is named for it.
 
-    def __init__(self, sender: Side, receiver: Side) -> None:
+    Args:
+        targets: Addresses to send to; those of the receiver when none are named.
+        copies: How many of the receiver's connections each message reaches.
+        type: Type of the messages.
+    """
+
+    def __init__(
+        self, sender: Side, receiver: Side, *, targets: list[str] | None = None, copies: int = 1, type: str = "event"
+    ) -> None:
         self.sender = sender
         self.receiver = receiver
+        self._targets = receiver.addresses if targets is None else targets
+        self._copies = copies
+        self._type = type
         self._runs = 0
 
     async def run(self, load: Load, pids: set[int]) -> Run:
-        """Send `load` and wait for its last message; CPU time is that of `pids`."""
+        """Send `load` and wait for its last message; CPU time is that of `pids`. All figures count deliveries."""
         self._runs += 1
         width = len(self.sender.addresses)
         count = load.count // width * width
-        own = {self.sender.pid, self.receiver.pid}
-        cpu_before, own_before, busy_before = cpu_ns(pids), cpu_ns(own), machine_busy_ns()
+        meter = Meter(pids, {self.sender.pid, self.receiver.pid})
         received: dict[str, Any] = {}
-        began = trio.current_time()
 
         async def receive() -> None:
-            received.update(await self.receiver.do("receive", run=self._runs, count=count, idle_seconds=IDLE_SECONDS))
+            wanted = count * self._copies
+            received.update(await self.receiver.do("receive", run=self._runs, count=wanted, idle_seconds=IDLE_SECONDS))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive)
             sent = await self.sender.do(
                 "send",
                 run=self._runs,
-                targets=self.receiver.addresses,
+                targets=self._targets,
                 count=count,
                 rate=load.rate,
                 body_bytes=load.body_bytes,
+                type=self._type,
             )
-        elapsed = trio.current_time() - began
-        cpu = cpu_ns(pids) - cpu_before
-        foreign = machine_busy_ns() - busy_before - cpu - (cpu_ns(own) - own_before)
+        cpu, foreign_cores = meter.read()
         seconds = max(received["last_ns"] - sent["began_ns"], 1) / 1e9
         latencies = received["latencies_ns"]
         return Run(
             messages_per_second=round(received["received"] / seconds),
             p50_ms=milliseconds(percentile(latencies, 0.5)),
             p99_ms=milliseconds(percentile(latencies, 0.99)),
+            longest_ms=milliseconds(max(latencies, default=None)),
             cpu_us_per_message=round(cpu / 1e3 / max(received["received"], 1), 2),
             lost=received["lost"],
             duplicated=received["duplicated"],
             reordered=received["reordered"],
             refused=sent["refused"],
-            foreign_cores=round(max(foreign, 0) / 1e9 / elapsed, 2),
+            foreign_cores=foreign_cores,
         )
 
     async def stop(self) -> None:

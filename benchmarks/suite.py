@@ -1,4 +1,4 @@
-"""`trapezoid bench`: start all variants, measure them in turns, show the table.
+"""`trapezoid bench`: start all variants, measure them in turns, show the tables.
 
 Variants take turns inside each shape, round by round, so that whatever else the machine does meets all of them alike.
 """
@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +17,11 @@ import msgspec
 import trio
 from rich.console import Console
 
+from benchmarks.domain.suite import measure_domain
 from benchmarks.footprint import Footprint, measure_footprint
-from benchmarks.plan import NO_SANDBOX, RELAYS, TRAPEZOID, Measured, Shape, shapes
+from benchmarks.plan import NO_SANDBOX, RELAYS, TRAPEZOID, Measured, Traffic, compared, shapes
 from benchmarks.process_time import resident_kib
-from benchmarks.report import show_report
+from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_report
 from benchmarks.sides import Load, Run
 from benchmarks.variants import RelayVariant, TrapezoidVariant, Variant
 from interop.processes import leaves
@@ -29,38 +31,58 @@ WARM_UP: Final = Load(count=400, rate=1000.0, body_bytes=200)
 FIRST: Final = Load(count=1, rate=1.0, body_bytes=200)
 
 
+class Part(StrEnum):
+    """What can be measured by itself."""
+
+    TRAPEZOID = "trapezoid"
+    DOMAIN = "domain"
+
+
 @dataclass(slots=True)
 class Results:
-    """Everything that was measured."""
+    """Everything that was measured. `absent` are programs of others that this machine does not have."""
 
     measured: list[Measured]
     left_out: dict[str, str] = field(default_factory=dict)
     footprint: Footprint | None = None
+    inside: list[Measured] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_faultless(self) -> bool:
-        """Whether everything was measured and nothing was lost, doubled, reordered or refused."""
-        return not self.left_out and all(measured.is_faultless for measured in self.measured)
+        """Whether everything of ours was measured and nothing was lost, doubled, reordered or refused."""
+        return not self.left_out and all(one.is_faultless for one in (*self.measured, *self.inside))
 
 
-def run(*, quick: bool = False, json_file: Path | None = None, state_dir: Path | None = None) -> int:
+def run(
+    *,
+    quick: bool = False,
+    json_file: Path | None = None,
+    state_dir: Path | None = None,
+    parts: frozenset[Part] = frozenset(Part),
+) -> int:
     """Measure and show; returns the exit status: 0, 1 when a message was lost or came wrongly, 2 when nothing ran."""
     console = Console(stderr=json_file == Path("-"))
     folder = state_dir or default_state_dir()
     results: Results | None = None
     try:
         with console.status("starting all variants") as status:
-            results = trio.run(_run, folder, quick, status.update)
+            results = trio.run(_run, folder, quick, parts, status.update)
     except* HostError as group:
         for error in leaves(group):
             console.print(f"✗ {error}", style="bold red", markup=False, highlight=False)
     if results is None:
         return 2
-    show_report(console, results.measured, results.footprint)
+    if results.measured:
+        show_report(console, results.measured, results.footprint)
+    if results.inside:
+        show_report(console, results.inside, None, title=DOMAIN_TITLE)
+        show_crowds(console, results.inside)
+    show_absent(console, results.absent)
     for name, reason in results.left_out.items():
         console.print(f"✗ {name} is left out: {reason}", style="bold red", highlight=False)
     if json_file is not None:
-        _write_rows(json_file, results.measured)
+        _write_rows(json_file, [*results.measured, *results.inside])
     return 0 if results.is_faultless else 1
 
 
@@ -77,10 +99,18 @@ def _write_rows(json_file: Path, measured: list[Measured]) -> None:
         json_file.write_bytes(text)
 
 
-async def _run(folder: Path, quick: bool, tell: Callable[[str], None]) -> Results:
+async def _run(folder: Path, quick: bool, parts: frozenset[Part], tell: Callable[[str], None]) -> Results:
+    results = Results([])
+    if Part.TRAPEZOID in parts:
+        await _measure_trapezoid(folder, quick, tell, results)
+    if Part.DOMAIN in parts:
+        results.inside = await measure_domain(folder / "domain", quick=quick, tell=tell, absent=results.absent)
+    return results
+
+
+async def _measure_trapezoid(folder: Path, quick: bool, tell: Callable[[str], None], results: Results) -> None:
     plan = shapes(quick=quick)
     variants = _variants(folder, plan)
-    results = Results([])
     async with trio.open_nursery() as nursery:
         async with trio.open_nursery() as starting:
             for variant in variants.values():
@@ -96,10 +126,9 @@ async def _run(folder: Path, quick: bool, tell: Callable[[str], None]) -> Result
             await nursery.start(rested.run)
         results.footprint = await measure_footprint(whole, rested, node_rss_kib=idle_kib)
         nursery.cancel_scope.cancel()
-    return results
 
 
-def _variants(folder: Path, plan: tuple[Shape, ...]) -> dict[tuple[str, bool], Variant]:
+def _variants(folder: Path, plan: tuple[Traffic, ...]) -> dict[tuple[str, bool], Variant]:
     """One of each kind that the plan needs; records and logs of earlier benchmarks are removed."""
     wanted = dict.fromkeys((name, shape.tls) for shape in plan for name in shape.variants)
     made: dict[tuple[str, bool], Variant] = {}
@@ -125,7 +154,7 @@ async def _start(nursery: trio.Nursery, variant: Variant, left_out: dict[str, st
 
 
 async def _measure(
-    shape: Shape, variants: dict[tuple[str, bool], Variant], left_out: dict[str, str], tell: Callable[[str], None]
+    shape: Traffic, variants: dict[tuple[str, bool], Variant], left_out: dict[str, str], tell: Callable[[str], None]
 ) -> list[Measured]:
     for name in shape.variants:
         await _warm_up(variants[name, shape.tls], shape, left_out)
@@ -135,10 +164,10 @@ async def _measure(
             variant = variants[name, shape.tls]
             tell(f"{shape.name}, {shape.body_bytes} B{', TLS' if shape.tls else ''}: {name}, round {number + 1}")
             runs[name].append(await (await variant.pair(shape.width)).run(shape.load(name), variant.pids()))
-    return [Measured(variant=name, shape=shape, runs=tuple(done)) for name, done in runs.items()]
+    return compared([Measured(variant=name, shape=shape, runs=tuple(done)) for name, done in runs.items()])
 
 
-async def _warm_up(variant: Variant, shape: Shape, left_out: dict[str, str]) -> None:
+async def _warm_up(variant: Variant, shape: Traffic, left_out: dict[str, str]) -> None:
     """Connect clients and bring up the link, then look whether the variant is what it says; a false one is left out."""
     if variant.name in left_out:
         return

@@ -43,6 +43,11 @@ class Variant(ABC):
         """The two nodes."""
 
     @property
+    def domains(self) -> tuple[str, str]:
+        """Where the senders and where the receivers are at home."""
+        return DOMAINS
+
+    @property
     def is_plain(self) -> bool:
         """Whether clients name their address when they connect and open no sessions."""
         return False
@@ -60,8 +65,8 @@ class Variant(ABC):
         """The clients with `width` connections on each side; connected when they are first asked for."""
         if width not in self._pairs:
             sides = []
-            for domain, url in zip(DOMAINS, self.urls(), strict=True):
-                side = Side(f"load-{width}", log_file=self.folder / "clients.log")
+            for name, domain, url in zip(("out", "in"), self.domains, self.urls(), strict=True):
+                side = Side(f"{name}-{width}", log_file=self.folder / "clients.log")
                 await side.start(url=url, ca_file=self.ca_file, domain=domain, connections=width, plain=self.is_plain)
                 sides.append(side)
             self._pairs[width] = Pair(*sides)
@@ -69,6 +74,10 @@ class Variant(ABC):
 
     async def stop_clients(self) -> None:
         """End all clients."""
+        await self.stop_pairs()
+
+    async def stop_pairs(self) -> None:
+        """End the clients that `pair` connected."""
         with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
             for pair in self._pairs.values():
                 await pair.stop()
@@ -124,6 +133,11 @@ class RelayVariant(Variant):
         super().__init__(name, folder, tls=tls)
         self._relays: list[Child] = []
         self._ports: list[int] = []
+
+    @property
+    def domains(self) -> tuple[str, str]:
+        """Where the senders and where the receivers are at home."""
+        return DOMAINS
 
     @property
     def is_plain(self) -> bool:

@@ -32,12 +32,18 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
 
 
 class Child:
-    """One Python process of ours, started with `python -m`. Its standard error goes to `log_file`."""
+    """One process of ours, a Python module unless `program` says otherwise. Its standard error goes to `log_file`."""
 
     def __init__(
-        self, arguments: Sequence[str], *, log_file: Path, environment: Mapping[str, str] | None = None
+        self,
+        arguments: Sequence[str],
+        *,
+        log_file: Path,
+        environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = (sys.executable, "-m"),
     ) -> None:
-        self._arguments = [sys.executable, "-m", *arguments]
+        self._name = " ".join(arguments)
+        self._arguments = [*program, *arguments]
         self._log_file = log_file
         self._environment = {**os.environ, **(environment or {})}
         self._process: trio.Process | None = None
@@ -91,7 +97,7 @@ class Child:
     def _obituary(self) -> str:
         lines = self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
         state = "is silent" if self.is_running else f"ended with {self._process.returncode if self._process else '?'}"
-        return "\n".join([f"{' '.join(self._arguments[2:])} {state}; its log says:", *lines])
+        return "\n".join([f"{self._name} {state}; its log says:", *lines])
 
     async def read_line(self) -> str:
         """One line of standard output.

@@ -140,13 +140,17 @@ def demo(
 
 @app.command()
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Short runs, done within 40 seconds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Short runs, done within a minute.")] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - for stdout.")] = None,
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where keys and caches are kept.")] = None,
+    only: Annotated[str, typer.Option(metavar="PART", help="One of the tables: trapezoid or domain.")] = "",
 ) -> None:
-    """Measure the whole trapezoid beside its parts."""
+    """Measure the whole trapezoid beside its parts, and what goes on inside one domain."""
     with errors_reported():
-        from benchmarks.suite import run
+        from benchmarks.suite import Part, run
+        from protofly.errors import SettingsError
 
-        status = run(quick=quick, json_file=json, state_dir=state)
+        if only not in ("", *Part):
+            raise SettingsError(f"--only {only}: there are the parts {' and '.join(Part)}")
+        status = run(quick=quick, json_file=json, state_dir=state, parts=frozenset([Part(only)] if only else Part))
     raise typer.Exit(status)

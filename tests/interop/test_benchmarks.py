@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks.footprint import Footprint
-from benchmarks.load_client import FIRST_NUMBER, Connection, Template, _take
-from benchmarks.plan import BARS, NO_SANDBOX, RELAYS, TRAPEZOID, Measured, Shape, shapes
+from benchmarks.load_client import FIRST_NUMBER, Connection, LoadClient, Template, pattern_of
+from benchmarks.plan import BARS, NO_SANDBOX, RELAYS, TRAPEZOID, Measured, Traffic, compared, shapes
 from benchmarks.process_time import cpu_ns, process_tree, resident_kib
 from benchmarks.report import show_report
 from benchmarks.sides import Load, Run
@@ -35,7 +35,7 @@ A_RUN = Run(
     refused=0,
     foreign_cores=0.0,
 )
-FLOOD = Shape(name="flood", width=1, body_bytes=200)
+FLOOD = Traffic(name="flood", width=1, body_bytes=200, bars=BARS["flood"])
 
 
 def payload_of(frame: bytes) -> bytes:
@@ -60,12 +60,43 @@ def test_messages_are_found_wherever_the_stream_is_cut(cuts: list[int], body_byt
     stream = b"".join(template.frame(FIRST_NUMBER + number, 10**13) for number in range(10))
     near, far = socket.socketpair()
     with near, far:
-        connection, latencies, begin = Connection(near), list[int](), 0
+        connection, begin, pattern = Connection(near), 0, pattern_of(7)
         for cut in [*cuts, len(stream)]:
-            _take(connection, stream[begin : begin + cut], 7, 10**13 + 5, latencies)
+            connection.take(stream[begin : begin + cut], pattern, 10**13 + 5)
             begin += cut
-    assert connection.numbers == [FIRST_NUMBER + number for number in range(10)]
-    assert latencies == [5] * 10
+    assert connection.numbers() == [FIRST_NUMBER + number for number in range(10)]
+    assert connection.latencies_ns() == [5] * 10
+
+
+@pytest.mark.parametrize(
+    ("numbers", "faults"),
+    [
+        ([0, 1, 2, 3], {"lost": 0, "duplicated": 0, "reordered": 0}),
+        ([0, 1, 3], {"lost": 1, "duplicated": 0, "reordered": 0}),
+        ([0, 2, 1, 3], {"lost": 0, "duplicated": 0, "reordered": 1}),
+        ([0, 1, 1, 3], {"lost": 1, "duplicated": 1, "reordered": 0}),
+    ],
+)
+def test_a_receiver_sees_what_was_dropped_doubled_or_out_of_order(numbers: list[int], faults: dict[str, int]) -> None:
+    template = Template(7, "hyperty://a.example/x", "hyperty://b.example/y", 100)
+    near, far = socket.socketpair()
+    with near, far:
+        client = LoadClient()
+        client.connections.append(Connection(near))
+        far.sendall(b"".join(template.frame(FIRST_NUMBER + number, 10**13) for number in numbers))
+        answer = client.receive(run=7, count=4, idle_seconds=0.01)
+    assert {name: answer[name] for name in faults} == faults
+
+
+def test_messages_of_an_earlier_run_do_not_count() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        client = LoadClient()
+        client.connections.append(Connection(near))
+        for run in (6, 7):
+            far.sendall(Template(run, "hyperty://a.example/x", "hyperty://b.example/y", 100).frame(FIRST_NUMBER, 1))
+        answer = client.receive(run=7, count=2, idle_seconds=0.01)
+    assert (answer["received"], answer["lost"]) == (1, 1)
 
 
 async def test_relays_carry_a_flood_and_many_connections_without_loss(tmp_path: Path) -> None:
@@ -113,10 +144,22 @@ def test_rows_are_medians_and_losses_are_summed() -> None:
 def test_bars_are_those_of_the_issue_and_concern_the_whole_trapezoid_only() -> None:
     assert [bar.text for bar in BARS["flood"]] == ["messages_per_second ≥ 40000", "cpu_us_per_message ≤ 40"]
     assert Measured(variant=TRAPEZOID, shape=FLOOD, runs=(A_RUN,)).missed_bars == ()
-    late = Shape(name="500/s", width=1, body_bytes=200, rate=500.0, seconds=1.0)
+    late = Traffic(name="500/s", width=1, body_bytes=200, rate=500.0, seconds=1.0, bars=BARS["500/s"])
     assert Measured(variant=TRAPEZOID, shape=late, runs=(A_RUN,)).missed_bars == ()
-    slow = Measured(variant=RELAYS, shape=FLOOD, runs=(A_RUN,))
-    assert slow.missed_bars == ()
+    slow = replace(A_RUN, messages_per_second=10.0)
+    assert Measured(variant=TRAPEZOID, shape=FLOOD, runs=(slow,)).missed_bars == ("messages_per_second ≥ 40000",)
+    assert Measured(variant=RELAYS, shape=FLOOD, runs=(slow,)).missed_bars == ()
+
+
+def test_costs_are_compared_with_the_first_variant_of_the_shape() -> None:
+    runs = {TRAPEZOID: 30.0, RELAYS: 45.0}
+    measured = compared(
+        [
+            Measured(variant=name, shape=FLOOD, runs=(replace(A_RUN, cpu_us_per_message=cost),))
+            for name, cost in runs.items()
+        ]
+    )
+    assert [one.row.cpu_ratio for one in measured] == [1.0, 1.5]
 
 
 @pytest.mark.parametrize("quick", [True, False])
