@@ -48,12 +48,12 @@ from federation.supervisor import StubSupervisor, SupervisorContext
 from federation.supply import Supply
 from federation.traces import Traces
 from msg_node import config_meaning
-from msg_node.bus import Bus, JudgeLocal
+from msg_node.bus import Bus
 from msg_node.config import Settings
+from msg_node.config_sessions import build_credentials
 from msg_node.connectors.door import Door
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
-from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.services import Services
@@ -285,7 +285,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     node_key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     records = _build_records(settings, node_key, secret)
     gate = config_meaning.build_gate(settings)
-    bus = _build_bus(settings, state, store, records, node_url, partial(config_meaning.judge_local, gate))
+    bus = _build_bus(settings, state, store, records, node_url, gate)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
     dialler = Dialler(names, allow_addresses=config_meaning.allowed_addresses(settings), log=log)
@@ -385,13 +385,24 @@ def _build_bus(
     store: StateStore,
     records: RecordsWriter,
     node_url: str,
-    judge_local: JudgeLocal,
+    gate: Gate,
 ) -> Bus:
     sessions = SessionService(
-        state, grace_seconds=settings.sessions.grace_seconds, ping_seconds=settings.sessions.ping_seconds
+        state,
+        grace_seconds=settings.sessions.grace_seconds,
+        ping_seconds=settings.sessions.ping_seconds,
+        allows_guests=settings.sessions.guests,
+        permit=partial(config_meaning.permit_session, gate, settings.node.domain),
     )
     first_id = random.SystemRandom().randrange(1, 1 << 31)
-    services = Services(state, session_service=sessions, node_url=node_url, version=VERSION, first_id=first_id)
+    services = Services(
+        state,
+        session_service=sessions,
+        node_url=node_url,
+        version=VERSION,
+        first_id=first_id,
+        tells_presence=settings.sessions.presence,
+    )
     remote = RemoteSubscriptions(node_url, random.SystemRandom().randrange(1, 1 << 31))
     bus = Bus(
         node=node_url,
@@ -400,7 +411,7 @@ def _build_bus(
         store=store,
         remote=remote,
         record=records.append,
-        judge_local=judge_local,
+        judge_local=partial(config_meaning.judge_local, gate),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,
@@ -412,12 +423,12 @@ def _build_bus(
 
 def _restore_state(settings: Settings, store: StateStore, node_url: str) -> NodeState:
     journal = Journal()
-    accepted = [Credential(one.token_sha256, one.runtime, frozenset(one.roles)) for one in settings.sessions.credential]
     sessions = Sessions(
         journal,
-        Credentials(accepted, allows_anonymous=settings.sessions.anonymous),
+        build_credentials(settings),
         grace_seconds=settings.sessions.grace_seconds,
         take_over_grace_seconds=settings.sessions.take_over_grace_seconds,
+        lease_seconds=settings.sessions.lease_seconds,
         max_sessions=settings.limits.sessions,
     )
     state = NodeState(

@@ -23,6 +23,8 @@ NonNegative = Annotated[float, Meta(ge=0.0)]
 Rate = Annotated[float, Meta(gt=0.0)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Fingerprint = Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$|^$")]
+Algorithm = Literal["EdDSA", "Ed25519", "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
 
 
 class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +53,14 @@ class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     insecure_plaintext: Annotated[
         bool, Meta(description="Serve without TLS. Only for laboratories: then no certificate and key may be given.")
     ] = False
+    client_ca: Annotated[
+        Path | None,
+        Meta(description="PEM file with the authorities whose client certificates prove runtimes; absent: none do."),
+    ] = None
+    client_certificate: Annotated[
+        Literal["optional", "required"],
+        Meta(description="`required`: no runtime opens a session without one. Links of other domains need none."),
+    ] = "optional"
 
 
 class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -208,6 +218,51 @@ class CredentialSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     roles: Annotated[tuple[str, ...], Meta(description="Roles that policies see as `session.roles`.")] = ()
 
 
+class IssuerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One issuer of bearer tokens (JWT) that local runtimes may open a session with."""
+
+    issuer: Annotated[
+        str, Meta(min_length=1, max_length=512, description="Its name, exactly as the claim `iss` says it.")
+    ]
+    audience: Annotated[str, Meta(min_length=1, description="Our name, which the claim `aud` has to hold.")]
+    jwks: Annotated[Path | None, Meta(description="File with its public keys, a JWK set; or `public_keys`.")] = None
+    public_keys: Annotated[tuple[str, ...], Meta(description="Its public keys as PEM text; or `jwks`.")] = ()
+    algorithms: Annotated[
+        tuple[Algorithm, ...], Meta(description="Signature algorithms that it may use; absent: all that fit its keys.")
+    ] = ()
+    skew_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=limits.BEARER_SKEW_MAX_SECONDS)],
+        Meta(description="How far its clock may differ from ours."),
+    ] = limits.BEARER_SKEW_SECONDS
+    runtime_claim: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Claim with the runtime address, or several; `*` at the end of one stands for any rest.",
+        ),
+    ] = "runtime"
+    roles_claim: Annotated[
+        str, Meta(description="Claim with the roles that policies see as `session.roles`; absent: no roles.")
+    ] = ""
+    runtimes: Annotated[
+        tuple[str, ...],
+        Meta(description="Runtimes that it may speak for at most, as patterns; absent: those of our own domains."),
+    ] = ()
+
+
+class CertificateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One client certificate by name, when it does not name its runtime itself (SAN URI) or is to have roles."""
+
+    runtime: Annotated[str, Meta(description="Runtime address it is valid for; `*` at the end stands for any rest.")]
+    sha256: Annotated[
+        Fingerprint, Meta(description="Its SHA-256 fingerprint in hex, with or without colons; or `subject`.")
+    ] = ""
+    subject: Annotated[
+        str, Meta(description="Its subject as RFC 4514 writes it, for example `CN=ana,O=Example`; or `sha256`.")
+    ] = ""
+    roles: Annotated[tuple[str, ...], Meta(description="Roles that policies see as `session.roles`.")] = ()
+
+
 class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sessions of local runtimes."""
 
@@ -218,8 +273,27 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         NonNegative, Meta(description="How long a second opener without credentials waits for a silent first one.")
     ] = limits.TAKE_OVER_GRACE_SECONDS
     ping_seconds: Annotated[Rate, Meta(description="Silence after which a runtime is pinged.")] = limits.PING_SECONDS
+    lease_seconds: Annotated[
+        Annotated[float, Meta(ge=10.0)] | None,
+        Meta(description="Longest time until a runtime has to `re-open` its session; absent: as long as it likes."),
+    ] = None
     anonymous: Annotated[bool, Meta(description="Runtimes may open sessions without credentials.")] = True
+    anonymous_runtimes: Annotated[
+        tuple[str, ...],
+        Meta(description="Which runtimes may, as patterns: addresses, `*` at the end stands for any rest."),
+    ] = ("*",)
+    guests: Annotated[
+        bool,
+        Meta(description="Runtimes of other domains may open sessions, with a credential that covers their address."),
+    ] = False
+    presence: Annotated[
+        bool, Meta(description="Whoever subscribes to `<runtime>/status` is told when it comes and goes.")
+    ] = False
     credential: Annotated[tuple[CredentialSettings, ...], Meta(description="Accepted bearer tokens.")] = ()
+    issuer: Annotated[tuple[IssuerSettings, ...], Meta(description="Issuers of accepted bearer tokens.")] = ()
+    certificate: Annotated[
+        tuple[CertificateSettings, ...], Meta(description="Client certificates that are named here.")
+    ] = ()
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ from msgspec import inspect
 
 from msg_node.config import PeerSettings, Settings
 from msg_node.config_lines import Position, locate_keys
+from msg_node.config_sessions import session_problems
 from protofly.address import valid_domain
 from protofly.errors import PeerError, SettingsError
 
@@ -220,6 +221,8 @@ def _check_together(settings: Settings, source: _Source) -> None:
             source.complain(("site", "public_url"), "not an https:// URL")
     if settings.publish is not None:
         _check_publish(settings, source)
+    for place, text in session_problems(settings):
+        source.complain(place, text)
     for server in settings.discovery.nameservers:
         _check_nameserver(server, source)
     seen: set[str] = set()

@@ -41,6 +41,22 @@ def judge_local(gate: Gate, message: Message, roles: frozenset[str]) -> Refusal 
     return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
 
 
+def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozenset[str]) -> None:
+    """The gate `local` for `open` and `re-open`, whose recipient `mn:/session` is our domain to policies.
+
+    Raises:
+        PeerError: With the code and the rule that deny it.
+    """
+    if not gate.policies.sets:
+        return
+    domain = domain_of(message.from_)
+    verdict = gate.judge(
+        Facts("local", message, domain, our_domain, "", len(message.raw), 0, time.time(), session_roles=roles)
+    )
+    if not verdict.permitted:
+        raise PeerError(verdict.code or Code.POLICY, f"rule {verdict.rule_id}" if verdict.rule_id else "")
+
+
 def peer_rule(peer: PeerSettings) -> PeerRule:
     """What a peer entry says to the gate."""
     if peer.messages_per_second is None and peer.bytes_per_second is None:
@@ -101,6 +117,13 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
         context.load_cert_chain(listen.certificate, listen.key)
     except (OSError, ssl.SSLError) as exc:
         raise SettingsError(f"listen.certificate or listen.key: {exc}") from exc
+    if listen.client_ca is not None:
+        try:
+            context.load_verify_locations(listen.client_ca)
+        except (OSError, ssl.SSLError) as exc:
+            raise SettingsError(f"listen.client_ca: {exc}") from exc
+        context.verify_mode = ssl.CERT_OPTIONAL  # other domains' stubs have none; who needs one is asked at `open`
+        context.num_tickets = 0  # every connection proves itself anew, against the authorities of today
     return context
 
 

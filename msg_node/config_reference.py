@@ -105,6 +105,8 @@ def _default(member: msgspec.structs.FieldInfo) -> str:
         return "required"
     if member.default in (None, "", ()):
         return ""
+    if isinstance(member.default, tuple):
+        return f"`{msgspec.json.encode(member.default).decode()}`"
     if isinstance(member.default, bool):
         return f"`{str(member.default).lower()}`"
     if isinstance(member.default, int | float):

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from federation.core.policy_model import Mode
 from federation.policy_files import read_policies
+from msg_node import config_meaning
 from msg_node.config import ListenSettings, Settings, SiteSettings
+from msg_node.config_sessions import build_credentials
 from msg_node.publisher import make_publisher
 from protofly.errors import HostError, SettingsError
 from trapezoid.publishing import newest_root
@@ -45,6 +47,7 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
     if settings.publish is not None:
         yield "publish", lambda: _check_publication(settings)
     yield "discovery.ca_file", lambda: _check_authorities(settings.discovery.ca_file)
+    yield "sessions", lambda: _check_sessions(settings)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)
 
@@ -82,6 +85,18 @@ def _check_door(door: ListenSettings | SiteSettings) -> str:
     except ssl.SSLError as exc:
         raise SettingsError(f"{door.certificate} and {door.key} do not fit: {exc.reason}") from exc
     return f"{text}, {_check_expiry(door.certificate)}"
+
+
+def _check_sessions(settings: Settings) -> str:
+    """The files that say whose tokens and certificates count."""
+    build_credentials(settings)
+    config_meaning.server_context(settings)
+    sessions = settings.sessions
+    ways = [f"{len(sessions.credential)} tokens" if sessions.credential else ""]
+    ways += [f"issuer {one.issuer}" for one in sessions.issuer]
+    ways += ["client certificates" if settings.listen.client_ca is not None else ""]
+    ways += ["anonymous" if sessions.anonymous else ""]
+    return ", ".join(filter(None, ways)) or "nobody can open a session"
 
 
 def _check_bind(host: str, port: int) -> None:
