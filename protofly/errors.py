@@ -80,6 +80,7 @@ class Code(Enum):
     NOT_CONNECTED = (503, "not-connected")
     DRAINING = (503, "draining")
     OVERLOAD = (503, "overload")
+    POOL_EMPTY = (503, "pool-empty")
     GATEWAY_TIMEOUT = (504, "timeout")
     DEPLOY_TIMEOUT = (504, "deploy-timeout")
     LINK_LOST = (502, "link-lost")

@@ -1,17 +1,20 @@
 """Who owns which address.
 
-Allocated by us, claimed by a runtime, or bound to a session because it is its runtime address.
+Allocated by us, leased from a pool, claimed by a runtime, or bound to a session because it is its runtime address.
 
 Every address has at most one owner. An owner is a session number; parked sessions keep what they own. A block is what
-was allocated under one allocation key; keys belong to a runtime, so two runtimes may use the same one. Bound
-addresses follow from the sessions and are not stored; all others are rows. Source: message specification, section 7.
+was allocated under one allocation key; keys belong to a runtime, so two runtimes may use the same one. A pool holds
+the addresses of a scheme whose names others give (telephone numbers): they are lent, longest unused first, and come
+back. Bound addresses follow from the sessions and are not stored; all others are rows. Source: message specification,
+section 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 import msgspec
 
@@ -27,15 +30,21 @@ class Origin(Enum):
 
     ALLOCATED = "allocated"
     CLAIMED = "claimed"
+    POOL = "pool"
 
 
 class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One owned address as it is stored. `url` is the text as it was given out or written by the claimer."""
+    """One owned address as it is stored.
+
+    `url` is the text as it was given out or written by the claimer; `is_guest`: given to a runtime of another domain,
+    for as long as it is connected.
+    """
 
     sid: int
     url: str
     origin: Origin
     allocation_key: str = ""
+    is_guest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +56,29 @@ class Block:
     number: int
     allocation_key: str
     seed: bytes
+    is_guest: bool = False
 
 
 class Owners:
-    """Owner of every address that has one."""
+    """Owner of every address that has one.
 
-    def __init__(self, journal: Journal, *, per_session: int = ALLOCATION_PER_SESSION) -> None:
+    Args:
+        journal: Where changes are collected.
+        per_session: Addresses that one session may own.
+        pools: Addresses to lend, by scheme.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        per_session: int = ALLOCATION_PER_SESSION,
+        pools: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self._journal = journal
         self._per_session = per_session
+        self._free = {scheme: {canonical_key(url): url for url in urls} for scheme, urls in (pools or {}).items()}
+        self._pool_of = {key: scheme for scheme, urls in self._free.items() for key in urls}
         self._sid_of: dict[str, int] = {}
         self._owned: dict[int, dict[str, OwnedRow]] = {}
         self._blocks: dict[tuple[int, str], set[str]] = {}
@@ -85,6 +109,18 @@ class Owners:
         """What a session owns by allocation or claim, oldest first."""
         return list(self._owned.get(sid, {}).values())
 
+    def has_pool(self, scheme: str) -> bool:
+        """Whether addresses of a scheme are lent from a pool."""
+        return scheme in self._free
+
+    def is_pooled(self, key: str) -> bool:
+        """Whether a canonical key belongs to a pool, lent or not: nobody can claim it."""
+        return key in self._pool_of
+
+    def free(self, scheme: str) -> int:
+        """How many addresses of a pool nobody has."""
+        return len(self._free.get(scheme, ()))
+
     def block(self, sid: int, allocation_key: str) -> list[str]:
         """Keys of what a session was allocated under an allocation key."""
         return sorted(self._blocks.get((sid, allocation_key), ()))
@@ -101,26 +137,36 @@ class Owners:
             del self._sid_of[key]
 
     def allocate(self, sid: int, block: Block) -> list[str]:
-        """Make new addresses and give them to a session: all of them or none.
+        """Make new addresses, or take them from the pool of their scheme, for a session: all of them or none.
 
         Raises:
-            PeerError: QUOTA.
+            PeerError: QUOTA, POOL_EMPTY.
 
-        Source: message specification, section 7.1.
+        Source: message specification, sections 7.1 and 7.5.
         """
         self.check_quota(sid, block.number)
+        if self.has_pool(block.scheme):
+            return self._lend(sid, block)
         names = identifiers(block.seed)
         allocated: list[str] = []
         while len(allocated) < block.number:
             url = f"{block.scheme}://{block.domain}/{next(names)}"
             key = canonical_key(url)
             if key not in self._sid_of and key not in self._tombstones:
-                self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.ALLOCATED, allocation_key=block.allocation_key))
+                self._own(key, _row(sid, url, Origin.ALLOCATED, block))
                 allocated.append(url)
         return allocated
 
-    def claim(self, sid: int, url: str) -> bool:
-        """Give a session an address that its runtime made itself. False when another session owns it.
+    def _lend(self, sid: int, block: Block) -> list[str]:
+        lent = list(islice(self._free[block.scheme].items(), block.number))
+        if len(lent) < block.number:
+            raise PeerError(Code.POOL_EMPTY, f"{len(lent)} addresses are left")
+        for key, url in lent:
+            self._own(key, _row(sid, url, Origin.POOL, block))
+        return [url for _, url in lent]
+
+    def claim(self, sid: int, url: str, *, is_guest: bool = False) -> bool:
+        """Give a session an address that its runtime made itself. False when it is another's, or a pool's.
 
         Raises:
             PeerError: QUOTA.
@@ -131,8 +177,10 @@ class Owners:
         owner = self._sid_of.get(key)
         if owner is not None:
             return owner == sid
+        if self.is_pooled(key):
+            return False
         self.check_quota(sid, 1)
-        self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED))
+        self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED, is_guest=is_guest))
         return True
 
     def check_quota(self, sid: int, number: int) -> None:
@@ -199,6 +247,8 @@ class Owners:
 
     def _insert(self, key: str, row: OwnedRow) -> None:
         self._sid_of[key] = row.sid
+        if key in self._pool_of:
+            self._free[self._pool_of[key]].pop(key, None)
         self._owned.setdefault(row.sid, {})[key] = row
         if row.allocation_key:
             self._blocks.setdefault((row.sid, row.allocation_key), set()).add(key)
@@ -213,7 +263,9 @@ class Owners:
             block.discard(key)
             if not block:
                 del self._blocks[sid, row.allocation_key]
-        if row.origin is Origin.ALLOCATED:
+        if key in self._pool_of:
+            self._free[self._pool_of[key]][key] = row.url
+        elif row.origin is Origin.ALLOCATED:
             self._bury(key)
         self._journal.delete(Table.ADDRESSES, key)
 
@@ -222,6 +274,10 @@ class Owners:
         self._tombstones[key] = None
         if len(self._tombstones) > TOMBSTONES:
             del self._tombstones[next(iter(self._tombstones))]
+
+
+def _row(sid: int, url: str, origin: Origin, block: Block) -> OwnedRow:
+    return OwnedRow(sid=sid, url=url, origin=origin, allocation_key=block.allocation_key, is_guest=block.is_guest)
 
 
 def ancestors(key: str) -> Iterator[str]:

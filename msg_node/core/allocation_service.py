@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from msg_node.core.allocation import Block
+from msg_node.core.allocation import Block, OwnedRow
 from msg_node.core.node_state import NodeState
 from msg_node.core.resources import Members, child_paths, is_reserved, object_of, text_of, texts_of
+from msg_node.core.results import answer_each
 from msg_node.core.service import Answer, ServiceRequest
 from protofly.address import canonical_key, is_below
 from protofly.errors import Code, PeerError
@@ -23,28 +24,18 @@ class AllocationService:
         state: The durable state.
         fixed_scheme: The scheme that this end-point always gives; "" lets the request choose.
         default_scheme: The scheme when the request names none.
-        strict_release: Only the owner's runtime and operators release. Source: message specification, section 7.3,
-            rule 4.
     """
 
-    def __init__(
-        self,
-        state: NodeState,
-        *,
-        fixed_scheme: str = "",
-        default_scheme: str = "hyperty",
-        strict_release: bool = True,
-    ) -> None:
+    def __init__(self, state: NodeState, *, fixed_scheme: str = "", default_scheme: str = "hyperty") -> None:
         self._state = state
         self._fixed_scheme = fixed_scheme
         self._default_scheme = default_scheme
-        self._strict_release = strict_release
 
     def __call__(self, request: ServiceRequest) -> Answer:
-        """Serve `create` and `delete`.
+        """Serve `create`, `delete` and `read`.
 
         Raises:
-            PeerError: BAD_TYPE, BAD_BODY, QUOTA, POLICY.
+            PeerError: BAD_TYPE, BAD_BODY, TOO_LARGE, QUOTA, POOL_EMPTY, POLICY.
         """
         if request.caller.is_link:
             raise PeerError(Code.POLICY, "addresses of this domain are for its own runtimes")
@@ -53,8 +44,10 @@ class AllocationService:
                 return self._allocate(request)
             case "delete":
                 return self._release(request)
+            case "read":
+                return self._read(request)
             case _:
-                raise PeerError(Code.BAD_TYPE, "this service knows create and delete")
+                raise PeerError(Code.BAD_TYPE, "this service knows create, delete and read")
 
     def _allocate(self, request: ServiceRequest) -> Answer:
         value = object_of(request.members, "value")
@@ -64,6 +57,7 @@ class AllocationService:
             number=_number(value.get("number", request.members.get("number", 1))),
             allocation_key=_key_or_text(text_of(value, "allocationKey") or text_of(request.members, "allocationKey")),
             seed=request.seed,
+            is_guest=request.caller.is_guest,
         )
         return Answer(value={"allocated": self._state.owners.allocate(request.caller.number, block)})
 
@@ -90,16 +84,27 @@ class AllocationService:
             block = self._state.owners.release_block(sids, _key_or_text(resource))
             released += block
             texts += [] if block else [resource]
-        refused = []
+        results: dict[str, Code | None] = {}
         for text in texts:
             keys = self._state.owners.release(sids, _key_or_text(text))
             released += keys or []
-            refused += [text] if keys is None else []
+            results[text] = Code.NOT_OWNER if keys is None else None
         self._silence(sids, released)
-        return Answer(value={"refused": refused}) if refused else Answer()
+        return answer_each(request.members, results)
+
+    def _read(self, request: ServiceRequest) -> Answer:
+        """What a session owns; operators may name a runtime, or an address of one, as `resource`."""
+        sid: int | None = request.caller.number
+        resource = text_of(request.members, "resource")
+        if resource and request.caller.is_operator:
+            key = _key_or_text(resource)
+            sid = self._state.owners.owner(key) or self._state.sessions.below(key)
+        owned = [] if sid is None else self._state.owners.owned(sid)
+        return Answer(value={"resources": [_shown(row) for row in owned]})
 
     def _releasable(self, request: ServiceRequest) -> Collection[int]:
-        if request.caller.is_operator or not self._strict_release:
+        """Whose addresses the caller may release. Source: message specification, section 7.3, rule 4."""
+        if request.caller.is_operator or not self._state.rules.strict_release:
             return frozenset(session.sid for session in self._state.sessions)
         return self._state.sessions.of_runtime(request.caller.number)
 
@@ -108,6 +113,13 @@ class AllocationService:
         for sid in sids if released else ():
             if self._state.listeners.count(sid):
                 self._state.listeners.remove_where(sid, lambda key: any(is_below(key, base) for base in released))
+
+
+def _shown(row: OwnedRow) -> dict[str, object]:
+    shown: dict[str, object] = {"url": row.url, "origin": row.origin.value}
+    if row.allocation_key:
+        shown["allocationKey"] = row.allocation_key
+    return {**shown, "guest": True} if row.is_guest else shown
 
 
 def _number(value: object) -> int:

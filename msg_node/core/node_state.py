@@ -17,9 +17,12 @@ import msgspec
 
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
+from msg_node.core.consents import Consents
 from msg_node.core.credentials import Credentials
 from msg_node.core.proof import Proven
 from msg_node.core.registry import DomainRegistry, StatusChange
+from msg_node.core.resources import P2P_NAMES
+from msg_node.core.rules import Rules
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused, Session
 from msg_node.core.sessions import Sessions
@@ -77,7 +80,7 @@ class NodeState:
         listeners: Listeners | None = None,
         registry: DomainRegistry | None = None,
         journal: Journal | None = None,
-        is_strict: bool = False,
+        rules: Rules | None = None,
     ) -> None:
         """Make an empty state.
 
@@ -89,12 +92,13 @@ class NodeState:
             listeners: See `sessions`.
             registry: See `sessions`.
             journal: Where changes are collected.
-            is_strict: Local addresses that nobody owns may not be used as `from`.
+            rules: What this node insists on.
         """
         self.domains = domains
-        self.reserved = reserved
+        self.reserved = reserved | {f"runtime://{domain}/{name}" for domain in domains for name in P2P_NAMES}
+        self.rules = Rules() if rules is None else rules
+        self.consents = Consents()
         self._journal = Journal() if journal is None else journal
-        self._is_strict = is_strict
         self.sessions = Sessions(self._journal, Credentials()) if sessions is None else sessions
         self.owners = Owners(self._journal) if owners is None else owners
         self.listeners = Listeners(self._journal) if listeners is None else listeners
@@ -200,11 +204,12 @@ class NodeState:
         self._links[row.domain] = row.number
         self._link_domains[row.number] = row.domain
 
-    def end_foreign_subscriptions(self, object_key: str) -> None:
-        """An object was deleted: foreign domains do not listen to it any more.
+    def object_deleted(self, object_key: str) -> None:
+        """An object was deleted and its observers were told: foreign domains do not listen to it any more.
 
         Source: message specification, section 9.6.
         """
+        self.consents.forget(object_key)
         for number in [one for one in self.listeners.listeners() if one < 0]:
             self.listeners.remove_where(number, lambda key: is_below(key, object_key))
 
@@ -235,10 +240,12 @@ class NodeState:
 
     def _holder_above(self, key: str) -> int | None:
         runtime_key = runtime_part(key)
-        if runtime_key:
-            return -1 if runtime_key in self.reserved else self.sessions.by_runtime(runtime_key)
+        if runtime_key and runtime_key not in self.reserved:
+            return self.sessions.by_runtime(runtime_key)
         above = self.owners.owner_above(key)
-        return None if above is None else above[0]
+        if above is not None:
+            return above[0]
+        return -1 if runtime_key else None
 
     def _unowned_source(self, sid: int, from_key: str) -> Source:
         scheme = scheme_of(from_key)
@@ -252,7 +259,41 @@ class NodeState:
             return Source.SPOOFED
         if domain and domain not in self.domains:
             return Source.SPOOFED
-        return Source.NOT_OWNER if self._is_strict else Source.LEARNABLE
+        reporter = self._reporter_of(from_key)
+        if reporter not in (None, sid):
+            return Source.NOT_OWNER
+        if self.rules.learns:
+            return Source.LEARNABLE
+        return Source.NOT_OWNER if reporter is None else Source.OWN
+
+    def _reporter_of(self, key: str) -> int | None:
+        """Who speaks for an object that nobody owns: the first who listens to its `subscription`."""
+        base = key.partition("/children/")[0].removesuffix("/subscription").removesuffix("/changes")
+        return next(iter(self.listeners.targets(base + "/subscription")), None)
+
+    def may_change(self, origin: int, object_key: str, from_key: str) -> bool:
+        """Whether what a session or link sends to `O/changes` comes from the reporter of `O`.
+
+        Args:
+            origin: Number of the session or link, 0 for the node itself.
+            object_key: `O`.
+            from_key: Sender of the message; the session, or the border of the link, has been asked about it.
+
+        Source: message specification, section 9.4.
+        """
+        owner = self.owners.owner(object_key)
+        if owner == origin or origin == 0 or not self.rules.reporter_only:
+            return True
+        if origin < 0:
+            return owner is None and domain_of(object_key) == domain_of(from_key)
+        holder = owner if owner is not None else self._holder_above(object_key) or self._reporter_of(object_key)
+        if holder is not None:
+            return holder == origin
+        domain = domain_of(object_key)
+        if domain and domain not in self.domains:
+            session = self.sessions.get(origin)
+            return session is not None and session.is_guest and domain == domain_of(session.runtime_key)
+        return not is_below(from_key, object_key)
 
     # Restart.
 

@@ -64,6 +64,27 @@ def is_reserved(scheme: str) -> bool:
     return scheme in _UNCLAIMABLE
 
 
+def object_of_events(key: str) -> str:
+    """The object whose changes or children a key is about: `O/changes`, `O/children/n` -> `O`; "" for all else."""
+    if key.endswith("/changes"):
+        return key.removesuffix("/changes")
+    base, children, _ = key.partition("/children/")
+    return base if children else ""
+
+
+P2P_NAMES = ("p2phandler", "p2prequester")
+
+
+def is_p2p_stub(key: str) -> bool:
+    """Whether a key is the address of a P2P stub that names no runtime: `<scheme>://<domain>/p2phandler/<id>`.
+
+    Source: message specification, section 17.
+    """
+    _, authority, path = parse(key)
+    levels = path.split("/")
+    return bool(authority) and len(levels) == 3 and levels[1] in P2P_NAMES and bool(levels[2])
+
+
 def is_claimable(key: str) -> bool:
     """Whether a runtime may make this base address itself: hyperty or object scheme, a path, no sub-resource suffix.
 
@@ -167,11 +188,17 @@ def expand(resource: str, children: list[str], *, is_owner: bool) -> list[str]:
 
     Source: message specification, section 8.3.
     """
-    base = resource.rstrip("/")
     is_sub_resource = shape_of(key_or_refuse(resource)) is not Shape.BASE
     if is_sub_resource and not children:
         return [resource]
+    base = _object_of(resource) if is_sub_resource else resource.rstrip("/")
     own = [resource] if is_sub_resource else [f"{base}/changes", *([resource] if is_owner else [])]
     if not children:
         return own
     return list(dict.fromkeys([*own, *child_paths(base, children), f"{base}/children/"]))
+
+
+def _object_of(resource: str) -> str:
+    """The object in front of a sub-resource; its children are its own, not the sub-resource's."""
+    base = resource.partition("/children")[0].rstrip("/")
+    return next((base.removesuffix(suffix) for suffix in _SUFFIXES if base.endswith(suffix)), base)

@@ -22,11 +22,16 @@ from protofly.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a session of ours (positive number, `domain` "") or the link to a foreign domain (negative number)."""
+    """Who asks: a session of ours (positive number, `domain` "") or the link to a foreign domain (negative number).
+
+    `reads_desc`: a runtime of dialect A; `is_guest`: a runtime of another domain.
+    """
 
     number: int
     domain: str = ""
     is_operator: bool = False
+    is_guest: bool = False
+    reads_desc: bool = False
 
     @property
     def is_link(self) -> bool:

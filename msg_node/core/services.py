@@ -68,7 +68,6 @@ class Services:
         node_url: str,
         version: str,
         first_id: int,
-        strict_release: bool = True,
         tells_presence: bool = False,
         more: Mapping[str, Service] | None = None,
     ) -> None:
@@ -81,7 +80,6 @@ class Services:
             version: Told to those who read `domain://msg-node.<d>`.
             first_id: Random start of the ids of our own messages, below 2^31. Source: message specification, section
                 3, rule 7.
-            strict_release: See `AllocationService`.
             tells_presence: Those who listen to `<runtime>/status` are told when a runtime comes and goes.
             more: Further services by path below `msg-node`, such as `stubs`.
         """
@@ -94,20 +92,16 @@ class Services:
         self._services: dict[str, Service] = {"global://registry": connector_off}
         self._below = tuple(f"domain://msg-node.{domain}/" for domain in sorted(state.domains))
         for domain in state.domains:
-            self._add_domain(domain, strict_release, more or {})
+            self._add_domain(domain, more or {})
 
-    def _add_domain(self, domain: str, strict_release: bool, more: Mapping[str, Service]) -> None:
+    def _add_domain(self, domain: str, more: Mapping[str, Service]) -> None:
         node = f"domain://msg-node.{domain}"
         for pattern in (*_SWITCHED_OFF, *_ELSEWHERE):
             self._services["domain://" + pattern.format(domain)] = connector_off
         self._services[node] = self._information
-        self._services[f"{node}/address-allocation"] = AllocationService(self._state, strict_release=strict_release)
-        self._services[f"{node}/hyperty-address-allocation"] = AllocationService(
-            self._state, fixed_scheme="hyperty", strict_release=strict_release
-        )
-        self._services[f"{node}/object-address-allocation"] = AllocationService(
-            self._state, default_scheme="comm", strict_release=strict_release
-        )
+        self._services[f"{node}/address-allocation"] = AllocationService(self._state)
+        self._services[f"{node}/hyperty-address-allocation"] = AllocationService(self._state, fixed_scheme="hyperty")
+        self._services[f"{node}/object-address-allocation"] = AllocationService(self._state, default_scheme="comm")
         self._services[f"{node}/sm"] = SubscriptionService(self._state)
         self._services[f"domain://registry.{domain}"] = RegistryService(self._state)
         for path, service in more.items():
@@ -144,7 +138,7 @@ class Services:
             answer = service(request)
         except PeerError as exc:
             answer = _refusal(exc)
-        replies = [self._reply(message, answer, has_desc=not who.is_link)] if message.expects_reply else []
+        replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
         return self._result(replies, SessionStep(status_changes=answer.status_changes))
 
     def handle_session(
@@ -219,7 +213,10 @@ class Services:
         if number < 0:
             return Caller(number, self._state.domain_of_link(number))
         session = self._state.sessions.get(number)
-        return Caller(number, is_operator=session is not None and OPERATOR in session.roles)
+        if session is None:
+            return Caller(number)
+        is_operator = OPERATOR in session.roles
+        return Caller(number, is_operator=is_operator, is_guest=session.is_guest, reads_desc=session.dialect.reads_desc)
 
     def _reply(self, message: Message, answer: Answer, *, has_desc: bool) -> Message:
         """Dialect A reads the description as `desc`. Source: message specification, section 4."""

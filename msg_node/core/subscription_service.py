@@ -3,16 +3,30 @@
 Source: message specification, section 8.
 
 Rights, so that nobody can take the messages of another: `changes`, `status`, `registration` and children are for
-every observer; an entity itself, its `subscription` and `inbox`, and everything below it (`/*`) are for its owner. A
-base address of our domain that nobody owns yet is claimed by listening to it.
+every observer (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and
+everything below it (`/*`) are for its owner. A base address of our domain that nobody owns yet is claimed by listening
+to it. Another domain listens to objects of ours, never through us to those of a third.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 
 from msg_node.core.node_state import NodeState, Source
-from msg_node.core.resources import Members, Shape, expand, is_claimable, key_or_refuse, shape_of, text_of, texts_of
+from msg_node.core.resources import (
+    Members,
+    Shape,
+    expand,
+    is_claimable,
+    is_p2p_stub,
+    key_or_refuse,
+    object_of_events,
+    shape_of,
+    text_of,
+    texts_of,
+)
+from msg_node.core.results import answer_each
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.service import Answer, Caller, ServiceRequest
 from msg_node.core.subscriptions import Subscription
@@ -26,6 +40,14 @@ class Right(Enum):
     LISTEN = "listen"
     CLAIM = "claim"
     REFUSED = "refused"
+    NO_CONSENT = "no-consent"
+
+
+class NothingNamedError(PeerError):
+    """A request that is about no resource."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.BAD_BODY, "no resource is named")
 
 
 class SubscriptionService:
@@ -40,6 +62,14 @@ class SubscriptionService:
         Raises:
             PeerError: BAD_TYPE, BAD_BODY, TOO_LARGE, NOT_OWNER, SPOOFED_SOURCE, QUOTA.
         """
+        try:
+            return self._serve(request)
+        except NothingNamedError as exc:
+            if not request.caller.reads_desc:
+                raise
+            return Answer(self._state.rules.sm_error, reason=exc.code.word, description=exc.detail)
+
+    def _serve(self, request: ServiceRequest) -> Answer:
         match request.message.type:
             case "subscribe":
                 return self._subscribe(request)
@@ -52,40 +82,58 @@ class SubscriptionService:
 
     def _subscribe(self, request: ServiceRequest) -> Answer:
         texts = self._named(request.members, request.caller, "resources", "subscribe")
-        source = self._source(request)
-        claims: list[str] = []
-        wanted: list[Subscription] = []
-        refused: list[str] = []
-        claimed_keys: set[str] = set()
+        claims: dict[str, str] = {}  # by key
+        heard: dict[str, str] = {}
+        results: dict[str, Code | None] = dict.fromkeys(texts)
         for text in sorted(texts, key=len):  # an object before what is below it
             key = key_or_refuse(text)
-            match self.right(request.caller, key, claimed_keys):
-                case Right.REFUSED:
-                    refused.append(text)
-                    continue
-                case Right.CLAIM:
-                    claims.append(text)
-                    claimed_keys.add(key)
-            wanted.append(Subscription(text, key, source))
-        if refused and len(texts) == 1:
-            raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
-        self._apply(request.caller.number, claims, wanted)
-        return Answer(value={"refused": refused}) if refused else Answer()
+            right = self.right(request.caller, key, claims)
+            results[text] = _REFUSALS.get(right)
+            if right is Right.CLAIM:
+                claims[key] = text
+            if results[text] is None:
+                heard[key] = text
+        if len(texts) == 1 and (code := results[texts[0]]) is not None:
+            raise PeerError(code, "this address belongs to somebody else" if code is Code.NOT_OWNER else "no consent")
+        source = self._source(request, claims)
+        self._apply(request.caller, claims, [Subscription(text, key, source) for key, text in heard.items()])
+        return answer_each(request.members, results)
 
-    def _apply(self, number: int, claims: list[str], wanted: list[Subscription]) -> None:
+    def _apply(self, caller: Caller, claims: dict[str, str], wanted: list[Subscription]) -> None:
         """All or nothing: both quotas are asked before anything changes."""
         if claims:
-            self._state.owners.check_quota(number, len(claims))
-        self._state.listeners.add(number, wanted)
-        for text in claims:
-            self._state.owners.claim(number, text)
+            self._state.owners.check_quota(caller.number, len(claims))
+        self._state.listeners.add(caller.number, wanted)
+        for text in claims.values():
+            self._state.owners.claim(caller.number, text, is_guest=caller.is_guest)
 
     def _unsubscribe(self, request: ServiceRequest) -> Answer:
-        texts = self._named(request.members, request.caller, "resources", "unsubscribe", "subscribe", is_owner=True)
-        source = text_of(request.members, "source") or None
-        for text in texts:
-            self._state.listeners.remove(request.caller.number, key_or_refuse(text), source)
+        caller, listeners = request.caller, self._state.listeners
+        texts = self._named(request.members, caller, "resources", "unsubscribe", "subscribe", is_owner=True)
+        source = text_of(request.members, "source")
+        sources = {key_or_refuse(source), *self._stand_ins(request, source)} if source else None
+        keys = [key_or_refuse(text) for text in texts]
+        for key in [key for key in keys if not key.endswith("/children/")]:
+            listeners.remove(caller.number, key, sources)
+        for base in [key for key in keys if key.endswith("/children/")]:
+            if not ("resource" in request.members and listeners.listens_below(caller.number, base)):
+                listeners.remove(caller.number, base, sources)  # other children of the same object keep their base
+        self._release_p2p(caller, [*keys, *(sources or ())])
         return Answer()
+
+    def _stand_ins(self, request: ServiceRequest, source: str) -> list[str]:
+        """Under whom else subscriptions of a source may be stored: a source that is nobody's gave way to `from`."""
+        if request.caller.is_link:
+            return []
+        is_ours = self._state.source_of(request.caller.number, key_or_refuse(source)) is Source.OWN
+        return [] if is_ours else [request.message.from_key]
+
+    def _release_p2p(self, caller: Caller, keys: list[str]) -> None:
+        """A P2P stub that nothing is heard for any more gives its address back."""
+        for key in keys:
+            is_theirs = is_p2p_stub(key) and self._state.owners.owner(key) == caller.number
+            if is_theirs and not self._state.listeners.speaks_for(caller.number, key):
+                self._state.owners.release({caller.number}, key)
 
     def _read(self, request: ServiceRequest) -> Answer:
         resource = text_of(request.members, "resource")
@@ -115,16 +163,24 @@ class SubscriptionService:
             children = texts_of(members, "childrenResources", "children")
             texts.update(dict.fromkeys(expand(resource, children, is_owner=is_mine)))
         if not texts:
-            raise PeerError(Code.BAD_BODY, "no resource is named")
+            raise NothingNamedError
         return list(texts)
 
-    def _source(self, request: ServiceRequest) -> str:
-        """Who becomes subscriber. Source: message specification, section 8.2."""
+    def _source(self, request: ServiceRequest, claims: dict[str, str]) -> str:
+        """Who becomes subscriber. Source: message specification, sections 8.2 and 17.
+
+        The address of a P2P stub that names no runtime joins `claims`.
+        """
         source = text_of(request.members, "source") or request.message.from_
         key = key_or_refuse(source)
         if request.caller.is_link:
             if domain_of(key) != request.caller.domain:
                 raise PeerError(Code.SPOOFED_SOURCE, "the source is of another domain")
+            return source
+        if key in claims:
+            return source
+        if is_p2p_stub(key) and self._right_to_p2p(request.caller, key) is Right.CLAIM:
+            claims[key] = source
             return source
         match self._state.source_of(request.caller.number, key):
             case Source.OWN:
@@ -134,17 +190,21 @@ class SubscriptionService:
             case _:
                 return request.message.from_
 
-    def right(self, caller: Caller, key: str, claimed: set[str] | frozenset[str] = frozenset()) -> Right:
+    def right(self, caller: Caller, key: str, claimed: Collection[str] = ()) -> Right:
         """Judge the wish to listen to a canonical key; `claimed` are keys that the same request claims.
 
         Source: message specification, sections 7.4 and 8.5.
         """
         shape = shape_of(key)
-        if shape is Shape.EVENTS:
-            return Right.LISTEN
-        if caller.is_link:
+        if caller.is_link and domain_of(key) not in self._state.domains:
             is_theirs = shape is not Shape.BELOW and domain_of(key) == caller.domain
             return Right.LISTEN if is_theirs else Right.REFUSED
+        if shape is Shape.EVENTS:
+            return Right.LISTEN if self._has_consent(caller, key) else Right.NO_CONSENT
+        if caller.is_link:
+            return Right.REFUSED
+        if is_p2p_stub(key):
+            return self._right_to_p2p(caller, key)
         owner = self._holder(key[:-2] if shape is Shape.BELOW else key)
         if owner is not None:
             is_child = shape is Shape.BASE and _is_child_form(key) and self._state.owners.owner(key) is None
@@ -152,6 +212,31 @@ class SubscriptionService:
         if any(key.startswith(base + "/") for base in claimed):
             return Right.LISTEN
         return self._right_to_unowned(caller, key, shape)
+
+    def _right_to_p2p(self, caller: Caller, key: str) -> Right:
+        """Whoever announces a P2P stub of his domain first has it. Source: message specification, section 17."""
+        owner = self._state.owners.owner(key)
+        if owner is not None:
+            return Right.LISTEN if owner == caller.number else Right.REFUSED
+        session = self._state.sessions.get(caller.number)
+        is_of_domain = session is not None and domain_of(session.runtime_key) == domain_of(key)
+        return Right.CLAIM if is_of_domain else Right.REFUSED
+
+    def _has_consent(self, caller: Caller, key: str) -> bool:
+        """Whether the reporter has let the caller observe an object, where that is asked for at all.
+
+        Source: message specification, section 8.5.
+        """
+        base = object_of_events(key)
+        if not self._state.rules.require_consent or not base or scheme_of(base) in ("", "runtime"):
+            return True
+        state, number = self._state, caller.number
+        if self._holder(base) == number or state.listeners.listens(number, key):
+            return True
+        observers = state.consents.observers(base)
+        if caller.is_link:
+            return any(domain_of(observer) == caller.domain for observer in observers)
+        return any(state.owners.owner(observer) == number for observer in observers)
 
     def _holder(self, key: str) -> int | None:
         """The session that owns an address or the nearest one above it; -1 for a runtime that is not connected."""
@@ -166,6 +251,8 @@ class SubscriptionService:
 
     def _right_to_unowned(self, caller: Caller, key: str, shape: Shape) -> Right:
         scheme, domain = scheme_of(key), domain_of(key)
+        if self._state.owners.is_pooled(key):
+            return Right.REFUSED
         if not scheme:
             return Right.LISTEN if shape is Shape.BASE else Right.REFUSED
         if shape is Shape.BELOW:
@@ -176,6 +263,9 @@ class SubscriptionService:
             others = set(self._state.listeners.targets(key)) - {caller.number}
             return Right.REFUSED if others else Right.LISTEN
         return Right.CLAIM if is_claimable(key) else Right.REFUSED
+
+
+_REFUSALS = {Right.REFUSED: Code.NOT_OWNER, Right.NO_CONSENT: Code.POLICY}
 
 
 def _is_child_form(key: str) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 
 from msg_node.core.allocation import ancestors
 from msg_node.core.changes import Journal, Rows, Table, decode_row
+from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import SUBSCRIPTIONS_PER_SESSION, TARGETS_REMEMBERED
 
@@ -52,6 +53,7 @@ class Listeners:
         self._exact: dict[str, tuple[int, ...]] = {}
         self._below: dict[str, tuple[int, ...]] = {}  # base of `<base>/*`
         self._resolved: dict[str, tuple[int, ...]] = {}
+        self._unheard: set[str] = set()
 
     # Look-ups.
 
@@ -111,14 +113,27 @@ class Listeners:
                 self._insert(row)
                 self._journal.put(Table.SUBSCRIPTIONS, _row_key(sid, one.key, one.source), row)
 
-    def remove(self, sid: int, key: str, source: str | None = None) -> None:
-        """Remove a listener's subscriptions to a key: of one source, or of all. Unknown ones are fine.
+    def remove(self, sid: int, key: str, sources: Collection[str] | None = None) -> None:
+        """Remove a listener's subscriptions to a key: of some sources, or of all. Unknown ones are fine.
 
-        Source: message specification, section 8.4.
+        `sources` are canonical keys. Source: message specification, section 8.4.
         """
-        sources = self._by_sid.get(sid, {}).get(key, {})
-        for gone in [one for one in sources if source is None or one == source]:
+        held = self._by_sid.get(sid, {}).get(key, {})
+        for gone in [one for one in held if sources is None or canonical_key(one) in sources]:
             self._delete(sid, key, gone)
+
+    def speaks_for(self, sid: int, source_key: str) -> bool:
+        """Whether a listener has any subscription for a source."""
+        return any(canonical_key(one) == source_key for held in self._by_sid.get(sid, {}).values() for one in held)
+
+    def listens_below(self, sid: int, base: str) -> bool:
+        """Whether a listener has a subscription to anything that begins with `base` and goes on."""
+        return any(key.startswith(base) and key != base for key in self._by_sid.get(sid, ()))
+
+    def take_unheard(self) -> set[str]:
+        """Keys that the last listener has left since the last call."""
+        unheard, self._unheard = self._unheard, set()
+        return unheard
 
     def remove_where(self, sid: int, condition: Callable[[str], bool]) -> None:
         """Remove a listener's subscriptions to all keys that fulfil a condition."""
@@ -186,6 +201,7 @@ class Listeners:
             table[place] = rest
         else:
             del table[place]
+            self._unheard.add(key)
         self._forget_resolved(key)
 
     def _place(self, key: str) -> tuple[dict[str, tuple[int, ...]], str]:

@@ -11,6 +11,7 @@ from msg_node.core.allocation import Block, Owners, ancestors
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, digest_of
 from msg_node.core.identifiers import identifiers
+from msg_node.core.rules import Rules
 from protofly.errors import Code, PeerError
 from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
 
@@ -218,7 +219,7 @@ def test_nobody_releases_what_belongs_to_another(house: StateHouse) -> None:
 
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_strict_release_can_be_switched_off(is_strict: bool) -> None:
-    house = StateHouse(strict_release=is_strict)
+    house = StateHouse(rules=Rules(strict_release=is_strict))
     ana, _ = house.open("rt-ana", 1)
     other, _ = house.open("rt-other", 2)
     (mine,) = allocate(house, ana, 1, key="block")

@@ -47,9 +47,9 @@ def test_each_listener_is_a_target_once_in_order_of_coming(listeners: Listeners)
 def test_listener_stays_while_another_source_holds_it(listeners: Listeners) -> None:
     listeners.add(1, want("k", "a"))
     listeners.add(1, want("k", "b"))
-    listeners.remove(1, "k", "a")
+    listeners.remove(1, "k", {"a"})
     assert listeners.targets("k") == (1,)
-    listeners.remove(1, "k", "b")
+    listeners.remove(1, "k", {"b"})
     assert listeners.targets("k") == ()
     assert listeners.count(1) == 0
 
@@ -377,7 +377,7 @@ def test_deleted_object_loses_its_foreign_listeners_only(house: StateHouse) -> N
     link = house.state.link_number("beta.example")
     for who, from_ in ((ana, ""), (link, "runtime://beta.example/rt-bo")):
         subscribe(house, who, f"{ROOM}/changes", f"{ROOM}2/changes", from_=from_)
-    house.state.end_foreign_subscriptions(ROOM)
+    house.state.object_deleted(ROOM)
     assert house.state.listeners.targets(f"{ROOM}/changes") == (ana,)
     assert house.state.listeners.targets(f"{ROOM}2/changes") == (ana, link)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from msg_node.core.allocation import Owners
+from msg_node.core.certificates import PeerCertificate
 from msg_node.core.changes import Change, Journal, Table
 from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.node_state import NodeState
+from msg_node.core.rules import Rules
 from msg_node.core.service import ServiceResult
 from msg_node.core.services import Services
-from msg_node.core.session_service import SessionService
+from msg_node.core.session_service import Permit, SessionService, permit_all
 from msg_node.core.sessions import Sessions
 from protofly import codec
 from protofly.limits import ALLOCATION_PER_SESSION
@@ -48,9 +50,14 @@ class StateHouse:
         self,
         *,
         credentials: Iterable[Credential] = (),
+        gate: Credentials | None = None,
+        lease_seconds: float | None = None,
+        tells_presence: bool = False,
+        permit: Permit = permit_all,
         allows_anonymous: bool = True,
         allows_guests: bool = False,
-        strict_release: bool = True,
+        rules: Rules | None = None,
+        pools: Mapping[str, Sequence[str]] | None = None,
         addresses_per_session: int = ALLOCATION_PER_SESSION,
         rows: dict[Table, dict[str, bytes]] | None = None,
     ) -> None:
@@ -58,27 +65,28 @@ class StateHouse:
         self.rows: dict[Table, dict[str, bytes]] = rows if rows is not None else {table: {} for table in Table}
         self._credentials = tuple(credentials)
         self._seeds = 0
+        self._gate = gate or Credentials(self._credentials, allows_anonymous=allows_anonymous)
         journal = Journal()
-        gate = Credentials(self._credentials, allows_anonymous=allows_anonymous)
         self.state = NodeState(
             frozenset({DOMAIN, "alias.example"}),
             reserved=frozenset({NODE}),
             journal=journal,
-            owners=Owners(journal, per_session=addresses_per_session),
-            sessions=Sessions(journal, gate, grace_seconds=GRACE_SECONDS),
+            owners=Owners(journal, per_session=addresses_per_session, pools=pools),
+            rules=rules,
+            sessions=Sessions(journal, self._gate, grace_seconds=GRACE_SECONDS, lease_seconds=lease_seconds),
         )
         self.services = Services(
             self.state,
-            session_service=SessionService(self.state, allows_guests=allows_guests),
+            session_service=SessionService(self.state, allows_guests=allows_guests, permit=permit),
             node_url=NODE,
             version="1",
             first_id=1000,
-            strict_release=strict_release,
+            tells_presence=tells_presence,
         )
 
     def restarted(self) -> StateHouse:
         """A new process over the same rows."""
-        house = StateHouse(credentials=self._credentials, rows=self.rows)
+        house = StateHouse(gate=self._gate, rows=self.rows)
         house.now = self.now + 1
         house._seeds = self._seeds
         house.state.restore(house.rows, now=house.now)
@@ -95,11 +103,19 @@ class StateHouse:
         apply_changes(self.rows, changes)
 
     def session_verb(
-        self, type_: str, from_: str, connection: int, body: Mapping[str, object] | None = None, bearer: str = ""
+        self,
+        type_: str,
+        from_: str,
+        connection: int,
+        body: Mapping[str, object] | None = None,
+        bearer: str = "",
+        certificate: PeerCertificate | None = None,
     ) -> ServiceResult:
         """One message to `mn:/session`."""
         message = codec.build(id=1, type=type_, from_=from_, to="mn:/session", body=body)
-        result = self.services.handle_session(message, connection, now=self.now, seed=self.seed(), bearer=bearer)
+        result = self.services.handle_session(
+            message, connection, now=self.now, seed=self.seed(), bearer=bearer, certificate=certificate
+        )
         self.keep(result.changes)
         return result
 

@@ -1,0 +1,48 @@
+"""Who may observe which object, as the node has seen reporters say: a 2xx reply from `O/subscription`.
+
+Kept in memory, within bounds: a subscription that was made outlives its consent, so forgetting costs an observer
+nothing but another request to the reporter. Source: message specification, section 8.5.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from msg_node.core.runtime_address import runtime_part
+from protofly.answer_codes import code_of
+from protofly.limits import CONSENT_OBJECTS, CONSENTS_PER_OBJECT
+from protofly.message import Message
+
+_SUBSCRIPTION = "/subscription"
+
+
+class Consents:
+    """Observers that reporters have accepted, by object."""
+
+    def __init__(self) -> None:
+        self._observers: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
+
+    def saw_reply(self, reply: Message) -> None:
+        """A response passes; its `from` has been checked."""
+        from_key = reply.from_key
+        if from_key.endswith(_SUBSCRIPTION) and 200 <= code_of(reply) < 300:
+            self._grant(from_key.removesuffix(_SUBSCRIPTION), runtime_part(reply.to_key) or reply.to_key)
+
+    def observers(self, object_key: str) -> Iterable[str]:
+        """Keys of the runtimes and hyperties that may observe an object."""
+        return self._observers.get(object_key, ())
+
+    def forget(self, object_key: str) -> None:
+        """An object is no more."""
+        self._observers.pop(object_key, None)
+
+    def _grant(self, object_key: str, observer: str) -> None:
+        observers = self._observers.setdefault(object_key, OrderedDict())
+        self._observers.move_to_end(object_key)
+        observers[observer] = None
+        observers.move_to_end(observer)
+        if len(observers) > CONSENTS_PER_OBJECT:
+            observers.popitem(last=False)
+        if len(self._observers) > CONSENT_OBJECTS:
+            self._observers.popitem(last=False)

@@ -1,0 +1,32 @@
+"""The switches of an operator over addresses, subscriptions and routing, as the cores read them.
+
+Every default is what the message specification recommends; the other positions serve old peers and their test suites.
+Source: message specification, sections 7.3, 8.1, 8.5, 9.4, 20.3 to 20.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What this node insists on.
+
+    Attributes:
+        learns: An address of ours that nobody owns may be used as `from`, and is then reachable for an hour.
+        resolves_users: Messages to a user go to the live hyperties that the registry has for him.
+        echoes: Runtimes of dialect A get copies of what they send to addresses that they listen to themselves.
+        reporter_only: Changes of an object come from its reporter only.
+        strict_release: Addresses are released by their owner's runtime and by operators only.
+        require_consent: Changes and children are heard after the reporter has said yes.
+        sm_error: What dialect A is told when a subscription names nothing: 400, or 500 as old nodes do.
+    """
+
+    learns: bool = True
+    resolves_users: bool = False
+    echoes: bool = False
+    reporter_only: bool = True
+    strict_release: bool = True
+    require_consent: bool = False
+    sm_error: int = 400
