@@ -25,7 +25,7 @@ from msg_node.core.service import (
     SessionEventName,
     SessionNews,
 )
-from msg_node.core.session import Opened, Opener, OpenRefused, Session
+from msg_node.core.session import Dialect, Opened, Opener, OpenRefused, Session
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import PING_SECONDS, SESSION_GRACE_SECONDS, UNPROVED_OPENS
@@ -111,7 +111,15 @@ class SessionService:
     # Verbs.
 
     def open(
-        self, message: Message, members: Members, connection: int, *, now: float, seed: bytes, offered: Offered
+        self,
+        message: Message,
+        members: Members,
+        connection: int,
+        *,
+        now: float,
+        seed: bytes,
+        offered: Offered,
+        dialect: Dialect = Dialect.SESSION_MESSAGES,
     ) -> SessionStep:
         """Open a session, or renew the one that the connection has.
 
@@ -122,6 +130,8 @@ class SessionService:
             now: Seconds since the Unix epoch.
             seed: Fresh randomness for the token.
             offered: What came with the connection; a token in the body goes before its token.
+            dialect: What the connection speaks. Where it knows no token, a second open of the same runtime is
+                answered like the first one.
 
         Raises:
             PeerError: BAD_HEADER, NOT_OWNER, SPOOFED_SOURCE, NO_CREDENTIALS, BAD_TOKEN, or what the policies say;
@@ -134,13 +144,17 @@ class SessionService:
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
         self._permit(message, proven.roles)
-        opener = Opener(message.from_.strip(), runtime_key, connection, proven, is_guest=is_guest)
+        opener = Opener(message.from_.strip(), runtime_key, connection, proven, dialect, is_guest)
         token = next(identifiers(seed))
         before = self._session_of(runtime_key)
+        if before is not None and before.connection == connection and not (dialect.has_token or proven.credential):
+            return SessionStep({"session": self._told_about(before.sid, now)})
         result, status_changes = self._state.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
-        told: dict[str, object] = {"runtimeToken": token, "session": self._told_about(result.sid, now)}
+        told: dict[str, object] = {"session": self._told_about(result.sid, now)}
+        if dialect.has_token:
+            told = {"runtimeToken": token, **told}
         return self._opened(result, connection, told, status_changes, before)
 
     def re_open(
@@ -309,4 +323,7 @@ def _token(members: Members) -> str:
         return ""
     if kind not in ("", "bearer"):
         raise PeerError(Code.BAD_TOKEN, "credentials of this kind are not known")
-    return text_of(credentials, "token")
+    token = credentials.get("token", "")  # longer than any address: `Credentials` bounds it
+    if not isinstance(token, str):
+        raise PeerError(Code.BAD_TOKEN, "the token is no text")
+    return token
