@@ -151,6 +151,7 @@ LINK_EVENT = _with(
     duration_us=LONG,
     attempt=INT,
     waiting=LONG,
+    src_key=TEXT,
 )
 
 # Ingested.
@@ -280,7 +281,7 @@ _TRAFFIC = {
     "bytes_wire": LONG,
     "outcomes": COUNTS,
     "denials": COUNTS,  # by rule, "" for those without a rule
-    "latency": HISTOGRAM,  # of d_total_us
+    "latency": HISTOGRAM,  # of d_total_us of delivered messages
 }
 
 TRAFFIC_HOURLY = Table(
@@ -289,7 +290,10 @@ TRAFFIC_HOURLY = Table(
     ("dt",),
     ("our_domain", "src_domain", "dst_domain", "role", "msg_type", "hour_us"),
 )
-"""`set_xor` and `set_sum` fold `xxhash64(msg_id, digest)`: two books with the same messages have the same folds."""
+"""`set_xor` and `set_sum` fold `xxhash64(msg_id, digest)` of delivered messages: equal sets have equal folds."""
+
+STATEMENT_BOOK = _columns(**_TRAFFIC, p50_us=LONG, p95_us=LONG, p99_us=LONG, dt=TEXT)
+"""What a daily statement says; `statement_daily` adds which version of it this is, and what proves it."""
 
 STATEMENT_DAILY = Table(
     "statement_daily",
@@ -311,6 +315,48 @@ STATEMENT_DAILY = Table(
 
 # Reconciled.
 
+BOOK = _columns(
+    src_domain=TEXT,
+    dst_domain=TEXT,
+    msg_id=BYTES,
+    sent_us=LONG,  # time of the message by its own id, the same in both books; see transforms.books
+    ts_us=LONG,
+    digest=BYTES,
+    size=LONG,  # size_wire, or size_in where that is not known
+    outcome=TEXT,
+    span_us=LONG,  # d_total_us
+    node=TEXT,
+    boot=LONG,
+    seq=LONG,
+)
+"""One side's record of a message, ours or out of a partner's file: no addresses, no bodies."""
+
+BOOK_TOTAL = _columns(
+    src_domain=TEXT,
+    dst_domain=TEXT,
+    bucket_us=LONG,
+    messages=LONG,
+    delivered=LONG,
+    bytes=LONG,
+    set_xor=LONG,
+    set_sum=LONG,
+    lag_min_us=LONG,  # ts_us less the message's own time
+    lag_max_us=LONG,
+)
+"""One side's book of a domain pair over 5 minutes, in one row."""
+
+COMPLETENESS = _columns(
+    domain=TEXT,
+    from_us=LONG,
+    until_us=LONG,
+    holes=ArrayType(_columns(from_us=LONG, until_us=LONG), containsNull=False),
+    proof=TEXT,  # which segments prove it, for people
+)
+"""From when until when a domain's manifests prove its book complete, and the times in between for which they do not."""
+
+PAIR_DELAY = _columns(src_domain=TEXT, dst_domain=TEXT, low_us=LONG, messages=LONG)
+"""What the times of an ordered pair's records usually differ by: the shortest way, and the difference of the clocks."""
+
 RECON_BUCKET = Table(
     "recon_bucket",
     _columns(
@@ -319,12 +365,15 @@ RECON_BUCKET = Table(
         bucket_us=LONG,
         out_messages=LONG,
         in_messages=LONG,
+        in_delivered=LONG,
         out_bytes=LONG,
         in_bytes=LONG,
         out_xor=LONG,
         in_xor=LONG,
         out_sum=LONG,
         in_sum=LONG,
+        lag_min_us=LONG,  # in the in-book: ts_us less the message's own time
+        lag_max_us=LONG,
         is_equal=FLAG,
         dt=TEXT,
     ),
@@ -367,6 +416,7 @@ RECON_PAIR = Table(
         sent=LONG,
         received=LONG,
         matched=LONG,
+        refused=LONG,  # part of matched: the receiver took it and did not deliver it
         pending=LONG,
         lost=LONG,
         orphan=LONG,
@@ -375,6 +425,7 @@ RECON_PAIR = Table(
         size=LONG,
         outcome=LONG,
         skewed=LONG,
+        undelivered=LONG,  # both books agree that it was not delivered; not in `sent` or `received`
         complete_until_us=LONG,  # up to here both books are complete
         dt=TEXT,
     ),
@@ -448,12 +499,30 @@ STUB_HOURLY = Table(
         traps=LONG,
         latency=HISTOGRAM,  # of d_stub_us where known, else of d_total_us
         fuel=HISTOGRAM,
-        restarts=LONG,
         dt=TEXT,
     ),
     ("dt",),
     ("our_domain", "peer_domain", "stub_ver", "hour_us", "msg_type", "size_class"),
 )
+
+STUB_LIFE = Table(
+    "stub_life",
+    _columns(
+        node=TEXT,
+        peer_domain=TEXT,
+        stub_ver=TEXT,
+        hour_us=LONG,
+        starts=LONG,
+        faults=LONG,
+        kills=LONG,
+        quarantines=LONG,
+        circuits=LONG,
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("node", "peer_domain", "stub_ver", "hour_us"),
+)
+"""What happened to the stubs themselves: more than one start in an hour is a restart."""
 
 STUB_REGRESSION = Table(
     "stub_regression",
@@ -525,6 +594,7 @@ TABLES: dict[str, Table] = {
         REPLAY_RUN,
         REPLAY_FLIP,
         STUB_HOURLY,
+        STUB_LIFE,
         STUB_REGRESSION,
         DOMAIN_BASELINE,
         ALERT,

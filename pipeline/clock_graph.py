@@ -1,0 +1,158 @@
+"""Clock offsets of many domains out of the delays between pairs of them: weighted least squares. Pure; no Spark.
+
+Every pair with traffic both ways gives one equation, offset(b) − offset(a) = half the difference of its two delays,
+with an error of at most half their sum. Weighted by how many messages stand behind them, all equations of a connected
+component are solved together; offsets are told relative to its median domain, because no clock is the right one.
+
+The solution is a weighted sum of the equations, so its error is at most the same sum of their errors, each counted
+positive: a bound, not an estimate, as far as delays are truly those of the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """What the records' times of one ordered pair differ by at least, in µs, and how many messages say so."""
+
+    src_domain: str
+    dst_domain: str
+    low_us: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How far a domain's clock is ahead of the median of its component, in µs."""
+
+    domain: str
+    offset_us: int
+    error_us: int
+    pairs: int
+    messages: int
+    component: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Equation:
+    low: str
+    high: str
+    difference_us: float
+    error_us: float
+    weight: float
+    messages: int
+
+
+def solve_offsets(delays: Iterable[Delay]) -> list[Offset]:
+    """Offsets of all domains that have traffic both ways with another one; by component, then by domain.
+
+    Components are numbered from 0 in the order of their first domain.
+    """
+    equations = _equations({(delay.src_domain, delay.dst_domain): delay for delay in delays})
+    groups = _components(equations)
+    component_of = {domain: number for number, domains in enumerate(groups) for domain in domains}
+    members: list[list[_Equation]] = [[] for _ in groups]
+    for one in equations:
+        members[component_of[one.low]].append(one)
+    return [
+        offset for number, domains in enumerate(groups) for offset in _solve(number, sorted(domains), members[number])
+    ]
+
+
+def _equations(delays: Mapping[tuple[str, str], Delay]) -> list[_Equation]:
+    equations = []
+    for (src, dst), there in sorted(delays.items()):
+        back = delays.get((dst, src))
+        if src >= dst or back is None:
+            continue
+        equations.append(
+            _Equation(
+                low=src,
+                high=dst,
+                difference_us=(there.low_us - back.low_us) / 2,
+                error_us=abs(there.low_us + back.low_us) / 2,
+                weight=there.messages * back.messages / (there.messages + back.messages),
+                messages=there.messages + back.messages,
+            )
+        )
+    return equations
+
+
+def _components(equations: Iterable[_Equation]) -> list[set[str]]:
+    """Sets of domains that are connected, ordered by their first domain."""
+    parent: dict[str, str] = {}
+
+    def root(domain: str) -> str:
+        parent.setdefault(domain, domain)
+        while parent[domain] != domain:
+            parent[domain] = parent[parent[domain]]
+            domain = parent[domain]
+        return domain
+
+    for one in equations:
+        first, second = sorted((root(one.low), root(one.high)))
+        parent[second] = first
+    groups: dict[str, set[str]] = {}
+    for domain in sorted(parent):
+        groups.setdefault(root(domain), set()).add(domain)
+    return sorted(groups.values(), key=min)
+
+
+def _solve(component: int, domains: list[str], equations: list[_Equation]) -> list[Offset]:
+    place = {domain: number for number, domain in enumerate(domains)}
+    low = np.array([place[one.low] for one in equations])
+    high = np.array([place[one.high] for one in equations])
+    weight = np.array([one.weight for one in equations])
+    difference = np.array([one.difference_us for one in equations])
+    normal = np.zeros((len(domains), len(domains)))
+    np.add.at(normal, (low, low), weight)
+    np.add.at(normal, (high, high), weight)
+    np.add.at(normal, (low, high), -weight)
+    np.add.at(normal, (high, low), -weight)
+    right = np.zeros(len(domains))
+    np.add.at(right, high, weight * difference)
+    np.add.at(right, low, -weight * difference)
+    inverse = np.linalg.pinv(normal, hermitian=True)
+    solution = inverse @ right
+    # The lower of two middle domains, so that some domain is exactly at 0 and has no error.
+    median = int(np.argsort(solution, kind="stable")[(len(domains) - 1) // 2])
+    errors = _error_bounds(inverse - inverse[median], low, high, weight, equations)
+    both = np.concatenate([low, high])
+    pairs = np.bincount(both, minlength=len(domains))
+    messages = np.bincount(both, np.tile([one.messages for one in equations], 2), minlength=len(domains))
+    return [
+        Offset(
+            domain=domain,
+            offset_us=round(float(solution[number] - solution[median])),
+            error_us=int(np.ceil(round(float(errors[number]), 3))),
+            pairs=int(pairs[number]),
+            messages=int(messages[number]),
+            component=component,
+        )
+        for domain, number in place.items()
+    ]
+
+
+def _error_bounds(
+    inverse: NDArray[np.float64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    equations: list[_Equation],
+) -> NDArray[np.float64]:
+    """Worst case of each offset; pair by pair in chunks, because domains × pairs may not fit into memory."""
+    error = np.array([one.error_us for one in equations])
+    bounds = np.zeros(inverse.shape[0])
+    for start in range(0, len(equations), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        share = (inverse[:, high[part]] - inverse[:, low[part]]) * weight[part]
+        bounds += np.abs(share) @ error[part]
+    return bounds

@@ -1,0 +1,121 @@
+"""Completeness: from when until when a node's manifests prove that its book has everything. Pure; no Spark.
+
+A node numbers its segments, and each names the one before it by hash. So an unbroken chain up to a segment that was
+closed at some time proves that nothing which was written until then is missing. What breaks that, and how long:
+
+* a segment that is not there, was rejected, or does not follow the one before it: everything after;
+* records that the node itself counted as lost, or lines that are in quarantine: the time of that segment.
+
+A node without traffic seals nothing, and one that was taken out of service never will: silence proves nothing. An
+operator who knows better says so (`declared`), and the proof then says that it was said.
+
+Times are those of the node's own clock, in µs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentFact:
+    """What the ledger says about one accepted segment of message records."""
+
+    node: str
+    boot: int
+    segno: int
+    sha256: str
+    prev_sha256: str
+    opened_us: int
+    closed_us: int
+    missing: int
+    """Records that the node lost, and lines in quarantine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What is proved about the book of a node or of a domain. An empty range proves nothing."""
+
+    from_us: int
+    until_us: int
+    holes: tuple[tuple[int, int], ...] = ()
+    proof: str = ""
+
+
+@dataclass(slots=True)
+class _Chain:
+    from_us: int
+    last: SegmentFact
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    broken_at: SegmentFact | None = None
+
+
+NOTHING = Completeness(0, 0, proof="no segments")
+
+
+def completeness_of_nodes(
+    segments: Iterable[SegmentFact], declared: Mapping[str, int] | None = None
+) -> dict[str, Completeness]:
+    """What is proved about each node's book.
+
+    Args:
+        segments: Accepted ones, in any order; the same one may come more than once.
+        declared: Until when the operator vouches for a node, in µs; counts where it goes beyond what is proved.
+    """
+    declared = declared or {}
+    proved = {node: _of_chain(_walk(list(facts))) for node, facts in groupby(sorted(set(segments)), key=_node)}
+    for node in sorted(declared):
+        known = proved.get(node, NOTHING)
+        if declared[node] > known.until_us:
+            proof = f"{known.proof}, then by the operator's word"
+            proved[node] = Completeness(known.from_us, declared[node], known.holes, proof)
+    return proved
+
+
+def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completeness]) -> Completeness:
+    """What is proved about the book of a domain: that which is proved about each of its nodes."""
+    parts = [proved.get(node, NOTHING) for node in sorted(set(nodes))]
+    if not parts:
+        return NOTHING
+    holes = sorted({hole for part in parts for hole in part.holes})
+    return Completeness(
+        from_us=max(part.from_us for part in parts),
+        until_us=min(part.until_us for part in parts),
+        holes=tuple(holes),
+        proof=", ".join(part.proof for part in parts),
+    )
+
+
+def _node(fact: SegmentFact) -> str:
+    return fact.node
+
+
+def _walk(facts: list[SegmentFact]) -> _Chain:
+    """Follow the chain of one node from its first known segment as far as it holds."""
+    first = facts[0]
+    # A book that begins with the first segment ever has nothing before it.
+    chain = _Chain(from_us=0 if not first.prev_sha256 else first.opened_us, last=first)
+    for fact in facts:
+        if fact is not first and not _follows(chain.last, fact):
+            chain.broken_at = fact
+            break
+        chain.last = fact
+        if fact.missing:
+            chain.holes.append((fact.opened_us, fact.closed_us))
+    return chain
+
+
+def _follows(last: SegmentFact, fact: SegmentFact) -> bool:
+    is_next = fact.segno == last.segno + 1 if fact.boot == last.boot else fact.segno == 1
+    return is_next and fact.prev_sha256 == last.sha256
+
+
+def _of_chain(chain: _Chain) -> Completeness:
+    last = chain.last
+    proof = f"node {last.node} boot {last.boot} segment {last.segno}"
+    if chain.broken_at is not None:
+        broken = chain.broken_at
+        proof += f" (boot {broken.boot} segment {broken.segno} does not follow it)"
+    return Completeness(chain.from_us, last.closed_us, tuple(chain.holes), proof)

@@ -1,0 +1,151 @@
+"""Log-linear histograms: exact counts in buckets whose bounds never change.
+
+Theory of operation. A positive value x with k = ⌊log2 x⌋ falls into bucket 16·k + m, where m are the four bits that
+follow the leading one. So every power of two is cut into 16 equal parts; below 16 each value has a bucket of its own.
+Zero has the bucket −1 and everything below zero the bucket −2, so that nothing is left out. Counts of equal buckets
+add up: over hours, over days, over the books of two domains; the order does not matter, and there is no randomness,
+so the same records give the same bytes on every run.
+
+A quantile is the middle of the bucket that holds the wanted rank. A bucket is at most 1/16 of its lower bound wide,
+so the answer is off by at most 1/32 (3.1 %) of the true value.
+
+The Columns here and the functions in plain Python agree on every value from −2⁶³ to 2⁶³ − 1; a test says so.
+Source: pipeline study, section 8.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+ZERO: Final = -1
+NEGATIVE: Final = -2
+MANTISSA_BITS: Final = 4
+PARTS: Final = 1 << MANTISSA_BITS
+RELATIVE_ERROR: Final = 1 / (2 * PARTS)
+"""A quantile is off by at most this part of the true value."""
+
+
+def bucket_of(value: int) -> int:
+    """Bucket of one value."""
+    if value <= 0:
+        return ZERO if value == 0 else NEGATIVE
+    exponent = value.bit_length() - 1
+    return PARTS * exponent + ((value << MANTISSA_BITS >> exponent) & (PARTS - 1))
+
+
+def lower_bound(bucket: int) -> int:
+    """Smallest value in a bucket; 0 for that of negative values, which has none."""
+    if bucket < 0:
+        return 0
+    exponent, mantissa = divmod(bucket, PARTS)
+    return -(-((PARTS + mantissa) << exponent) // PARTS)
+
+
+def upper_bound(bucket: int) -> int:
+    """Largest value in a bucket; −1 for that of negative values."""
+    if bucket < 0:
+        return 0 if bucket == ZERO else -1
+    exponent, mantissa = divmod(bucket, PARTS)
+    return -(-((PARTS + mantissa + 1) << exponent) // PARTS) - 1
+
+
+def middle_of(bucket: int) -> int:
+    """What a bucket answers for: the middle of its bounds, rounded down; 0 for negative values."""
+    lower = lower_bound(bucket)
+    return lower + max(0, upper_bound(bucket) - lower) // 2
+
+
+def histogram_of(values: Iterable[int]) -> dict[int, int]:
+    """Counts by bucket, ascending."""
+    counts: dict[int, int] = {}
+    for value in values:
+        bucket = bucket_of(value)
+        counts[bucket] = counts.get(bucket, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def merge(*histograms: Mapping[int, int]) -> dict[int, int]:
+    """All of them added up, ascending."""
+    total: dict[int, int] = {}
+    for histogram in histograms:
+        for bucket, count in histogram.items():
+            total[bucket] = total.get(bucket, 0) + count
+    return dict(sorted(total.items()))
+
+
+def quantile(histogram: Mapping[int, int], per_mille: int) -> int | None:
+    """Value at a rank, at most `RELATIVE_ERROR` away from the true one; None for an empty histogram.
+
+    Args:
+        histogram: Counts by bucket.
+        per_mille: 500 for the median, 950, 990 …; an integer, so that no rounding decides about a rank.
+    """
+    wanted = rank(sum(histogram.values()), per_mille)
+    seen = 0
+    for bucket, count in sorted(histogram.items()):
+        seen += count
+        if seen >= wanted:
+            return middle_of(bucket)
+    return None
+
+
+def rank(count: int, per_mille: int) -> int:
+    """Which of `count` sorted values is meant, from 1: ⌈count · per_mille / 1000⌉, at least 1."""
+    return max(1, -(-count * per_mille // 1000))
+
+
+# The same as Columns.
+
+
+def bucket_column(value: Column) -> Column:
+    """Bucket of a long Column, an int; null for null.
+
+    The logarithm is only a guess that integers correct, so the way in which a platform rounds does not matter.
+    """
+    positive = F.when(value > 0, value.cast("long"))
+    guess = F.floor(F.log2(positive.cast("double"))).cast("int")
+    ahead = F.call_function("shiftright", positive, guess)
+    exponent = guess + F.when(ahead > 1, 1).when(ahead == 0, -1).otherwise(0)
+    small = F.call_function("shiftleft", positive, MANTISSA_BITS - exponent)
+    large = F.call_function("shiftright", positive, exponent - MANTISSA_BITS)
+    mantissa = F.when(exponent < MANTISSA_BITS, small).otherwise(large).bitwiseAND(F.lit(PARTS - 1)).cast("int")
+    bucket = exponent * PARTS + mantissa
+    return F.when(value > 0, bucket).when(value == 0, ZERO).when(value < 0, NEGATIVE)
+
+
+def quantile_column(histogram: Column, per_mille: int) -> Column:
+    """The same as `quantile` over a map Column, a long; null for null or an empty map."""
+    counts = F.map_values(histogram)
+    total = F.aggregate(counts, _long(0), lambda seen, count: seen + count)
+    wanted = F.greatest(_long(1), F.call_function("div", total * per_mille + 999, F.lit(1000)))
+    start = F.struct(_long(0).alias("seen"), F.lit(None).cast("int").alias("bucket"))
+
+    def step(state: Column, entry: Column) -> Column:
+        seen = state["seen"] + entry["value"]
+        bucket = F.coalesce(state["bucket"], F.when(seen >= wanted, entry["key"]))
+        return F.struct(seen.alias("seen"), bucket.alias("bucket"))
+
+    # A map keeps no order that could be relied upon.
+    entries = F.array_sort(F.map_entries(histogram))
+    return _middle_column(F.aggregate(entries, start, step)["bucket"])
+
+
+def _middle_column(bucket: Column) -> Column:
+    exponent = F.call_function("shiftright", bucket, F.lit(MANTISSA_BITS))
+    parts = bucket.bitwiseAND(F.lit(PARTS - 1)).cast("long") + PARTS
+    # Below 16 a bucket holds one value; above, lower bound and width are whole by construction.
+    small = F.call_function(
+        "shiftright", F.call_function("shiftleft", parts, exponent) + PARTS - 1, F.lit(MANTISSA_BITS)
+    )
+    spare = exponent - MANTISSA_BITS
+    width = F.call_function("shiftleft", _long(1), spare)
+    large = F.call_function("shiftleft", parts, spare) + F.call_function("shiftright", width - 1, F.lit(1))
+    return F.when(bucket < 0, _long(0)).when(exponent < MANTISSA_BITS, small).when(bucket >= 0, large)
+
+
+def _long(value: int) -> Column:
+    return F.lit(value).cast("long")

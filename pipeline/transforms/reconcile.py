@@ -1,0 +1,255 @@
+"""Reconciliation: does what one side says it handed over agree with what the other says it got.
+
+Two levels, as between operators of telephone networks: first totals per domain pair and 5 minutes, then records, only
+of those 5 minutes in which the totals differ. Every message of these gets one class.
+
+What is compared. `delivered` in an out-book is a claim: "your node took this". Held against it are the records of the
+in-book: whatever became of the message there, its node took it. Only `duplicate` is none, by which a receiver says
+that it ignored a further copy. So several attempts that ended in one delivery are one claim; a message that our gate
+stopped claims nothing; and what the partner's gate denied is matched, because both books say that it came.
+
+    out-book      in-book                 then
+    delivered     any but duplicate       agreed; counted as `refused` too where the receiver did not deliver it
+    delivered     only duplicate          outcome: of the first copy, which it is said to repeat, there is no record
+    delivered     no record               lost, or pending
+    denied        any                     outcome: it was never sent, and yet it is there
+    other         delivered               outcome: the sender gave it up, the receiver delivered it
+    other         not delivered, or none  agreed: undelivered, counted apart
+    no record     any                     orphan, or pending
+
+Lost and orphan are said only where the manifests of the side without a record prove that it would be there by now;
+until then the message is pending.
+
+A message in both books has the first class that holds: altered, duplicated, size, outcome, skewed, matched. What was
+said comes before how often, how often before how much, and clocks come last. Source: pipeline study, section 8.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.schemas import BOOK_TOTAL, RECON_BUCKET, RECON_PAIR
+from pipeline.transforms.books import DELIVERED, DUPLICATE, bucket_us, day_of
+from pipeline.transforms.folds import fold_columns, set_sum
+
+CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
+"""Classes of messages on which the books do not agree (yet)."""
+PAIR: Final = ("src_domain", "dst_domain")
+_BUCKET: Final = (*PAIR, "bucket_us")
+_MESSAGE: Final = (*PAIR, "msg_id")
+_CLASSES: Final = ("matched", *CASES, "undelivered")
+_COUNTED: Final = (
+    "out_messages",
+    "in_messages",
+    "in_delivered",
+    "out_bytes",
+    "in_bytes",
+    "out_xor",
+    "in_xor",
+    "out_sum",
+    "in_sum",
+)
+_FACTS: Final = ("ts_us", "node", "boot", "seq", "sent_us", "digest", "size", "outcome", "span_us")
+"""What is kept of the record that stands for a message; the first four decide between equals."""
+
+
+def claims(out_book: DataFrame) -> DataFrame:
+    """Records of the out-book that say that the other side took the message."""
+    return out_book.where(F.col("outcome") == DELIVERED)
+
+
+def answers(in_book: DataFrame) -> DataFrame:
+    """Records of the in-book that are held against claims."""
+    return in_book.where(F.col("outcome") != DUPLICATE)
+
+
+def totals(entries: DataFrame) -> DataFrame:
+    """Level one: claims or answers added up per domain pair and 5 minutes; rows of `schemas.BOOK_TOTAL`.
+
+    The folds are over `xxhash64(msg_id, digest, size)`, which is everything that is compared and not a clock.
+    """
+    return (
+        entries.select(
+            *PAIR,
+            bucket_us(F.col("sent_us")).alias("bucket_us"),
+            "size",
+            (F.col("outcome") == DELIVERED).alias("is_delivered"),
+            F.xxhash64("msg_id", "digest", "size").alias("member"),
+            (F.col("ts_us") - F.col("sent_us")).alias("lag_us"),
+        )
+        .groupBy(*_BUCKET)
+        .agg(
+            F.count(F.lit(1)).alias("messages"),
+            F.count_if("is_delivered").alias("delivered"),
+            F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
+            *fold_columns(F.col("member")),
+            F.min("lag_us").alias("lag_min_us"),
+            F.max("lag_us").alias("lag_max_us"),
+        )
+        .withColumn("set_sum", set_sum(F.col("sum_low"), F.col("sum_high")))
+        .select(*BOOK_TOTAL.fieldNames())
+    )
+
+
+def compare_totals(out_totals: DataFrame, in_totals: DataFrame, delays: DataFrame, *, skew_us: int) -> DataFrame:
+    """Level one: the totals of both books side by side; rows of `recon_bucket`.
+
+    A bucket also counts as different when a message in it took `skew_us` longer, or less, than the pair's `low_us` in
+    `delays`: otherwise a clock that jumps would go unseen where the books agree.
+    """
+    sides = _side(out_totals, "out").join(_side(in_totals, "in"), on=list(_BUCKET), how="full")
+    is_same = F.lit(True)
+    for name in ("messages", "bytes", "xor", "sum"):
+        is_same &= F.col(f"out_{name}") == F.col(f"in_{name}")
+    low_us = F.coalesce("low_us", "lag_min_us")
+    is_punctual = (F.col("lag_max_us") - low_us <= skew_us) & (low_us - F.col("lag_min_us") <= skew_us)
+    return (
+        sides.join(F.broadcast(delays.select(*PAIR, "low_us")), on=list(PAIR), how="left")
+        .withColumns({name: F.coalesce(name, F.lit(0)) for name in _COUNTED})
+        .withColumn("is_equal", F.coalesce(is_same & is_punctual, F.lit(False)))
+        .withColumn("dt", day_of(F.col("bucket_us")))
+        .select(*RECON_BUCKET.schema.fieldNames())
+    )
+
+
+def _side(side_totals: DataFrame, side: str) -> DataFrame:
+    names = {"delivered": "in_delivered", "lag_min_us": "lag_min_us", "lag_max_us": "lag_max_us"}
+    of_receiver = [F.col(name).alias(as_) for name, as_ in names.items()] if side == "in" else []
+    return side_totals.select(
+        *_BUCKET,
+        F.col("messages").alias(f"{side}_messages"),
+        F.col("bytes").alias(f"{side}_bytes"),
+        F.col("set_xor").alias(f"{side}_xor"),
+        F.col("set_sum").alias(f"{side}_sum"),
+        *of_receiver,
+    )
+
+
+def disputed(entries: DataFrame, buckets: DataFrame) -> DataFrame:
+    """Level two: records of a book, of any outcome, in those buckets in which the totals differ."""
+    different = buckets.where(~F.col("is_equal")).select(*_BUCKET)
+    return (
+        entries.withColumn("bucket_us", bucket_us(F.col("sent_us")))
+        .join(different, on=list(_BUCKET), how="left_semi")
+        .drop("bucket_us")
+    )
+
+
+def message_by_message(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
+    """Level two: both books side by side, one row per message, with structs `out` and `in`, null where there is none.
+
+    A message stands for its best record: delivered before anything else, ignored duplicates last, then the earliest.
+    `copies` counts claims and answers; `digests` are those of all records but ignored duplicates.
+    """
+    is_delivered, is_duplicate = F.col("outcome") == DELIVERED, F.col("outcome") == DUPLICATE
+    place = F.when(is_delivered, 0).when(is_duplicate, 2).otherwise(1)
+    best = F.min(F.struct(place.alias("place"), *_FACTS))
+    digests = F.array_sort(F.collect_set(F.when(~is_duplicate, F.col("digest"))))
+
+    def side(entries: DataFrame, name: str, counted: Column) -> DataFrame:
+        copies = F.count_if(counted).cast("int")
+        grouped = entries.groupBy(*_MESSAGE).agg(best.alias("best"), copies.alias("copies"), digests.alias("digests"))
+        return grouped.select(*_MESSAGE, F.struct("best.*", "copies", "digests").alias(name))
+
+    claimed, answered = side(out_book, "out", is_delivered), side(in_book, "in", ~is_duplicate)
+    return claimed.join(answered, on=list(_MESSAGE), how="full")
+
+
+def judge(messages: DataFrame, delays: DataFrame, completeness: DataFrame, *, grace_us: int, skew_us: int) -> DataFrame:
+    """Level two: give every message its one class.
+
+    Args:
+        messages: From `message_by_message`.
+        delays: low_us per ordered pair: what the records' times usually differ by.
+        completeness: `schemas.COMPLETENESS` of the domains.
+        grace_us: How long after its own time a message may still get into the other side's book.
+        skew_us: Skewed is a message whose times differ by this much more than usual and than the time that the sender
+            waited for its answer, or by this much less than usual.
+
+    Returns:
+        The columns of `messages` with `case_class`, which is also `matched` or `undelivered`, `sent_us`, `dt`, and
+        from, until and proof of both sides' completeness.
+    """
+    known = (
+        messages.withColumn("sent_us", F.coalesce("out.sent_us", "in.sent_us"))
+        .join(F.broadcast(_completeness_of(completeness, "src_domain", "out")), on="src_domain", how="left")
+        .join(F.broadcast(_completeness_of(completeness, "dst_domain", "in")), on="dst_domain", how="left")
+        .join(F.broadcast(delays.select(*PAIR, "low_us")), on=list(PAIR), how="left")
+    )
+    return known.withColumn("case_class", _case_class(grace_us, skew_us)).withColumn("dt", day_of(F.col("sent_us")))
+
+
+def _completeness_of(completeness: DataFrame, domain: str, side: str) -> DataFrame:
+    names = ("from_us", "until_us", "holes", "proof")
+    return completeness.select(F.col("domain").alias(domain), *(F.col(name).alias(f"{side}_{name}") for name in names))
+
+
+def _case_class(grace_us: int, skew_us: int) -> Column:
+    is_out, is_in = F.col("out").isNotNull(), F.col("in").isNotNull()
+    is_claimed = F.col("out.outcome") == DELIVERED
+    is_stopped = F.col("out.outcome") == "denied"
+    is_held = F.coalesce(F.col("in.outcome") == DELIVERED, F.lit(False))
+    do_outcomes_differ = F.when(is_claimed, F.col("in.copies") == 0).otherwise(is_stopped | is_held)
+    return (
+        F.when(~is_in & ~is_claimed, "undelivered")
+        .when(~is_in, F.when(_is_proven("in", grace_us), "lost").otherwise("pending"))
+        .when(~is_out, F.when(_is_proven("out", grace_us), "orphan").otherwise("pending"))
+        .when(~is_claimed & ~do_outcomes_differ, "undelivered")
+        .when(F.size(F.array_union("out.digests", "in.digests")) > 1, "altered")
+        .when((F.col("out.copies") > 1) | (F.col("in.copies") > 1), "duplicated")
+        .when(~F.col("out.size").eqNullSafe(F.col("in.size")), "size")
+        .when(do_outcomes_differ, "outcome")
+        .when(_is_skewed(skew_us), "skewed")
+        .otherwise("matched")
+    )
+
+
+def _is_proven(side: str, grace_us: int) -> Column:
+    """Whether a side's manifests prove that a record of the message would be in its book by now, if it had one."""
+    sent_us = F.col("sent_us")
+    is_inside = (F.col(f"{side}_from_us") <= sent_us) & (sent_us + grace_us <= F.col(f"{side}_until_us"))
+    is_in_hole = F.exists(
+        f"{side}_holes", lambda hole: (hole["from_us"] <= sent_us + grace_us) & (sent_us - grace_us <= hole["until_us"])
+    )
+    return F.coalesce(is_inside & ~is_in_hole, F.lit(False))
+
+
+def _is_skewed(skew_us: int) -> Column:
+    unusual_us = F.col("in.ts_us") - F.col("out.ts_us") - F.col("low_us")
+    waited_us = F.coalesce("out.span_us", F.lit(0))
+    return F.coalesce((unusual_us < -skew_us) | (unusual_us > waited_us + skew_us), F.lit(False))
+
+
+def pair_counts(buckets: DataFrame, judged: DataFrame, completeness: DataFrame) -> DataFrame:
+    """Both levels added up per domain pair and day; rows of `recon_pair`.
+
+    `sent` counts messages that the out-book claims, `received` those that the in-book has, each once; the classes add
+    up to all messages of either book without `undelivered`. `refused` are those of `matched` that went no further.
+    """
+    is_refused = (F.col("case_class") == "matched") & (F.col("in.outcome") != DELIVERED)
+    of_records = judged.groupBy(*PAIR, "dt").agg(
+        F.count_if(F.col("out.copies") > 0).alias("sent"),
+        F.count_if(F.col("in.copies") > 0).alias("received"),
+        F.count_if(is_refused).alias("refused"),
+        *(F.count_if(F.col("case_class") == word).alias(word) for word in _CLASSES),
+    )
+    equal = F.when(F.col("is_equal"), F.col("out_messages")).otherwise(0)
+    of_buckets = buckets.groupBy(*PAIR, "dt").agg(
+        *(F.sum(equal).alias(name) for name in ("sent", "received", "matched")),
+        F.sum(F.when(F.col("is_equal"), F.col("in_messages") - F.col("in_delivered")).otherwise(0)).alias("refused"),
+        *(F.lit(0).cast("long").alias(word) for word in _CLASSES if word != "matched"),
+    )
+    counted = ("sent", "received", "refused", *_CLASSES)
+    until = completeness.select("domain", "until_us")
+    return (
+        of_buckets.unionByName(of_records)
+        .groupBy(*PAIR, "dt")
+        .agg(*(F.sum(name).alias(name) for name in counted))
+        .join(F.broadcast(until.toDF("src_domain", "out_until_us")), on="src_domain", how="left")
+        .join(F.broadcast(until.toDF("dst_domain", "in_until_us")), on="dst_domain", how="left")
+        .withColumn("complete_until_us", F.least("out_until_us", "in_until_us"))
+        .select(*RECON_PAIR.schema.fieldNames())
+    )

@@ -1,0 +1,62 @@
+"""Rows of two books for tests: what a test does not say is unremarkable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.schemas import BOOK, COMPLETENESS, PAIR_DELAY
+from tests.pipeline.rows import MONDAY_US
+
+NOON_US = MONDAY_US + 12 * 3_600_000_000
+MINUTE_US = 60_000_000
+TRANSIT_US = 10_000
+
+
+def uuid7(time_us: int, number: int) -> bytes:
+    """An id as the originating node makes it."""
+    return (time_us // 1000 << 80 | 0x7 << 76 | 0b10 << 62 | number).to_bytes(16, "big")
+
+
+def book_row(number: int, role: str, **members: Any) -> dict[str, Any]:
+    """Message `number` from a.example to b.example, sent at noon, in the book of the one or the other."""
+    owner = "a.example" if role == "out" else "b.example"
+    row: dict[str, Any] = {
+        "src_domain": "a.example",
+        "dst_domain": "b.example",
+        "msg_id": uuid7(NOON_US, number),
+        "sent_us": NOON_US,
+        "ts_us": NOON_US if role == "out" else NOON_US + TRANSIT_US,
+        "digest": number.to_bytes(16, "big"),
+        "size": 210,
+        "outcome": "delivered",
+        "span_us": 2 * TRANSIT_US,
+        "node": f"mn-1.{owner}",
+        "boot": 1,
+        "seq": number,
+    }
+    return row | members
+
+
+def book(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """A DataFrame of `schemas.BOOK`."""
+    return spark.createDataFrame([tuple(row[name] for name in BOOK.names) for row in rows], BOOK)
+
+
+def completeness(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
+    """Both domains are complete for the whole day unless a row says otherwise."""
+    whole = {"from_us": 0, "until_us": MONDAY_US + 24 * 60 * MINUTE_US, "holes": [], "proof": "its segments"}
+    known = {domain: {"domain": domain} | whole for domain in ("a.example", "b.example")}
+    for row in rows:
+        known[row["domain"]] |= row
+    return spark.createDataFrame(
+        [tuple(row[name] for name in COMPLETENESS.names) for row in known.values()], COMPLETENESS
+    )
+
+
+def delays(spark: SparkSession, low_us: int = TRANSIT_US) -> DataFrame:
+    """What is usual between both domains."""
+    pairs = (("a.example", "b.example"), ("b.example", "a.example"))
+    return spark.createDataFrame([(*pair, low_us, 100) for pair in pairs], PAIR_DELAY)

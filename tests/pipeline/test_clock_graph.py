@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.clock_graph import Delay, Offset, solve_offsets
+
+A, B, C, D = "a.example", "b.example", "c.example", "d.example"
+
+
+def both_ways(
+    offsets: dict[str, int], first: str, second: str, *, there_us: int, back_us: int, messages: int = 100
+) -> list[Delay]:
+    """What is measured between two clocks when the lines take so long."""
+    ahead = offsets[second] - offsets[first]
+    return [Delay(first, second, there_us + ahead, messages), Delay(second, first, back_us - ahead, messages)]
+
+
+def found(delays: list[Delay]) -> dict[str, Offset]:
+    return {offset.domain: offset for offset in solve_offsets(delays)}
+
+
+def test_a_clock_that_is_two_and_a_half_seconds_ahead_is_found() -> None:
+    clocks = {A: 0, B: 2_500_000, C: 0}
+    pairs = [(A, B), (B, C), (A, C)]
+    offsets = found([delay for pair in pairs for delay in both_ways(clocks, *pair, there_us=9_000, back_us=9_000)])
+    assert {domain: one.offset_us for domain, one in offsets.items()} == clocks
+
+
+def test_lines_that_differ_mislead_by_half_the_difference_and_the_bound_says_so() -> None:
+    offsets = found(both_ways({A: 0, B: 0}, A, B, there_us=10_000, back_us=2_000))
+    assert offsets[B].offset_us - offsets[A].offset_us == 4_000
+    assert max(offsets[A].error_us, offsets[B].error_us) == 6_000
+
+
+def test_a_domain_that_only_listens_has_no_offset() -> None:
+    one_way = Delay(A, C, 10_000, 500)
+    assert set(found([*both_ways({A: 0, B: 0}, A, B, there_us=1, back_us=1), one_way])) == {A, B}
+
+
+def test_domains_without_a_way_to_each_other_are_components_of_their_own() -> None:
+    clocks = {A: 0, B: 10, C: 0, D: 30}
+    delays = both_ways(clocks, C, D, there_us=5, back_us=5) + both_ways(clocks, A, B, there_us=5, back_us=5)
+    offsets = found(delays)
+    assert [offsets[domain].component for domain in (A, B, C, D)] == [0, 0, 1, 1]
+    assert offsets[D].offset_us - offsets[C].offset_us == 30
+
+
+def test_pairs_and_messages_are_counted_in_both_directions() -> None:
+    clocks = {A: 0, B: 0, C: 0}
+    delays = both_ways(clocks, A, B, there_us=1, back_us=1, messages=70)
+    delays += both_ways(clocks, A, C, there_us=1, back_us=1, messages=30)
+    offsets = found(delays)
+    assert [(offsets[domain].pairs, offsets[domain].messages) for domain in (A, B, C)] == [(2, 200), (1, 140), (1, 60)]
+
+
+def test_no_traffic_gives_no_offsets() -> None:
+    assert solve_offsets([]) == []
+
+
+line_us = st.integers(0, 200_000)
+
+
+@given(
+    clocks=st.lists(st.integers(-5_000_000, 5_000_000), min_size=2, max_size=7),
+    lines=st.lists(
+        st.tuples(st.integers(0, 6), st.integers(0, 6), line_us, line_us, st.integers(1, 10_000)), min_size=1
+    ),
+)
+def test_the_true_offset_is_never_farther_away_than_the_bound(
+    clocks: list[int], lines: list[tuple[int, int, int, int, int]]
+) -> None:
+    names = [f"d{number}.example" for number in range(len(clocks))]
+    true = dict(zip(names, clocks, strict=True))
+    delays: dict[tuple[str, str], Delay] = {}
+    for first, second, there_us, back_us, messages in lines:
+        if first < second < len(names):
+            pair = both_ways(true, names[first], names[second], there_us=there_us, back_us=back_us, messages=messages)
+            delays |= {(delay.src_domain, delay.dst_domain): delay for delay in pair}
+    offsets = solve_offsets(delays.values())
+    for one in offsets:
+        [zero] = [other for other in offsets if other.component == one.component and other.error_us == 0][:1]
+        wrong_us = abs((one.offset_us - zero.offset_us) - (true[one.domain] - true[zero.domain]))
+        assert wrong_us <= one.error_us + 1

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
+
+MINUTE_US = 60_000_000
+
+
+def chain(length: int, *, node: str = "n1", boot: int = 7, first: int = 1, prev: str = "") -> list[SegmentFact]:
+    """Segments of a minute each, each naming the one before it."""
+    facts = []
+    for segno in range(first, first + length):
+        sha256 = f"{node}-{boot}-{segno}"
+        start = (boot * 100 + segno - 1) * MINUTE_US
+        facts.append(SegmentFact(node, boot, segno, sha256, prev, start, start + MINUTE_US, 0))
+        prev = sha256
+    return facts
+
+
+def of_node(facts: Sequence[SegmentFact], **declared: int) -> Completeness:
+    return completeness_of_nodes(facts, declared)["n1"]
+
+
+def test_an_unbroken_chain_proves_everything_up_to_its_last_segment() -> None:
+    proved = of_node(chain(5))
+    assert (proved.from_us, proved.until_us, proved.holes) == (0, chain(5)[-1].closed_us, ())
+    assert proved.proof == "node n1 boot 7 segment 5"
+
+
+def test_nothing_is_proved_after_a_segment_that_is_missing() -> None:
+    facts = chain(5)
+    proved = of_node([fact for fact in facts if fact.segno != 3])
+    assert proved.until_us == facts[1].closed_us
+    assert "boot 7 segment 4 does not follow it" in proved.proof
+
+
+def test_nothing_is_proved_after_a_segment_that_names_another_one_before_it() -> None:
+    facts = chain(2)
+    forged = SegmentFact("n1", 7, 3, "forged", "something else", 0, 99 * MINUTE_US, 0)
+    assert of_node([*facts, forged]).until_us == facts[1].closed_us
+
+
+def test_the_chain_goes_on_over_a_restart() -> None:
+    before = chain(3)
+    after = chain(2, boot=8, prev=before[-1].sha256)
+    assert of_node(before + after).until_us == after[-1].closed_us
+
+
+def test_a_restart_that_lost_its_chain_proves_nothing_new() -> None:
+    before = chain(3)
+    assert of_node(before + chain(2, boot=8)).until_us == before[-1].closed_us
+
+
+def test_a_book_whose_beginning_is_not_known_proves_nothing_about_the_time_before() -> None:
+    facts = chain(3, first=40, prev="known to somebody else")
+    assert of_node(facts).from_us == facts[0].opened_us
+
+
+def test_a_segment_with_lost_records_is_a_hole() -> None:
+    first, second, third = chain(3)
+    lossy = SegmentFact(
+        second.node,
+        second.boot,
+        second.segno,
+        second.sha256,
+        second.prev_sha256,
+        second.opened_us,
+        second.closed_us,
+        12,
+    )
+    proved = of_node([first, lossy, third])
+    assert proved.until_us == third.closed_us
+    assert proved.holes == ((second.opened_us, second.closed_us),)
+
+
+def test_the_word_of_the_operator_counts_where_it_goes_further_and_is_told() -> None:
+    facts = chain(2)
+    later = facts[-1].closed_us + MINUTE_US
+    assert of_node(facts, n1=later).until_us == later
+    assert of_node(facts, n1=later).proof.endswith("by the operator's word")
+    assert of_node(facts, n1=1).until_us == facts[-1].closed_us
+
+
+def test_a_domain_is_as_complete_as_the_least_complete_of_its_nodes() -> None:
+    proved = completeness_of_nodes([*chain(5), *chain(3, node="n2")])
+    domain = completeness_of_domain(["n1", "n2"], proved)
+    assert domain.until_us == proved["n2"].until_us
+    assert "n1" in domain.proof
+    assert "n2" in domain.proof
+
+
+def test_a_node_without_segments_proves_nothing_for_its_domain() -> None:
+    assert completeness_of_domain(["n1", "silent"], completeness_of_nodes(chain(5))).until_us == 0
+    assert completeness_of_domain([], {}).until_us == 0
+
+
+@given(order=st.permutations(chain(4) + chain(4)))
+def test_order_and_repetition_of_segments_do_not_matter(order: list[SegmentFact]) -> None:
+    assert of_node(order) == of_node(chain(4))

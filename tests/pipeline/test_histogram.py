@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline import histogram
+
+LARGEST = 2**63 - 1
+EDGES = sorted(
+    {value for power in range(63) for value in (2**power - 1, 2**power, 2**power + 1, 2**power + 2**power // 16)}
+    | {-(2**63), -7, -1, 0, LARGEST, *range(200)}
+)
+values = st.integers(0, 2**62).map(lambda value: value) | st.integers(0, 62).flatmap(
+    lambda power: st.integers(2**power, 2 ** (power + 1) - 1)
+)
+histograms = st.dictionaries(st.integers(-2, 1000), st.integers(1, 10**6), max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket"),
+    [
+        (0, -1),
+        (-1, -2),
+        (-(2**63), -2),
+        (1, 0),
+        (2, 16),
+        (3, 24),
+        (15, 62),
+        (16, 64),
+        (17, 65),
+        (31, 79),
+        (32, 80),
+        (33, 80),
+        (34, 81),
+        (LARGEST, 1007),
+    ],
+)
+def test_buckets_are_where_the_text_says(value: int, bucket: int) -> None:
+    assert histogram.bucket_of(value) == bucket
+
+
+@given(value=values)
+def test_a_value_lies_within_the_bounds_of_its_bucket(value: int) -> None:
+    bucket = histogram.bucket_of(value)
+    assert histogram.lower_bound(bucket) <= value <= histogram.upper_bound(bucket)
+
+
+@pytest.mark.parametrize("value", range(1, 16))
+def test_below_sixteen_every_value_is_answered_exactly(value: int) -> None:
+    assert histogram.middle_of(histogram.bucket_of(value)) == value
+
+
+def test_buckets_meet_without_gap_or_overlap() -> None:
+    occupied = [bucket for bucket in range(1008) if histogram.lower_bound(bucket) <= histogram.upper_bound(bucket)]
+    for below, above in itertools.pairwise(occupied):
+        assert histogram.upper_bound(below) + 1 == histogram.lower_bound(above)
+
+
+@given(sample=st.lists(values, min_size=1, max_size=200), per_mille=st.integers(1, 1000))
+def test_a_quantile_is_off_by_at_most_the_stated_part(sample: list[int], per_mille: int) -> None:
+    true = sorted(sample)[histogram.rank(len(sample), per_mille) - 1]
+    found = histogram.quantile(histogram.histogram_of(sample), per_mille)
+    assert found is not None
+    assert abs(found - true) <= true * histogram.RELATIVE_ERROR
+
+
+@given(parts=st.lists(st.lists(values, max_size=30), max_size=5), order=st.randoms())
+def test_merging_parts_in_any_order_gives_the_histogram_of_the_whole(parts: list[list[int]], order: object) -> None:
+    whole = histogram.histogram_of(value for part in parts for value in part)
+    shuffled = list(map(histogram.histogram_of, parts))
+    order.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis' Random
+    assert list(histogram.merge(*shuffled).items()) == list(whole.items())
+
+
+@given(first=histograms, second=histograms, third=histograms)
+def test_merging_is_associative_and_commutative(
+    first: dict[int, int], second: dict[int, int], third: dict[int, int]
+) -> None:
+    merge = histogram.merge
+    assert merge(merge(first, second), third) == merge(first, merge(second, third))
+    assert merge(first, second) == merge(second, first)
+
+
+def test_an_empty_histogram_has_no_quantile() -> None:
+    assert histogram.quantile({}, 500) is None
+
+
+@pytest.mark.spark
+def test_columns_and_plain_python_agree_on_every_magnitude(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(value,) for value in EDGES], "value long")
+    found = rows.select("value", histogram.bucket_column(F.col("value")).alias("bucket")).collect()
+    assert [(row.value, row.bucket) for row in found] == [(value, histogram.bucket_of(value)) for value in EDGES]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("per_mille", [1, 500, 950, 1000])
+def test_quantiles_of_columns_are_those_of_plain_python(spark: SparkSession, per_mille: int) -> None:
+    maps = [{histogram.bucket_of(value): 1} for value in EDGES if value <= 2**62]
+    maps += [{}, {-2: 3, -1: 2, 16: 1}, {3: 5, 80: 4, 200: 1}, {64: 999, 700: 1}]
+    rows = spark.createDataFrame([(one,) for one in maps], "histogram map<int, long>")
+    found = rows.select(histogram.quantile_column(F.col("histogram"), per_mille).alias("value")).collect()
+    assert [row.value for row in found] == [histogram.quantile(one, per_mille) for one in maps]

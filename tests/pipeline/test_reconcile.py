@@ -1,0 +1,265 @@
+"""One table of literal rows: what two books say about a message, and the one class that it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.schemas import RECON_CASE, RECON_PAIR, SEGMENTS
+from pipeline.transforms import reconcile
+from pipeline.transforms.evidence import cases_with_evidence
+from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, book, book_row, completeness, delays
+
+pytestmark = pytest.mark.spark
+
+GRACE_US = 2 * MINUTE_US
+SKEW_US = 1_000_000
+SECOND_US = 1_000_000
+OTHER = b"\xff" * 16
+
+Records = Sequence[Mapping[str, Any]]
+
+
+def out(**members: Any) -> dict[str, Any]:
+    return {"role": "out", **members}
+
+
+def in_(**members: Any) -> dict[str, Any]:
+    return {"role": "in", **members}
+
+
+TABLE: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "both books agree": ("matched", [out(), in_()]),
+    "an earlier attempt failed": ("matched", [out(outcome="timeout", seq=900), out(), in_()]),
+    "the receiver ignored a further copy": ("matched", [out(), in_(), in_(outcome="duplicate", seq=901)]),
+    "the receiver's gate denied it": ("matched", [out(), in_(outcome="denied")]),
+    "nobody was there to get it": ("matched", [out(), in_(outcome="undeliverable")]),
+    "our gate denied it": ("undelivered", [out(outcome="denied")]),
+    "it expired here": ("undelivered", [out(outcome="expired")]),
+    "it was rejected, and the receiver says so": ("undelivered", [out(outcome="rejected"), in_(outcome="denied")]),
+    "the receiver has no record": ("lost", [out()]),
+    "the sender has no record": ("orphan", [in_()]),
+    "the sender has no record of what was denied": ("orphan", [in_(outcome="denied")]),
+    "the receiver took it twice": ("duplicated", [out(), in_(), in_(seq=902, ts_us=NOON_US + SECOND_US)]),
+    "the receiver took it twice and denied it once": ("duplicated", [out(), in_(), in_(seq=903, outcome="denied")]),
+    "the sender wrote it down twice": ("duplicated", [out(), out(seq=904), in_()]),
+    "the content differs": ("altered", [out(), in_(digest=OTHER)]),
+    "the size differs": ("size", [out(), in_(size=211)]),
+    "one size is not known": ("size", [out(), in_(size=None)]),
+    "the sender gave up, the receiver delivered": ("outcome", [out(outcome="timeout"), in_()]),
+    "it was never sent, and yet it came": ("outcome", [out(outcome="denied"), in_(outcome="denied")]),
+    "only a copy of it came": ("outcome", [out(), in_(outcome="duplicate")]),
+    "it came before it can have left": ("skewed", [out(), in_(ts_us=NOON_US - 2 * SECOND_US)]),
+    "it came later than the answer": ("skewed", [out(), in_(ts_us=NOON_US + 2 * SECOND_US)]),
+    "it came late, for which the sender waited": (
+        "matched",
+        [out(span_us=9 * SECOND_US), in_(ts_us=NOON_US + 8 * SECOND_US)],
+    ),
+    # Several at once: the first of altered, duplicated, size, outcome, skewed.
+    "altered and taken twice": ("altered", [out(), in_(), in_(seq=905, digest=OTHER)]),
+    "altered and of another size": ("altered", [out(), in_(digest=OTHER, size=1)]),
+    "altered and given up": ("altered", [out(outcome="expired"), in_(digest=OTHER)]),
+    "taken twice with another size": ("duplicated", [out(), in_(size=1), in_(seq=906, size=1)]),
+    "of another size and given up": ("size", [out(outcome="expired"), in_(size=1)]),
+    "given up and late": ("outcome", [out(outcome="expired"), in_(ts_us=NOON_US + 60 * SECOND_US)]),
+}
+
+
+def records_of(table: Mapping[str, tuple[str, list[dict[str, Any]]]], role: str) -> Records:
+    return [
+        book_row(number, **members)
+        for number, (_, sides) in enumerate(table.values(), 1)
+        for members in sides
+        if members["role"] == role
+    ]
+
+
+def judged(
+    spark: SparkSession, out_rows: Records, in_rows: Records, *known: Mapping[str, Any], low_us: int = TRANSIT_US
+) -> Any:
+    messages = reconcile.message_by_message(book(spark, out_rows), book(spark, in_rows))
+    return reconcile.judge(
+        messages, delays(spark, low_us), completeness(spark, *known), grace_us=GRACE_US, skew_us=SKEW_US
+    )
+
+
+def test_every_message_gets_the_class_that_the_table_says(spark: SparkSession) -> None:
+    found = judged(spark, records_of(TABLE, "out"), records_of(TABLE, "in")).select("msg_id", "case_class").collect()
+    by_number = {int.from_bytes(row.msg_id[-4:], "big"): row.case_class for row in found}
+    assert len(found) == len(TABLE)
+    assert {name: by_number[number] for number, name in enumerate(TABLE, 1)} == {
+        name: case_class for name, (case_class, _) in TABLE.items()
+    }
+
+
+def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSession) -> None:
+    """Each message alone in its pair: its bucket is equal exactly when both books agree about it in every record."""
+    agreeing = {name for name, (case_class, _) in TABLE.items() if case_class in {"matched", "undelivered"}}
+    rows: dict[str, list[Mapping[str, Any]]] = {"out": [], "in": []}
+    for number, (_, sides) in enumerate(TABLE.values(), 1):
+        for members in sides:
+            rows[members["role"]].append(book_row(number, **members) | {"src_domain": f"a{number}.example"})
+    out_totals = reconcile.totals(reconcile.claims(book(spark, rows["out"])))
+    in_totals = reconcile.totals(reconcile.answers(book(spark, rows["in"])))
+    usual = (
+        delays(spark)
+        .limit(0)
+        .union(
+            spark.createDataFrame(
+                [(f"a{number}.example", "b.example", TRANSIT_US, 1) for number in range(1, len(TABLE) + 1)],
+                delays(spark).schema,
+            )
+        )
+    )
+    buckets = reconcile.compare_totals(out_totals, in_totals, usual, skew_us=SKEW_US)
+    equal = {row.src_domain for row in buckets.where("is_equal").collect()}
+    names = {f"a{number}.example": name for number, name in enumerate(TABLE, 1)}
+    assert {names[domain] for domain in equal} <= agreeing
+    # Only waiting for a slow answer looks like a clock that jumped, and undelivered ones that the receiver saw as new.
+    missing = agreeing - {names[domain] for domain in equal}
+    assert missing == {
+        "it came late, for which the sender waited",
+        "it was rejected, and the receiver says so",
+        "our gate denied it",
+        "it expired here",
+    }
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"until_us": NOON_US + GRACE_US}, "lost"),
+        ({"until_us": NOON_US + GRACE_US - 1}, "pending"),
+        ({"until_us": NOON_US - MINUTE_US}, "pending"),
+        ({"from_us": NOON_US + 1}, "pending"),
+        ({"holes": [(NOON_US - MINUTE_US, NOON_US + MINUTE_US)]}, "pending"),
+        ({"holes": [(NOON_US + MINUTE_US, NOON_US + 9 * MINUTE_US)]}, "pending"),
+        ({"holes": [(NOON_US + 3 * MINUTE_US, NOON_US + 4 * MINUTE_US)]}, "lost"),
+    ],
+)
+def test_lost_is_said_only_when_the_receivers_manifests_prove_it(
+    spark: SparkSession, known: dict[str, Any], expected: str
+) -> None:
+    [row] = judged(spark, [book_row(1, "out")], [], {"domain": "b.example"} | known).collect()
+    assert row.case_class == expected
+
+
+@pytest.mark.parametrize(("until_us", "expected"), [(NOON_US + GRACE_US, "orphan"), (NOON_US, "pending")])
+def test_orphan_is_said_only_when_the_senders_manifests_prove_it(
+    spark: SparkSession, until_us: int, expected: str
+) -> None:
+    [row] = judged(spark, [], [book_row(1, "in")], {"domain": "a.example", "until_us": until_us}).collect()
+    assert row.case_class == expected
+
+
+def test_a_domain_of_which_nothing_is_known_proves_nothing(spark: SparkSession) -> None:
+    rows = [book_row(1, "out", dst_domain="c.example")]
+    [row] = judged(spark, rows, []).collect()
+    assert row.case_class == "pending"
+
+
+def test_a_clock_that_is_always_wrong_does_not_make_messages_skewed(spark: SparkSession) -> None:
+    ahead_us = 2_500_000
+    row = book_row(1, "in", ts_us=NOON_US + TRANSIT_US + ahead_us)
+    [found] = judged(spark, [book_row(1, "out")], [row], low_us=TRANSIT_US + ahead_us).collect()
+    assert found.case_class == "matched"
+
+
+def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
+    quiet_us = NOON_US + 30 * MINUTE_US
+    same: dict[str, Any] = {"sent_us": quiet_us, "ts_us": quiet_us}
+    out_rows = [*records_of(TABLE, "out"), *(book_row(number, "out", **same) for number in range(500, 510))]
+    in_rows = [*records_of(TABLE, "in"), *(book_row(number, "in", **same) for number in range(500, 510))]
+    in_rows[-1] = in_rows[-1] | {"outcome": "denied"}
+    out_book, in_book = book(spark, out_rows), book(spark, in_rows)
+    buckets = reconcile.compare_totals(
+        reconcile.totals(reconcile.claims(out_book)),
+        reconcile.totals(reconcile.answers(in_book)),
+        delays(spark, 0),
+        skew_us=SKEW_US,
+    )
+    assert buckets.where("is_equal").count() == 1
+    details = reconcile.message_by_message(reconcile.disputed(out_book, buckets), reconcile.disputed(in_book, buckets))
+    rows = reconcile.judge(details, delays(spark), completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US)
+    [pair] = reconcile.pair_counts(buckets, rows, completeness(spark)).collect()
+    expected = {
+        name: sum(one == name for one, _ in TABLE.values()) for name in ("matched", *reconcile.CASES, "undelivered")
+    }
+    expected["matched"] += 10
+    assert {name: pair[name] for name in expected} == expected
+    assert pair.refused == 3
+    out_ids = {row["msg_id"] for row in out_rows if row["outcome"] == "delivered"}
+    in_ids = {row["msg_id"] for row in in_rows if row["outcome"] != "duplicate"}
+    assert (pair.sent, pair.received) == (len(out_ids), len(in_ids))
+    assert pair.asDict().keys() == set(RECON_PAIR.schema.names)
+
+
+def test_evidence_names_the_segments_that_hold_the_records(spark: SparkSession) -> None:
+    ledger = [
+        {
+            "node": "mn-1.a.example",
+            "kind": "mdr",
+            "boot": 1,
+            "segno": 4,
+            "first_seq": 1,
+            "last_seq": 50,
+            "verdict": "accepted",
+        },
+        {
+            "node": "mn-1.a.example",
+            "kind": "decision",
+            "boot": 1,
+            "segno": 9,
+            "first_seq": 1,
+            "last_seq": 50,
+            "verdict": "accepted",
+        },
+        {
+            "node": "mn-1.a.example",
+            "kind": "mdr",
+            "boot": 1,
+            "segno": 4,
+            "first_seq": 1,
+            "last_seq": 50,
+            "verdict": "copy",
+        },
+        {
+            "node": "mn-1.b.example",
+            "kind": "mdr",
+            "boot": 1,
+            "segno": 6,
+            "first_seq": 1,
+            "last_seq": 50,
+            "verdict": "accepted",
+        },
+    ]
+    segments = spark.createDataFrame(
+        [tuple(row.get(name) for name in SEGMENTS.schema.names) for row in ledger], SEGMENTS.schema
+    )
+    out_rows = [book_row(1, "out"), book_row(2, "out")]
+    in_rows = [book_row(2, "in", digest=OTHER), book_row(3, "in", seq=77)]
+    cases = cases_with_evidence(judged(spark, out_rows, in_rows), segments)
+    assert cases.schema.names == RECON_CASE.schema.names
+    evidence = {row.case_class: row.evidence for row in cases.collect()}
+    assert evidence["altered"] == (
+        "a.example: node mn-1.a.example boot 1 segment 4 record 2; "
+        "b.example: node mn-1.b.example boot 1 segment 6 record 2"
+    )
+    assert evidence["lost"] == (
+        "a.example: node mn-1.a.example boot 1 segment 4 record 1; "
+        "b.example: no record, complete until 2026-03-03T00:00:00Z by its segments"
+    )
+    assert evidence["orphan"].endswith("b.example: node mn-1.b.example boot 1 record 77")
+
+
+def test_the_other_digest_is_shown_also_when_it_was_the_second_copy(spark: SparkSession) -> None:
+    in_rows = [book_row(1, "in"), book_row(1, "in", seq=2, digest=OTHER)]
+    cases = cases_with_evidence(
+        judged(spark, [book_row(1, "out")], in_rows), spark.createDataFrame([], SEGMENTS.schema)
+    )
+    [row] = cases.select("in_digest", F.col("copies_in")).collect()
+    assert (bytes(row.in_digest), row.copies_in) == (OTHER, 2)
