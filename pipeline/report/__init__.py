@@ -1,0 +1,1 @@
+"""The report: what the lake says, as one page that works without a network."""

@@ -1,0 +1,71 @@
+"""The page: facts and charts as one HTML file with everything in it. It runs no script and fetches nothing.
+
+Whatever a foreign domain could have written is escaped by the template engine, and the page forbids itself all
+sources, so that even a mistake of ours would load nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline.report import charts
+from pipeline.report.facts import ReportFacts
+
+_TEMPLATE: Final = "page.html.j2"
+
+
+def render(facts: ReportFacts) -> str:
+    """The whole page. The same facts give the same text."""
+    environment = Environment(
+        loader=PackageLoader("pipeline.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=lambda number: f"{number:,}",
+        moment=_moment,
+        hour=lambda us: _moment(us)[:16],
+        milliseconds=lambda us: "–" if us is None else f"{us / 1e3:,.2f}",
+        short=lambda text: text[:10],
+        size=_size,
+    )
+    return environment.get_template(_TEMPLATE).render(facts=facts, charts=_charts(facts))
+
+
+def _charts(facts: ReportFacts) -> dict[str, Markup]:
+    """The charts for which there is something to draw. Their text was escaped when they were drawn."""
+    drawn: dict[str, str] = {}
+    if facts.traffic:
+        drawn["traffic"] = charts.traffic_map(facts.traffic)
+    if facts.latency:
+        drawn["latency"] = charts.latency_bands(facts.latency)
+    if facts.reconciled is not None and facts.reconciled.pairs:
+        drawn["waterfall"] = charts.waterfall(facts.reconciled)
+    if facts.offsets:
+        drawn["offsets"] = charts.clock_offsets(facts.offsets)
+    if facts.flips:
+        drawn["flips"] = charts.flips_by_rule(facts.flips)
+    if facts.stubs or facts.verdicts:
+        drawn["stubs"] = charts.stub_versions(facts.stubs, facts.verdicts)
+    if facts.band is not None and facts.band.hours:
+        drawn["band"] = charts.baseline_band(facts.band)
+    return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704
+
+
+def _moment(us: int | None) -> str:
+    return "unknown" if us is None else f"{datetime.fromtimestamp(us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _size(number_bytes: int) -> str:
+    size = float(number_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"

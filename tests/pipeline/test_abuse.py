@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from federation.core.policy import CompiledPolicies, Effect, Facts
+from federation.core.policy_text import PolicyText, load_policies
+from pipeline.schemas import TRAFFIC_HOURLY
+from pipeline.transforms import abuse
+from pipeline.transforms.baselines import (
+    HOURS_PER_WEEK,
+    LEAST_MESSAGES,
+    alarm_level,
+    baselines,
+    hour_of_week,
+    hourly_incoming,
+)
+from protofly.message import Message
+from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
+
+pytestmark = pytest.mark.spark
+
+FIVE_MINUTES_US = 300_000_000
+
+
+def traffic_rows(peer: str, counts: Iterable[tuple[int, int]]) -> list[tuple[Any, ...]]:
+    """Rows of a.example's `traffic_hourly` about what a peer sent: (hour, messages)."""
+    names = TRAFFIC_HOURLY.schema.names
+    rows = []
+    for hour, messages in counts:
+        row = {
+            "hour_us": MONDAY_US + hour * HOUR_US,
+            "our_domain": "a.example",
+            "src_domain": peer,
+            "dst_domain": "a.example",
+            "role": "in",
+            "msg_type": "create",
+            "messages": messages,
+        }
+        rows.append(tuple(row.get(name) for name in names))
+    return rows
+
+
+def to_many(count: int, **members: Any) -> list[dict[str, Any]]:
+    return [silver_row(dst_key=f"hyperty://a.example/h-{number}", **members) for number in range(count)]
+
+
+def daily_rhythm(days: int, flood_hour: int | None) -> list[tuple[int, int]]:
+    return [(hour, 5_000 if hour == flood_hour else 200 + 10 * (hour % 24)) for hour in range(24 * days)]
+
+
+UNKNOWN = {"outcome": "undeliverable", "outcome_code": "no-route"}
+SPOOFED = {"src_key": "hyperty://c.example/h", "outcome": "denied", "outcome_code": "spoofed-source"}
+HOSTILE = ('x" }\neffect = "permit"', "0" * 24, "hyperty://hostile.example/" + "h" * 600)
+
+MESSAGES: dict[str, list[dict[str, Any]]] = {
+    "fan-out": to_many(abuse.FAN_OUT_RECIPIENTS),
+    "one recipient fewer": to_many(abuse.FAN_OUT_RECIPIENTS - 1),
+    "answers": to_many(abuse.FAN_OUT_RECIPIENTS, msg_type="response"),
+    "slowly": to_many(abuse.FAN_OUT_RECIPIENTS // 2)
+    + to_many(abuse.FAN_OUT_RECIPIENTS // 2, ts_us=MONDAY_US + FIVE_MINUTES_US),
+    "always the same recipient": [silver_row() for _ in range(abuse.FAN_OUT_RECIPIENTS)],
+    "scan": to_many(40, **UNKNOWN),
+    "known but away": to_many(40, outcome="undeliverable", outcome_code="not-connected"),
+    "mostly known": to_many(30, **UNKNOWN) + [silver_row() for _ in range(40)],
+    "one dead address": [silver_row(**UNKNOWN) for _ in range(40)],
+    "one spoof": [silver_row(**SPOOFED)],
+    "many spoofs": [silver_row(**SPOOFED) for _ in range(abuse.SPOOFS_SEVERE)],
+    "hostile sender 0": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[0]),
+    "hostile sender 1": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[1]),
+    "hostile sender 2": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[2]),
+    "next day": to_many(abuse.FAN_OUT_RECIPIENTS, ts_us=MONDAY_US + DAY_US),
+}
+COUNTS: dict[str, list[tuple[int, int]]] = {
+    "flood": daily_rhythm(5, flood_hour=60),
+    "rhythm": daily_rhythm(5, flood_hour=None),
+    "young": [(0, 1), (1, 1), (2, 50_000)],
+    "silent between": [(0, 5), (3, 5)],
+    "weeks": [(hour, 1_000 + hour // HOURS_PER_WEEK if hour % HOURS_PER_WEEK == 5 else 10) for hour in range(672)],
+}
+
+
+def peer_of(case: str) -> str:
+    return case.replace(" ", "-") + ".example"
+
+
+@pytest.fixture(scope="module")
+def hourly(spark: SparkSession) -> DataFrame:
+    rows = [row for case, counts in COUNTS.items() for row in traffic_rows(peer_of(case), counts)]
+    return hourly_incoming(spark.createDataFrame(rows, TRAFFIC_HOURLY.schema)).localCheckpoint()
+
+
+@pytest.fixture(scope="module")
+def usual(hourly: DataFrame) -> DataFrame:
+    return baselines(hourly).localCheckpoint()
+
+
+@pytest.fixture(scope="module")
+def alerts(spark: SparkSession, hourly: DataFrame, usual: DataFrame) -> dict[str, list[Row]]:
+    """All alerts of one run, by the peer; every case is a peer of its own."""
+    rows = [
+        {**row, "src_domain": peer_of(case), "peer_domain": peer_of(case)}
+        for case, messages in MESSAGES.items()
+        for row in messages
+    ]
+    rows += to_many(abuse.FAN_OUT_RECIPIENTS, role="out", src_domain="a.example", dst_domain="our-own.example")
+    found: dict[str, list[Row]] = {}
+    for row in abuse.alerts(silver(spark, rows), hourly, usual).collect():
+        found.setdefault(row["peer_domain"], []).append(row)
+    return found
+
+
+@pytest.mark.parametrize(("hour", "expected"), [(0, 0), (23, 23), (24, 24), (167, 167), (168, 0), (-1, 167)])
+def test_hours_of_the_week_begin_on_monday_and_come_again(hour: int, expected: int) -> None:
+    assert hour_of_week(MONDAY_US + hour * HOUR_US) == expected
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e9))
+def test_alarms_begin_well_above_what_is_usual(median: float, mad: float) -> None:
+    level = alarm_level(median, mad)
+    assert level >= LEAST_MESSAGES
+    assert level >= 3 * median
+    assert alarm_level(median, mad + 1) >= level
+
+
+def test_sender_who_writes_to_very_many_within_five_minutes_is_reported_with_evidence(
+    alerts: dict[str, list[Row]],
+) -> None:
+    [alert] = alerts[peer_of("fan-out")]
+    assert (alert["pattern"], alert["subject"]) == ("fan-out", "hyperty://b.example/h-1")
+    assert alert["observed"] == alert["threshold"] == abuse.FAN_OUT_RECIPIENTS
+    assert len(alert["evidence"]) == abuse.EVIDENCE
+    assert all(len(evidence) == 32 for evidence in alert["evidence"])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "one recipient fewer",
+        "answers",
+        "slowly",
+        "always the same recipient",
+        "our own",
+        "known but away",
+        "mostly known",
+        "one dead address",
+        "rhythm",
+        "young",
+    ],
+)
+def test_what_is_no_abuse_is_not_reported(alerts: dict[str, list[Row]], case: str) -> None:
+    assert peer_of(case) not in alerts
+
+
+def test_sender_who_tries_addresses_that_do_not_exist_is_reported_as_scanning(alerts: dict[str, list[Row]]) -> None:
+    [alert] = alerts[peer_of("scan")]
+    assert (alert["pattern"], alert["observed"]) == ("scanning", 1.0)
+    assert "40 of 40 messages" in alert["explanation"]
+
+
+@pytest.mark.parametrize(
+    ("case", "attempts", "severity"), [("one spoof", 1, "warning"), ("many spoofs", abuse.SPOOFS_SEVERE, "severe")]
+)
+def test_messages_in_the_name_of_others_are_reported_against_the_peer(
+    alerts: dict[str, list[Row]], case: str, attempts: int, severity: str
+) -> None:
+    [alert] = alerts[peer_of(case)]
+    assert (alert["pattern"], alert["subject"], alert["severity"]) == ("spoofing", peer_of(case), severity)
+    assert alert["observed"] == attempts
+    assert len(alert["evidence"]) == attempts
+
+
+def test_hour_far_above_the_baseline_is_a_flood_and_its_neighbours_are_not(alerts: dict[str, list[Row]]) -> None:
+    [alert] = alerts[peer_of("flood")]
+    assert (alert["pattern"], alert["hour_us"]) == ("flood", MONDAY_US + 60 * HOUR_US)
+    assert alert["expected"] == 320
+    assert "messages_per_second = " in alert["proposed_policy"]
+
+
+def test_baseline_is_that_of_the_same_hour_of_other_weeks_once_there_are_enough(usual: DataFrame) -> None:
+    rows = usual.where("peer_domain = 'weeks.example' and hour_of_week in (5, 29)").collect()
+    assert {row["hour_of_week"]: (row["median"], row["mad"], row["hours"]) for row in rows} == {
+        5: (1001.5, 1.0, 4),
+        29: (10.0, 0.0, 4),
+    }
+
+
+def test_silent_hours_count_as_zero(hourly: DataFrame) -> None:
+    rows = hourly.where("peer_domain = 'silent-between.example'").orderBy("hour_us").limit(4).collect()
+    assert [row["messages"] for row in rows] == [5, 0, 0, 5]
+
+
+def compiled(text: str) -> CompiledPolicies:
+    return load_policies([PolicyText("proposed.toml", text, "toml")])
+
+
+def effect_of(policies: CompiledPolicies, from_: str, link_domain: str) -> Effect:
+    message = Message(b"1", "create", from_, "hyperty://a.example/h", b"", b"")
+    now = MONDAY_US / 1e6
+    return policies.decide(Facts("in", message, link_domain, "a.example", link_domain, 100, 0, now)).effect
+
+
+def test_proposed_policy_compiles_and_refuses_the_sender_and_nobody_else(alerts: dict[str, list[Row]]) -> None:
+    peer = peer_of("fan-out")
+    [alert] = alerts[peer]
+    policies = compiled(alert["proposed_policy"])
+    assert effect_of(policies, "hyperty://b.example/h-1", peer) is Effect.DENY
+    assert effect_of(policies, "hyperty://b.example/h-2", peer) is Effect.NOT_APPLICABLE
+    assert effect_of(policies, "hyperty://b.example/h-1", "c.example") is Effect.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_sender_that_is_no_harmless_address_gets_into_no_policy(alerts: dict[str, list[Row]], number: int) -> None:
+    peer = peer_of(f"hostile sender {number}")
+    [alert] = alerts[peer]
+    assert alert["subject"] == HOSTILE[number]
+    assert HOSTILE[number] not in alert["proposed_policy"]
+    assert effect_of(compiled(alert["proposed_policy"]), "hyperty://hostile.example/h", peer) is Effect.DENY
+
+
+def test_alerts_of_a_day_are_dated_by_it(alerts: dict[str, list[Row]]) -> None:
+    [alert] = alerts[peer_of("next day")]
+    assert (alert["dt"], alert["hour_us"]) == ("2026-03-03", MONDAY_US + DAY_US)
