@@ -26,9 +26,10 @@ from federation.core.policy import (
 )
 from federation.core.policy_patterns import DomainPattern, parents, parse_domain_pattern
 from federation.core.rates import UNLIMITED, RateBucket, RateLimit, make_bucket
-from protofly.address import valid_domain
+from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError, SettingsError
-from protofly.limits import GATE_KNOWN_DOMAINS
+from protofly.forwarding import FORWARD, carried
+from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS
 
 _UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
 _REST: Final = DomainPattern("*")
@@ -161,8 +162,28 @@ class Gate:
                 self.denied += 1
                 return Verdict(False, Code.RATE, "", self._revision, wait_seconds, Step.RATE)
         verdict = self._decide(lane, facts)
+        if verdict.permitted and facts.message.type == FORWARD:
+            verdict = self._decide_carried(lane, facts, verdict)
         if not verdict.permitted:
             self.denied += 1
+        return verdict
+
+    def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict) -> Verdict:
+        """What a message carries has to pass as well, if it can be read. Source: message specification, section 9.7."""
+        inner = facts.message
+        for _ in range(FORWARD_LEVELS):
+            message = carried(inner)
+            if message is None:
+                break
+            inner = message
+            try:
+                from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
+            except PeerError:
+                continue
+            inner_facts = msgspec.structs.replace(facts, message=inner, from_domain=from_domain, to_domain=to_domain)
+            inner_verdict = self._decide(lane, inner_facts)
+            if not inner_verdict.permitted:
+                return inner_verdict
         return verdict
 
     def explain(self, facts: Facts) -> Explanation:

@@ -19,10 +19,12 @@ import trio
 from federation.core.border import check_hops, hops_of
 from federation.link_context import Refusal
 from federation.router import Federation
-from msg_node.core.answers import session_refusal, validator_reply
+from msg_node.core.admission import check_named_source, check_passable, is_told_of_ownership
+from msg_node.core.answers import described, session_refusal, validator_reply
 from msg_node.core.delivery import Delivery, Place, Route
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.core.resources import object_of_events
 from msg_node.core.service import ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
 from msg_node.foreign_objects import ForeignObjects
@@ -121,6 +123,7 @@ class Bus:
     def connected(self, port: RuntimePort) -> None:
         """A connection was accepted; it has no session yet."""
         self._connections[port.connection] = port
+        port.on_expired = self._expired
 
     def disconnected(self, port: RuntimePort) -> None:
         """A connection has ended."""
@@ -203,6 +206,8 @@ class Bus:
         from_key = message.from_key
         if message.type == "response":
             source = self._state.source_of(sid, from_key, is_response=True, was_addressed=port.was_asked(from_key))
+            if self._state.rules.require_consent and source.code is None:
+                self._state.consents.saw_reply(message)
         else:
             source = self._state.source_of(sid, from_key)
         if source is not Source.OWN:
@@ -212,6 +217,10 @@ class Bus:
                 return
             if source is Source.LEARNABLE:
                 self._delivery.learned.learn(from_key, sid, now)
+        if peek.source and message.type != "response":
+            check_named_source(self._state, sid, message)
+        if peek.ttl or message.type == "forward":
+            check_passable(message)
         if peek.via:
             check_hops(hops_of(message), self._node, max_hops=self._max_hops)
         if peek.auth or peek.session_token:
@@ -227,6 +236,8 @@ class Bus:
         elif route.place is Place.LISTENERS:
             code = self._to_listeners(route.numbers, message, port.blockers)
             refusal = None if code is None else Refusal(code)
+            if message.type == "delete":
+                self._observed_deletion(message)
         elif route.domain:
             refusal = self._to_foreign(message, route.domain, port.sid, port)
             if route.place is Place.BOTH and refusal is None:
@@ -234,8 +245,7 @@ class Bus:
         elif route.place is Place.SERVICE:
             result = self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES))
             self._outcomes.apply(result, partial(self._enqueue, port))
-            if message.type == "unsubscribe":
-                self.foreign.forget_unheard()
+            self.foreign.forget_unheard()
             return
         elif route.code is not None:
             refusal = Refusal(route.code)
@@ -306,7 +316,7 @@ class Bus:
 
     def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
         self.counters[f"refused {refusal.code.word}"] += 1
-        if message.expects_reply:
+        if message.expects_reply or (refusal.code is Code.NOT_OWNER and is_told_of_ownership(message)):
             self._enqueue(port, session_refusal(message, refusal.code, refusal.value, source=self._node))
 
     # From links.
@@ -315,10 +325,14 @@ class Bus:
         if message.type == "response" and self.foreign.is_answer(message):
             self.foreign.answered(message, domain)
             return None
+        if message.peek.ttl or message.type == "forward":
+            check_passable(message)
         route = self._delivery.route(message, number, now)
         if route.place is Place.LISTENERS:
             sids = tuple([target for target in route.numbers if target > 0])
             if sids:
+                if message.type == "delete":
+                    self.foreign.object_deleted(message, domain)
                 return self._to_listeners(sids, message, self._link_blockers)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if route.place is Place.SERVICE:
@@ -382,6 +396,19 @@ class Bus:
             return None
         return refused if message.expects_reply else None
 
+    def _observed_deletion(self, message: Message) -> None:
+        """The observers of an object were told that it is no more. Source: message specification, section 9.6."""
+        object_key = object_of_events(message.to_key)
+        if message.to_key == f"{object_key}/changes":
+            self._state.object_deleted(object_key)
+            self._outcomes.apply(ServiceResult(changes=self._state.take_changes()), self._route_own)
+
+    def _expired(self, message: Message) -> None:
+        """The time of a message was over before a slow runtime read it."""
+        self.counters["expired"] += 1
+        if message.expects_reply:
+            self.answer(codec.refusal(message, Code.TIMEOUT, source=self._node))
+
     def _enqueue(self, port: RuntimePort, message: Message) -> None:
         port.enqueue(message)
         self._dirty_ports.add(port)
@@ -393,6 +420,9 @@ class Bus:
         except PeerError:
             return
         if route.place is Place.LISTENERS:
+            ports = [port for number in route.numbers if (port := self._ports.get(number)) is not None]
+            if message.is_response and any(port.dialect.reads_desc for port in ports):
+                message = described(message)
             self._to_listeners(route.numbers, message, set())
         elif route.place is Place.FOREIGN:
             assert self._federation is not None

@@ -7,17 +7,19 @@ Source: message specification, sections 8.6 and 18.4.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from federation.link_context import Refusal
+from msg_node.core.answers import described
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
-from msg_node.core.resources import key_or_refuse, text_of
+from msg_node.core.resources import key_or_refuse, object_of_events, text_of
+from msg_node.core.results import answer_each
 from msg_node.core.service import ServiceResult
 from msg_node.core.subscriptions import Subscription
 from protofly import codec
 from protofly.address import domain_of
-from protofly.errors import PeerError
+from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 Send = Callable[[str, Message], Refusal | None]
@@ -52,10 +54,11 @@ class ForeignObjects:
         if message.type == "subscribe":
             self._settle(self._remote.subscribe(message, members, sid, domain, time.monotonic()))
             return
-        source = text_of(members, "source") or None
+        source = text_of(members, "source")
+        sources = {key_or_refuse(source)} if source else None
         for url in self._remote.unsubscribe(members, domain):
-            self._state.listeners.remove(sid, key_or_refuse(url), source)
-        self._reply(sid, codec.response(message, 200, extra={"desc": "OK"}))
+            self._state.listeners.remove(sid, key_or_refuse(url), sources)
+        self._reply(sid, codec.response(message, 200))
         self.forget_unheard()
 
     def is_answer(self, message: Message) -> bool:
@@ -74,10 +77,19 @@ class ForeignObjects:
 
     def forget_unheard(self) -> None:
         """Tell other domains what nobody here listens to any more."""
+        self._forget(self._state.listeners.take_unheard())
+
+    def _forget(self, keys: Iterable[str]) -> None:
         targets = self._state.listeners.targets
-        unheard = [key for key in self._remote.held_keys() if not any(number > 0 for number in targets(key))]
+        unheard = [key for key in keys if self._remote.has_key(key) and not targets(key)]
         for request in self._remote.nobody_listens(unheard, time.monotonic()) if unheard else []:
             self._send_upstream(request)
+
+    def object_deleted(self, message: Message, domain: str) -> None:
+        """`domain` tells the observers of an object of its own that it is no more."""
+        object_key = object_of_events(message.to_key)
+        if object_key and message.to_key.endswith("/changes") and domain_of(object_key) == domain:
+            self._remote.object_deleted(domain, object_key)
 
     def link_is_live(self, domain: str) -> None:
         """A link is up (again): renew what we listen to there."""
@@ -104,8 +116,7 @@ class ForeignObjects:
         for wish in step.granted:
             self._grant(wish)
         for wish, status, reason in step.refused:
-            reply = codec.response(wish.request, status, reason=reason, source=self._node, extra={"desc": reason})
-            self._reply(wish.sid, reply)
+            self._reply(wish.sid, codec.response(wish.request, status, reason=reason, source=self._node))
 
     def _send_upstream(self, request: Message) -> None:
         refusal = self._send(domain_of(request.to), request)
@@ -114,16 +125,21 @@ class ForeignObjects:
 
     def _grant(self, wish: Wish) -> None:
         if self._state.sessions.get(wish.sid) is None:
-            self.forget_unheard()
+            self._forget(map(key_or_refuse, wish.urls))
             return
         wanted = [Subscription(url, key_or_refuse(url), wish.source) for url in wish.urls]
+        results: dict[str, Code | None] = {**dict.fromkeys(wish.urls), **dict.fromkeys(wish.refused, Code.NOT_OWNER)}
         try:
             self._state.listeners.add(wish.sid, wanted)
-            reply = codec.response(wish.request, 200, extra={"desc": "OK"})
+            answer = answer_each(codec.body_members(wish.request.body), results)
+            reply = codec.response(wish.request, answer.code, value=answer.value)
         except PeerError as exc:
             reply = codec.refusal(wish.request, exc.code, source=self._node, detail=exc.detail)
-            self.forget_unheard()
+            self._forget(map(key_or_refuse, wish.urls))
         self._reply(wish.sid, reply)
 
     def _reply(self, sid: int, reply: Message) -> None:
+        session = self._state.sessions.get(sid)
+        if session is not None and session.dialect.reads_desc:
+            reply = described(reply)
         self._apply(sid, ServiceResult(replies=[reply], changes=self._state.take_changes()))

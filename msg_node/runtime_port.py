@@ -8,6 +8,7 @@ specification, sections 5 and 20.9.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import trio
@@ -15,6 +16,7 @@ import trio
 from msg_node.core.certificates import PeerCertificate
 from msg_node.core.session import Dialect
 from protofly.errors import Code
+from protofly.lifetime import aged
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
 from protofly.websocket import TRY_AGAIN_LATER
@@ -30,6 +32,7 @@ ASKED_ADDRESSES = 256
 """Addresses whose requests a runtime may still answer in their name. Source: message specification, section 20.3."""
 _DROPPABLE = frozenset({"update", "event"})
 _ANSWERS = frozenset({"response", "pong"})
+_NONE: list[Message] = []
 
 
 class Congestible(Protocol):
@@ -98,6 +101,9 @@ class RuntimePort:
         counters: Where dropped messages are counted.
         now: Seconds since the Unix epoch.
         bounds: Of the queue.
+
+    Attributes:
+        on_expired: Told about each message whose time was over before the runtime read it.
     """
 
     __slots__ = (
@@ -107,6 +113,7 @@ class RuntimePort:
         "_queue",
         "_queued_bytes",
         "_relief",
+        "_timed",
         "bearer",
         "blockers",
         "broken_in_a_row",
@@ -118,6 +125,7 @@ class RuntimePort:
         "heard_at",
         "is_closing",
         "is_slow",
+        "on_expired",
         "pings_unanswered",
         "roles",
         "sid",
@@ -152,8 +160,10 @@ class RuntimePort:
         self.is_closing = False
         self.stuck_since = 0.0
         self._asked: dict[str, None] = {}
+        self.on_expired: Callable[[Message], None] = _forget
         self._queue: deque[Message] = deque()
         self._queued_bytes = 0
+        self._timed: dict[int, float] = {}  # by identity: when a message that counts its time was queued
         self._relief = trio.lowlevel.ParkingLot()
 
     @property
@@ -197,6 +207,8 @@ class RuntimePort:
                 return Code.NOT_CONNECTED
         if message.expects_reply:
             self._remember_asked(message.to_key)
+        if message.peek.ttl:
+            self._timed[id(message)] = trio.current_time()
         self._queue.append(message)
         self._queued_bytes += len(message.raw)
         if len(self._queue) >= FLUSH_MESSAGES:
@@ -242,12 +254,30 @@ class RuntimePort:
         self.stuck_since = 0.0
         if not queue:
             return
+        overdue = self._count_down() if self._timed else _NONE
         raws = [message.raw for message in queue]
         queue.clear()
         self._queued_bytes = 0
         channel.send(raws)
         self.is_slow = False
         self._relief.unpark_all()
+        for message in overdue:
+            self.on_expired(message)
+
+    def _count_down(self) -> list[Message]:
+        """Subtract the time that messages waited; take out and return those whose time is over."""
+        now = trio.current_time()
+        timed, self._timed = self._timed, {}
+        waiting = list(self._queue)
+        self._queue.clear()
+        overdue: list[Message] = []
+        for message in waiting:
+            current = aged(message, now - timed.get(id(message), now))
+            if current is None:
+                overdue.append(message)
+            else:
+                self._queue.append(current)
+        return overdue
 
     def close(self, code: int, reason: str = "") -> None:
         """Say goodbye after everything that waits; the reader ends when the runtime answers."""
@@ -283,10 +313,15 @@ class RuntimePort:
             self.channel.drop()
         elif silent_seconds > ping_seconds * (self.pings_unanswered + 1):
             if self.pings_unanswered >= self.channel.silent_periods:
+                self.counters["silent runtimes"] += 1
                 self.channel.drop()
                 return
             self.pings_unanswered += 1
             self.channel.ping()
+
+
+def _forget(_message: Message) -> None:
+    """Nobody wants to know."""
 
 
 async def wait_relief(blockers: set[Congestible]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from protofly import codec
 from protofly.errors import Code
 from protofly.message import Message
@@ -36,6 +38,14 @@ def session_refusal(message: Message, code: Code, value: dict[str, object] | Non
     if value is not None:
         extra["value"] = value
     return codec.response(message, code.status, reason=code.word, source=source, extra=extra)
+
+
+def described(reply: Message) -> Message:
+    """The same answer for a runtime of dialect A, which reads the description as `desc`."""
+    description = codec.body_members(reply.body).get("description")
+    if b'"desc":' in reply.body or not isinstance(description, str):
+        return reply
+    return codec.with_body(reply, codec.with_member(reply.body, "desc", msgspec.json.encode(description)))
 
 
 def not_stored(reply: Message) -> Message:

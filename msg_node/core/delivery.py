@@ -12,14 +12,17 @@ from enum import Enum
 from typing import NamedTuple
 
 from msg_node.core.node_state import NodeState
-from protofly.address import domain_of
+from msg_node.core.registry import Index
+from protofly.address import destination_of, domain_of, scheme_of
 from protofly.errors import Code
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_SECONDS
 from protofly.message import Message
 
 _OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
 _EVENT_TYPES = frozenset({"update", "event", "response"})
-_NOBODY: tuple[int, ...] = ()
+_CHANGES = "/changes"
+_WRITES = frozenset({"update", "create", "delete"})
+_USERS = frozenset({"user", "user-guid", "acct"})
 
 
 class Place(Enum):
@@ -49,6 +52,7 @@ class Route(NamedTuple):
 _SESSION_VERBS = Route(Place.SESSION_VERBS)
 _SERVICE = Route(Place.SERVICE)
 _DROPPED = Route(Place.DROPPED)
+_NOT_REPORTER = Route(Place.REFUSED, code=Code.NOT_OWNER)
 
 
 class Learned:
@@ -109,22 +113,26 @@ class Delivery:
         self, message: Message, key: str, origin: int, owner: int | None, listeners: tuple[int, ...]
     ) -> Route:
         """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
+        if key.endswith(_CHANGES) and message.type in _WRITES:
+            object_key = key[: -len(_CHANGES)]
+            if not self._state.may_change(origin, object_key, message.from_key):
+                return _NOT_REPORTER
         if owner is not None and message.id is not None and message.type not in _EVENT_TYPES:
             if owner == origin:
                 return _nowhere(message)
             listeners = (owner,)
         elif owner is not None and owner not in listeners:
             listeners = (owner, *listeners)
-        if origin in listeners:
+        if origin in listeners and not self._hears_itself(origin):
             listeners = tuple([number for number in listeners if number != origin])
         if origin >= 0:
-            domain = domain_of(key)
+            domain = destination_of(key)
             if domain and domain not in self._state.domains:
                 return Route(Place.BOTH if listeners else Place.FOREIGN, listeners, domain)
         return Route(Place.LISTENERS, listeners) if listeners else _DROPPED
 
     def _route_unlisted(self, message: Message, key: str, origin: int, now: float) -> Route:
-        domain = domain_of(key)
+        domain = destination_of(key)
         if domain and domain not in self._state.domains:
             guest = self.learned.find(key, now)
             return Route(Place.FOREIGN, domain=domain) if guest is None else Route(Place.LISTENERS, (guest,))
@@ -135,7 +143,27 @@ class Delivery:
         found = self._session_for(key, now)
         if found is not None and found != origin:
             return Route(Place.LISTENERS, (found,))
+        if self._state.rules.resolves_users and scheme_of(key) in _USERS:
+            return self._route_user(message, key, origin)
         return _nowhere(message)
+
+    def _route_user(self, message: Message, key: str, origin: int) -> Route:
+        """To the live hyperties of a user, where the registry has some. Source: message specification, section 20.4."""
+        domain = domain_of(key)
+        if domain and domain not in self._state.domains:
+            return Route(Place.FOREIGN, domain=domain)
+        registry, owners = self._state.registry, self._state.owners
+        entries = registry.find(Index.GUID if key.startswith("user-guid:") else Index.USER, key)
+        holders = [owners.owner(entry.key) or entry.sid for entry in entries if entry.is_hyperty and entry.is_connected]
+        numbers = tuple(dict.fromkeys(number for number in holders if number != origin))
+        return Route(Place.LISTENERS, numbers) if numbers else _nowhere(message)
+
+    def _hears_itself(self, origin: int) -> bool:
+        """Whether a session gets copies of its own. Source: message specification, section 20.5."""
+        if not self._state.rules.echoes:
+            return False
+        session = self._state.sessions.get(origin)
+        return session is not None and session.dialect.reads_desc
 
     def _session_for(self, key: str, now: float) -> int | None:
         below = self._state.sessions.below(key)

@@ -7,12 +7,22 @@ Source: message specification, sections 8.6 and 18.4 (aggregate mode).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from itertools import count
 
-from msg_node.core.resources import Members, expand, key_or_refuse, text_of, texts_of
+from msg_node.core.resources import (
+    Members,
+    expand,
+    key_or_refuse,
+    may_observe_abroad,
+    object_of,
+    text_of,
+    texts_of,
+)
 from protofly import codec
-from protofly.address import domain_of
+from protofly.address import domain_of, is_below
+from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
@@ -22,12 +32,13 @@ _FINAL = 200
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A runtime's request that waits for the other domain's answer."""
+    """A runtime's request that waits for the other domain's answer; `refused` are addresses that are not to be had."""
 
     request: Message
     sid: int
     urls: tuple[str, ...]
     source: str
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -68,10 +79,15 @@ class RemoteSubscriptions:
         """A runtime wants to listen to objects of `domain`; `now` is monotonic.
 
         Raises:
-            PeerError: BAD_BODY, SPOOFED_SOURCE when an address is not of that domain.
+            PeerError: BAD_BODY, SPOOFED_SOURCE when an address is not of that domain, NOT_OWNER when none of them is
+                for observers.
         """
-        urls = _named(members, domain, "resources", "subscribe")
-        wish = Wish(request, sid, urls, text_of(members, "source") or request.from_)
+        named = _named(members, domain, "resources", "subscribe")
+        urls = tuple(url for url in named if may_observe_abroad(key_or_refuse(url)))
+        if not urls:
+            raise PeerError(Code.NOT_OWNER, "these addresses are not for observers")
+        refused = tuple(url for url in named if url not in urls)
+        wish = Wish(request, sid, urls, text_of(members, "source") or request.from_, refused)
         held = self._held.get(domain, {})
         new = [url for url in urls if key_or_refuse(url) not in held]
         if not new:
@@ -90,11 +106,17 @@ class RemoteSubscriptions:
         """Whether we listen to anything of a domain."""
         return bool(self._held.get(domain))
 
-    def held_keys(self) -> list[str]:
-        """Keys of all addresses that we listen to upstream."""
-        return [key for held in self._held.values() for key in held]
+    def has_key(self, key: str) -> bool:
+        """Whether we listen to an address upstream."""
+        return key in self._held.get(domain_of(key), ())
 
-    def nobody_listens(self, keys: list[str], now: float) -> list[Message]:
+    def object_deleted(self, domain: str, object_key: str) -> None:
+        """An object of `domain` is no more, and its node has forgotten who listened: so do we."""
+        held = self._held.get(domain, {})
+        for key in [key for key in held if is_below(key, object_key)]:
+            del held[key]
+
+    def nobody_listens(self, keys: Iterable[str], now: float) -> list[Message]:
         """The last local listener of these keys is gone: tell the other domains."""
         gone: dict[str, list[str]] = {}
         for key in keys:
@@ -119,7 +141,7 @@ class RemoteSubscriptions:
         upstream = self._open.get(reply.id)
         if upstream is None or (domain and upstream.domain != domain):
             return Step()
-        code = _code_of(reply)
+        code = code_of(reply) or Code.BAD_REPLY.status
         if code < _FINAL:
             return Step()
         del self._open[reply.id]
@@ -127,10 +149,13 @@ class RemoteSubscriptions:
             return Step()
         if code >= 300:
             return Step(refused=[(upstream.wish, code, _reason_of(reply))])
+        wish = _without_refused(upstream.wish, reply)
+        if not wish.urls:
+            return Step(refused=[(wish, Code.NOT_OWNER.status, Code.NOT_OWNER.word)])
         held = self._held.setdefault(upstream.domain, {})
-        for url in upstream.wish.urls:
+        for url in wish.urls:
             held[key_or_refuse(url)] = url
-        return Step(granted=[upstream.wish])
+        return Step(granted=[wish])
 
     def restore(self, urls: list[str]) -> None:
         """Listeners came back from the store: hold what they listen to; it is renewed when the links are up."""
@@ -170,9 +195,15 @@ def _named(members: Members, domain: str, *names: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _code_of(reply: Message) -> int:
-    code = bytes(reply.peek.code).strip(b'"')
-    return int(code) if code.isdigit() and len(code) == 3 else 500
+def _without_refused(wish: Wish, reply: Message) -> Wish:
+    """What remains of a wish when the other domain lists addresses that it refused."""
+    try:
+        listed = texts_of(object_of(codec.body_members(reply.body), "value"), "refused")
+        refused = {key_or_refuse(text) for text in listed}
+    except PeerError:
+        return wish
+    urls = tuple(url for url in wish.urls if key_or_refuse(url) not in refused)
+    return replace(wish, urls=urls, refused=(*wish.refused, *(url for url in wish.urls if url not in urls)))
 
 
 def _reason_of(reply: Message) -> str:

@@ -96,6 +96,20 @@ def is_claimable(key: str) -> bool:
     return is_named and scheme not in _UNCLAIMABLE and shape_of(key) is Shape.BASE
 
 
+def is_child_form(key: str) -> bool:
+    """Whether a base address may be a child in the oldest spelling, `O/n`: an object scheme and two levels or more."""
+    return is_claimable(key) and parse(key).scheme != "hyperty" and "/" in parse(key).path[1:]
+
+
+def may_observe_abroad(key: str) -> bool:
+    """Whether a runtime may listen to an address of another domain here: changes and children of objects.
+
+    Anything else would bring it what is meant for others. Source: message specification, sections 8.5 and 8.6.
+    """
+    shape = shape_of(key)
+    return shape is Shape.EVENTS or (shape is Shape.BASE and is_child_form(key))
+
+
 def text_of(members: Members, *names: str) -> str:
     """The first of the named members that is a non-empty text; "" when there is none.
 

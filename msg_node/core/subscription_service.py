@@ -18,6 +18,7 @@ from msg_node.core.resources import (
     Members,
     Shape,
     expand,
+    is_child_form,
     is_claimable,
     is_p2p_stub,
     key_or_refuse,
@@ -30,7 +31,7 @@ from msg_node.core.results import answer_each
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.service import Answer, Caller, ServiceRequest
 from msg_node.core.subscriptions import Subscription
-from protofly.address import domain_of, parse, scheme_of
+from protofly.address import domain_of, scheme_of
 from protofly.errors import Code, PeerError
 
 
@@ -207,7 +208,7 @@ class SubscriptionService:
             return self._right_to_p2p(caller, key)
         owner = self._holder(key[:-2] if shape is Shape.BELOW else key)
         if owner is not None:
-            is_child = shape is Shape.BASE and _is_child_form(key) and self._state.owners.owner(key) is None
+            is_child = shape is Shape.BASE and is_child_form(key) and self._state.owners.owner(key) is None
             return Right.LISTEN if owner == caller.number or is_child else Right.REFUSED
         if any(key.startswith(base + "/") for base in claimed):
             return Right.LISTEN
@@ -258,7 +259,7 @@ class SubscriptionService:
         if shape is Shape.BELOW:
             return Right.REFUSED
         if domain not in self._state.domains:
-            return Right.LISTEN if domain and shape is Shape.BASE and _is_child_form(key) else Right.REFUSED
+            return Right.LISTEN if domain and shape is Shape.BASE and is_child_form(key) else Right.REFUSED
         if shape is Shape.CONTROL:
             others = set(self._state.listeners.targets(key)) - {caller.number}
             return Right.REFUSED if others else Right.LISTEN
@@ -266,8 +267,3 @@ class SubscriptionService:
 
 
 _REFUSALS = {Right.REFUSED: Code.NOT_OWNER, Right.NO_CONSENT: Code.POLICY}
-
-
-def _is_child_form(key: str) -> bool:
-    """Whether a base address may be a child in the oldest spelling, `O/n`: an object scheme and two levels or more."""
-    return is_claimable(key) and scheme_of(key) != "hyperty" and "/" in parse(key).path[1:]

@@ -422,17 +422,19 @@ async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(house
         "subscribe",
         f"{source}/sm",
         SM,
-        {"resources": [f"{room}/changes"], "source": source},
+        {"resources": [f"{room}/changes", f"{room}/children/m"], "source": source},
         id_=1,
     )
     assert house.bus.from_link(FOREIGN, [parsed(subscribe)]) == [None]
-    await bo.subscribed(f"{room}/changes")  # its reply is durable, so that the earlier one is as well
+    await bo.subscribed(
+        f"{room}/changes", f"{room}/children/m"
+    )  # its reply is durable, so that the earlier one is as well
     assert [one["body"]["code"] for one in house.domains.take()] == [200]
     await ana.say(a_message("update", room, f"{room}/changes", {"value": 1}))
     await ana.heard()
     assert [one["body"]["value"] for one in house.domains.take()] == [1]
     assert [one["body"]["value"] for one in await bo.heard()] == [1]
-    echo = a_message("update", f"hyperty://{FOREIGN}/h", f"{room}/changes", {"value": 2})
+    echo = a_message("create", f"hyperty://{FOREIGN}/h", f"{room}/children/m", {"value": 2})
     house.bus.from_link(FOREIGN, [parsed(echo)])
     assert house.domains.take() == []
     assert [one["body"]["value"] for one in await bo.heard()] == [2]

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from msg_node.core.delivery import Delivery, Learned, Place, Route
 from msg_node.core.node_state import NodeState
+from msg_node.core.registry_entry import Changed
+from msg_node.core.rules import Rules
 from msg_node.core.session import Opened, Opener
 from msg_node.core.subscriptions import Subscription
 from protofly.address import canonical_key
@@ -24,8 +26,8 @@ FAR_ROOM = "comm://beta.example/room"
 class Rig:
     """Tables with some sessions, and the router over them."""
 
-    def __init__(self) -> None:
-        self.state = NodeState(frozenset({DOMAIN}))
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.state = NodeState(frozenset({DOMAIN}), rules=rules)
         self.delivery = Delivery(self.state, serves=lambda key: key == SM)
         self._connections = 0
 
@@ -41,8 +43,10 @@ class Rig:
     def listen(self, number: int, url: str) -> None:
         self.state.listeners.add(number, [Subscription(url, canonical_key(url), "")])
 
-    def route(self, type_: str, to: str, origin: int, *, id_: object = None, now: float = NOW) -> Route:
-        return self.delivery.route(parsed(a_message(type_, "plain", to, id_=id_)), origin, now)
+    def route(
+        self, type_: str, to: str, origin: int, *, id_: object = None, now: float = NOW, from_: str = "plain"
+    ) -> Route:
+        return self.delivery.route(parsed(a_message(type_, from_, to, id_=id_)), origin, now)
 
 
 @pytest.fixture
@@ -82,10 +86,10 @@ def test_the_origin_gets_no_copy(rig: Rig) -> None:
     bo, cleo = rig.session("bo"), rig.session("cleo")
     link = rig.state.link_number("beta.example")
     for number in (bo, cleo, link):
-        rig.listen(number, f"{ROOM}/changes")
-    assert rig.route("update", f"{ROOM}/changes", bo) == to_sessions(cleo, link)
-    assert rig.route("update", f"{ROOM}/changes", link) == to_sessions(bo, cleo)
-    assert rig.route("update", f"{ROOM}/changes", 0) == to_sessions(bo, cleo, link)
+        rig.listen(number, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", bo) == to_sessions(cleo, link)
+    assert rig.route("create", f"{ROOM}/children/m", link) == to_sessions(bo, cleo)
+    assert rig.route("create", f"{ROOM}/children/m", 0) == to_sessions(bo, cleo, link)
 
 
 def test_what_only_its_sender_listens_to_is_dropped(rig: Rig) -> None:
@@ -138,7 +142,10 @@ def test_another_domain_is_foreign_and_its_listeners_here_are_served_as_well(rig
     ana, bo = rig.session("ana"), rig.session("bo")
     assert rig.route("read", FAR_ROOM, ana, id_=1) == Route(Place.FOREIGN, (), "beta.example")
     rig.listen(bo, f"{FAR_ROOM}/changes")
-    assert rig.route("update", f"{FAR_ROOM}/changes", ana) == Route(Place.BOTH, (bo,), "beta.example")
+    assert rig.route("update", f"{FAR_ROOM}/changes", ana) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    rig.listen(bo, f"{FAR_ROOM}/children/")
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.BOTH, (bo,), "beta.example")
+    rig.state.listeners.remove(bo, f"{FAR_ROOM}/children/")
     rig.listen(ana, f"{FAR_ROOM}/children/")
     assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.FOREIGN, (), "beta.example")
 
@@ -147,7 +154,84 @@ def test_what_a_link_brings_for_its_own_objects_stays_here(rig: Rig) -> None:
     bo = rig.session("bo")
     link = rig.state.link_number("beta.example")
     rig.listen(bo, f"{FAR_ROOM}/changes")
-    assert rig.route("update", f"{FAR_ROOM}/changes", link) == to_sessions(bo)
+    assert rig.route("update", f"{FAR_ROOM}/changes", link, from_=FAR_ROOM) == to_sessions(bo)
+
+
+# Who may change an object.
+
+
+def test_an_object_that_somebody_owns_is_changed_by_its_owner_only(rig: Rig) -> None:
+    owner, bo, eve = rig.session("owner"), rig.session("bo"), rig.session("eve")
+    rig.state.owners.claim(owner, ROOM)
+    rig.listen(bo, f"{ROOM}/changes")
+    link = rig.state.link_number("beta.example")
+    for type_ in ("update", "create", "delete"):
+        assert rig.route(type_, f"{ROOM}/changes", owner, from_=ROOM) == to_sessions(bo)
+        for other in (eve, link):
+            assert rig.route(type_, f"{ROOM}/changes", other) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    assert rig.route("response", f"{ROOM}/changes", eve) == to_sessions(bo)
+
+
+def test_an_object_without_owner_is_changed_by_who_takes_its_subscriptions(rig: Rig) -> None:
+    reporter, bo, eve = rig.session("reporter"), rig.session("bo"), rig.session("eve")
+    rig.listen(bo, f"{ROOM}/changes")
+    assert rig.route("update", f"{ROOM}/changes", reporter, from_=ROOM).code is Code.NOT_OWNER
+    rig.listen(reporter, f"{ROOM}/subscription")
+    rig.listen(eve, f"{ROOM}/subscription")
+    assert rig.route("update", f"{ROOM}/changes", reporter, from_=ROOM) == to_sessions(bo)
+    assert rig.route("update", f"{ROOM}/changes", eve, from_=ROOM).code is Code.NOT_OWNER
+    assert rig.route("update", f"{ROOM}/changes", eve).code is Code.NOT_OWNER
+
+
+def test_a_domain_changes_its_own_objects_and_no_third_one_s(rig: Rig) -> None:
+    bo = rig.session("bo")
+    link = rig.state.link_number("beta.example")
+    for room in ("comm://gamma.example/room", FAR_ROOM):
+        rig.listen(bo, f"{room}/changes")
+    assert rig.route("update", f"{FAR_ROOM}/changes", link, from_="hyperty://beta.example/h") == to_sessions(bo)
+    assert rig.route("update", "comm://gamma.example/room/changes", link, from_=FAR_ROOM).code is Code.NOT_OWNER
+
+
+def test_reporter_only_writes_can_be_switched_off() -> None:
+    rig = Rig(Rules(reporter_only=False))
+    bo, eve = rig.session("bo"), rig.session("eve")
+    rig.listen(bo, f"{ROOM}/changes")
+    assert rig.route("update", f"{ROOM}/changes", eve, from_=ROOM) == to_sessions(bo)
+
+
+# Users, documents and echoes.
+
+
+@pytest.mark.parametrize("to", ["user://beta.example/bo", "acct://beta.example/bo", "user-guid://bo",
+                                "hyperty-catalogue://catalogue.beta.example/.well-known/hyperty/x"])  # fmt: skip
+def test_no_message_goes_to_a_user_or_to_a_document(rig: Rig, to: str) -> None:
+    assert rig.route("read", to, rig.session("ana"), id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+
+
+def test_by_setting_a_message_to_a_user_reaches_his_live_hyperties() -> None:
+    rig = Rig(Rules(resolves_users=True))
+    ana, bo = rig.session("ana"), rig.session("bo")
+    user = f"user://{DOMAIN}/bo"
+    hyperty = f"hyperty://{DOMAIN}/h-bo"
+    rig.state.owners.claim(bo, hyperty)
+    entry = Changed(user=user, guid="user-guid://G", runtime=runtime_address("bo"), descriptor="d")
+    rig.state.registry.register(hyperty, entry, sid=bo, now=NOW)
+    for to in (user, "user-guid://G"):
+        assert rig.route("create", to, ana, id_=1) == to_sessions(bo)
+    assert rig.route("create", user, bo, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route("create", "user://beta.example/cy", ana, id_=1) == Route(Place.FOREIGN, domain="beta.example")
+    assert rig.route("create", f"user://{DOMAIN}/nobody", ana, id_=1).code is Code.NO_ROUTE
+
+
+def test_by_setting_a_runtime_hears_itself() -> None:
+    rig = Rig(Rules(echoes=True))
+    ana, bo = rig.session("ana"), rig.session("bo")
+    for sid in (ana, bo):
+        rig.listen(sid, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", ana) == to_sessions(ana, bo)
+    link = rig.state.link_number("beta.example")
+    rig.listen(link, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", link) == to_sessions(ana, bo)
 
 
 @pytest.mark.parametrize("look_alike", ["beta.example.evil", "xbeta.example", "alpha.example.evil"])

@@ -76,7 +76,7 @@ def test_only_new_addresses_are_asked_for(remote: RemoteSubscriptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"), [(403, 403), ("404", 404), ("nonsense", 500), (12345, 500), (None, 500), (-200, 500)]
+    ("code", "told"), [(403, 403), ("404", 404), ("nonsense", 502), (12345, 502), (None, 502), (-200, 502)]
 )
 def test_a_refusal_is_told_to_whom_it_concerns(remote: RemoteSubscriptions, code: object, told: int) -> None:
     (request,) = wish(remote, CHANGES).upstream
@@ -128,8 +128,34 @@ def test_a_new_link_renews_what_is_held_in_one_request(remote: RemoteSubscriptio
     (request,) = remote.renew(FOREIGN, 0.0)
     assert codec.body_members(request.body)["resources"] == [CHANGES, f"{ROOM}/status"]
     assert remote.answered(reply(request), FOREIGN) == Step()
-    assert sorted(remote.held_keys()) == ["comm://beta.example/room/changes", "comm://beta.example/room/status",
-                                          "comm://gamma.example/x/changes"]  # fmt: skip
+    assert all(remote.has_key(key) for key in (CHANGES, f"{ROOM}/status", "comm://gamma.example/x/changes"))
+
+
+def test_what_the_other_domain_lists_as_refused_is_not_held_and_told(remote: RemoteSubscriptions) -> None:
+    (request,) = wish(remote, CHANGES, f"{ROOM}/status").upstream
+    (granted,) = remote.answered(reply(request, value={"refused": [CHANGES]}), FOREIGN).granted
+    assert (granted.urls, granted.refused) == ((f"{ROOM}/status",), (CHANGES,))
+    assert not remote.has_key(CHANGES)
+    (request,) = wish(remote, CHANGES).upstream
+    ((_, status, reason),) = remote.answered(reply(request, value={"refused": [CHANGES]}), FOREIGN).refused
+    assert (status, reason) == (403, "not-owner")
+
+
+@pytest.mark.parametrize("url", [ROOM, f"{ROOM}/subscription", "hyperty://beta.example/h-bo", f"{ROOM}/*"])
+def test_nobody_listens_here_to_what_is_meant_for_others_abroad(remote: RemoteSubscriptions, url: str) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.NOT_OWNER):
+        wish(remote, url)
+    (request,) = wish(remote, url, CHANGES).upstream
+    assert codec.body_members(request.body)["resources"] == [CHANGES]
+    (granted,) = remote.answered(reply(request), FOREIGN).granted
+    assert (granted.urls, granted.refused) == ((CHANGES,), (url,))
+
+
+def test_a_deleted_object_is_not_listened_to_any_more_and_nobody_is_told(remote: RemoteSubscriptions) -> None:
+    remote.restore([CHANGES, f"{ROOM}/children/m", "comm://beta.example/room2/changes"])
+    remote.object_deleted(FOREIGN, ROOM)
+    (request,) = remote.renew(FOREIGN, 0.0)
+    assert codec.body_members(request.body)["resources"] == ["comm://beta.example/room2/changes"]
 
 
 @pytest.mark.parametrize(

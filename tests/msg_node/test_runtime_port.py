@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -254,3 +255,28 @@ async def test_who_was_asked_last_is_remembered_longest(pair: Pair) -> None:
 async def test_only_a_request_asks(pair: Pair, type_: str) -> None:
     pair.port.enqueue(an(type_))
     assert not pair.port.was_asked(ANA)
+
+
+# Messages that count their time.
+
+
+async def test_time_that_a_message_waited_is_subtracted_and_what_outlived_it_is_told(
+    pair: Pair, autojump_clock: trio.testing.MockClock
+) -> None:
+    overdue: list[Message] = []
+    pair.port.on_expired = overdue.append
+    pair.clog()
+    for number, ttl in enumerate((5.0, 60.0, None)):
+        body = {"n": number} if ttl is None else {"n": number, "ttl": ttl}
+        assert pair.port.enqueue(parsed(a_message("read", "hyperty://alpha.example/h", ANA, body, id_=number))) is None
+    await trio.sleep(10)
+    messages = [json.loads(raw)["body"] for raw in await pair.read(until=2)]
+    assert messages == [{"n": 1, "ttl": 50.0}, {"n": 2}]
+    assert [message.id for message in overdue] == [b"0"]
+
+
+async def test_a_message_that_did_not_wait_keeps_its_bytes(pair: Pair) -> None:
+    message = parsed(a_message("read", "hyperty://alpha.example/h", ANA, {"ttl": 5}, id_=1))
+    pair.port.enqueue(message)
+    pair.port.flush()
+    assert await pair.read(until=1) == [message.raw]
