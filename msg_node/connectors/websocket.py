@@ -14,7 +14,8 @@ from msg_node.bus import Bus
 from msg_node.runtime_port import LINE_BYTES, RuntimePort
 from protofly.websocket import WebSocket
 
-UNANSWERED_PINGS: Final = 3
+UNANSWERED_PINGS: Final = 2
+"""Silence of one period is asked about, so two pings make three periods. Source: message specification, section 5.4."""
 
 
 class WebSocketChannel:
