@@ -237,10 +237,16 @@ class RuntimeHouse:
     """State, services, bus and door of one node."""
 
     def __init__(
-        self, store: StateStore, *, credentials: Iterable[Credential], ping_seconds: float, max_hops: int
+        self,
+        store: StateStore,
+        *,
+        credentials: Iterable[Credential] | Credentials,
+        ping_seconds: float,
+        max_hops: int,
     ) -> None:
         journal = Journal()
-        sessions = Sessions(journal, Credentials(credentials))
+        accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
+        sessions = Sessions(journal, accepted)
         self.store = store
         self.state = NodeState(frozenset({DOMAIN}), reserved=frozenset({NODE}), journal=journal, sessions=sessions)
         self.services = Services(
@@ -322,7 +328,7 @@ async def runtime_house(
     folder: Path,
     *,
     context: ssl.SSLContext | None = None,
-    credentials: Iterable[Credential] = (),
+    credentials: Iterable[Credential] | Credentials = (),
     ping_seconds: float = 30.0,
     max_hops: int = 8,
     max_bytes: int = FRAME_BYTES,
