@@ -17,9 +17,9 @@ import msgspec
 import zstandard
 from msgspec import Struct
 
-from msg_node.records_segment import (
-    FILE_MODE,
-    FOLDER_MODE,
+from msg_node.records_segment import FILE_MODE, FOLDER_MODE, publish_segment, replace_file, sync_folder
+from protofly.errors import PeerError, SettingsError
+from protofly.record_segments import (
     MANIFEST_SUFFIX,
     OPEN_SUFFIX,
     SEALED_SUFFIX,
@@ -28,12 +28,8 @@ from msg_node.records_segment import (
     SegmentName,
     Signer,
     make_manifest,
-    publish_segment,
-    replace_file,
     sign_manifest,
-    sync_folder,
 )
-from protofly.errors import PeerError, SettingsError
 from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
 
 LOCK_NAME = ".lock"

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from msg_node.records_recovery import Chain
-from msg_node.records_segment import OpenSegment, SegmentFacts, SegmentName, Signer
+from msg_node.records_segment import OpenSegment
+from protofly.record_segments import SegmentFacts, SegmentName, Signer
 from protofly.records import RECORD_TYPES, Closure, Kind, Record
 
 ENCODING_ERRORS = (UnicodeEncodeError, msgspec.EncodeError, TypeError)

@@ -24,10 +24,10 @@ from pathlib import Path
 import trio
 
 from msg_node.records_recovery import Chain, lock_spool, newest_boot, recover
-from msg_node.records_segment import Signer
 from msg_node.records_stream import ENCODING_ERRORS, Stream, encodable
 from protofly import limits
 from protofly.errors import MisuseError, SettingsError
+from protofly.record_segments import Signer
 from protofly.records import RECORD_TYPES, Closure, Record, hash_address
 
 logger = logging.getLogger("msg_node.records")

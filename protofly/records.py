@@ -25,8 +25,9 @@ from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
+from protofly.address import scheme_of
 from protofly.errors import Code, PeerError
 
 DIGEST_DIGITS = 32
@@ -65,11 +66,56 @@ class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
             """A shallow copy; msgspec brings it, but does not say so to type checkers."""
 
 
+class GateFacts(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    gc=False,
+    rename={
+        "via_length": "viaLength",
+        "src_domain": "srcSPDomain",
+        "dst_domain": "dstSPDomain",
+        "roles": "session.roles",
+        "identity_verified": "identity.verified",
+        "identity_user": "identity.user",
+        "identity_issuer": "identity.issuer",
+        "class_": "class",
+        "msg_id": "msgId",
+    },
+):
+    """What a gate knew about a message besides the columns of its record, by the names that policies use.
+
+    `src_domain` and `dst_domain` are there where an address is of another domain than the link (an alias). `class`,
+    `resource` and `msgId` stand in the message itself and are there only while the policies in force read them; for
+    `class`, absence is what goes with the type, and null is a body that could not be read. `partial`: something that
+    those policies read is not here, too long or hidden with the addresses; such a decision cannot be replayed.
+    """
+
+    via_length: int = 0
+    src_domain: str | None = None
+    dst_domain: str | None = None
+    roles: tuple[str, ...] = ()
+    auth: bool | None = None
+    identity_verified: bool = False
+    identity_user: str = ""
+    identity_issuer: str = ""
+    class_: str | UnsetType | None = UNSET
+    resource: str | UnsetType = UNSET
+    msg_id: str | UnsetType = UNSET
+    partial: bool = False
+
+
+NO_FACTS = GateFacts()
+
+
 class MessageRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     """One attempt to pass one message over a border between domains; both nodes write one.
 
     `digest` is `envelope_digest` over the bytes that cross the border. `src_key` and `dst_key` are addresses, or their
-    keyed hashes. `facts` is a JSON object with whatever else the gate looked at. Times in µs, sizes in bytes.
+    keyed hashes. `reason` names the step of the gate that gave the verdict: `rate`, `list`, `policy`, `default`, or
+    `node` for the node's own words, which pass none. What the gate took for the message's size is `size_in` on the way
+    out and `size_wire` on the way in; its `now` is `ts_us`. Times in µs, sizes in bytes.
     """
 
     kind = Kind.MESSAGE
@@ -98,7 +144,7 @@ class MessageRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     rule_id: str | None = None
     decision: Literal["permit", "deny"] | None = None
     reason: str | None = None
-    facts: Raw | None = None
+    facts: GateFacts | None = None
     outcome_code: str | None = None
     stub_id: str | None = None
     stub_ver: str | None = None
@@ -132,7 +178,7 @@ class DecisionRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     retry_after_us: int | None = None
     shadow: tuple[str, ...] | None = None
     obligations: tuple[str, ...] | None = None
-    facts: Raw | None = None
+    facts: GateFacts | None = None
     trace_id: str | None = None
 
 
@@ -171,9 +217,13 @@ class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
 
 
 class LinkEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
-    """Something happened between us and one foreign domain: a step of first contact, a link up, down or refused."""
+    """Something happened between us and one foreign domain: a step of first contact, a link up, down or refused.
+
+    `src_key` is the address in whose name a `spoofed` message came.
+    """
 
     kind = Kind.LINK
+    address_members = ("src_key",)
 
     domain: str
     event: Literal["step", "up", "down", "refused", "authenticated", "spoofed", "trust"]
@@ -188,6 +238,7 @@ class LinkEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     duration_us: int | None = None
     attempt: int | None = None
     waiting: int | None = None
+    src_key: str | None = None
 
 
 class SessionEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
@@ -280,8 +331,17 @@ def envelope_digest(type_: str, from_: str, to: str, id_: bytes | None, body: by
 
 
 def hash_address(address: str, key: bytes) -> str:
-    """Keyed hash of an address, 24 hex digits: equal addresses stay equal, and nobody without the key learns which."""
-    return blake2b(address.encode(), digest_size=ADDRESS_HASH_BYTES, key=key).hexdigest()
+    """Keyed hash of an address: its scheme, a colon, 24 hex digits; only the digits where there is no scheme.
+
+    Equal addresses stay equal, and nobody without the key learns which. Policies ask for schemes, and a scheme names
+    nobody.
+    """
+    digits = blake2b(address.encode(), digest_size=ADDRESS_HASH_BYTES, key=key).hexdigest()
+    try:
+        scheme = scheme_of(address)
+    except PeerError:
+        scheme = ""
+    return f"{scheme}:{digits}" if scheme else digits
 
 
 _BLOCK_HEADER_BYTES = 3

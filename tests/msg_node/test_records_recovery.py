@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msg_node.records_recovery import newest_boot, recover
-from msg_node.records_segment import SegmentName
+from protofly.record_segments import SegmentName
 from protofly.records import Kind, decode_manifest
 
 NAME = SegmentName(Kind.SESSION, "mn-1.a.example", 7, 3)

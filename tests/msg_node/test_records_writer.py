@@ -16,7 +16,7 @@ import trio
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from msg_node.records_segment import Signer
+from protofly.record_segments import Signer
 from msg_node.records_writer import RecordsWriter, WriterOptions, WriterState
 from protofly.errors import SettingsError
 from protofly.records import (

@@ -1,0 +1,246 @@
+"""What happens to segments on their way from a node to a pipeline: torn, spoilt, forged, doubled, lost.
+
+Works on sealed files. A fault that a node itself could make (a manifest that lies, another number) is signed with the
+node's key; one that happens to files is not.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zstandard
+
+from pipeline.synth.books import Book, Entry, Sealed
+from pipeline.synth.truth import Case, Flip, SegmentFault, Truth
+from protofly.record_segments import (
+    COMPRESSION_LEVEL,
+    OPEN_SUFFIX,
+    SEALED_SUFFIX,
+    SegmentName,
+    encode_manifest,
+    sign_manifest,
+)
+from protofly.records import Kind, SegmentManifest, frame_end
+
+UNKNOWN_VERSION: Final = 99
+_LIE_RECORDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One segment, the one after it, and the book that both are in."""
+
+    book: Book
+    segment: Sealed
+    following: Sealed | None
+    root: Path
+
+    def sign(self, segment: Sealed, **changes: object) -> None:
+        """Give a segment another manifest, signed by its node."""
+        manifest = msgspec.structs.replace(segment.manifest, **changes)
+        segment.manifest = sign_manifest(manifest, self.book.signer)
+        segment.manifest_path.write_bytes(encode_manifest(segment.manifest))
+
+    def beside(self, word: str) -> Path:
+        """Another spool of the same node."""
+        folder = self.root / f"{self.book.domain.name}.{word}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+def _tear(job: _Job) -> Path:
+    data = job.segment.path.read_bytes()
+    job.segment.path.write_bytes(data[: len(data) * 2 // 3 - 1])
+    return job.segment.path
+
+
+def _truncate(job: _Job) -> Path:
+    """Cut behind a whole frame, so that nothing looks torn."""
+    data = job.segment.path.read_bytes()
+    ends = [0]
+    while (end := frame_end(data, ends[-1])) is not None:
+        ends.append(end)
+    job.segment.path.write_bytes(data[: ends[-2]])
+    return job.segment.path
+
+
+def _flip_bit(job: _Job) -> Path:
+    data = bytearray(job.segment.path.read_bytes())
+    data[len(data) // 2] ^= 0x08
+    job.segment.path.write_bytes(data)
+    return job.segment.path
+
+
+def _remove(job: _Job) -> Path:
+    job.segment.path.unlink()
+    job.segment.manifest_path.unlink()
+    return job.segment.path
+
+
+def _spoil_signature(job: _Job) -> Path:
+    manifest = job.segment.manifest
+    signature = bytearray(base64.urlsafe_b64decode(manifest.signature + "=="))
+    signature[10] ^= 0x01
+    text = base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+    job.segment.manifest_path.write_bytes(encode_manifest(msgspec.structs.replace(manifest, signature=text)))
+    return job.segment.path
+
+
+def _lie(job: _Job) -> Path:
+    manifest = job.segment.manifest
+    job.sign(job.segment, records=manifest.records + _LIE_RECORDS, last_seq=manifest.last_seq + _LIE_RECORDS)
+    return job.segment.path
+
+
+def _age(job: _Job) -> Path:
+    """A node from the future: another schema version on every line and in the manifest, all of it well signed."""
+    lines = _unpack(job.segment.path).replace(b'{"v":1,', b'{"v":%d,' % UNKNOWN_VERSION)
+    sha256, size_bytes = _pack(job.segment.path, lines)
+    job.sign(job.segment, schema_version=UNKNOWN_VERSION, sha256=sha256, size_bytes=size_bytes)
+    if job.following is not None:
+        job.sign(job.following, prev_sha256=sha256)
+    return job.segment.path
+
+
+def _copy(job: _Job) -> Path:
+    folder = job.beside("again")
+    for path in (job.segment.path, job.segment.manifest_path):
+        shutil.copyfile(path, folder / path.name)
+    return folder / job.segment.path.name
+
+
+def _reuse_number(job: _Job) -> Path:
+    """Another file under a number that was given: half of the records, written anew under other message ids."""
+    path = job.beside("reused") / job.segment.path.name
+    lines = _unpack(job.segment.path).splitlines(keepends=True)
+    kept = b"".join(lines[: max(1, len(lines) // 2)]).replace(b'"msg_id":"0', b'"msg_id":"f')
+    sha256, size_bytes = _pack(path, kept)
+    records = kept.count(b"\n")
+    forged = Sealed(path, job.segment.manifest)
+    last_seq = forged.manifest.first_seq + records - 1
+    job.sign(forged, sha256=sha256, size_bytes=size_bytes, records=records, last_seq=last_seq)
+    return path
+
+
+def _renumber(job: _Job) -> Path:
+    """The same content once more, as the next segment of the node."""
+    last = job.book.segments[-1]
+    name = SegmentName.parse(last.path.name.removesuffix(SEALED_SUFFIX))
+    assert name is not None
+    path = last.path.with_name(f"{name._replace(segno=name.segno + 1)}{SEALED_SUFFIX}")
+    shutil.copyfile(job.segment.path, path)
+    again = Sealed(path, job.segment.manifest)
+    job.sign(again, segno=name.segno + 1, boot=name.boot, prev_sha256=last.manifest.sha256)
+    return path
+
+
+_DESTRUCTIVE: Final[dict[str, Callable[[_Job], Path]]] = {
+    "torn": _tear,
+    "truncated": _truncate,
+    "bit-flipped": _flip_bit,
+    "gap": _remove,
+    "bad-signature": _spoil_signature,
+    "lying-manifest": _lie,
+    "unknown-version": _age,
+}
+_HARMLESS: Final[dict[str, Callable[[_Job], Path]]] = {
+    "copy": _copy,
+    "reused-number": _reuse_number,
+    "renumbered": _renumber,
+}
+
+
+def damage(wards: list[Book], late: list[Book], root: Path, truth: Truth) -> None:
+    """Strike the segments of the wards one by one, withhold the last of those who are late, and correct the truth."""
+    unreadable: list[Entry] = []
+    free = {book.domain.name: _targets(book) for book in wards}
+    for number, (fault, strike) in enumerate((_HARMLESS | _DESTRUCTIVE).items()):
+        book = wards[number % len(wards)]
+        if not free[book.domain.name]:
+            continue
+        # Harmless faults first: they need a whole segment. A gap shows only when something follows.
+        index = free[book.domain.name].pop(0)
+        following = book.segments[index + 1] if index + 1 < len(book.segments) else None
+        job = _Job(book, book.segments[index], following, root)
+        is_readable = fault in _HARMLESS
+        manifest = job.segment.manifest
+        path = strike(job)
+        truth.segments.append(_told(fault, path, manifest, root, is_readable=is_readable))
+        if not is_readable:
+            unreadable += job.segment.entries
+    for book in late:
+        for segment in book.segments[-1:]:
+            segment.path.rename(segment.path.with_name(segment.path.name.removesuffix(SEALED_SUFFIX) + OPEN_SUFFIX))
+            segment.manifest_path.unlink()
+            truth.segments.append(_told("late", segment.path, segment.manifest, root, is_readable=False))
+            unreadable += segment.entries
+    _correct(truth, unreadable)
+
+
+def _targets(book: Book) -> list[int]:
+    """Which segments to strike: not the first, not the last, the largest ones in between, in their order."""
+    inner = range(1, len(book.segments) - 1)
+    return sorted(sorted(inner, key=lambda index: -book.segments[index].manifest.records)[:10])
+
+
+def _told(fault: str, path: Path, manifest: SegmentManifest, root: Path, *, is_readable: bool) -> SegmentFault:
+    return SegmentFault(
+        fault,
+        str(path.relative_to(root)),
+        manifest.node,
+        manifest.kind.value,
+        manifest.boot,
+        manifest.segno,
+        manifest.records,
+        is_readable,
+    )
+
+
+def _correct(truth: Truth, entries: list[Entry]) -> None:
+    """Take out of the truth what can no longer be read; what the other book still has becomes pending."""
+    paired = Counter(entry.msg_id for entry in entries if entry.is_paired)
+    truth.matched -= len(paired)
+    for entry in entries:
+        truth.roles[entry.role] -= 1
+        truth.outcomes[f"{entry.role} {entry.outcome}"] -= 1
+        truth.decisions -= 1
+        truth.records[Kind.MESSAGE.value] -= 1
+        if entry.is_paired and paired[entry.msg_id] == 1:
+            truth.add_case(Case("pending", entry.msg_id, entry.src_domain, entry.dst_domain))
+    _unflip(truth, entries)
+
+
+def _unflip(truth: Truth, entries: list[Entry]) -> None:
+    messages: Counter[tuple[str, ...]] = Counter()
+    size_bytes: Counter[tuple[str, ...]] = Counter()
+    for entry in entries:
+        if entry.flip is not None:
+            key = (entry.role, entry.src_domain, entry.dst_domain, *entry.flip)
+            messages[key] += 1
+            size_bytes[key] += entry.size_bytes
+    left = []
+    for flip in truth.flips:
+        *cell, count, total = astuple(flip)
+        key = tuple(cell)
+        left.append(Flip(*key, count - messages[key], total - size_bytes[key]))
+    truth.flips = [flip for flip in left if flip.messages]
+
+
+def _unpack(path: Path) -> bytes:
+    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader:
+        return reader.read()
+
+
+def _pack(path: Path, lines: bytes) -> tuple[str, int]:
+    """Write lines as one frame; says hash and size of the file."""
+    data = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress(lines)
+    path.write_bytes(data)
+    return hashlib.sha256(data).hexdigest(), len(data)

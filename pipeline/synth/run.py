@@ -1,0 +1,127 @@
+"""Makes the traffic: `synth(options, out)` writes spools, keys, policy files and the truth into a folder.
+
+out/spool/<domain>/        what the node of that domain wrote (`<domain>.again` and the like: doubled files)
+out/keys.json              public keys by key id: node, algorithm, key as base64url
+out/policy/deployed.toml   what every gate had in force; proposed.toml what they think of
+out/truth.json             what was planted, counted; cases.parquet names the messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pipeline.synth.abuse import plan_abuse
+from pipeline.synth.books import Book
+from pipeline.synth.damage import damage
+from pipeline.synth.draws import draw_slot, fault_shares, messages_per_slot
+from pipeline.synth.traffic import Traffic, read_policy
+from pipeline.synth.truth import StubChange, Truth
+from pipeline.synth.world import SLOT_US, SynthOptions, World, make_world
+from protofly.errors import SettingsError
+
+SPOOL_FOLDER: Final = "spool"
+KEYS_NAME: Final = "keys.json"
+POLICY_FOLDER: Final = "policy"
+_AFTER_US: Final = 900_000_000
+"""Books are closed this long after the last message."""
+
+
+def synth(options: SynthOptions, out: Path, *, on_progress: Callable[[int, int], None] | None = None) -> Truth:
+    """Make traffic and its truth.
+
+    Args:
+        options: How much of what.
+        out: A folder that is not there yet, or is empty.
+        on_progress: Told how many messages of how many are done.
+
+    Raises:
+        SettingsError: Options that make no sense, or a folder with something in it.
+        OSError: The disk.
+    """
+    world = make_world(options)
+    if out.exists() and any(out.iterdir()):
+        raise SettingsError(f"{out} is not empty")
+    root = out / SPOOL_FOLDER
+    root.mkdir(parents=True)
+    truth = Truth(options.seed, options.start_us, options.end_us)
+    truth.clock_offsets_us = {domain.name: domain.offset_us for domain in world.domains}
+    books = [Book(domain, root / domain.name, is_tracked=domain.number in world.tracked) for domain in world.domains]
+    traffic = Traffic(world, books, truth)
+    _write_surroundings(world, out)
+    _run_days(world, books, traffic, truth, on_progress or (lambda _done, _total: None))
+    traffic.tell_truth()
+    for book in books:
+        for kind, count in book.written.items():
+            truth.records[kind] = truth.records.get(kind, 0) + count
+    truth.stubs = [_told_stub(world, number) for number in range(options.domains) if _is_upgraded(world, number)]
+    if options.has_faults:
+        damage([books[number] for number in world.wards], [books[number] for number in world.late], root, truth)
+    truth.save(out)
+    return truth
+
+
+def _run_days(
+    world: World, books: list[Book], traffic: Traffic, truth: Truth, on_progress: Callable[[int, int], None]
+) -> None:
+    """Slot by slot: one is in memory at a time."""
+    options = world.options
+    counts, shares = messages_per_slot(options), fault_shares(options)
+    plan = plan_abuse(world)
+    truth.abuse = plan.truth
+    done, total = 0, int(counts.sum())
+    seals = {round(len(counts) * (one + 1) / options.segments) for one in range(options.segments - 1)}
+    restart = len(counts) // 3
+    extras, spoofs = sorted(plan.extras, key=lambda one: one.at_us), sorted(plan.spoofs, key=lambda one: one.at_us)
+    for slot, count in enumerate(counts.tolist()):
+        start_us, end_us = options.start_us + slot * SLOT_US, options.start_us + (slot + 1) * SLOT_US
+        for book in books:
+            if slot in seals:
+                book.seal_messages(start_us + book.domain.offset_us)
+            if slot == restart and book.domain.restarts:
+                book.restart(start_us + book.domain.offset_us)
+        due = [one for one in extras if start_us <= one.at_us < end_us]
+        if count or due:
+            traffic.pass_drawn(draw_slot(world, slot, count, shares), due)
+        for spoof in spoofs:
+            if start_us <= spoof.at_us < end_us:
+                traffic.spoof(spoof)
+        done += count
+        on_progress(done, total)
+    for book in books:
+        book.close(options.end_us + _AFTER_US + book.domain.offset_us)
+
+
+def _write_surroundings(world: World, out: Path) -> None:
+    keys = {}
+    for domain in world.domains:
+        record = msgspec.to_builtins(domain.key.record())
+        keys[domain.key.key_id] = {"node": domain.node, "domain": domain.name, **record}
+    (out / KEYS_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")
+    policies = out / POLICY_FOLDER
+    policies.mkdir()
+    for name in ("deployed", "proposed"):
+        (policies / f"{name}.toml").write_text(read_policy(name)[0], encoding="utf-8")
+
+
+def _is_upgraded(world: World, number: int) -> bool:
+    stub = world.domains[number].stub
+    return stub.older != stub.newer
+
+
+def _told_stub(world: World, number: int) -> StubChange:
+    domain = world.domains[number]
+    stub = domain.stub
+    return StubChange(
+        domain.name,
+        stub.older,
+        stub.newer,
+        stub.at_us,
+        stub.traps,
+        stub.latency,
+        stub.fuel,
+        is_regression=number == world.regressed,
+    )

@@ -1,0 +1,44 @@
+"""What nodes wrote, read with nothing but the schemas: the oracle against the generator's own truth."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from pipeline.synth.truth import Truth
+from protofly.records import RECORD_TYPES, Kind, Record, SegmentManifest, decode_manifest
+
+
+def manifests(spool: Path) -> list[tuple[Path, SegmentManifest]]:
+    """Every manifest, with the file that it vouches for."""
+    return [
+        (path.with_name(path.name.replace(".manifest.json", ".jsonl.zst")), decode_manifest(path.read_bytes()))
+        for path in sorted(spool.rglob("*.manifest.json"))
+    ]
+
+
+def records_in(path: Path) -> list[bytes]:
+    """The lines of one segment file."""
+    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader:
+        return reader.read().splitlines()
+
+
+def readable(spool: Path, kind: Kind, truth: Truth) -> list[Record]:
+    """Records of one kind that the truth calls readable, each once."""
+    spoilt = {fault.path for fault in truth.segments if not fault.is_readable}
+    doubled = {fault.path for fault in truth.segments if fault.is_readable}
+    decode = msgspec.json.Decoder(RECORD_TYPES[kind]).decode
+    records: list[Record] = []
+    for path, manifest in manifests(spool):
+        name = str(path.relative_to(spool))
+        if manifest.kind is kind and name not in spoilt and name not in doubled:
+            records += map(decode, records_in(path))
+    return records
+
+
+def file_sha256(path: Path) -> str:
+    """Hash of a whole file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
