@@ -89,7 +89,7 @@ class Bus:
             node=node, state=state, remote=remote, send=self._send_abroad, apply=self._apply_for
         )
         self._judge_local = judge_local
-        self._ping_seconds = ping_seconds
+        self.ping_seconds = ping_seconds
         self._max_hops = max_hops
         self._delivery = Delivery(state, serves=services.serves)
         self._federation: Federation | None = None
@@ -133,6 +133,11 @@ class Bus:
             del self._ports[port.sid]
         lost = self._services.connection_lost(port.connection, now=time.time())
         self._outcomes.apply(lost, self._route_own)
+
+    def runtime_of(self, port: RuntimePort) -> str:
+        """Address of the runtime that has its session on a connection, "" before there is one."""
+        session = None if port.sid is None else self._state.sessions.get(port.sid)
+        return "" if session is None else session.runtime
 
     @property
     def live_sessions(self) -> int:
@@ -276,6 +281,7 @@ class Bus:
             seed=urandom(_SEED_BYTES),
             bearer=port.bearer,
             certificate=port.certificate,
+            dialect=port.dialect,
         )
         self._outcomes.apply(result, answer)
 
@@ -307,8 +313,7 @@ class Bus:
         """Source: message specification, section 1.7."""
         self.counters["broken frames"] += 1
         port.broken_in_a_row += 1
-        session = None if port.sid is None else self._state.sessions.get(port.sid)
-        reply = validator_reply(exc, session.runtime if session is not None else "")
+        reply = validator_reply(exc, self.runtime_of(port), has_desc=port.dialect.reads_desc)
         if reply is not None:
             self._enqueue(port, reply)
         if exc.code in (Code.BROKEN_JSON, Code.TOO_DEEP) and port.broken_in_a_row >= BROKEN_FRAMES_IN_A_ROW:
@@ -317,7 +322,12 @@ class Bus:
     def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
         self.counters[f"refused {refusal.code.word}"] += 1
         if message.expects_reply or (refusal.code is Code.NOT_OWNER and is_told_of_ownership(message)):
-            self._enqueue(port, session_refusal(message, refusal.code, refusal.value, source=self._node))
+            self._enqueue(port, self._refusal(port, message, refusal))
+
+    def _refusal(self, port: RuntimePort, message: Message, refusal: Refusal) -> Message:
+        return session_refusal(
+            message, refusal.code, refusal.value, source=self._node, has_desc=port.dialect.reads_desc
+        )
 
     # From links.
 
@@ -477,4 +487,4 @@ class Bus:
             self._outcomes.apply(self._services.sweep(now=now), self._route_own)
             self.foreign.expire()
             for port in list(self._connections.values()):
-                port.check(now, ping_seconds=self._ping_seconds)
+                port.check(now, ping_seconds=self.ping_seconds)

@@ -33,6 +33,15 @@ BEARER_SKEW_SECONDS: Final = 60.0
 BEARER_SKEW_MAX_SECONDS: Final = 600.0
 UNPROVED_OPENS: Final = 5
 
+# Runtimes over HTTP long-polling. Source: wire facts of the reference nodes, section 3.1.
+POLLING_SESSIONS_PER_ADDRESS: Final = 256
+PAYLOAD_PACKETS: Final = 10_000
+PAYLOAD_FRAMES: Final = 4  # a payload may be as long as so many of the longest messages
+UPGRADE_SECONDS: Final = 10.0
+HTTP_REQUEST_SECONDS: Final = 30.0
+HTTP_HEAD_BYTES: Final = 16 << 10
+WAITING_PACKETS: Final = 64
+
 # Allocation. Source: message specification, section 7.1.
 ALLOCATION_NUMBER: Final = 100
 ALLOCATION_PER_SESSION: Final = 10_000

@@ -229,11 +229,12 @@ def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
 class ServerWebSocket(WebSocket):
     """The accepting side. `request_path` is None until the request has come; then call `accept` or `reject`."""
 
-    __slots__ = ("_is_early", "_queued", "_received", "_request", "bearer", "request_path")
+    __slots__ = ("_answer", "_is_early", "_queued", "_received", "_request", "bearer", "request_path")
 
     def __init__(self, *, is_binary: bool = False, max_bytes: int = FRAME_BYTES) -> None:
         super().__init__(ServerProtocol(max_size=max_bytes), is_binary=is_binary)
         self._request: Request | None = None
+        self._answer: Response | None = None
         self.request_path: str | None = None
         self.bearer = ""
         self._received = b""
@@ -288,6 +289,15 @@ class ServerWebSocket(WebSocket):
         """Accept messages up to `max_bytes` from now on."""
         self.protocol.max_message_size = max_bytes
 
+    @property
+    def is_upgrade(self) -> bool:
+        """Whether `accept` will answer the request with 101; to be asked before anything else is done."""
+        protocol = self.protocol
+        assert isinstance(protocol, ServerProtocol)
+        if self._answer is None and self._request is not None:
+            self._answer = protocol.accept(self._request)
+        return self._answer is not None and self._answer.status_code == 101
+
     def accept(self, *, subprotocol: str | None = None, is_binary: bool | None = None) -> None:
         """Answer 101, with a subprotocol if the client offered it.
 
@@ -300,7 +310,7 @@ class ServerWebSocket(WebSocket):
         if is_binary is not None:
             self._binary, self._opcode = is_binary, Opcode.BINARY if is_binary else Opcode.TEXT
             self._plain_head = _FINAL | self._opcode
-        answer = protocol.accept(self._request)
+        answer = self._answer or protocol.accept(self._request)
         if answer.status_code == 101 and subprotocol is not None and subprotocol in _offered(self._request):
             answer.headers["Sec-WebSocket-Protocol"] = subprotocol
         protocol.send_response(answer)
@@ -310,11 +320,15 @@ class ServerWebSocket(WebSocket):
             raise PeerError(Code.PROTOCOL_ERROR, "not a WebSocket request")
         self._frames_itself = not self._is_early
 
-    def reject(self, status: int, text: str) -> None:
+    def reject(self, status: int, text: str, *, headers: Mapping[str, str] | None = None) -> None:
         """Answer with an HTTP error."""
         protocol = self.protocol
         assert isinstance(protocol, ServerProtocol)
-        protocol.send_response(protocol.reject(status, text))
+        answer = protocol.reject(status, text)
+        for name, value in (headers or {}).items():
+            answer.headers.pop(name, None)
+            answer.headers[name] = value
+        protocol.send_response(answer)
 
 
 def _offered(request: Request) -> set[str]:

@@ -6,11 +6,11 @@ it (`msg_node/core/dialects.py`). Source: message specification, section 5; desi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
-import time
 from collections import Counter
-from itertools import count
+from collections.abc import Collection
 from typing import Final
 
 import trio
@@ -19,10 +19,16 @@ from federation.byte_channel import ByteChannel
 from federation.core.link_frames import SUBPROTOCOL
 from federation.peer_session import LinkAcceptor
 from msg_node.bus import Bus
+from msg_node.connectors.matrix import REASON_HEADER, Matrix
+from msg_node.connectors.polling import PollingConnection
+from msg_node.connectors.reception import ANY_ORIGIN, Reception
+from msg_node.connectors.socketio import SocketIo
 from msg_node.connectors.websocket import WebSocketChannel, serve_messages
-from msg_node.core.certificates import read_certificate
+from msg_node.core.certificates import PeerCertificate, read_certificate
 from msg_node.core.dialects import Arrival, Entry, arrival_at
-from msg_node.runtime_port import QueueBounds, RuntimePort
+from msg_node.core.proof import Offered
+from msg_node.core.session import Dialect
+from msg_node.runtime_port import QueueBounds
 from protofly.errors import PeerError, TransportError
 from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS
 from protofly.websocket import ServerWebSocket
@@ -63,6 +69,7 @@ class Door:
         acceptor: Serves links of other domains; None when this node takes none.
         max_bytes: Largest message of a runtime.
         queue: What may wait for one runtime.
+        origins: Web origins whose pages may connect as runtimes; `*` is any.
     """
 
     def __init__(
@@ -73,15 +80,14 @@ class Door:
         acceptor: LinkAcceptor | None,
         max_bytes: int = FRAME_BYTES,
         queue: QueueBounds | None = None,
+        origins: Collection[str] = (ANY_ORIGIN,),
     ) -> None:
-        self._bus = bus
         self._context = context
         self._acceptor = acceptor
-        self._max_bytes = max_bytes
-        self._queue = queue or QueueBounds()
-        self._numbers = count(1)
         self._half_open: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
+        self._reception = Reception(bus, max_bytes, queue or QueueBounds(), origins, self.counters)
+        self._matrix = Matrix(self._reception)
 
     async def run(
         self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -89,6 +95,7 @@ class Door:
         """Serve until cancelled."""
         async with trio.open_nursery() as drains, trio.open_nursery() as connections:
             self._drains = drains
+            self._socket_io = SocketIo(self._reception, connections)
             task_status.started()
             await trio.serve_listeners(self._serve, listeners, handler_nursery=connections)
 
@@ -110,7 +117,7 @@ class Door:
                 self.counters["slow handshakes"] += 1
                 return
             async with line:
-                await self._receive(line, head, knock)
+                await self._receive(line, head, knock, remote)
                 await line.aclose()
         except TransportError as exc:
             self.counters["failed handshakes"] += 1
@@ -137,55 +144,95 @@ class Door:
             raise
         return line, head
 
-    async def _receive(self, line: ByteChannel, head: bytes, knock: _Knock) -> None:
+    async def _receive(self, line: ByteChannel, head: bytes, knock: _Knock, remote: str) -> None:
         """Answer the first request and serve what it asks for."""
-        websocket = ServerWebSocket(max_bytes=self._max_bytes)
+        arrival = _arrival_in(head)
+        certificate = read_certificate(line.peer_certificate) if line.peer_certificate else None
+        if arrival.entry is Entry.ENGINE_IO and arrival.parameters.get("transport") != "websocket":
+            polling = PollingConnection(
+                self._socket_io, line, remote=remote, certificate=certificate, on_known=knock.done
+            )
+            await polling.serve(head)
+            return
+        websocket = ServerWebSocket(max_bytes=self._reception.max_bytes)
         websocket.receive(head)
         if websocket.request_path is None:
             if not websocket.handshake_failed:
                 websocket.receive(b"")
-            line.send_nowait(websocket.data_to_send())
-            return
-        arrival = self._answer_upgrade(websocket)
+        elif self._may_enter(websocket, arrival):
+            await self._serve_websocket(line, websocket, arrival, certificate, knock)
+        else:
+            self.counters["failed handshakes"] += 1
         line.send_nowait(websocket.data_to_send())
-        if not websocket.is_open:
-            return
+
+    def _may_enter(self, websocket: ServerWebSocket, arrival: Arrival) -> bool:
+        """Whether an upgrade request is for something here and may have it; else it is answered."""
+        if arrival.entry is Entry.NOBODY or (arrival.entry is Entry.LINK and self._acceptor is None):
+            headers = {REASON_HEADER: arrival.text} if arrival.status == 403 else {}
+            websocket.reject(arrival.status or 404, f"{arrival.text or 'no links here'}\n", headers=headers)
+        elif not websocket.is_upgrade:
+            with contextlib.suppress(PeerError):
+                websocket.accept()
+        elif arrival.entry is not Entry.LINK and not self._reception.admits(websocket.header("Origin")):
+            websocket.reject(403, "pages of this origin may not connect\n")
+        elif arrival.entry is Entry.ENGINE_IO:
+            trouble = self._socket_io.judge("GET", arrival.parameters, is_upgrade=True)
+            if trouble is None:
+                return True
+            websocket.reject(400, trouble.body().decode(), headers={"Content-Type": "application/json"})
+        else:
+            return True
+        return False
+
+    async def _serve_websocket(
+        self,
+        line: ByteChannel,
+        websocket: ServerWebSocket,
+        arrival: Arrival,
+        certificate: PeerCertificate | None,
+        knock: _Knock,
+    ) -> None:
         if arrival.entry is Entry.LINK and self._acceptor is not None:
+            websocket.allow_bytes(UNPROVED_BYTES)
+            websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
+            line.send_nowait(websocket.data_to_send())
             self.counters["links"] += 1
             await self._acceptor.serve(line, websocket, on_proved=knock.done)
             return
-        self.counters["runtimes"] += 1
         knock.done()
-        await self._serve_runtime(line, websocket)
+        offered = Offered(websocket.bearer, certificate)
+        if arrival.entry in (Entry.COMMAND_FRAMES, Entry.QUERY):
+            offered = Offered(websocket.bearer or arrival.parameters.get("access_token", ""), certificate)
+        if arrival.entry is Entry.QUERY:
+            await self._matrix.serve_query(line, websocket, arrival.parameters["runtimeURL"], offered)
+            return
+        websocket.accept()
+        line.send_nowait(websocket.data_to_send())
+        if arrival.entry is Entry.COMMAND_FRAMES:
+            await self._matrix.serve_command_frames(line, websocket, offered)
+        elif arrival.entry is Entry.ENGINE_IO:
+            websocket.allow_bytes(_event_bytes(self._reception.max_bytes))
+            await self._socket_io.serve_websocket(line, websocket, arrival.parameters.get("sid", ""), offered)
+        else:
+            await self._serve_messages(line, websocket, offered)
 
-    def _answer_upgrade(self, websocket: ServerWebSocket) -> Arrival:
-        arrival = arrival_at(websocket.request_path or "")
-        try:
-            if arrival.entry is Entry.SESSION_MESSAGES:
-                websocket.accept()
-            elif arrival.entry is Entry.LINK and self._acceptor is not None:
-                websocket.allow_bytes(UNPROVED_BYTES)
-                websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
-            else:
-                websocket.reject(404, "runtimes connect to /ws\n")
-        except PeerError:
-            self.counters["failed handshakes"] += 1
-        return arrival
-
-    async def _serve_runtime(self, line: ByteChannel, websocket: ServerWebSocket) -> None:
+    async def _serve_messages(self, line: ByteChannel, websocket: ServerWebSocket, offered: Offered) -> None:
         channel = WebSocketChannel(line, websocket)
-        port = RuntimePort(
-            next(self._numbers),
-            channel,
-            bearer=websocket.bearer,
-            counters=self._bus.counters,
-            now=time.time(),
-            bounds=self._queue,
-        )
-        if line.peer_certificate:
-            port.certificate = read_certificate(line.peer_certificate)
-        self._bus.connected(port)
+        port = self._reception.welcome(channel, Dialect.SESSION_MESSAGES, offered)
         try:
-            await serve_messages(self._bus, port, channel)
+            await serve_messages(self._reception.bus, port, channel)
         finally:
-            self._bus.disconnected(port)
+            self._reception.farewell(port)
+
+
+def _arrival_in(head: bytes) -> Arrival:
+    """What the request line of a head asks for; whether the rest is a request is judged by those who read it."""
+    if _END_OF_HEAD not in head:
+        return Arrival(Entry.NOBODY, status=400)
+    parts = head.partition(b"\r\n")[0].split(b" ")
+    return arrival_at(parts[1].decode("latin-1") if len(parts) == 3 else "")
+
+
+def _event_bytes(message_bytes: int) -> int:
+    """How long a packet may be that carries a message as text in a text."""
+    return 2 * message_bytes + 1024

@@ -11,12 +11,13 @@ from protofly.message import Message
 VALIDATOR = "mn:/validator"
 
 
-def validator_reply(broken: codec.BrokenMessageError, runtime: str) -> Message | None:
+def validator_reply(broken: codec.BrokenMessageError, runtime: str, *, has_desc: bool = True) -> Message | None:
     """What the sender of a broken frame is told, None when there is nobody to tell.
 
     Args:
         broken: What is wrong with the frame.
         runtime: Address of the session's runtime, "" before there is a session.
+        has_desc: It reads descriptions as `desc`.
     """
     is_silent = broken.code is Code.BROKEN_JSON and not broken.from_ and broken.id is None
     to = (broken.from_ or runtime) if broken.member == "type" else (runtime or broken.from_)
@@ -25,16 +26,19 @@ def validator_reply(broken: codec.BrokenMessageError, runtime: str) -> Message |
     body: dict[str, object] = {
         "code": broken.code.status,
         "description": broken.code.description,
-        "desc": broken.code.description,
         "reason": broken.code.word,
         "value": {"member": broken.member} if broken.member else {},
     }
+    if has_desc:
+        body["desc"] = broken.code.description
     return codec.build(id=broken.id, type="response", from_=VALIDATOR, to=to, body=body)
 
 
-def session_refusal(message: Message, code: Code, value: dict[str, object] | None, *, source: str) -> Message:
+def session_refusal(
+    message: Message, code: Code, value: dict[str, object] | None, *, source: str, has_desc: bool = True
+) -> Message:
     """Refuse a message of a session; dialect A reads the description as `desc`."""
-    extra: dict[str, object] = {"desc": code.description}
+    extra: dict[str, object] = {"desc": code.description} if has_desc else {}
     if value is not None:
         extra["value"] = value
     return codec.response(message, code.status, reason=code.word, source=source, extra=extra)
@@ -51,5 +55,7 @@ def described(reply: Message) -> Message:
 def not_stored(reply: Message) -> Message:
     """In place of a reply whose change could not be made durable."""
     code = Code.STORAGE
-    body = {"code": code.status, "description": code.description, "desc": code.description, "reason": code.word}
+    body = {"code": code.status, "description": code.description, "reason": code.word}
+    if "desc" in codec.body_members(reply.body):
+        body["desc"] = code.description
     return codec.build(id=reply.id, type=reply.type, from_=reply.from_, to=reply.to, body=body)

@@ -20,6 +20,7 @@ from msg_node.core.registry import StatusChange
 from msg_node.core.registry_entry import IncompleteError
 from msg_node.core.registry_service import RegistryService
 from msg_node.core.service import Answer, Caller, Notice, Service, ServiceRequest, ServiceResult, SessionNews
+from msg_node.core.session import Dialect
 from msg_node.core.session_service import OpenRefusedError, ReconnectionError, SessionService, SessionStep
 from msg_node.core.subscription_service import SubscriptionService
 from protofly import codec
@@ -150,6 +151,7 @@ class Services:
         seed: bytes,
         bearer: str = "",
         certificate: PeerCertificate | None = None,
+        dialect: Dialect = Dialect.SESSION_MESSAGES,
     ) -> ServiceResult:
         """Serve one message to `mn:/session`; the replies are for the connection it came from.
 
@@ -160,21 +162,23 @@ class Services:
             seed: At least 32 fresh random bytes.
             bearer: Token of the `Authorization` header of the upgrade, if there was one.
             certificate: The verified certificate of the connection, if there was one.
+            dialect: What the connection speaks.
         """
+        offered = Offered(bearer, certificate)
         try:
-            return self._session_verb(message, connection, Offered(bearer, certificate), now=now, seed=seed)
+            return self._session_verb(message, connection, offered, dialect, now=now, seed=seed)
         except PeerError as exc:
-            refusal = self._reply(message, _refusal(exc), has_desc=True)
+            refusal = self._reply(message, _refusal(exc), has_desc=dialect.reads_desc)
             step = self._session_service.refused(message, connection, exc)
             return self._result([] if message.is_response else [refusal], step)
 
     def _session_verb(
-        self, message: Message, connection: int, offered: Offered, *, now: float, seed: bytes
+        self, message: Message, connection: int, offered: Offered, dialect: Dialect, *, now: float, seed: bytes
     ) -> ServiceResult:
         service = self._session_service
-        if message.type == "open":
+        if message.type == "open" or (message.type in _REOPEN_TYPES and not dialect.has_token):
             members = codec.body_members(message.body)
-            step = service.open(message, members, connection, now=now, seed=seed, offered=offered)
+            step = service.open(message, members, connection, now=now, seed=seed, offered=offered, dialect=dialect)
         elif message.type in _REOPEN_TYPES:
             members = codec.body_members(message.body)
             step = service.re_open(message, members, connection, now=now, offered=offered)
@@ -185,7 +189,7 @@ class Services:
             return ServiceResult(replies=[pong])
         else:
             raise PeerError(Code.BAD_TYPE, "sessions know open, re-open, close and ping")
-        replies = [] if step.members is None else [_session_reply(message, step.members)]
+        replies = [] if step.members is None else [_session_reply(message, step.members, dialect)]
         return self._result(replies, step)
 
     # Events.
@@ -305,5 +309,5 @@ def presence_of(news: SessionNews) -> str:
     return "disconnected" if news.event in ("lost", "closed") else ""
 
 
-def _session_reply(message: Message, members: Mapping[str, object]) -> Message:
-    return codec.response(message, 200, extra={"desc": DESCRIPTIONS[200], **members})
+def _session_reply(message: Message, members: Mapping[str, object], dialect: Dialect) -> Message:
+    return codec.response(message, 200, extra={"desc": DESCRIPTIONS[200], **members} if dialect.reads_desc else members)

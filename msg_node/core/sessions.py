@@ -114,7 +114,7 @@ class Sessions:
             return OpenRefused(Code.ADDRESS_TAKEN, self._grace_seconds, session.connection)
         if session.is_live and (refused := self._contest(session, now)):
             return refused
-        if session.is_guest:
+        if session.is_guest or not session.dialect.has_token:  # nothing could bring it back
             self._remove(session)
             return self._start(opener, token, now=now, replaced=session.connection, ended=(session.sid,))
         if len(self._displaced.get(session.runtime_key, ())) >= PARKED_PER_RUNTIME:

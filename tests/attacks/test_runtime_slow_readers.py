@@ -153,10 +153,10 @@ async def test_a_link_is_not_held_up_by_one_slow_runtime(house: RuntimeHouse) ->
 async def test_a_runtime_that_never_reads_is_closed_and_parked(house: RuntimeHouse) -> None:
     ana, (slow, port) = await house.opened("ana"), await reluctant(house)
     await clog(house, ana, slow, port)
-    port.check(time.time(), ping_seconds=house.bus._ping_seconds)
+    port.check(time.time(), ping_seconds=house.bus.ping_seconds)
     assert not is_closed(port)
     port.stuck_since -= STUCK_SECONDS
-    port.check(time.time(), ping_seconds=house.bus._ping_seconds)
+    port.check(time.time(), ping_seconds=house.bus.ping_seconds)
     assert is_closed(port)
     with trio.fail_after(10):
         while house.counters["sessions lost"] < 1:
@@ -220,6 +220,6 @@ async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_mor
             assert kept_bytes(port) <= MOST_BYTES
         nursery.cancel_scope.cancel()
     port.stuck_since -= STUCK_SECONDS
-    port.check(time.time(), ping_seconds=house.bus._ping_seconds)
+    port.check(time.time(), ping_seconds=house.bus.ping_seconds)
     assert is_closed(port)
     assert kept_bytes(port) <= SESSION_QUEUE_BYTES

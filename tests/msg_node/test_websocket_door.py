@@ -380,7 +380,7 @@ async def test_a_session_with_a_credential_is_not_taken_without(
 async def test_a_connection_without_a_session_is_not_kept(house: RuntimeHouse) -> None:
     silent = await house.runtime()
     (port,) = house.bus._connections.values()
-    port.check(time.time() + 31, ping_seconds=house.bus._ping_seconds)
+    port.check(time.time() + 31, ping_seconds=house.bus.ping_seconds)
     assert await silent.close_code() is None
     await until_no_connections(house)
 
@@ -411,7 +411,7 @@ async def test_who_is_silent_for_three_ping_periods_is_lost(house: RuntimeHouse)
 async def test_a_pong_is_a_sign_of_life(house: RuntimeHouse) -> None:
     ana = await house.opened("ana")
     port = house.port_of("ana")
-    port.check(port.heard_at + 31, ping_seconds=house.bus._ping_seconds)
+    port.check(port.heard_at + 31, ping_seconds=house.bus.ping_seconds)
     assert port.pings_unanswered == 1
     await ana.heard()
     assert port.pings_unanswered == 0

@@ -22,6 +22,7 @@ from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.bus import Bus, JudgeLocal
 from msg_node.connectors.door import Door
+from msg_node.connectors.socketio import SocketIo
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.node_state import NodeState
@@ -281,6 +282,18 @@ class RuntimeHouse:
     @property
     def counters(self) -> Counter[str]:
         return self.bus.counters
+
+    async def until(self, counter: str, number: int = 1) -> None:
+        """Wait until the bus has counted so much."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while self.counters[counter] < number:
+                await trio.lowlevel.checkpoint()
+
+    @property
+    def socket_io(self) -> SocketIo:
+        """The Engine.IO sessions at the door."""
+        assert self.door is not None
+        return self.door._socket_io
 
     def port_of(self, name: str) -> RuntimePort:
         """The node's end of a runtime's connection."""

@@ -1,0 +1,227 @@
+"""One Engine.IO session: a runtime whose transport may change from long-polling to a WebSocket under its feet.
+
+It is the channel of the runtime's port. Towards the runtime it writes to the WebSocket once there is one, before that
+to a poll that hangs; without either, messages wait in the port's queue, with the bounds and the patience that every
+slow runtime meets. The session has no task: requests and frames come in through `take`, and `ended` tells whoever
+keeps it. Source: wire facts of the reference nodes, section 3.1.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import trio
+
+from msg_node.bus import Bus
+from msg_node.connectors.websocket import WebSocketChannel, hand_over
+from msg_node.core import engine_io
+from msg_node.core.engine_io import Kind
+from msg_node.runtime_port import RuntimePort
+from protofly.limits import WAITING_PACKETS
+from protofly.websocket import PROTOCOL_ERROR, TOO_BIG, UNSUPPORTED
+
+
+class Poll(Protocol):
+    """A GET that hangs until there is something to say."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not read yet of earlier answers on the same line."""
+
+    def respond(self, payload: bytes) -> None:
+        """Answer it; once."""
+
+
+class EngineSession:
+    """A session from its handshake to its end; see `MessageChannel`.
+
+    Args:
+        sid: Its id, which is all that a request needs to speak for it.
+        max_bytes: Largest message of a runtime.
+    """
+
+    silent_periods: int = 2
+    """The client pings by itself, more often than once a period: two empty ones after the first are its time-out."""
+
+    def __init__(self, sid: str, *, max_bytes: int) -> None:
+        self.sid = sid
+        self.ended = trio.Event()
+        self.left_polling = trio.Event()
+        self.port: RuntimePort | None = None
+        self.is_posting = False
+        self.has_suitor = False
+        """A WebSocket is there that wants to carry it."""
+        self._is_probed = False
+        self._max_bytes = max_bytes
+        self._poll: Poll | None = None
+        self._last_poll: Poll | None = None
+        self._socket: WebSocketChannel | None = None
+        self._packets: list[bytes] = []
+        self._goodbye: list[bytes] = []
+
+    # What the port asks for.
+
+    @property
+    def is_closed(self) -> bool:
+        """See `MessageChannel`."""
+        return self.ended.is_set()
+
+    @property
+    def takes_more(self) -> bool:
+        """See `MessageChannel`."""
+        if self.ended.is_set():
+            return False
+        return self._poll is not None if self._socket is None else self._socket.takes_more
+
+    def send(self, messages: list[bytes]) -> None:
+        """See `MessageChannel`."""
+        self._packets += map(engine_io.event_packet, messages)
+        self._write()
+
+    def ping(self) -> None:
+        """See `MessageChannel`: in Engine.IO 3 only the client pings."""
+
+    def close(self, code: int, reason: str) -> None:
+        """See `MessageChannel`: the socket.io goodbye, then that of the transport."""
+        if self._goodbye or self.is_closed:
+            return
+        if self._socket is not None:
+            self._packets.append(engine_io.DISCONNECTED)
+            self._write()
+            self._goodbye = [engine_io.CLOSE]
+            self._socket.close(code, reason)
+        else:
+            self._goodbye = [engine_io.DISCONNECTED, engine_io.CLOSE]
+            self._write()
+
+    def drop(self) -> None:
+        """See `MessageChannel`."""
+        self.end()
+        if self._socket is not None:
+            self._socket.drop()
+
+    # What the transports tell.
+
+    @property
+    def is_upgraded(self) -> bool:
+        """Whether it lives on a WebSocket."""
+        return self._socket is not None
+
+    def say(self, packet: bytes) -> None:
+        """Send a packet of the session's own, now or with the next poll."""
+        if len(self._packets) >= WAITING_PACKETS:  # it asks and asks, and does not fetch the answers
+            self.drop()
+            return
+        self._packets.append(packet)
+        self._write()
+
+    def polled(self, poll: Poll) -> bool:
+        """A GET hangs; False when one hangs already or an answer is still unread, which ends the session."""
+        if self._poll is not None or (self._last_poll is not None and self._last_poll.unread_bytes):
+            self.drop()
+            return False
+        self._poll = self._last_poll = poll
+        if self.port is not None:
+            self.port.flush()
+        if self._is_probed and self._poll is not None:
+            self._packets.append(engine_io.NOOP)  # so that the client can turn to its WebSocket
+        self._write()
+        return True
+
+    def poll_lost(self, poll: Poll) -> None:
+        """The client hung up on a GET, which ends the session."""
+        if self._poll is poll:
+            self._poll = None
+            self.drop()
+
+    def probed(self, socket: WebSocketChannel) -> None:
+        """A WebSocket wants to take over; a hanging poll is let go."""
+        self._is_probed = True
+        socket.websocket.send([engine_io.PROBE_ANSWER])
+        socket.write_control()
+        if self._poll is not None:
+            self.say(engine_io.NOOP)
+
+    def moved_to(self, socket: WebSocketChannel) -> None:
+        """From here on everything goes over a WebSocket."""
+        if self._poll is not None:
+            self._packets.append(engine_io.NOOP)
+            self._write()
+        self._socket = socket
+        self.give_up_move()
+        self.left_polling.set()
+        self._write()
+        if self.port is not None:
+            socket.line.on_drained = self.port.flush
+            self.port.flush()
+
+    def give_up_move(self) -> None:
+        """No WebSocket wants to carry it any more, or one does."""
+        self.has_suitor = self._is_probed = False
+
+    def _write(self) -> None:
+        """Send what waits, if there is somewhere to send it."""
+        if self._socket is not None:
+            packets, self._packets = self._packets, []
+            if packets:
+                self._socket.send(packets)
+            return
+        packets = self._packets + self._goodbye
+        if self._poll is None or not packets:
+            return
+        poll, self._poll, self._packets = self._poll, None, []
+        poll.respond(engine_io.encode_payload(packets))
+        if self._goodbye:
+            self.end()
+
+    async def take(self, bus: Bus, packets: list[bytes]) -> None:
+        """Do what packets of the client ask for, in order."""
+        port = self.port
+        assert port is not None
+        if port.is_closing:
+            return
+        port.heard_at, port.pings_unanswered = time.time(), 0
+        messages: list[bytes] = []
+        for raw in packets:
+            packet = engine_io.read_packet(raw)
+            if packet.kind is Kind.MESSAGE and len(packet.data) <= self._max_bytes:
+                messages.append(packet.data)
+                continue
+            await hand_over(bus, port, messages)
+            messages = []
+            self._obey(port, packet)
+            if port.is_closing or self.is_closed:
+                return
+        await hand_over(bus, port, messages)
+
+    def _obey(self, port: RuntimePort, packet: engine_io.Packet) -> None:
+        match packet.kind:
+            case Kind.PING:
+                self.say(engine_io.PONG)
+            case Kind.NAMESPACE:
+                self.say(engine_io.error_packet("Invalid namespace", namespace=packet.data[:64]))
+            case Kind.MESSAGE:
+                port.close(TOO_BIG, "too-large")
+            case Kind.BINARY:
+                port.counters["binary packets"] += 1
+                self.say(engine_io.error_packet("binary packets are not carried"))
+                port.close(UNSUPPORTED, "binary packets are not carried")
+            case Kind.CLOSE:
+                self.drop()
+            case Kind.BROKEN:
+                port.close(PROTOCOL_ERROR, "a broken packet")
+            case Kind.UPGRADE | Kind.IGNORED:
+                pass
+
+    def end(self) -> None:
+        """It is over: nothing more is taken, and a poll that still hangs is let go. May be called again."""
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        self.left_polling.set()
+        if self.port is not None:
+            self.port.is_closing = True
+        if self._poll is not None:
+            poll, self._poll = self._poll, None
+            poll.respond(engine_io.encode_payload([engine_io.CLOSE]))

@@ -1,0 +1,61 @@
+"""What all connectors share: every runtime gets its port here, and the bus hears of its coming and going."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from msg_node.bus import Bus
+from msg_node.core.proof import Offered
+from msg_node.core.session import Dialect
+from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from protofly.limits import FRAME_BYTES
+
+ANY_ORIGIN: Final = "*"
+
+
+@dataclass(slots=True)
+class Reception:
+    """Takes runtimes in.
+
+    Attributes:
+        max_bytes: Largest message of a runtime.
+        queue: What may wait for one runtime.
+        origins: Web origins whose pages may connect; `*` is any.
+        counters: What came in, and what was refused.
+    """
+
+    bus: Bus
+    max_bytes: int = FRAME_BYTES
+    queue: QueueBounds = field(default_factory=QueueBounds)
+    origins: Collection[str] = (ANY_ORIGIN,)
+    counters: Counter[str] = field(default_factory=Counter)
+    _numbers: count[int] = field(default_factory=lambda: count(1))
+
+    def admits(self, origin: str) -> bool:
+        """Whether pages of a web origin may connect; what is no browser names none ("")."""
+        return not origin or ANY_ORIGIN in self.origins or origin.lower() in self.origins
+
+    def welcome(self, channel: MessageChannel, dialect: Dialect, offered: Offered) -> RuntimePort:
+        """Give a connection its port. Whoever calls this calls `farewell` when the connection has ended."""
+        port = RuntimePort(
+            next(self._numbers),
+            channel,
+            dialect=dialect,
+            bearer=offered.token,
+            counters=self.bus.counters,
+            now=time.time(),
+            bounds=self.queue,
+        )
+        port.certificate = offered.certificate
+        self.counters["runtimes"] += 1
+        self.bus.connected(port)
+        return port
+
+    def farewell(self, port: RuntimePort) -> None:
+        """A connection has ended."""
+        self.bus.disconnected(port)

@@ -1,0 +1,191 @@
+"""Dialect A as the stubs of the Node.js node speak it: Engine.IO sessions, by id, and the WebSockets that carry them.
+
+A session begins with a GET (long-polling) or with a WebSocket, and a polling one may move to a WebSocket. The runtime's
+session with the node hangs on the Engine.IO session, not on a connection. Source: wire facts of the reference nodes,
+section 3.1.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import trio
+
+from federation.byte_channel import ByteChannel
+from msg_node.connectors.engine_session import EngineSession
+from msg_node.connectors.reception import Reception
+from msg_node.connectors.websocket import WebSocketChannel
+from msg_node.core import engine_io
+from msg_node.core.engine_io import Kind, Packet, Trouble
+from msg_node.core.proof import Offered
+from msg_node.core.session import Dialect
+from msg_node.runtime_port import LINE_BYTES
+from protofly.limits import PAYLOAD_FRAMES, POLLING_SESSIONS_PER_ADDRESS, SESSIONS, UPGRADE_SECONDS
+from protofly.websocket import ServerWebSocket
+
+PROBE_PACKET: Final = Packet(Kind.PING, engine_io.PROBE)
+
+
+class SocketIo:
+    """All Engine.IO sessions.
+
+    Args:
+        nursery: Where sessions are kept until their end.
+    """
+
+    def __init__(self, reception: Reception, nursery: trio.Nursery) -> None:
+        self.reception = reception
+        self._nursery = nursery
+        self._sessions: dict[str, EngineSession] = {}
+        self._polling: Counter[str] = Counter()
+
+    @property
+    def payload_bytes(self) -> int:
+        """Largest body of a post."""
+        return PAYLOAD_FRAMES * self.reception.max_bytes
+
+    def find(self, sid: str) -> EngineSession | None:
+        """The session with that id, while it lasts."""
+        return self._sessions.get(sid)
+
+    def judge(self, method: str, parameters: Mapping[str, str], *, is_upgrade: bool) -> Trouble | None:
+        """What is wrong with a request, by the rules of the reference server; None when nothing is."""
+        if parameters.get("EIO", engine_io.PROTOCOL) != engine_io.PROTOCOL:
+            return Trouble.UNKNOWN_PROTOCOL
+        if parameters.get("transport") != ("websocket" if is_upgrade else "polling"):
+            return Trouble.BAD_REQUEST if parameters.get("transport") == "websocket" else Trouble.UNKNOWN_TRANSPORT
+        if "j" in parameters:  # answers as scripts, for browsers that none of our runtimes runs in
+            return Trouble.BAD_REQUEST
+        sid = parameters.get("sid", "")
+        if not sid:
+            return Trouble.BAD_HANDSHAKE_METHOD if method != "GET" else None
+        session = self._sessions.get(sid)
+        if session is None:
+            return Trouble.UNKNOWN_SID
+        is_done = session.is_upgraded or (is_upgrade and session.has_suitor)
+        return Trouble.BAD_REQUEST if is_done else None
+
+    # Beginning and end.
+
+    def begin_polling(self, remote: str, offered: Offered) -> tuple[EngineSession, bytes] | None:
+        """A session for a client that polls, and the packet to greet it with; None when there are too many."""
+        is_full = self._polling[remote] >= POLLING_SESSIONS_PER_ADDRESS or len(self._sessions) >= SESSIONS
+        if is_full:
+            self.reception.counters["too many polling sessions"] += 1
+            return None
+        session = self._begin(offered)
+        self._polling[remote] += 1
+        self._nursery.start_soon(self._keep, session, remote)
+        session.say(engine_io.CONNECTED)
+        return session, self._greeting(session, ["websocket"])
+
+    def _begin(self, offered: Offered) -> EngineSession:
+        session = EngineSession(secrets.token_urlsafe(engine_io.SID_BYTES), max_bytes=self.reception.max_bytes)
+        session.port = self.reception.welcome(session, Dialect.SOCKET_IO, offered)
+        self._sessions[session.sid] = session
+        self.reception.counters["socket.io sessions"] += 1
+        return session
+
+    def _greeting(self, session: EngineSession, upgrades: list[str]) -> bytes:
+        return engine_io.open_packet(session.sid, upgrades=upgrades, ping_seconds=self.reception.bus.ping_seconds)
+
+    async def _keep(self, session: EngineSession, remote: str) -> None:
+        """Tell the bus when a polling session has ended, whoever ended it."""
+        try:
+            await session.left_polling.wait()
+            self._polling[remote] -= 1
+            if not self._polling[remote]:
+                del self._polling[remote]
+            await session.ended.wait()
+        finally:
+            self._end(session)
+
+    def _end(self, session: EngineSession) -> None:
+        session.end()
+        self._sessions.pop(session.sid, None)
+        assert session.port is not None
+        self.reception.farewell(session.port)
+
+    # WebSockets.
+
+    async def serve_websocket(
+        self,
+        line: ByteChannel,
+        websocket: ServerWebSocket,
+        sid: str,
+        offered: Offered,
+    ) -> None:
+        """Serve an accepted WebSocket: a session of its own, or with `sid` the move of a polling one."""
+        socket = WebSocketChannel(line, websocket)
+        if sid:
+            await self._serve_move(self._sessions[sid], socket)
+            return
+        session = self._begin(offered)
+        try:
+            session.moved_to(socket)
+            session.say(self._greeting(session, []))
+            session.say(engine_io.CONNECTED)
+            await self._read(session, socket, [])
+        finally:
+            self._end(session)
+
+    async def _serve_move(self, session: EngineSession, socket: WebSocketChannel) -> None:
+        """Probe and upgrade packet, in this order and in time; anything else costs only the WebSocket."""
+        session.has_suitor = True
+        rest: list[bytes] | None = None
+        try:
+            with trio.move_on_after(UPGRADE_SECONDS):
+                rest = await self._wait_upgrade(session, socket)
+        finally:
+            if rest is None:
+                session.give_up_move()
+        if rest is None:
+            self.reception.counters["failed upgrades"] += 1
+            socket.close(1000, "")
+            return
+        try:
+            session.moved_to(socket)
+            await self._read(session, socket, rest)
+        finally:
+            session.end()
+
+    async def _wait_upgrade(self, session: EngineSession, socket: WebSocketChannel) -> list[bytes] | None:
+        """What came behind the upgrade packet; None when the client did something else."""
+        is_answered = False
+        while socket.websocket.is_open:
+            data = await socket.line.receive()
+            packets = socket.websocket.receive(data)
+            for index, raw in enumerate(packets):
+                packet = engine_io.read_packet(raw)
+                if session.is_closed:
+                    return None
+                if is_answered and packet.kind is Kind.UPGRADE:
+                    return packets[index + 1 :]
+                if is_answered or packet != PROBE_PACKET:
+                    return None
+                session.probed(socket)
+                is_answered = True
+            socket.write_control()
+            if not data:
+                return None
+        return None
+
+    async def _read(self, session: EngineSession, socket: WebSocketChannel, packets: list[bytes]) -> None:
+        """Read packets until the WebSocket ends."""
+        line, websocket, port = socket.line, socket.websocket, session.port
+        assert port is not None
+        while True:
+            await session.take(self.reception.bus, packets)
+            socket.write_control()
+            if not websocket.is_open or session.is_closed:
+                return
+            if line.backlog_bytes > LINE_BYTES:
+                port.flush()
+                await line.wait_drained()
+            data = await line.receive()
+            if not data:
+                return
+            packets = websocket.receive(data)
