@@ -17,7 +17,7 @@ from typing import Literal
 
 import trio
 
-from federation.core.border import InwardBorder, OutwardBorder, hops_of, refusal_abroad
+from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.policy import Facts
 from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
@@ -131,6 +131,10 @@ class DomainLink(LinkPort):
         try:
             via_length = len(hops_of(message)) if message.peek.via else 0
             from_domain = domain_of(message.from_)
+            if message.type != "response" and (
+                from_domain not in self._our_domains or message.peek.source or "@" in message.from_
+            ):
+                check_speaks_for(message, self._our_domains)  # what the far end would take for a forgery of ours
         except PeerError as exc:
             return Refusal(exc.code)
         facts = Facts(
@@ -429,7 +433,7 @@ class DomainLink(LinkPort):
 
     def _refuse_inbound(self, message: Message, code: Code, detail: str) -> None:
         if code is Code.SPOOFED_SOURCE:
-            self._spoofs += 1
+            self._spoofs += not message.is_response  # an honest node may be late with replies, or bring too many
             self.counters["spoofed"] += 1
             self.books.happened("spoofed", direction="in", code=code, detail=message.from_)
             logger.warning("%s sent a message in the name of %.128s", self.domain, message.from_)

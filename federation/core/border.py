@@ -63,6 +63,25 @@ def check_hops(hops: list[str], own: str, *, max_hops: int = MAX_HOPS) -> None:
         raise PeerError(Code.HOP_LIMIT, f"more than {max_hops} hops")
 
 
+def check_speaks_for(message: Message, domains: frozenset[str]) -> None:
+    """The sender of a message, and the source if it names one, must be of the domains that a side speaks for.
+
+    Raises:
+        PeerError: SPOOFED_SOURCE, or BAD_HEADER when the sender is no address, BAD_BODY when the source is none.
+
+    Source: message specification, section 18.4.
+    """
+    sender = address.parse(message.from_)
+    if address.domain_of(message.from_) not in domains or "@" in sender.authority:
+        raise PeerError(Code.SPOOFED_SOURCE, "from is not of the linked domain")
+    if message.peek.source and message.peek.source != b"null":
+        source = codec.body_text(bytes(message.peek.source))
+        if not source:
+            raise PeerError(Code.BAD_BODY, "source must be an address")
+        if address.domain_of(source) not in domains:
+            raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
+
+
 class OutwardBorder:
     """Makes messages ready to leave through one hosted stub (or the peer's own link).
 
@@ -144,15 +163,7 @@ class InwardBorder:
         Raises:
             PeerError: SPOOFED_SOURCE, or BAD_HEADER when the sender is no address.
         """
-        sender = address.parse(message.from_)
-        if address.domain_of(message.from_) not in self._domains or "@" in sender.authority:
-            raise PeerError(Code.SPOOFED_SOURCE, "from is not of the linked domain")
-        if message.peek.source and message.peek.source != b"null":
-            source = codec.body_text(bytes(message.peek.source))
-            if not source:
-                raise PeerError(Code.BAD_BODY, "source must be an address")
-            if address.domain_of(source) not in self._domains:
-                raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
+        check_speaks_for(message, self._domains)
 
     def hops(self, message: Message) -> int:
         """How many addresses `body.via` names; messages of one link mostly name the same.
