@@ -42,6 +42,8 @@ def is_pattern(text: str) -> bool:
     """Whether a text says which runtimes it means: `*`, a runtime address, or the beginning of some and `*`."""
     if text == "*":
         return True
+    if "*" in text[:-1]:
+        return False
     if text.endswith("*"):
         return _prefix_key(text[:-1]) != ""
     try:
