@@ -56,6 +56,7 @@ from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.core.rules import Rules
 from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
@@ -355,6 +356,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         acceptor=acceptor,
         max_bytes=settings.limits.frame_bytes,
         queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
+        origins=settings.listen.origins,
     )
     node = Node(
         settings, bus, federation, store, records, sandbox, resolver, cache, traces, door, site, gate, time.time()
@@ -438,6 +440,7 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
         owners=Owners(journal, per_session=settings.limits.allocation_per_session),
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
+        rules=Rules(echoes=settings.compat.echo, sm_error=settings.compat.sm_error),
     )
     state.restore(store.load(), now=time.time())
     return state

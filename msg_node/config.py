@@ -44,7 +44,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where local runtimes (`/ws`) and the stubs of other nodes (`/link`) connect."""
+    """Where local runtimes (`/ws`, `/socket.io/`, `/stub/connect`) and the stubs of other nodes (`/link`) connect."""
 
     host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8443
@@ -61,6 +61,12 @@ class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["optional", "required"],
         Meta(description="`required`: no runtime opens a session without one. Links of other domains need none."),
     ] = "optional"
+    origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Web origins whose pages may connect as runtimes, such as `https://app.a.example`; `*` is any."
+        ),
+    ] = ("*",)
 
 
 class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -296,6 +302,17 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ()
 
 
+class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What runtimes of dialect A are used to from the nodes that they were written for; see `docs/dialects.md`."""
+
+    echo: Annotated[
+        bool, Meta(description="A runtime gets a copy of what it sends to an address that it listens to itself.")
+    ] = False
+    sm_error: Annotated[
+        Literal[400, 500], Meta(description="Code of the answer to a subscription that names no address.")
+    ] = 400
+
+
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What goes to standard error."""
 
@@ -355,6 +372,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     records: RecordSettings = RecordSettings()
     sandbox: SandboxSettings = SandboxSettings()
     sessions: SessionSettings = SessionSettings()
+    compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
     peer: tuple[PeerSettings, ...] = ()
 

@@ -29,6 +29,7 @@ from protofly.errors import PeerError, SettingsError
 KeyPath: TypeAlias = tuple[str | int, ...]
 _ERROR_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _PATH_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
 _FINGERPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -214,6 +215,9 @@ def _check_together(settings: Settings, source: _Source) -> None:
     _check_tls(
         ("listen",), settings.listen.certificate, settings.listen.key, settings.listen.insecure_plaintext, source
     )
+    for origin in settings.listen.origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            source.complain(("listen", "origins"), f"{origin!r} is not an origin: `https://host[:port]`, in lower case")
     if settings.site is not None:
         site = settings.site
         _check_tls(("site",), site.certificate, site.key, site.insecure_plaintext, source)

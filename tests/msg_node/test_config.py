@@ -46,6 +46,13 @@ def test_the_smallest_file_gives_safe_defaults(tmp_path: Path) -> None:
     assert loaded.own_domains == ("a.example",)
 
 
+@pytest.mark.parametrize("origin", ["app.a.example", "https://app.a.example/", "https://App.a.example", ""])
+def test_an_origin_is_written_as_browsers_write_it(tmp_path: Path, origin: str) -> None:
+    assert "is not an origin" in complaint(tmp_path, f'{SMALLEST}origins = ["{origin}"]\n')
+    good = ["*", "https://app.a.example", "http://[::1]:3000"]
+    assert list(load(tmp_path, f"{SMALLEST}origins = {good}\n").listen.origins) == good
+
+
 def test_an_unknown_key_is_an_error_with_file_line_and_suggestion(tmp_path: Path) -> None:
     assert complaint(tmp_path, SMALLEST + "prot = 1\n") == (
         "/node.toml:7: listen.prot: unknown setting; did you mean `port`?"
