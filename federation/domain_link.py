@@ -71,10 +71,10 @@ class DomainLink(LinkPort):
         self.stub_version = ""
         self._context = context
         self.books = LinkBooks(our_domain=context.our_domain, domain=domain, record=context.record)
-        self._outward = OutwardBorder(context.node, stub_url)
+        self._outward = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
         self._domains = frozenset({domain})
         self._our_domains = context.our_aliases | {context.our_domain}
-        self._inward = InwardBorder(context.node, self._domains)
+        self._inward = InwardBorder(context.node, self._domains, max_hops=context.max_hops)
         self._transactions = Transactions()
         self._processed: dict[str, int] = {}
         self.carriers: list[Carrier] = []
@@ -237,7 +237,7 @@ class DomainLink(LinkPort):
         self.peer_node = peer_node
         if domains - self._domains:
             self._domains |= domains
-            self._inward = InwardBorder(self._context.node, self._domains)
+            self._inward = InwardBorder(self._context.node, self._domains, max_hops=self._context.max_hops)
         self.state, self.detail = "live", ""
         self.leg.is_carried = True
         self.refuse_code = self.last_code = None

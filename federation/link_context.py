@@ -11,6 +11,7 @@ from federation.core.trapezoid import LegLimits, Pending
 from federation.gate import Gate
 from federation.traces import Traces
 from protofly.errors import Code
+from protofly.limits import MAX_HOPS
 from protofly.message import Message
 from protofly.records import Record
 
@@ -33,7 +34,7 @@ class LinkContext:
     `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books.
     `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
     its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
-    local receivers are congested.
+    local receivers are congested. `hides_addresses` says that records hash addresses.
     """
 
     our_domain: str
@@ -51,6 +52,8 @@ class LinkContext:
     wake: Callable[[], None]
     limits: LegLimits
     our_aliases: frozenset[str] = frozenset()
+    hides_addresses: bool = False
+    max_hops: int = MAX_HOPS
 
 
 @dataclass(slots=True)

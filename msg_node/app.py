@@ -50,13 +50,13 @@ from federation.traces import Traces
 from msg_node import config_meaning
 from msg_node.bus import Bus
 from msg_node.config import Settings
+from msg_node.config_addresses import build_pools, build_rules
 from msg_node.config_sessions import build_credentials
 from msg_node.connectors.door import Door
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
-from msg_node.core.rules import Rules
 from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
@@ -340,6 +340,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             is_wanted=bus.foreign.is_wanted,
             wake=bus.wake_flusher,
             our_aliases=frozenset(settings.node.aliases),
+            max_hops=settings.limits.max_hops,
             limits=LegLimits(
                 settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
             ),
@@ -437,10 +438,10 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
         frozenset(settings.own_domains),
         reserved=frozenset({canonical_key(node_url)}),
         sessions=sessions,
-        owners=Owners(journal, per_session=settings.limits.allocation_per_session),
+        owners=Owners(journal, per_session=settings.limits.allocation_per_session, pools=build_pools(settings)),
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
-        rules=Rules(echoes=settings.compat.echo, sm_error=settings.compat.sm_error),
+        rules=build_rules(settings),
     )
     state.restore(store.load(), now=time.time())
     return state

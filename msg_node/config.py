@@ -302,15 +302,58 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ()
 
 
-class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What runtimes of dialect A are used to from the nodes that they were written for; see `docs/dialects.md`."""
+class PoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Addresses that sessions borrow instead of getting new ones, for example telephone numbers of a gateway."""
 
-    echo: Annotated[
-        bool, Meta(description="A runtime gets a copy of what it sends to an address that it listens to itself.")
+    scheme: Annotated[
+        Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]{0,63}$")],
+        Meta(description="Requests for this scheme are served from the pool; no other pool may have it."),
+    ]
+    addresses: Annotated[
+        tuple[str, ...], Meta(description="What is lent, longest unused first: `sip:…` or `sip://user@domain`.")
+    ]
+
+
+class AllocationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who gets which addresses, and who gives them back."""
+
+    strict_release: Annotated[
+        bool, Meta(description="Only the owner's runtime and operators release an address; off: any runtime does.")
+    ] = True
+    pool: Annotated[tuple[PoolSettings, ...], Meta(description="Addresses that are lent.")] = ()
+
+
+class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may listen to what."""
+
+    require_consent: Annotated[
+        bool, Meta(description="Changes and children of an object are for those whom its reporter accepted.")
     ] = False
+
+
+class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which senders and receivers there are."""
+
+    learn: Annotated[
+        bool, Meta(description="A local address that nobody owns may be used as `from`, and is reachable for an hour.")
+    ] = True
+    users: Annotated[
+        bool, Meta(description="Messages to `user://`, `user-guid://`, `acct://` go to the user's live hyperties.")
+    ] = False
+    reporter_only: Annotated[
+        bool, Meta(description="What goes to `/changes` of an object has to come from its reporter.")
+    ] = True
+
+
+class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ways of the reference nodes that old runtimes or their test suites may want back; see `docs/dialects.md`."""
+
     sm_error: Annotated[
-        Literal[400, 500], Meta(description="Code of the answer to a subscription that names no address.")
+        Literal[400, 500], Meta(description="What runtimes of dialect A are told when a subscription names nothing.")
     ] = 400
+    echo: Annotated[
+        bool, Meta(description="Runtimes of dialect A get copies of what they send to addresses they listen to.")
+    ] = False
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -372,6 +415,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     records: RecordSettings = RecordSettings()
     sandbox: SandboxSettings = SandboxSettings()
     sessions: SessionSettings = SessionSettings()
+    allocation: AllocationSettings = AllocationSettings()
+    subscriptions: SubscriptionSettings = SubscriptionSettings()
+    routing: RoutingSettings = RoutingSettings()
     compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
     peer: tuple[PeerSettings, ...] = ()
@@ -386,6 +432,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             switches.append("site.insecure_plaintext: published documents without TLS")
         if self.sandbox.insecure_no_seccomp:
             switches.append("sandbox.insecure_no_seccomp: workers without system call filter")
+        if not self.allocation.strict_release:
+            switches.append("allocation.strict_release: any runtime releases any address")
+        if not self.routing.reporter_only:
+            switches.append("routing.reporter_only: any runtime changes any object")
         switches += [
             f"peer {peer.domain}: insecure_plaintext: no TLS to this domain"
             for peer in self.peer

@@ -88,10 +88,12 @@ class OutwardBorder:
     Args:
         node: Address of our node, appended to `via`.
         stub: Address of the hosted stub, appended after it.
+        max_hops: Entries that `via` may have when a message comes here.
     """
 
-    def __init__(self, node: str, stub: str) -> None:
+    def __init__(self, node: str, stub: str, *, max_hops: int = MAX_HOPS) -> None:
         self._node = node
+        self._max_hops = max_hops
         self._stub = stub
         self._via_tail = b'","via":' + msgspec.json.encode([node, stub])
 
@@ -113,7 +115,7 @@ class OutwardBorder:
 
     def _cross_marked(self, message: Message, msg_id: bytes) -> Crossing:
         hops = hops_of(message)
-        check_hops(hops, self._node)
+        check_hops(hops, self._node, max_hops=self._max_hops)
         if self._stub in hops:
             raise PeerError(Code.LOOP, "the message has passed this stub before")
         foreign_trace = bytes(message.peek.trace) if not bytes(message.peek.trace).startswith(_OWN_TRACE) else b""
@@ -148,10 +150,12 @@ class InwardBorder:
     Args:
         node: Address of our node, for the loop rule.
         domains: Domains for which the other side has proved itself.
+        max_hops: Entries that `via` may have.
     """
 
-    def __init__(self, node: str, domains: frozenset[str]) -> None:
+    def __init__(self, node: str, domains: frozenset[str], *, max_hops: int = MAX_HOPS) -> None:
         self._node = node
+        self._max_hops = max_hops
         self._domains = domains
         self._known_via = b""
         self._known_tail = b""
@@ -174,7 +178,7 @@ class InwardBorder:
         via = bytes(message.peek.via)
         if via != self._known_via:
             hops = hops_of(message)
-            check_hops(hops, self._node)
+            check_hops(hops, self._node, max_hops=self._max_hops)
             self._known_via, self._known_tail, self._known_hops = via, b'","via":' + via + b"}", len(hops)
         return self._known_hops
 
