@@ -203,6 +203,8 @@ class Sessions:
 
         A guest's has ended: guests have no grace.
         """
+        if self._lease_seconds is not None:
+            self._shorten_leases(now + self._lease_seconds)
         over = [self._sessions[sid] for sid, ends in self._ends.items() if ends <= now]
         lost = [(session, session.connection) for session in over if session.connection is not None]
         for _, connection in lost:
@@ -293,6 +295,14 @@ class Sessions:
 
     def _prove(self, session: Session, proven: Proven) -> None:
         session.credential, session.roles, session.proof_ends = proven.credential, proven.roles, proven.expires_at
+
+    def _shorten_leases(self, latest: float) -> None:
+        """No lease ends later than one that began now: the clock was set back."""
+        for sid in self._ends:
+            session = self._sessions[sid]
+            if session.lease_ends is not None and session.lease_ends > latest:
+                session.lease_ends = latest
+                self._ends[sid] = latest if session.proof_ends is None else min(latest, session.proof_ends)
 
     def _contest(self, session: Session, now: float) -> OpenRefused | None:
         """Refuse an unproven opener while the old connection may be alive; None when it kept silent long enough."""

@@ -278,6 +278,15 @@ def test_a_lease_is_told_and_renewed_by_re_open() -> None:
     assert reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2))["code"] == 200
 
 
+def test_a_clock_that_is_set_back_prolongs_no_lease() -> None:
+    house = StateHouse(lease_seconds=100)
+    house.session_verb("open", ANA, 1)
+    house.now -= 10_000
+    assert house.services.sweep(now=house.now).effects == []
+    house.now += 100
+    assert CloseConnection(1, CloseCode.LEASE_OVER) in house.services.sweep(now=house.now).effects
+
+
 def test_the_shorter_of_lease_and_proof_counts() -> None:
     house = StateHouse(gate=gate(), lease_seconds=100)
     assert expires_in(house.session_verb("open", ANA, 1, token())) == 100

@@ -169,7 +169,22 @@ def test_what_cannot_be_done_has_a_code_and_exit_status_2(
 def test_check_finds_a_good_node_good(node: Path) -> None:
     report = facts("check", "--config", node)
     assert report["ok"]
-    assert {check["part"] for check in report["checks"]} >= {"listen", "site", "publish", "policy", "sandbox"}
+    assert {check["part"] for check in report["checks"]} >= {
+        "listen",
+        "site",
+        "publish",
+        "sessions",
+        "policy",
+        "sandbox",
+    }
+
+
+def test_check_reads_the_keys_of_issuers(node: Path) -> None:
+    issuer = '[[sessions.issuer]]\nissuer = "login"\naudience = "a"\njwks = "login.json"\n'
+    node.write_text(node.read_text(encoding="utf-8") + issuer, encoding="utf-8")
+    done = run("check", "--config", node)
+    assert done.exit_code == 1
+    assert "login.json: No such file" in done.stdout
 
 
 def test_check_tells_all_problems_and_exits_with_1(node: Path) -> None:
