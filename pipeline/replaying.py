@@ -1,0 +1,306 @@
+"""Decides recorded messages again, with the gate that nodes themselves use. No Spark here.
+
+A replay is believed only if the deployed policy, asked again, says what the books say: the self-check. Of a proposed
+policy it is told which rules cannot be replayed, because they read what nobody wrote down, and a message that such a
+rule could have touched is counted and never guessed.
+
+Source: pipeline study, section 3 (rule of honesty).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from federation.core.policy import (
+    ALWAYS,
+    AllOf,
+    AnyOf,
+    CompiledPolicies,
+    Condition,
+    Effect,
+    Mode,
+    PolicySet,
+    compile_canonical,
+    compile_policies,
+)
+from federation.core.policy_closures import tests_of
+from federation.core.policy_compile import attributes_of
+from federation.core.policy_record import (
+    ADDRESS_FACTS,
+    IDENTITY_FACTS,
+    MESSAGE_FACTS,
+    read_recorded,
+    replay_facts,
+)
+from federation.gate import Gate, PeerRule
+from protofly.forwarding import FORWARD
+
+GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate"})
+"""Codes with which a gate denies; what was denied with another one never came so far."""
+
+SAMPLES: Final = 20
+_HASHED_KEY: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[0-9a-f]{24}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSettings:
+    """What a gate decides by, in a form that travels to Spark's workers.
+
+    Args:
+        canonical: `CompiledPolicies.canonical`.
+        peers: Entries of the settings by domain, as the gate takes them.
+        allow: List of permitted domains, if there is one.
+        deny: List of forbidden domains.
+    """
+
+    canonical: bytes
+    peers: Mapping[str, PeerRule] = field(default_factory=dict)
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether what a message meets depends on the messages before it."""
+        return any(
+            peer.rate.messages_per_second is not None or peer.rate.bytes_per_second is not None
+            for peer in self.peers.values()
+        )
+
+    def gate(self) -> Gate:
+        """A gate as it is after a start of the node. Raises SettingsError."""
+        return Gate(compile_canonical(self.canonical), self.peers, allow=self.allow, deny=self.deny)
+
+
+class Cell(NamedTuple):
+    """Where one decision and its replay belong in the table of flips."""
+
+    src_domain: str
+    dst_domain: str
+    role: str
+    old_decision: str
+    new_decision: str
+    old_rule: str
+    new_rule: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """Messages of one cell. `samples` are the smallest ids, so that it does not matter how the work was split."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    samples: list[str] = field(default_factory=list)
+
+    def add(self, size_bytes: int, msg_id: str) -> None:
+        """Count one message."""
+        self.messages += 1
+        self.size_bytes += size_bytes
+        if len(self.samples) < SAMPLES or msg_id < self.samples[-1]:
+            self.samples = sorted({*self.samples, msg_id})[:SAMPLES]
+
+
+@dataclass(slots=True)
+class Checked:
+    """How the self-check and the rule of honesty came out."""
+
+    agreed: int = 0
+    differed: int = 0
+    other_revision: int = 0
+    """Written under another policy than the one given as deployed, so there is nothing to compare with."""
+    unchecked: int = 0
+    """What the deployed policy read is hidden in the books."""
+    not_replayable: int = 0
+    differing: list[str] = field(default_factory=list)
+
+    def note_difference(self, msg_id: str) -> None:
+        """The deployed policy, asked again, says something else than the books."""
+        self.differed += 1
+        if len(self.differing) < SAMPLES:
+            self.differing.append(msg_id)
+
+
+def unreplayable_rules(new: CompiledPolicies, old: CompiledPolicies, *, is_hashed: bool) -> tuple[str, ...]:
+    """Rules of a proposed policy that read what the books do not hold.
+
+    Args:
+        new: The proposed policy.
+        old: The policy under which the books were written: what it read of a message was written down.
+        is_hashed: Whether the books hold hashes in place of addresses.
+    """
+    return tuple(_doubts(new, old, is_hashed=is_hashed))
+
+
+def _doubts(new: CompiledPolicies, old: CompiledPolicies, *, is_hashed: bool) -> dict[str, CompiledPolicies]:
+    """Each such rule by name, alone, and with every comparison left out that cannot be made.
+
+    What this remainder says is not applicable cannot have applied; anything else could have.
+    """
+    missing = MESSAGE_FACTS - old.facts_read
+    if is_hashed:
+        missing |= ADDRESS_FACTS | IDENTITY_FACTS
+    found = {}
+    for policy_set in new.sets:
+        for policy in policy_set.policies:
+            for rule in policy.rules:
+                alone = replace(policy_set, policies=(replace(policy, rules=(rule,)),))
+                is_asked = Mode.REPORT not in (policy_set.mode, rule.mode)
+                if is_asked and attributes_of([alone]) & missing:
+                    name = "/".join(part for part in (policy_set.id, policy.id, rule.id) if part)
+                    found[name] = compile_policies([_without(alone, missing)])
+    return found
+
+
+def _without(alone: PolicySet, missing: frozenset[str]) -> PolicySet:
+    [policy] = alone.policies
+    [rule] = policy.rules
+    rest = replace(rule, target=_possible(rule.target, missing), condition=_possible(rule.condition, missing))
+    return replace(
+        alone,
+        target=_possible(alone.target, missing),
+        policies=(replace(policy, target=_possible(policy.target, missing), rules=(rest,)),),
+    )
+
+
+def _possible(condition: Condition, missing: frozenset[str]) -> Condition:
+    """A condition that holds whenever the given one could, whatever the missing attributes are."""
+    if not any(test.attribute in missing for test in tests_of(condition)):
+        return condition
+    if isinstance(condition, AllOf):
+        return AllOf(parts=tuple(_possible(part, missing) for part in condition.parts))
+    if isinstance(condition, AnyOf):
+        return AnyOf(parts=tuple(_possible(part, missing) for part in condition.parts))
+    return ALWAYS
+
+
+class Replayer:
+    """Decides the records of one node, in the order of their times, under both settings.
+
+    Args:
+        old: Settings that were in force.
+        new: Settings that are proposed; the same as `old` for a self-check alone.
+        count_from_us: Older records are decided, because rates remember them, and not counted.
+    """
+
+    def __init__(self, old: GateSettings, new: GateSettings, *, count_from_us: int = 0) -> None:
+        self._count_from_us = count_from_us
+        self._old_settings, self._new_settings = old, new
+        policies = compile_canonical(new.canonical)
+        before = compile_canonical(old.canonical)
+        self._old_revision = before.revision
+        self._doubts = {
+            is_hashed: tuple(_doubts(policies, before, is_hashed=is_hashed).values()) for is_hashed in (False, True)
+        }
+        people = ADDRESS_FACTS | IDENTITY_FACTS
+        self._checks_hashed = before.facts_read.isdisjoint(people)
+        self._decides_partial = policies.facts_read.isdisjoint(people | MESSAGE_FACTS)
+        self._source: tuple[str, int] | None = None
+        self.checked = Checked()
+        self.cells: dict[Cell, Tally] = {}
+
+    def replay(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Decide one batch.
+
+        Args:
+            columns: Those named by `COLUMNS`, each as long as the others.
+        """
+        for row in zip(*(columns[name] for name in COLUMNS), strict=True):
+            self._decide(*row)
+
+    def _decide(
+        self,
+        node: str,
+        boot: int,
+        msg_id: str,
+        role: Any,
+        src_domain: str,
+        dst_domain: str,
+        src_key: str,
+        dst_key: str,
+        msg_type: str,
+        size_in: int,
+        size_wire: int | None,
+        ts_us: int,
+        packed: str | None,
+        decision: str,
+        rule_id: str | None,
+        revision: str | None,
+    ) -> None:
+        if self._source != (node, boot):
+            self._source = (node, boot)  # a node that starts again starts with full buckets
+            self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
+        try:
+            facts = replay_facts(
+                role, src_domain, dst_domain, src_key, dst_key, msg_type, size_in, size_wire, ts_us, packed
+            )
+            is_partial = packed is not None and read_recorded(packed).partial
+        except ValueError:
+            self.checked.not_replayable += 1
+            return
+        is_hashed = _HASHED_KEY.fullmatch(src_key) is not None
+        was = self._old.judge(facts)
+        now = self._new.judge(facts)
+        if ts_us < self._count_from_us:
+            return
+        if msg_type == FORWARD or (is_partial and not self._decides_partial):
+            self.checked.not_replayable += 1
+            return
+        if revision != self._old_revision:
+            self.checked.other_revision += 1
+        elif is_partial or (is_hashed and not self._checks_hashed):
+            self.checked.unchecked += 1
+        elif was.permitted == (decision == "permit") and was.rule_id == (rule_id or ""):
+            self.checked.agreed += 1
+        else:
+            self.checked.note_difference(msg_id)
+        if any(doubt.decide(facts).effect is not Effect.NOT_APPLICABLE for doubt in self._doubts[is_hashed]):
+            self.checked.not_replayable += 1
+            return
+        cell = Cell(
+            src_domain,
+            dst_domain,
+            role,
+            decision,
+            "permit" if now.permitted else "deny",
+            rule_id or "",
+            now.rule_id,
+        )
+        tally = self.cells.get(cell)
+        if tally is None:
+            tally = self.cells[cell] = Tally()
+        tally.add(size_in, msg_id)
+
+
+COLUMNS: Final = (
+    "node",
+    "boot",
+    "msg_id",
+    "role",
+    "src_domain",
+    "dst_domain",
+    "src_key",
+    "dst_key",
+    "msg_type",
+    "size_in",
+    "size_wire",
+    "ts_us",
+    "facts",
+    "decision",
+    "rule_id",
+    "policy_rev",
+)
+
+
+def merged(cells: Iterable[tuple[Cell, Tally]]) -> Iterator[tuple[Cell, Tally]]:
+    """Cells with equal names added up, sorted by name."""
+    total: dict[Cell, Tally] = {}
+    for cell, part in cells:
+        tally = total.setdefault(cell, Tally())
+        tally.messages += part.messages
+        tally.size_bytes += part.size_bytes
+        tally.samples = sorted({*tally.samples, *part.samples})[:SAMPLES]
+    yield from sorted(total.items())

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from federation.core.policy import compile_canonical
+from federation.core.policy_record import record_facts
+from federation.core.policy_text import PolicyText, load_policies
+from federation.core.rates import RateLimit
+from federation.gate import PeerRule
+from pipeline.jobs import replay
+from pipeline.jobs.result import ExitCode
+from pipeline.replaying import COLUMNS, SAMPLES, Cell, GateSettings, Replayer, Tally, merged, unreplayable_rules
+from pipeline.schemas import REPLAY_FLIP, REPLAY_RUN, SILVER_MDR
+from pipeline.tables import Lake
+from protofly.message import Message
+from tests.pipeline.rows import MONDAY_US, silver, silver_row
+
+PERMIT_B = {"b.example": PeerRule(default="permit")}
+BIG = """
+id = "border"
+[[rules]]
+id = "too-big"
+effect = "deny"
+condition = { size = { moreThan = 1000 } }
+"""
+SECRETS = """
+id = "border"
+[[rules]]
+id = "no-secrets"
+effect = "deny"
+condition = { resource = { present = true, like = "/private/*" }, actionType = { equals = "read" } }
+[[rules]]
+id = "too-big"
+effect = "deny"
+condition = { size = { moreThan = 500 } }
+"""
+BY_ADDRESS = """
+id = "border"
+[[rules]]
+id = "not-him"
+effect = "deny"
+condition = { msgFrom = { equals = "hyperty://b.example/h-9" } }
+"""
+
+
+def settings(text: str = BIG, peers: dict[str, PeerRule] | None = None) -> GateSettings:
+    policies = load_policies([PolicyText("border.toml", text, "toml")])
+    return GateSettings(canonical=policies.canonical, peers=PERMIT_B if peers is None else peers)
+
+
+def revision(of: GateSettings) -> str:
+    return compile_canonical(of.canonical).revision
+
+
+def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row["msg_id"].hex() if name == "msg_id" else row.get(name) for row in rows] for name in COLUMNS}
+
+
+def recorded(of: GateSettings, **members: Any) -> dict[str, Any]:
+    """A row with the decision that the gate makes now, as a node would have written it."""
+    row = silver_row(policy_rev=revision(of), **members)
+    replayer = Replayer(of, of)
+    replayer.replay(columns([row]))
+    [(cell, _)] = replayer.cells.items()
+    denied = cell.new_decision == "deny"
+    row.update(decision=cell.new_decision, rule_id=cell.new_rule or None)
+    return {**row, "outcome": "denied" if denied else "delivered", "outcome_code": "policy" if denied else None}
+
+
+def replayed(old: GateSettings, new: GateSettings, rows: list[dict[str, Any]]) -> Replayer:
+    replayer = Replayer(old, new)
+    replayer.replay(columns(rows))
+    return replayer
+
+
+def test_deployed_policy_reproduces_what_the_books_say() -> None:
+    old = settings()
+    rows = [recorded(old, size_in=size, size_wire=size) for size in (200, 999, 1001, 5000)]
+    checked = replayed(old, old, rows).checked
+    assert (checked.agreed, checked.differed, checked.not_replayable) == (4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "forged", [{"decision": "deny"}, {"rule_id": "border/another"}, {"size_in": 2000, "size_wire": 2000}]
+)
+def test_books_that_the_deployed_policy_does_not_reproduce_are_told(forged: dict[str, Any]) -> None:
+    old = settings()
+    row = {**recorded(old), **forged}
+    checked = replayed(old, old, [row]).checked
+    assert (checked.agreed, checked.differed) == (0, 1)
+    assert checked.differing == [row["msg_id"].hex()]
+
+
+def test_flips_are_counted_by_pair_and_rule_with_samples_and_bytes() -> None:
+    old, new = settings(), settings(SECRETS.replace("resource = { present", "msgTo = { present"))
+    rows = [recorded(old, size_in=size, size_wire=size) for size in (400, 600, 700, 1200)]
+    cells = replayed(old, new, rows).cells
+    flipped = cells[Cell("b.example", "a.example", "in", "permit", "deny", "", "border/too-big")]
+    assert (flipped.messages, flipped.size_bytes) == (2, 1300)
+    assert flipped.samples == [row["msg_id"].hex() for row in rows[1:3]]
+    assert sum(tally.messages for tally in cells.values()) == 4
+
+
+def test_message_that_a_rule_about_unrecorded_facts_could_touch_is_not_guessed() -> None:
+    old, new = settings(), settings(SECRETS)
+    rows = [recorded(old, msg_type=type_) for type_ in ("read", "create", "create")]
+    replayer = replayed(old, new, rows)
+    assert replayer.checked.not_replayable == 1
+    assert sum(tally.messages for tally in replayer.cells.values()) == 2
+    policies = [compile_canonical(one.canonical) for one in (new, old)]
+    assert unreplayable_rules(*policies, is_hashed=False) == ("border/no-secrets",)
+
+
+def test_fact_that_the_deployed_policy_read_is_recorded_and_so_replayable() -> None:
+    old = settings(SECRETS)
+    policies = compile_canonical(old.canonical)
+    message = Message(b"1", "read", "hyperty://b.example/h-1", "hyperty://a.example/h-1", b"", b"")
+    from federation.core.policy import Facts
+
+    facts = Facts("in", message, "b.example", "a.example", "b.example", 200, 0, MONDAY_US / 1e6)
+    packed = record_facts(facts, "b.example", "a.example", policies.facts_read)
+    row = recorded(old, msg_type="read", facts=None if packed is None else bytes(packed).decode())
+    checked = replayed(old, old, [row]).checked
+    assert (checked.agreed, checked.not_replayable) == (1, 0)
+
+
+def test_rule_about_addresses_is_not_replayed_over_hashed_books() -> None:
+    old, new = settings(), settings(BY_ADDRESS)
+    hashed = {"src_key": "hyperty:" + "0" * 24, "dst_key": "hyperty:" + "1" * 24}
+    replayer = replayed(old, new, [recorded(old, **hashed), recorded(old)])
+    assert replayer.checked.not_replayable == 1
+    assert replayer.checked.agreed == 2
+
+
+def test_record_under_another_revision_is_replayed_but_proves_nothing() -> None:
+    old = settings()
+    checked = replayed(old, old, [{**recorded(old), "policy_rev": "another"}]).checked
+    assert (checked.agreed, checked.differed, checked.other_revision) == (0, 0, 1)
+
+
+def test_unreadable_facts_make_a_message_not_replayable() -> None:
+    old = settings()
+    checked = replayed(old, old, [{**silver_row(), "facts": "{"}]).checked
+    assert checked.not_replayable == 1
+
+
+def test_forwarded_message_is_not_replayed_because_what_it_carried_is_not_recorded() -> None:
+    old = settings()
+    assert replayed(old, old, [silver_row(msg_type="forward")]).checked.not_replayable == 1
+
+
+def test_rates_are_replayed_in_the_order_of_time_and_begin_full_after_a_restart() -> None:
+    slow = {"b.example": PeerRule(default="permit", rate=RateLimit(messages_per_second=2.0))}
+    old, new = settings(), settings(peers=slow)
+    rows = [recorded(old, ts_us=MONDAY_US + number * 1000) for number in range(6)]
+    rows += [recorded(old, ts_us=MONDAY_US + 10_000 + number, boot=2) for number in range(3)]
+    cells = replayed(old, new, rows).cells
+    assert {cell.new_decision: tally.messages for cell, tally in cells.items()} == {"permit": 4, "deny": 5}
+    assert new.has_rates
+    assert not old.has_rates
+
+
+def test_what_is_older_than_the_range_fills_the_buckets_and_is_not_counted() -> None:
+    slow = settings(peers={"b.example": PeerRule(default="permit", rate=RateLimit(messages_per_second=2.0))})
+    rows = [recorded(settings(), ts_us=MONDAY_US + number) for number in range(4)]
+    replayer = Replayer(settings(), slow, count_from_us=MONDAY_US + 2)
+    replayer.replay(columns(rows))
+    assert {cell.new_decision: tally.messages for cell, tally in replayer.cells.items()} == {"deny": 2}
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=60), st.integers(0, 60))
+def test_samples_do_not_depend_on_how_the_work_was_split(numbers: list[int], cut: int) -> None:
+    cell = Cell("b.example", "a.example", "in", "permit", "deny", "", "r")
+    parts = []
+    for part in (numbers[:cut], numbers[cut:]):
+        tally = Tally()
+        for number in part:
+            tally.add(1, f"{number:032x}")
+        parts.append((cell, tally))
+    answers = {repr(list(merged(order))) for order in permutations(parts)}
+    assert len(answers) == 1
+    [(_, total)] = merged(parts)
+    assert total.messages == len(numbers)
+    assert total.samples == sorted({f"{number:032x}" for number in numbers})[:SAMPLES]
+
+
+@pytest.mark.spark
+def test_job_writes_flips_that_add_up_and_a_run_that_is_valid(spark: SparkSession, lake: Lake) -> None:
+    old, new = settings(), settings(SECRETS)
+    rows = [recorded(old, size_in=size, size_wire=size) for size in (200, 600, 2000)]
+    rows.append(recorded(old, msg_type="read"))
+    rows.append({**silver_row(), "decision": "deny", "outcome": "denied", "outcome_code": "spoofed-source"})
+    lake.commit(silver(spark, rows), SILVER_MDR)
+    result = replay.run(lake, old, new)
+    again = replay.run(lake, old, new)
+    assert result.exit_code is again.exit_code is ExitCode.FINDINGS
+    assert (result.findings, again.rows[REPLAY_FLIP.name]) == (1, 0)
+    run = lake.read_small(REPLAY_RUN).to_pylist()
+    assert [(one["is_valid"], one["messages"], one["not_replayable"]) for one in run] == [(True, 3, 1)]
+    assert run[0]["unreplayable_rules"] == ["border/no-secrets"]
+    flips = lake.read_small(REPLAY_FLIP).to_pylist()
+    assert sum(cell["messages"] for cell in flips) == 3
+    assert [cell["new_rule"] for cell in flips if cell["old_decision"] != cell["new_decision"]] == ["border/too-big"]
+
+
+@pytest.mark.spark
+def test_job_voids_a_replay_whose_self_check_fails(spark: SparkSession, lake: Lake) -> None:
+    old = settings()
+    lake.commit(silver(spark, [{**recorded(old), "decision": "deny", "outcome_code": "policy"}]), SILVER_MDR)
+    result = replay.run(lake, old, old)
+    assert result.exit_code is ExitCode.FAILURE
+    assert "do not rely" in " ".join(result.warnings)
+
+
+def test_shipped_examples_can_be_replayed_as_they_are() -> None:
+    example = Path(__file__).parents[2] / "examples" / "policies" / "border.toml"
+    of = settings(example.read_text())
+    assert replayed(of, of, [recorded(of)]).checked.agreed == 1
