@@ -10,7 +10,7 @@ import json
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -23,10 +23,13 @@ from federation.router import Federation
 from msg_node.bus import Bus, JudgeLocal
 from msg_node.connectors.door import Door
 from msg_node.connectors.socketio import SocketIo
+from msg_node.connectors.socketio import SocketIo
+from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.core.rules import Rules
 from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
@@ -39,6 +42,7 @@ from protofly.records import Record
 from protofly.websocket import ClientWebSocket
 
 DOMAIN = "alpha.example"
+ALIAS = "alias.example"
 NODE = f"runtime://{DOMAIN}/mn-1"
 SESSION = "mn:/session"
 ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
@@ -244,15 +248,25 @@ class RuntimeHouse:
         credentials: Iterable[Credential] | Credentials,
         ping_seconds: float,
         max_hops: int,
+        rules: Rules | None = None,
+        pools: Mapping[str, Sequence[str]] | None = None,
+        allows_guests: bool = False,
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
         sessions = Sessions(journal, accepted)
         self.store = store
-        self.state = NodeState(frozenset({DOMAIN}), reserved=frozenset({NODE}), journal=journal, sessions=sessions)
+        self.state = NodeState(
+            frozenset({DOMAIN, ALIAS}),
+            reserved=frozenset({NODE}),
+            journal=journal,
+            sessions=sessions,
+            owners=Owners(journal, pools=pools),
+            rules=rules,
+        )
         self.services = Services(
             self.state,
-            session_service=SessionService(self.state),
+            session_service=SessionService(self.state, allows_guests=allows_guests),
             node_url=NODE,
             version="1",
             first_id=1000,
@@ -282,6 +296,18 @@ class RuntimeHouse:
     @property
     def counters(self) -> Counter[str]:
         return self.bus.counters
+
+    async def until(self, counter: str, number: int = 1) -> None:
+        """Wait until the bus has counted so much."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while self.counters[counter] < number:
+                await trio.lowlevel.checkpoint()
+
+    @property
+    def socket_io(self) -> SocketIo:
+        """The Engine.IO sessions at the door."""
+        assert self.door is not None
+        return self.door._socket_io
 
     async def until(self, counter: str, number: int = 1) -> None:
         """Wait until the bus has counted so much."""
@@ -345,10 +371,21 @@ async def runtime_house(
     ping_seconds: float = 30.0,
     max_hops: int = 8,
     max_bytes: int = FRAME_BYTES,
+    rules: Rules | None = None,
+    pools: Mapping[str, Sequence[str]] | None = None,
+    allows_guests: bool = False,
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
-    house = RuntimeHouse(store, credentials=credentials, ping_seconds=ping_seconds, max_hops=max_hops)
+    house = RuntimeHouse(
+        store,
+        credentials=credentials,
+        ping_seconds=ping_seconds,
+        max_hops=max_hops,
+        rules=rules,
+        pools=pools,
+        allows_guests=allows_guests,
+    )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()
     async with trio.open_nursery() as services:

@@ -65,6 +65,7 @@ class StateHouse:
         self.rows: dict[Table, dict[str, bytes]] = rows if rows is not None else {table: {} for table in Table}
         self._credentials = tuple(credentials)
         self._seeds = 0
+        self._pools = pools
         self._gate = gate or Credentials(self._credentials, allows_anonymous=allows_anonymous)
         journal = Journal()
         self.state = NodeState(
@@ -86,7 +87,7 @@ class StateHouse:
 
     def restarted(self) -> StateHouse:
         """A new process over the same rows."""
-        house = StateHouse(gate=self._gate, rows=self.rows)
+        house = StateHouse(gate=self._gate, rows=self.rows, pools=self._pools)
         house.now = self.now + 1
         house._seeds = self._seeds
         house.state.restore(house.rows, now=house.now)
