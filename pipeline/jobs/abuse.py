@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import functions as F
 
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.schemas import ALERT, DOMAIN_BASELINE, SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.tables import Lake
 from pipeline.transforms.abuse import alerts
 from pipeline.transforms.baselines import baselines, hourly_incoming
@@ -23,13 +23,14 @@ def run(lake: Lake, *, threshold: int = 0) -> JobResult:
         threshold: So many alerts are no finding yet.
     """
     result = JobResult(APP)
-    meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, TRAFFIC_HOURLY)}}
+    meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, BRONZE_LINK_EVENT, TRAFFIC_HOURLY)}}
     hourly = hourly_incoming(lake.read(TRAFFIC_HOURLY))
     with result.timed("baselines"):
         usual = lake.commit(baselines(hourly), DOMAIN_BASELINE, "overwrite", meta=meta)
         result.wrote(DOMAIN_BASELINE.name, usual.rows, usual.version)
     with result.timed("alerts"):
-        found = alerts(lake.read(SILVER_MDR), hourly, lake.read(DOMAIN_BASELINE))
+        events = lake.read(BRONZE_LINK_EVENT)
+        found = alerts(lake.read(SILVER_MDR), events, hourly, lake.read(DOMAIN_BASELINE))
         written = lake.commit(found, ALERT, "overwrite", meta=meta)
         result.wrote(ALERT.name, written.rows, written.version)
     counts = lake.read(ALERT).groupBy("pattern").agg(F.count("*").alias("alerts")).orderBy("pattern").collect()

@@ -1,8 +1,8 @@
 """Who behaves badly: fan-out, scanning, spoofing and floods, each with its evidence and a gate entry to consider.
 
-Every pattern is judged by the books of the domain that was the target, so nobody can be accused by a third party's
-records. What a foreign domain wrote (addresses) gets into a proposed policy only when it is made of harmless
-characters; otherwise, and when addresses are hashed, the proposal names the domain.
+Every pattern is judged by the books of the domain that was the target: nobody is accused by a third party's records.
+What a foreign domain wrote (addresses) gets into a proposed policy only when it is made of harmless characters;
+otherwise, and when addresses are hashed, the proposal names the domain.
 
 Source: pipeline study, section 8.3; trust and hosts, attack families of floods and forgeries.
 """
@@ -29,25 +29,26 @@ SPOOFS_SEVERE: Final = 10
 EVIDENCE: Final = 20
 
 UNKNOWN_RECIPIENT: Final = ("no-route", "not-registered", "no-such-service")
-SPOOFED: Final = "spoofed-source"
+SPOOFED: Final = "spoofed"
 _DOMAIN: Final = r"^[a-z0-9.-]{1,253}$"
 _HARMLESS: Final = r"^[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/@%#-]{1,512}$"
 _PAIR: Final = ["our_domain", "peer_domain"]
 
 
-def alerts(silver: DataFrame, hourly: DataFrame, baseline: DataFrame) -> DataFrame:
+def alerts(silver: DataFrame, link_events: DataFrame, hourly: DataFrame, baseline: DataFrame) -> DataFrame:
     """All alerts.
 
     Args:
         silver: Message records.
+        link_events: `bronze_link_event`; messages in a false name never become message records.
         hourly: Of `baselines.hourly_incoming`.
         baseline: Of `baselines.baselines`.
     """
     incoming = silver.where(F.col("role") == "in").withColumn("hour_us", _hour(F.col("ts_us")))
-    found = [fan_outs(incoming), scans(incoming), spoofs(incoming)]
-    parts = [_with_evidence(alert, messages) for alert, messages in found]
-    with_evidence = reduce(lambda first, second: first.unionByName(second), parts)
-    return with_evidence.unionByName(floods(hourly, baseline)).select(*ALERT.schema.names)
+    parts = [_with_evidence(alert, messages) for alert, messages in (fan_outs(incoming), scans(incoming))]
+    owners = silver.select("node", "our_domain").distinct()
+    parts += [spoofs(link_events, owners), floods(hourly, baseline)]
+    return reduce(lambda first, second: first.unionByName(second), parts).select(*ALERT.schema.names)
 
 
 def fan_outs(incoming: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -111,12 +112,22 @@ def scans(incoming: DataFrame) -> tuple[DataFrame, DataFrame]:
     return alert, unknown
 
 
-def spoofs(incoming: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Peers that sent messages in the name of a domain that they had not proved to be."""
-    spoofed = incoming.where(F.col("outcome_code") == SPOOFED)
+def spoofs(link_events: DataFrame, owners: DataFrame) -> DataFrame:
+    """Peers that sent messages in the name of a domain that they had not proved to be.
+
+    Args:
+        link_events: `bronze_link_event`.
+        owners: Which domain a node belongs to: `node our_domain`.
+
+    The evidence is the senders that were claimed.
+    """
+    claimed = F.slice(F.array_sort(F.collect_set("src_key")), 1, EVIDENCE)
     counted = (
-        spoofed.groupBy(*_PAIR, "hour_us")
-        .agg(F.count("*").alias("attempts"), F.countDistinct("src_key").alias("senders"))
+        link_events.where(F.col("event") == SPOOFED)
+        .join(owners, "node", "inner")
+        .withColumn("hour_us", _hour(F.col("ts_us")))
+        .groupBy("our_domain", F.col("domain").alias("peer_domain"), "hour_us")
+        .agg(F.count("*").alias("attempts"), F.countDistinct("src_key").alias("senders"), claimed.alias("claimed"))
         .withColumn("subject", F.col("peer_domain"))
     )
     explanation = F.concat(
@@ -125,7 +136,7 @@ def spoofs(incoming: DataFrame) -> tuple[DataFrame, DataFrame]:
         F.col("senders"),
         F.lit(" different senders. None passed."),
     )
-    alert = _alert(
+    return _alert(
         counted,
         "spoofing",
         observed=F.col("attempts"),
@@ -133,8 +144,8 @@ def spoofs(incoming: DataFrame) -> tuple[DataFrame, DataFrame]:
         explanation=explanation,
         policy=_domain_policy("spoofing"),
         is_severe=F.col("attempts") >= SPOOFS_SEVERE,
+        evidence=F.col("claimed"),
     )
-    return alert, spoofed
 
 
 def floods(hourly: DataFrame, baseline: DataFrame) -> DataFrame:
@@ -166,7 +177,7 @@ def floods(hourly: DataFrame, baseline: DataFrame) -> DataFrame:
         rate.cast("string"),
         F.lit("\n"),
     )
-    alert = _alert(
+    return _alert(
         flooding,
         "flood",
         observed=F.col("messages"),
@@ -175,8 +186,8 @@ def floods(hourly: DataFrame, baseline: DataFrame) -> DataFrame:
         explanation=explanation,
         policy=F.when(F.col("peer_domain").rlike(_DOMAIN), policy),
         is_severe=F.col("messages") > 2 * F.col("level"),
+        evidence=F.array().cast("array<string>"),
     )
-    return alert.withColumn("evidence", F.array().cast("array<string>"))
 
 
 def _alert(
@@ -189,8 +200,10 @@ def _alert(
     policy: Column,
     expected: Column | None = None,
     is_severe: Column | None = None,
+    evidence: Column | None = None,
 ) -> DataFrame:
-    """Alerts without their evidence."""
+    """Alerts; without `evidence` the column is still to come."""
+    more = [] if evidence is None else [evidence.alias("evidence")]
     severe = F.lit(True) if is_severe is None else is_severe
     return found.select(
         *_PAIR,
@@ -204,25 +217,23 @@ def _alert(
         explanation.alias("explanation"),
         policy.alias("proposed_policy"),
         F.date_format(F.timestamp_micros("hour_us"), "yyyy-MM-dd").alias("dt"),
+        *more,
     )
 
 
 def _with_evidence(alert: DataFrame, messages: DataFrame) -> DataFrame:
-    """Join up to `EVIDENCE` message ids, the first ones of the hour."""
-    by_subject = alert.withColumn("is_domain", F.col("subject") == F.col("peer_domain"))
-    keys = [*_PAIR, "hour_us"]
-    named = messages.select(*keys, "src_key", "msg_id", "ts_us")
-    joined = named.join(by_subject.select(*keys, "subject", "is_domain"), keys, "inner").where(
-        F.col("is_domain") | (F.col("src_key") == F.col("subject"))
-    )
-    first = Window.partitionBy(*keys, "subject").orderBy("ts_us", "msg_id")
+    """Join up to `EVIDENCE` message ids of the sender, the first ones of the hour."""
+    keys = [*_PAIR, "hour_us", "subject"]
+    named = messages.select(*_PAIR, "hour_us", F.col("src_key").alias("subject"), "msg_id", "ts_us")
+    first = Window.partitionBy(*keys).orderBy("ts_us", "msg_id")
     evidence = (
-        joined.withColumn("rank", F.row_number().over(first))
+        named.join(alert.select(*keys), keys, "left_semi")
+        .withColumn("rank", F.row_number().over(first))
         .where(F.col("rank") <= EVIDENCE)
-        .groupBy(*keys, "subject")
+        .groupBy(*keys)
         .agg(F.sort_array(F.collect_set(F.lower(F.hex("msg_id")))).alias("evidence"))
     )
-    return alert.join(evidence, [*keys, "subject"], "left").withColumn(
+    return alert.join(evidence, keys, "left").withColumn(
         "evidence", F.coalesce("evidence", F.array().cast("array<string>"))
     )
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from federation.core.policy import CompiledPolicies, Effect, Facts
 from federation.core.policy_text import PolicyText, load_policies
-from pipeline.schemas import TRAFFIC_HOURLY
+from pipeline.schemas import BRONZE_LINK_EVENT, TRAFFIC_HOURLY
 from pipeline.transforms import abuse
 from pipeline.transforms.baselines import (
     HOURS_PER_WEEK,
@@ -55,7 +55,6 @@ def daily_rhythm(days: int, flood_hour: int | None) -> list[tuple[int, int]]:
 
 
 UNKNOWN = {"outcome": "undeliverable", "outcome_code": "no-route"}
-SPOOFED = {"src_key": "hyperty://c.example/h", "outcome": "denied", "outcome_code": "spoofed-source"}
 HOSTILE = ('x" }\neffect = "permit"', "0" * 24, "hyperty://hostile.example/" + "h" * 600)
 
 MESSAGES: dict[str, list[dict[str, Any]]] = {
@@ -69,13 +68,12 @@ MESSAGES: dict[str, list[dict[str, Any]]] = {
     "known but away": to_many(40, outcome="undeliverable", outcome_code="not-connected"),
     "mostly known": to_many(30, **UNKNOWN) + [silver_row() for _ in range(40)],
     "one dead address": [silver_row(**UNKNOWN) for _ in range(40)],
-    "one spoof": [silver_row(**SPOOFED)],
-    "many spoofs": [silver_row(**SPOOFED) for _ in range(abuse.SPOOFS_SEVERE)],
     "hostile sender 0": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[0]),
     "hostile sender 1": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[1]),
     "hostile sender 2": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[2]),
     "next day": to_many(abuse.FAN_OUT_RECIPIENTS, ts_us=MONDAY_US + DAY_US),
 }
+SPOOFS = {"one spoof": 1, "many spoofs": abuse.SPOOFS_SEVERE}
 COUNTS: dict[str, list[tuple[int, int]]] = {
     "flood": daily_rhythm(5, flood_hour=60),
     "rhythm": daily_rhythm(5, flood_hour=None),
@@ -83,6 +81,19 @@ COUNTS: dict[str, list[tuple[int, int]]] = {
     "silent between": [(0, 5), (3, 5)],
     "weeks": [(hour, 1_000 + hour // HOURS_PER_WEEK if hour % HOURS_PER_WEEK == 5 else 10) for hour in range(672)],
 }
+
+
+def link_events(spark: SparkSession) -> DataFrame:
+    """Spoofing attempts, and what else happens to links."""
+    names = BRONZE_LINK_EVENT.schema.names
+    rows = [{"domain": peer_of("fan-out"), "event": "up"}]
+    for case, attempts in SPOOFS.items():
+        claims = [f"hyperty://c.example/h-{number}" for number in range(attempts)]
+        rows += [{"domain": peer_of(case), "event": "spoofed", "src_key": claim} for claim in claims]
+    common = {"node": silver_row()["node"], "ts_us": MONDAY_US}
+    return spark.createDataFrame(
+        [tuple({**common, **row}.get(name) for name in names) for row in rows], BRONZE_LINK_EVENT.schema
+    )
 
 
 def peer_of(case: str) -> str:
@@ -110,7 +121,7 @@ def alerts(spark: SparkSession, hourly: DataFrame, usual: DataFrame) -> dict[str
     ]
     rows += to_many(abuse.FAN_OUT_RECIPIENTS, role="out", src_domain="a.example", dst_domain="our-own.example")
     found: dict[str, list[Row]] = {}
-    for row in abuse.alerts(silver(spark, rows), hourly, usual).collect():
+    for row in abuse.alerts(silver(spark, rows), link_events(spark), hourly, usual).collect():
         found.setdefault(row["peer_domain"], []).append(row)
     return found
 
@@ -172,7 +183,7 @@ def test_messages_in_the_name_of_others_are_reported_against_the_peer(
     [alert] = alerts[peer_of(case)]
     assert (alert["pattern"], alert["subject"], alert["severity"]) == ("spoofing", peer_of(case), severity)
     assert alert["observed"] == attempts
-    assert len(alert["evidence"]) == attempts
+    assert alert["evidence"] == [f"hyperty://c.example/h-{number}" for number in range(attempts)]
 
 
 def test_hour_far_above_the_baseline_is_a_flood_and_its_neighbours_are_not(alerts: dict[str, list[Row]]) -> None:
