@@ -194,11 +194,14 @@ class SessionService:
         return SessionStep(None, changes, [Ended(session.sid), closing], news=[news])
 
     def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
-        """What follows from a refusal besides the reply: who fails to prove himself too often is not listened to."""
+        """What follows from a refusal besides the reply.
+
+        Who has no session and fails too often to prove himself is not listened to any more.
+        """
         effects: list[Effect] = []
         if isinstance(error, OpenRefusedError) and error.probe is not None:
             effects.append(Probe(error.probe))
-        if error.code.status == Code.BAD_TOKEN.status:
+        if error.code.status == Code.BAD_TOKEN.status and self._state.sessions.by_connection(connection) is None:
             self._unproved[connection] += 1
             if self._unproved[connection] >= UNPROVED_OPENS:
                 effects.append(CloseConnection(connection, CloseCode.UNPROVED))

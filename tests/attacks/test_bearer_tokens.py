@@ -183,6 +183,16 @@ def test_whoever_tries_session_tokens_is_sent_away() -> None:
     assert body_of(house.session_verb("re-open", f"{ANA}/{token}", 3).replies[0])["code"] == 200
 
 
+def test_a_runtime_that_renews_badly_keeps_the_session_that_it_has() -> None:
+    house = StateHouse()
+    sid, token = house.open("rt-ana", 1)
+    for _ in range(UNPROVED_OPENS + 1):
+        result = house.session_verb("re-open", f"{ANA}/{token}", 1, {"credentials": {"token": "old"}})
+        assert body_of(result.replies[0])["reason"] == "bad-token"
+        assert result.effects == []
+    assert house.state.sessions.by_connection(1) == sid
+
+
 def test_a_token_never_shows_in_a_refusal_or_in_the_news() -> None:
     house = StateHouse(gate=gate())
     token = LOGIN.token(ANA, now=NOW - 5000)
