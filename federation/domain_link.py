@@ -17,12 +17,12 @@ from typing import Literal
 
 import trio
 
-from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, refusal_abroad
+from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, id_carried, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.policy import Facts
 from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
-from federation.gate import Verdict
+from federation.gate import Step, Verdict
 from federation.link_books import LinkBooks, Outcome
 from federation.link_context import LinkContext, Refusal, StepTimes
 from protofly import codec
@@ -70,7 +70,7 @@ class DomainLink(LinkPort):
         self.stub: dict[str, object] = {}
         self.stub_version = ""
         self._context = context
-        self.books = LinkBooks(our_domain=context.our_domain, domain=domain, record=context.record)
+        self.books = LinkBooks(domain, context)
         self._outward = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
         self._domains = frozenset({domain})
         self._our_domains = context.our_aliases | {context.our_domain}
@@ -137,37 +137,41 @@ class DomainLink(LinkPort):
                 check_speaks_for(message, self._our_domains)  # what the far end would take for a forgery of ours
         except PeerError as exc:
             return Refusal(exc.code)
+        domain = self.domain
         facts = Facts(
-            "out",
-            message,
-            from_domain,
-            self.domain,
-            self.domain,
-            len(message.raw),
-            via_length,
-            now,
-            session_roles=roles,
+            "out", message, from_domain, domain, domain, len(message.raw), via_length, now, session_roles=roles
         )
         verdict = context.gate.judge(facts)
-        judged = time.monotonic()
+        policy_us = int((time.monotonic() - started) * 1e6)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            self._denied(facts, verdict)
+            self.counters["denied"] += 1
+            self.books.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
             return Refusal(code, _told(verdict))
         if verdict.decision.shadow:
             self.books.decided(facts, verdict)
-        refused = self._queue(message, verdict, now, started, int((judged - started) * 1e6))
+        refused = self._queue(message, verdict, now, started, policy_us, facts)
         return None if refused is None else Refusal(refused)
 
-    def _queue(self, message: Message, verdict: Verdict, now: float, started: float, policy_us: int) -> Code | None:
+    def _queue(
+        self,
+        message: Message,
+        verdict: Verdict,
+        now: float,
+        started: float,
+        policy_us: int = 0,
+        facts: Facts | None = None,
+    ) -> Code | None:
         context = self._context
-        if self.refuse_code is not None and started < self.refuse_until_seconds and not self.carriers:
-            self.counters["refused"] += 1
-            return self.refuse_code
+        msg_id = context.ids.next(now)
         try:
-            crossing = self._outward.cross(message, context.ids.next(now))
+            if self.refuse_code is not None and started < self.refuse_until_seconds and not self.carriers:
+                raise PeerError(self.refuse_code, self.detail, domain=self.domain)
+            crossing = self._outward.cross(message, msg_id)
         except PeerError as exc:
             self.counters["refused"] += 1
+            if facts is not None:
+                self.books.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
             return exc.code
         ttl_seconds = deadline_of(message)
         pending = Pending(
@@ -181,6 +185,8 @@ class DomainLink(LinkPort):
             verdict.revision,
             policy_us,
             ttl_seconds,
+            reason=verdict.step.value,
+            facts=None if facts is None else self.books.facts_of(facts),
             ttl_seconds=(ttl_of(message) or 0.0) if message.peek.ttl else 0.0,
         )
         code = self.leg.submit(pending)
@@ -208,8 +214,7 @@ class DomainLink(LinkPort):
         if not request.expects_reply:
             return
         reply = refusal_abroad(request, code, detail, node=self._context.node, our_domains=self._our_domains)
-        now = time.time()
-        self._queue(reply, _OWN_WORDS, now, time.monotonic(), 0)
+        self._queue(reply, _OWN_WORDS, time.time(), time.monotonic())
 
     def flush(self) -> None:
         """Let the carrier take what waits; once per scheduler round."""
@@ -367,12 +372,7 @@ class DomainLink(LinkPort):
             raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=self.domain)
 
     def _enter(
-        self,
-        message: Message,
-        size: int,
-        now: float,
-        batch: list[Message],
-        entries: list[MessageRecord],
+        self, message: Message, size: int, now: float, batch: list[Message], entries: list[MessageRecord]
     ) -> None:
         """Check, clean and judge one message; those that may pass join the batch."""
         try:
@@ -381,16 +381,17 @@ class DomainLink(LinkPort):
             inner, msg_id = self._inward.cross(message)
             domains = domain_of(inner.from_), domain_of(inner.to)
         except PeerError as exc:
+            self.books.refused(message, id_carried(message), exc.code, now, size)
             self._refuse_inbound(message, exc.code, exc.detail)
             return
         facts = Facts("in", inner, *domains, self.domain, size, via_length, now)
         verdict = self._context.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
-        entry = self.books.entering(inner, facts, verdict, msg_id, digest, size)
+        entry = self.books.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            self._denied(facts, verdict, msg_id)
-            self.books.denied(entry, code)
+            self.counters["denied"] += 1
+            self.books.denied(entry, facts, verdict, msg_id)
             self.send_refusal(inner, code)
             if self._transactions.replied(inner, time.monotonic()):
                 self.answer(mirrored(inner, "read"), code)
@@ -435,7 +436,7 @@ class DomainLink(LinkPort):
         if code is Code.SPOOFED_SOURCE:
             self._spoofs += not message.is_response  # an honest node may be late with replies, or bring too many
             self.counters["spoofed"] += 1
-            self.books.happened("spoofed", direction="in", code=code, detail=message.from_)
+            self.books.happened("spoofed", direction="in", code=code, sender=message.from_)
             logger.warning("%s sent a message in the name of %.128s", self.domain, message.from_)
             return
         self.send_refusal(message, code, detail)
@@ -472,10 +473,6 @@ class DomainLink(LinkPort):
 
     # The books.
 
-    def _denied(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
-        self.counters["denied"] += 1
-        self.books.decided(facts, verdict, msg_id)
-
     def _tell_delivered(self, gone: list[Pending], now: float) -> None:
         """Receipts for senders who asked for one, hops for those who follow their message."""
         for pending in gone:
@@ -497,4 +494,4 @@ def _told(verdict: Verdict) -> dict[str, object] | None:
     return {"rule": verdict.rule_id} if verdict.rule_id else None
 
 
-_OWN_WORDS = Verdict(permitted=True, code=None, rule_id="node", revision="")
+_OWN_WORDS = Verdict(permitted=True, code=None, rule_id="", revision="", step=Step.NODE)

@@ -49,6 +49,8 @@ class Step(Enum):
     LIST = "list"
     POLICY = "policy"
     DEFAULT = "default"
+    NODE = "node"
+    """No gate was asked: the node's own words."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

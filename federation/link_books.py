@@ -7,29 +7,31 @@ building it anew takes 2. Source: design, section 7.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Literal
 
 from federation.core.policy import Facts
+from federation.core.policy_record import record_facts
 from federation.core.trapezoid import Pending
 from federation.gate import Verdict
+from federation.link_context import LinkContext
 from protofly.errors import Code
+from protofly.limits import HEADER_CHARS
 from protofly.message import Message
-from protofly.records import DecisionRecord, LinkEvent, MessageRecord, Record
+from protofly.records import DecisionRecord, GateFacts, LinkEvent, MessageRecord, envelope_digest
 
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 
 
 class LinkBooks:
-    """The books of one link.
+    """The books of the link to one domain."""
 
-    Args:
-        record: Takes each record.
-    """
-
-    def __init__(self, *, our_domain: str, domain: str, record: Callable[[Record], None]) -> None:
+    def __init__(self, domain: str, context: LinkContext) -> None:
+        self._our_domain = our_domain = context.our_domain
         self._domain = domain
-        self.record = record
+        self._gate = context.gate
+        self._hides_addresses = context.hides_addresses
+        self.record = context.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
 
@@ -39,6 +41,13 @@ class LinkBooks:
             template.channel = channel or None
             template.peer_node = peer_node or None
         self._out.stub_ver = stub_version or None
+
+    def facts_of(self, facts: Facts) -> GateFacts | None:
+        """What the record of a message keeps of the facts that the gate was shown."""
+        source, target = self._our_domain, self._domain
+        if facts.hook == "in":
+            source, target = target, source
+        return record_facts(facts, source, target, self._gate.policies.facts_read, is_hashed=self._hides_addresses)
 
     def delivered(self, gone: Iterable[Pending], now: float) -> None:
         """The far end answers for these; `now` is monotonic seconds."""
@@ -67,28 +76,72 @@ class LinkBooks:
         entry.size_in = len(message.raw)
         entry.size_wire = len(pending.wire)
         entry.digest = pending.digest
-        entry.policy_rev = pending.revision
+        entry.policy_rev = pending.revision or None
         entry.rule_id = pending.rule_id or None
+        entry.reason = pending.reason
+        entry.facts = pending.facts
         entry.d_policy_us = pending.policy_us
+        entry.d_stub_us = pending.stub_us
+        entry.fuel = pending.fuel
         if pending.handed_seconds:
             entry.d_peer_us = int((now - pending.handed_seconds) * 1e6)
         entry.d_total_us = int((now - pending.accepted_seconds) * 1e6)
 
-    def entering(
-        self, message: Message, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str, size_bytes: int
-    ) -> MessageRecord:
-        """Begin the record of a message of the peer's that came to our gate; `arrived` or `denied` ends it."""
-        entry: MessageRecord = self._in.__copy__()
+    def kept_back(
+        self,
+        facts: Facts,
+        verdict: Verdict,
+        msg_id: bytes,
+        code: Code,
+        *,
+        outcome: Literal["denied", "rejected"],
+        policy_us: int,
+    ) -> None:
+        """A message of ours did not get as far as the queue: our gate denied it, or the link takes none."""
+        message = facts.message
+        entry: MessageRecord = self._out.__copy__()
+        entry.channel = entry.peer_node = entry.stub_ver = None
+        digest = envelope_digest(message.type, message.from_, message.to, message.id, message.body)
+        self._judged(entry, facts, verdict, msg_id, digest)
+        entry.outcome, entry.outcome_code, entry.d_policy_us = outcome, code.word, policy_us
+        if outcome == "denied":
+            entry.decision = "deny"
+            self.decided(facts, verdict, msg_id)
+        self.record(entry)
+
+    def _judged(self, entry: MessageRecord, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str) -> None:
+        """What is known about a message at the gate."""
+        message = facts.message
         entry.ts_us = int(facts.now * 1e6)
         entry.msg_id = msg_id.hex()
         entry.src_key = message.from_
         entry.dst_key = message.to
         entry.msg_type = message.type
         entry.size_in = len(message.raw)
-        entry.size_wire = size_bytes
         entry.digest = digest
         entry.policy_rev = verdict.revision
         entry.rule_id = verdict.rule_id or None
+        entry.reason = verdict.step.value
+        entry.facts = self.facts_of(facts)
+
+    def refused(self, message: Message, msg_id: bytes, code: Code, now: float, size_bytes: int) -> None:
+        """A message of the peer's was turned away before our gate saw it; `now` is seconds since the Unix epoch."""
+        entry: MessageRecord = self._in.__copy__()
+        entry.ts_us = int(now * 1e6)
+        entry.msg_id = msg_id.hex()
+        entry.src_key = message.from_
+        entry.dst_key = message.to
+        entry.msg_type = message.type
+        entry.size_in = entry.size_wire = size_bytes
+        entry.digest = envelope_digest(message.type, message.from_, message.to, message.id, message.body)
+        entry.outcome, entry.outcome_code, entry.decision = "rejected", code.word, None
+        self.record(entry)
+
+    def entering(self, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str) -> MessageRecord:
+        """Begin the record of a message of the peer's that came to our gate; `arrived` or `denied` ends it."""
+        entry: MessageRecord = self._in.__copy__()
+        self._judged(entry, facts, verdict, msg_id, digest)
+        entry.size_wire = facts.size_bytes
         return entry
 
     def arrived(self, entry: MessageRecord, code: Code | None, total_us: int) -> None:
@@ -98,9 +151,11 @@ class LinkBooks:
             entry.outcome, entry.outcome_code = "undeliverable", code.word
         self.record(entry)
 
-    def denied(self, entry: MessageRecord, code: Code) -> None:
-        """Our gate let the message not pass."""
+    def denied(self, entry: MessageRecord, facts: Facts, verdict: Verdict, msg_id: bytes) -> None:
+        """Our gate did not let a message of the peer's pass."""
+        code = verdict.code or Code.POLICY
         entry.decision, entry.outcome, entry.outcome_code = "deny", "denied", code.word
+        self.decided(facts, verdict, msg_id)
         self.record(entry)
 
     def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
@@ -126,6 +181,7 @@ class LinkBooks:
                 retry_after_us=int(verdict.retry_after_seconds * 1e6) or None,
                 shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow) or None,
                 obligations=tuple(f"{one.name}={one.value}" for one in verdict.decision.obligations) or None,
+                facts=self.facts_of(facts),
             )
         )
 
@@ -138,8 +194,9 @@ class LinkBooks:
         detail: str = "",
         peer_node: str = "",
         waiting: int | None = None,
+        sender: str = "",
     ) -> None:
-        """Something happened to the link."""
+        """Something happened to the link; `sender` is whom a forged message named."""
         self.record(
             LinkEvent(
                 ts_us=int(time.time() * 1e6),
@@ -150,6 +207,7 @@ class LinkBooks:
                 detail=detail[:256] or None,
                 peer_node=peer_node or None,
                 waiting=waiting,
+                src_key=sender[:HEADER_CHARS] or None,
             )
         )
 

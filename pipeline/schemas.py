@@ -30,6 +30,8 @@ from pyspark.sql.types import (
 SHORT, INT, LONG, DOUBLE = ShortType(), IntegerType(), LongType(), DoubleType()
 TEXT, FLAG, BYTES = StringType(), BooleanType(), BinaryType()
 TEXTS = ArrayType(TEXT, containsNull=False)
+PAIRS = ArrayType(ArrayType(LONG, containsNull=False), containsNull=False)
+"""Buckets and their counts, as stub events have them."""
 HISTOGRAM = MapType(INT, LONG, valueContainsNull=False)
 """Counts by bucket; see `pipeline.histogram`."""
 COUNTS = MapType(TEXT, LONG, valueContainsNull=False)
@@ -134,6 +136,10 @@ STUB_EVENT = _with(
     cpu_us=LONG,
     mem_peak_kib=LONG,
     msg_id=TEXT,
+    messages=LONG,
+    traps=LONG,
+    exchange_us=PAIRS,
+    exchange_fuel=PAIRS,
 )
 
 LINK_EVENT = _with(
@@ -154,6 +160,35 @@ LINK_EVENT = _with(
     src_key=TEXT,
 )
 
+POLICY_EVENT = _with(
+    _IDENTITY,
+    event=TEXT,
+    cause=TEXT,
+    actor=TEXT,
+    mode=TEXT,
+    files=TEXTS,
+    before=TEXT,
+    after=TEXT,
+    diff_sha256=TEXT,
+    rules=LONG,
+    reads=TEXTS,
+    code=TEXT,
+    detail=TEXT,
+)
+
+SESSION_EVENT = _with(
+    _IDENTITY,
+    event=TEXT,
+    runtime_key=TEXT,
+    session=LONG,
+    code=TEXT,
+    detail=TEXT,
+    remote=TEXT,
+    duration_us=LONG,
+    addresses=LONG,
+    subscriptions=LONG,
+)
+
 # Ingested.
 
 _ORIGIN = {"kind": TEXT, "segno": LONG}
@@ -170,6 +205,13 @@ BRONZE_STUB_EVENT = Table(
 )
 BRONZE_LINK_EVENT = Table(
     "bronze_link_event", _with(LINK_EVENT, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")
+)
+
+BRONZE_POLICY_EVENT = Table(
+    "bronze_policy_event", _with(POLICY_EVENT, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")
+)
+BRONZE_SESSION_EVENT = Table(
+    "bronze_session_event", _with(SESSION_EVENT, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")
 )
 
 QUARANTINE = Table(
@@ -202,19 +244,22 @@ SEGMENTS = Table(
         policy_revs=TEXTS,
         stub_vers=TEXTS,
         key_id=TEXT,
+        spool=TEXT,
         path=TEXT,  # relative to its spool
+        manifest_sha256=TEXT,
+        manifest_mtime_us=LONG,
         verdict=TEXT,  # accepted, copy, rejected
         severity=TEXT,  # fine, warning, severe, fatal
-        findings=TEXTS,  # codes, worst first; see pipeline.segments
+        findings=TEXTS,  # codes, worst first
         detail=TEXT,  # what to do next, for people
         rows_good=LONG,
         rows_quarantined=LONG,
         batch=LONG,
     ),
     (),
-    ("node", "kind", "boot", "segno", "path"),
+    ("node", "kind", "boot", "segno", "spool", "path", "manifest_sha256"),
 )
-"""One row for every manifest ever seen, and what became of it."""
+"""One row for every manifest ever seen, and what became of it; the codes are those of `pipeline.findings`."""
 
 # Refined.
 
@@ -354,8 +399,8 @@ COMPLETENESS = _columns(
 )
 """From when until when a domain's manifests prove its book complete, and the times in between for which they do not."""
 
-PAIR_DELAY = _columns(src_domain=TEXT, dst_domain=TEXT, low_us=LONG, messages=LONG)
-"""What the times of an ordered pair's records usually differ by: the shortest way, and the difference of the clocks."""
+PAIR_DELAY = _columns(src_domain=TEXT, dst_domain=TEXT, dt=TEXT, low_us=LONG, messages=LONG)
+"""What the times of an ordered pair's records differ by on a day: the shortest way, and the difference of the clocks."""
 
 RECON_BUCKET = Table(
     "recon_bucket",
@@ -582,6 +627,8 @@ TABLES: dict[str, Table] = {
         BRONZE_DECISION,
         BRONZE_STUB_EVENT,
         BRONZE_LINK_EVENT,
+        BRONZE_SESSION_EVENT,
+        BRONZE_POLICY_EVENT,
         QUARANTINE,
         SEGMENTS,
         SILVER_MDR,

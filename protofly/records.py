@@ -44,6 +44,7 @@ class Kind(Enum):
     STUB = "stub_event"
     LINK = "link_event"
     SESSION = "session_event"
+    POLICY = "policy_event"
 
 
 class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -112,7 +113,8 @@ NO_FACTS = GateFacts()
 class MessageRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     """One attempt to pass one message over a border between domains; both nodes write one.
 
-    `digest` is `envelope_digest` over the bytes that cross the border. `src_key` and `dst_key` are addresses, or their
+    `digest` is `envelope_digest` over the bytes that cross the border; of a message that ended before it crossed, over
+    the bytes as they were. `src_key` and `dst_key` are addresses, or their
     keyed hashes. `reason` names the step of the gate that gave the verdict: `rate`, `list`, `policy`, `default`, or
     `node` for the node's own words, which pass none. What the gate took for the message's size is `size_in` on the way
     out and `size_wire` on the way in; its `now` is `ts_us`. Times in µs, sizes in bytes.
@@ -183,7 +185,13 @@ class DecisionRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
 
 
 class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
-    """Something happened to a foreign domain's stub. `stub_ver` is the SHA-256 of its module."""
+    """Something happened to a foreign domain's stub. `stub_ver` is the SHA-256 of its module.
+
+    `calls` (exchanges with the sandbox), `messages`, `traps`, `fuel` and `cpu_us` count since the node first needed
+    this domain. A `summary` comes every minute with traffic and at the end of each run: `exchange_us` and
+    `exchange_fuel` are the exchanges since the last one as (bucket, count), in order, by `protofly.log_linear`, and
+    `duration_us` is how long that was.
+    """
 
     kind = Kind.STUB
 
@@ -200,6 +208,7 @@ class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
         "quarantined",
         "circuit",
         "stopped",
+        "summary",
     ]
     stub_id: str | None = None
     stub_ver: str | None = None
@@ -214,6 +223,10 @@ class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     cpu_us: int | None = None
     mem_peak_kib: int | None = None
     msg_id: str | None = None
+    messages: int | None = None
+    traps: int | None = None
+    exchange_us: tuple[tuple[int, int], ...] | None = None
+    exchange_fuel: tuple[tuple[int, int], ...] | None = None
 
 
 class LinkEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
@@ -258,13 +271,38 @@ class SessionEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     subscriptions: int | None = None
 
 
-Record: TypeAlias = MessageRecord | DecisionRecord | StubEvent | LinkEvent | SessionEvent
+class PolicyEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
+    """Policies were put in force, or were to be and stay out.
+
+    `before` and `after` are revisions, `after` absent when the new ones were refused; `diff_sha256` names exactly this
+    change: the hash of the canonical source of the old policies, a line feed, and that of the new ones. `actor` is the
+    user of the operating system as whom the node runs, `files` are as the settings name them.
+    """
+
+    kind = Kind.POLICY
+
+    event: Literal["deployed", "refused"]
+    cause: Literal["start", "reload"]
+    actor: str
+    mode: str
+    files: tuple[str, ...]
+    before: str | None = None
+    after: str | None = None
+    diff_sha256: str | None = None
+    rules: int | None = None
+    reads: tuple[str, ...] | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+Record: TypeAlias = MessageRecord | DecisionRecord | StubEvent | LinkEvent | SessionEvent | PolicyEvent
 RECORD_TYPES: dict[Kind, type[Record]] = {
     Kind.MESSAGE: MessageRecord,
     Kind.DECISION: DecisionRecord,
     Kind.STUB: StubEvent,
     Kind.LINK: LinkEvent,
     Kind.SESSION: SessionEvent,
+    Kind.POLICY: PolicyEvent,
 }
 
 Closure: TypeAlias = Literal["size", "time", "shutdown", "recovered", "manual"]

@@ -9,6 +9,7 @@ Outward: loop and hop rules, flags that mean nothing abroad removed, one trailer
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -211,17 +212,10 @@ class InwardBorder:
         return self._cross_marked(message)
 
     def _cross_marked(self, message: Message) -> tuple[Message, bytes]:
-        trace = bytes(message.peek.trace)
         names: tuple[str, ...] = _INWARD_FLAGS
-        msg_id = derived_id(message, trace)
-        if trace.startswith(_OWN_TRACE):
+        if bytes(message.peek.trace).startswith(_OWN_TRACE):
             names = (*names, "trace")
-            try:
-                msg_id = bytes.fromhex(trace[len(_OWN_TRACE) : -1].decode())
-            except ValueError:
-                msg_id = derived_id(message, trace)
-        if len(msg_id) != 16:
-            msg_id = derived_id(message, trace)
+        msg_id = id_carried(message)
         body = codec.without_members(message.body, names) if message.body else b""
         if body in (b"", b"{}"):
             return _without_body(message), msg_id
@@ -248,6 +242,16 @@ def _without_body(message: Message) -> Message:
         return message
     raw = codec.encode_message(id=message.id, type=message.type, from_=message.from_, to=message.to)
     return Message(message.id, message.type, message.from_, message.to, b"", raw)
+
+
+def id_carried(message: Message) -> bytes:
+    """The id under which the other side has a message in its records; 16 bytes."""
+    trace = bytes(message.peek.trace)
+    msg_id = b""
+    if trace.startswith(_OWN_TRACE):
+        with suppress(ValueError):
+            msg_id = bytes.fromhex(trace[len(_OWN_TRACE) : -1].decode())
+    return msg_id if len(msg_id) == 16 else derived_id(message, trace)
 
 
 def derived_id(message: Message, trace: bytes) -> bytes:

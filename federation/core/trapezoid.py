@@ -32,7 +32,7 @@ from protofly.limits import (
     WAITING_SECONDS,
 )
 from protofly.message import Message
-from protofly.records import envelope_digest
+from protofly.records import GateFacts, envelope_digest
 
 LAST_NUMBER = (1 << 32) - 1
 """Numbers are 32 bits wide on the way through a stub. Source: docs/abi.md."""
@@ -42,7 +42,9 @@ class Pending(msgspec.Struct, gc=False):
     """One message on its way out, with what its record will need.
 
     `wire` is the text for the far end; `ts_us` wall clock of acceptance (µs since the Unix epoch); times ending in
-    `_seconds` are monotonic, but `ttl_seconds`, which is what `body.ttl` said on arrival (0: nothing).
+    `_seconds` are monotonic, but `ttl_seconds`, which is what `body.ttl` said on arrival (0: nothing). `reason` is the
+    step of the gate that gave the verdict, `facts` what else it was shown; `stub_us` and `fuel` are set once a stub has
+    taken it.
     """
 
     message: Message
@@ -58,6 +60,10 @@ class Pending(msgspec.Struct, gc=False):
     number: int = 0
     handed_seconds: float = 0.0
     suspected: int = 0
+    reason: str = ""
+    facts: GateFacts | None = None
+    stub_us: int | None = None
+    fuel: int | None = None
     ttl_seconds: float = 0.0
 
 

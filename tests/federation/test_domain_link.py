@@ -48,7 +48,9 @@ def test_what_the_gate_denies_is_refused_and_written_down() -> None:
     [decision] = pair.a.decisions
     assert (decision.hook, decision.permitted, decision.reason) == ("out", False, "domain-blocked")
     assert (decision.src_domain, decision.dst_domain, decision.link_domain) == ("a.example",) + ("b.example",) * 2
-    assert (pair.to_b.leg.waiting, pair.a.answers, pair.a.message_records) == (0, [], [])
+    [record] = pair.a.message_records
+    assert (record.outcome, record.decision, record.msg_id) == ("denied", "deny", decision.msg_id)
+    assert (pair.to_b.leg.waiting, pair.a.answers) == (0, [])
 
 
 def test_the_rule_that_denied_is_told_to_our_own_sender() -> None:
