@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trapezoid import commands_keys, commands_peer, commands_policy, commands_stub
+from trapezoid import commands_conformance, commands_keys, commands_peer, commands_policy, commands_stub
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
@@ -136,6 +136,9 @@ def demo(
 
         status = run(json_output=json, keep=keep, fresh=fresh, state_dir=state, scene_file=scene)
     raise typer.Exit(status)
+
+
+app.command()(commands_conformance.conformance)
 
 
 @app.command()

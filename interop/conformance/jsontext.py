@@ -1,0 +1,69 @@
+"""JSON as the suite reads it: numbers keep every digit, members keep their order, duplicates are seen.
+
+Source: message specification, sections 1.1 and 1.5; RFC 8259.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+
+Json = object
+"""Whatever `parse` returns: dict, list, str, int, Decimal, bool, None."""
+
+
+class NotJsonError(ValueError):
+    """A text is not JSON, or not as a node may write it."""
+
+
+def parse(text: str, *, allow_duplicates: bool = False) -> Json:
+    """Read one JSON text.
+
+    Args:
+        text: As received.
+        allow_duplicates: The last of several members with the same name wins, instead of being an error.
+
+    Raises:
+        NotJsonError: not JSON; `NaN` and `Infinity`, which are not JSON either; duplicate members; too deep to read.
+    """
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=dict if allow_duplicates else _unique_members,
+            parse_float=Decimal,
+            parse_constant=_refuse_constant,
+        )
+    except RecursionError as exc:
+        raise NotJsonError("nested too deeply to be read") from exc
+    except ValueError as exc:
+        raise NotJsonError(str(exc)) from exc
+
+
+def _unique_members(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise NotJsonError(f"duplicate member {', '.join(twice)}")
+    return members
+
+
+def _refuse_constant(word: str) -> Json:
+    raise NotJsonError(f"{word} is not JSON")
+
+
+def write(value: Json) -> str:
+    """One JSON text without spaces; decimals keep their digits."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{write(name)}:{write(entry)}" for name, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(write(entry) for entry in value) + "]"
+    if isinstance(value, Decimal):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def shorten(text: str, limit_chars: int = 400) -> str:
+    """A text for people: its beginning, and how much more there is."""
+    return text if len(text) <= limit_chars else f"{text[:limit_chars]}… ({len(text)} characters)"

@@ -1,0 +1,116 @@
+"""A report for people: every finding with its rule and difference, then a table of chapters and dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from interop.conformance.cases import GROUPS
+from interop.conformance.model import Case, Dialect
+from interop.conformance.outcome import Outcome, Verdict
+from interop.conformance.run import Report
+
+_STYLES: Final = {
+    Verdict.PASSED: "green",
+    Verdict.FAILED: "red",
+    Verdict.NO_ANSWER: "yellow",
+    Verdict.NOT_APPLICABLE: "dim",
+}
+
+
+def print_report(report: Report, *, console: Console | None = None, verbose: bool = False) -> None:
+    """Print the whole report; `verbose` adds the conversation of every finding."""
+    console = console or Console()
+    for outcome in report.findings:
+        console.print(finding(outcome, verbose=verbose))
+        console.print()
+    console.print(summary(report))
+    console.print(verdict_line(report))
+
+
+def finding(outcome: Outcome, *, verbose: bool) -> RenderableType:
+    """One finding: what was to come, what came, and what the specification says about it."""
+    head = Text.assemble(
+        (outcome.verdict.value, f"bold {_STYLES[outcome.verdict]}"),
+        " ",
+        (outcome.name, "bold"),
+        (f"  step {outcome.step} of {len(outcome.case.steps)}", "dim"),
+    )
+    lines: list[RenderableType] = [
+        head,
+        Text(f"  section {outcome.case.section} says: {outcome.case.says}", style="cyan"),
+    ]
+    if not outcome.differences or verbose:
+        lines.append(Text(f"  {outcome.problem}"))
+    lines += [Text(f"  {difference}", style="red") for difference in outcome.differences]
+    if verbose:
+        lines += [Text(f"    {line}", style="dim") for line in outcome.transcript]
+    return Group(*lines)
+
+
+def summary(report: Report) -> Table:
+    """Passed of played, by chapter and dialect."""
+    node = report.discovery.node
+    title = f"{node.domain} at {node.target.url}, profile {report.profile.value}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("cases of")
+    dialects = [*report.discovery.offered, *report.discovery.missing]
+    for dialect in dialects:
+        table.add_column(dialect.value, justify="right")
+    for group, title in GROUPS.items():
+        inside = [outcome for outcome in report.outcomes if outcome.case.group == group]
+        if inside:
+            table.add_row(title, *(_cell(report, dialect, inside) for dialect in dialects))
+    table.add_section()
+    table.add_row("all", *(_cell(report, dialect, report.outcomes) for dialect in dialects), style="bold")
+    return table
+
+
+def _cell(report: Report, dialect: Dialect, outcomes: Sequence[Outcome]) -> str:
+    if dialect in report.discovery.missing:
+        return "[dim]not offered[/]"
+    here = [outcome for outcome in outcomes if outcome.dialect is dialect]
+    played = [outcome for outcome in here if outcome.verdict is not Verdict.NOT_APPLICABLE]
+    if not played:
+        return "[dim]–[/]"
+    passed = sum(outcome.verdict is Verdict.PASSED for outcome in played)
+    return f"[{'green' if passed == len(played) else 'red'}]{passed}/{len(played)}[/]"
+
+
+def verdict_line(report: Report) -> str:
+    """One line: how many of what, in how long; and which dialects were not offered."""
+    counts = ", ".join(
+        f"[{_STYLES[verdict]}]{report.count(verdict)} {verdict.value}[/]"
+        for verdict in Verdict
+        if report.count(verdict)
+    )
+    missing = "".join(
+        f"\n[yellow]{dialect.value} is not offered:[/] {escape(reason)}"
+        for dialect, reason in report.discovery.missing.items()
+    )
+    return f"{counts} in {report.seconds:.1f} s{missing}"
+
+
+def print_cases(cases: Sequence[Case], *, console: Console | None = None) -> None:
+    """The list of cases, by chapter."""
+    console = console or Console()
+    table = Table(box=None, pad_edge=False)
+    for title in ("case", "section", "dialects", "profiles", "what the specification says"):
+        table.add_column(title, overflow="fold")
+    for group, inside in groupby(cases, key=lambda case: case.group):
+        table.add_row(f"[bold]{GROUPS[group]}[/]")
+        for case in inside:
+            table.add_row(*(escape(cell) for cell in _describe(case)))
+    console.print(table)
+
+
+def _describe(case: Case) -> tuple[str, ...]:
+    dialects = " ".join(dialect.value for dialect in Dialect if dialect in case.dialects)
+    profiles = " ".join(sorted(profile.value for profile in case.profiles))
+    return case.id, case.section, dialects, profiles, case.says

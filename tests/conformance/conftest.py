@@ -1,0 +1,84 @@
+"""One real node for the whole suite, and all selected runs against it at once: each test then looks at its own outcome.
+
+That is how people run it (`trapezoid conformance`), and it costs seconds where one node for each test costs minutes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from interop.conformance.discover import discover
+from interop.conformance.model import Case, Dialect, Profile
+from interop.conformance.outcome import Outcome
+from interop.conformance.run import run
+from interop.conformance.stage import Node
+from interop.conformance.wire import parse_target
+
+DOMAIN = "a.example"
+TOKEN = "a-token-of-the-suite"
+PATIENCE_SECONDS = 5.0
+LIMIT_SECONDS = 300.0
+SETTINGS = f"""
+[node]
+domain = "{DOMAIN}"
+data_dir = "data"
+[listen]
+port = 0
+insecure_plaintext = true
+[[sessions.credential]]
+runtime = "runtime://{DOMAIN}/conformance-*"
+token_sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
+"""
+Outcomes = dict[tuple[str, Dialect], Outcome]
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """Our node as a process of its own, as an operator starts it."""
+    folder = tmp_path_factory.mktemp("conformance")
+    (folder / "node.toml").write_text(SETTINGS)
+    command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(folder / "node.toml")]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as child,
+    ):
+        assert child.stdout is not None
+        word, _, facts = child.stdout.readline().partition(" ")
+        assert word == "ready", (folder / "log").read_text()
+        target, _ = parse_target(json.loads(facts)["listen"].removesuffix("/ws"), ssl.create_default_context())
+        yield Node(target=target, domain=DOMAIN, token=TOKEN, patience_seconds=PATIENCE_SECONDS)
+        assert child.poll() is None, "the node ended during the suite"
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=30)
+    assert "Traceback" not in Path(folder / "log").read_text()
+
+
+@pytest.fixture(scope="session")
+def outcomes(node: Node, request: pytest.FixtureRequest) -> Outcomes:
+    """What came of the runs that the selected tests ask for."""
+    wanted: dict[Dialect, list[Case]] = {}
+    for item in request.session.items:
+        parameters = getattr(item, "callspec", None)
+        if parameters is not None and {"case", "dialect"} <= parameters.params.keys():
+            wanted.setdefault(parameters.params["dialect"], []).append(parameters.params["case"])
+    return trio.run(_play, node, wanted)
+
+
+async def _play(node: Node, wanted: dict[Dialect, list[Case]]) -> Outcomes:
+    found: Outcomes = {}
+    with trio.fail_after(LIMIT_SECONDS):
+        for dialect, cases in wanted.items():
+            discovery = await discover(node, [dialect], Profile.STRICT)
+            report = await run(discovery, cases, Profile.STRICT)
+            found |= {(outcome.case.id, outcome.dialect): outcome for outcome in report.outcomes}
+    return found
