@@ -281,8 +281,8 @@ class RuntimePort:
 
     def close(self, code: int, reason: str = "") -> None:
         """Say goodbye after everything that waits; the reader ends when the runtime answers."""
-        self.flush()
         self.is_closing = True
+        self.flush()
         self.channel.close(code, reason)
 
     def close_stuck(self, now: float) -> bool:

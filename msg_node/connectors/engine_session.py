@@ -77,7 +77,8 @@ class EngineSession:
     def send(self, messages: list[bytes]) -> None:
         """See `MessageChannel`."""
         self._packets += map(engine_io.event_packet, messages)
-        self._write()
+        if self._poll is None or self.port is None or not self.port.is_closing:
+            self._write()  # else the goodbye, which comes next, goes into the same answer
 
     def ping(self) -> None:
         """See `MessageChannel`: in Engine.IO 3 only the client pings."""

@@ -10,7 +10,7 @@ import json
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -22,7 +22,6 @@ from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.bus import Bus, JudgeLocal
 from msg_node.connectors.door import Door
-from msg_node.connectors.socketio import SocketIo
 from msg_node.connectors.socketio import SocketIo
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
@@ -309,18 +308,6 @@ class RuntimeHouse:
         assert self.door is not None
         return self.door._socket_io
 
-    async def until(self, counter: str, number: int = 1) -> None:
-        """Wait until the bus has counted so much."""
-        with trio.fail_after(PATIENCE_SECONDS):
-            while self.counters[counter] < number:
-                await trio.lowlevel.checkpoint()
-
-    @property
-    def socket_io(self) -> SocketIo:
-        """The Engine.IO sessions at the door."""
-        assert self.door is not None
-        return self.door._socket_io
-
     def port_of(self, name: str) -> RuntimePort:
         """The node's end of a runtime's connection."""
         sid = self.state.sessions.by_runtime(runtime_address(name))
@@ -374,6 +361,7 @@ async def runtime_house(
     rules: Rules | None = None,
     pools: Mapping[str, Sequence[str]] | None = None,
     allows_guests: bool = False,
+    origins: Collection[str] = ("*",),
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -392,7 +380,7 @@ async def runtime_house(
         await services.start(store.run)
         async with trio.open_nursery() as traffic:
             traffic.start_soon(house.bus.run_flusher)
-            door = Door(house.bus, context=context, acceptor=None, max_bytes=max_bytes)
+            door = Door(house.bus, context=context, acceptor=None, max_bytes=max_bytes, origins=origins)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             house.port = listeners[0].socket.getsockname()[1]
             house.door = door
