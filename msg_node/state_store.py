@@ -2,8 +2,9 @@
 
 One SQLite file, one writer thread, one transaction for everything that has gathered meanwhile.
 
-The trio side submits changes and a callback; the callback runs, in the task of `run`, after the commit. While one
-commit waits for the disk the next batch gathers, so a burst of a thousand requests costs a few commits.
+The trio side submits changes and a callback; the callback runs, in the task of `run`, after the commit. What gathers
+within one scheduler round, and while the last commit waits for the disk, goes into one transaction, so that a burst of
+a thousand requests costs a few commits.
 
 When the disk refuses (full, read-only, broken) nothing is lost silently: who waits is told through `on_failed`, the
 rows stay with us and are tried again every `STATE_RETRY_SECONDS` until the disk takes them, and `statistics()` says
@@ -16,9 +17,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -27,8 +29,14 @@ from protofly.errors import Code, HostError, MisuseError
 from protofly.limits import STATE_RETRY_SECONDS, STATE_WAITING_ROWS
 
 SCHEMA_VERSION = 1
+BLOCK_ROWS = (256, 64, 16, 4, 1)
+"""Rows of one statement. SQLite runs a statement without Python's lock: with one per row, the writer has to wait for a
+busy bus after every row."""
+_PUT = "INSERT INTO {} (key, row) VALUES {} ON CONFLICT (key) DO UPDATE SET row = excluded.row"
+_DELETE = "DELETE FROM {} WHERE key IN ({})"
 _LOG = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 OnDurable = Callable[[], None]
 OnFailed = Callable[[HostError], None]
 
@@ -48,16 +56,21 @@ class StoreStatistics:
 class _Waiting:
     """Rows for the next transaction, and who waits for it."""
 
-    rows: dict[tuple[Table, str], bytes | None] = field(default_factory=dict)
+    rows: dict[Table, dict[str, bytes | None]] = field(default_factory=lambda: {table: {} for table in Table})
     waiters: list[tuple[OnDurable, OnFailed | None]] = field(default_factory=list)
     changes: int = 0
 
     def is_empty(self) -> bool:
-        return not self.rows and not self.waiters
+        return not self.waiters and not self.count()
+
+    def count(self) -> int:
+        """Rows that wait."""
+        return sum(map(len, self.rows.values()))
 
     def put_before(self, newer: _Waiting) -> None:
         """Take what came later behind what is here already."""
-        self.rows.update(newer.rows)
+        for table, rows in newer.rows.items():
+            self.rows[table].update(rows)
         self.waiters += newer.waiters
         self.changes += newer.changes
 
@@ -78,6 +91,8 @@ class StateStore:
         self._connection = _open(path)
         self._lock = threading.Condition()
         self._waiting = _Waiting()
+        self._gathering = _Waiting()  # of this scheduler round; the writer does not see it
+        self._gathered = trio.Event()
         self._is_stopping = False
         self._is_running = False
         self._settled: list[tuple[_Waiting, HostError | None]] = []
@@ -112,21 +127,22 @@ class StateStore:
         Raises:
             HostError: STORAGE, when the disk has refused for so long that too much waits; nothing was taken.
         """
-        with self._lock:
-            if self._is_stopping:
-                raise MisuseError("the state store is closed")
-            if self._last_error and len(self._waiting.rows) + len(changes) > STATE_WAITING_ROWS:
-                raise HostError(Code.STORAGE, self._last_error)
-            _add(self._waiting, changes)
-            self._waiting.waiters.append((on_durable, on_failed))
-            self._lock.notify()
+        if self._is_stopping:
+            raise MisuseError("the state store is closed")
+        if self._last_error and self.statistics().waiting_rows + len(changes) > STATE_WAITING_ROWS:
+            raise HostError(Code.STORAGE, self._last_error)
+        gathering = self._gathering
+        for table, key, row in changes:
+            gathering.rows[table][key] = row
+        gathering.changes += len(changes)
+        gathering.waiters.append((on_durable, on_failed))
+        self._gathered.set()
 
     def statistics(self) -> StoreStatistics:
         """How it goes."""
         with self._lock:
-            return StoreStatistics(
-                self._commits, self._changes, self._failures, len(self._waiting.rows), self._last_error
-            )
+            waiting_rows = self._waiting.count() + self._gathering.count()
+            return StoreStatistics(self._commits, self._changes, self._failures, waiting_rows, self._last_error)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled; then write what is left, and close the file.
@@ -149,6 +165,7 @@ class StateStore:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_in_thread, report)
+                nursery.start_soon(self._hand_over_rounds)
                 task_status.started()
                 try:
                     while True:
@@ -166,10 +183,27 @@ class StateStore:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._write_until_stopped, report, limiter=trio.CapacityLimiter(1))
 
+    async def _hand_over_rounds(self) -> None:
+        """Once per scheduler round, give the writer what has gathered: at least what one read of a socket brought."""
+        while True:
+            await self._gathered.wait()
+            self._gathered = trio.Event()
+            with self._lock:
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        """With the lock held."""
+        gathered, self._gathering = self._gathering, _Waiting()
+        if self._waiting.is_empty():
+            self._waiting = gathered
+        else:
+            self._waiting.put_before(gathered)
+        self._lock.notify()
+
     def _stop(self) -> None:
         with self._lock:
             self._is_stopping = True
-            self._lock.notify()
+            self._hand_over()
 
     def _call_back(self) -> None:
         settled, self._settled = self._settled, []
@@ -190,17 +224,25 @@ class StateStore:
                 if self._waiting.is_empty():
                     return
                 batch, self._waiting = self._waiting, _Waiting()
+                is_last_attempt = self._is_stopping
             error = self._commit(batch)
-            report(_Waiting(waiters=batch.waiters), error)
-            if error is not None and self._wait_for_retry(batch):
+            waiters = _Waiting(waiters=batch.waiters)
+            if error is None:
+                report(waiters, None)
+                continue
+            self._keep(batch)
+            report(waiters, error)
+            if not is_last_attempt:
+                self._wait_for_retry()
+            elif self._is_over():
                 return
 
     def _commit(self, batch: _Waiting) -> HostError | None:
         """One transaction; on failure the file is as it was before."""
         try:
             with self._connection:
-                for table in Table:
-                    self._write(table, [(key, row) for (one, key), row in batch.rows.items() if one is table])
+                for table, rows in batch.rows.items():
+                    self._write(table, rows)
         except sqlite3.Error as exc:
             error = _storage_error(self._path, exc)
             with self._lock:
@@ -217,37 +259,42 @@ class StateStore:
             _LOG.info("state is written again")
         return None
 
-    def _write(self, table: Table, rows: Iterable[tuple[str, bytes | None]]) -> None:
-        rows = list(rows)
-        gone = [(key,) for key, row in rows if row is None]
-        put = [(key, row) for key, row in rows if row is not None]
-        if gone:
-            self._connection.executemany(f"DELETE FROM {table.value} WHERE key = ?", gone)  # noqa: S608 - names of ours
-        if put:
-            sql = (
-                f"INSERT INTO {table.value} (key, row) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET row = excluded.row"  # noqa: S608
-            )
-            self._connection.executemany(sql, put)
+    def _write(self, table: Table, rows: dict[str, bytes | None]) -> None:
+        gone = [key for key, row in rows.items() if row is None]
+        put = [(key, row) for key, row in rows.items() if row is not None]
+        for keys in _blocks(gone):
+            self._connection.execute(_DELETE.format(table.value, ", ".join("?" * len(keys))), keys)
+        for some in _blocks(put):
+            values = [value for row in some for value in row]
+            self._connection.execute(_PUT.format(table.value, ", ".join(["(?, ?)"] * len(some))), values)
 
-    def _wait_for_retry(self, failed: _Waiting) -> bool:
-        """Keep what was refused, in front of what came meanwhile; wait a little. True when the store is stopping."""
+    def _keep(self, failed: _Waiting) -> None:
+        """Put what was refused in front of what came meanwhile."""
         with self._lock:
             kept = _Waiting(rows=failed.rows, changes=failed.changes)
             kept.put_before(self._waiting)
             self._waiting = kept
-            if not self._is_stopping:
-                self._lock.wait_for(lambda: self._is_stopping, timeout=STATE_RETRY_SECONDS)
-                return False
-            is_over = not self._waiting.waiters
+
+    def _wait_for_retry(self) -> None:
+        with self._lock:
+            self._lock.wait_for(lambda: self._is_stopping, timeout=STATE_RETRY_SECONDS)
+
+    def _is_over(self) -> bool:
+        """Whether nobody waits for an answer any more, after the last attempt."""
+        with self._lock:
+            is_over, count = not self._waiting.waiters, self._waiting.count()
         if is_over:
-            _LOG.error("state store closed with %d rows that the disk did not take", len(kept.rows))
+            _LOG.error("state store closed with %d rows that the disk did not take", count)
         return is_over
 
 
-def _add(waiting: _Waiting, changes: Collection[Change]) -> None:
-    for change in changes:
-        waiting.rows[change.table, change.key] = change.row
-    waiting.changes += len(changes)
+def _blocks(rows: list[_T]) -> Iterator[list[_T]]:
+    """Cut rows into blocks of few different sizes, so that the statements for them are prepared once."""
+    first = 0
+    for size in BLOCK_ROWS:
+        while len(rows) - first >= size:
+            yield rows[first : first + size]
+            first += size
 
 
 def _open(path: Path) -> sqlite3.Connection:

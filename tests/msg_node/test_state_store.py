@@ -51,7 +51,7 @@ async def commit(store: StateStore, *changes: Change) -> None:
 def kept_again(store: StateStore) -> None:
     """Block, for microseconds, until the writer thread has put back what the disk refused."""
     with store._lock:
-        while not store._waiting.rows:
+        while not store._waiting.count():
             store._lock.wait(0.0005)
 
 
@@ -110,6 +110,27 @@ async def test_what_gathers_during_a_commit_goes_into_the_next_one(path: Path, m
         assert order == list(range(1000))
         assert store.statistics().commits <= 3
         assert store.statistics().changes == 1000
+
+
+async def test_requests_of_one_scheduler_round_share_one_commit(path: Path) -> None:
+    store = StateStore(path)
+    async with running(store):
+        for number in range(700):
+            store.submit([put(str(number))], lambda: None)
+        await commit(store)
+        assert store.statistics().commits == 1
+    assert len(rows_on_disk(path)) == 700
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 63, 64, 255, 256, 257, 341, 1000])
+async def test_blocks_of_every_size_are_written_and_deleted_in_full(path: Path, count: int) -> None:
+    store = StateStore(path)
+    async with running(store):
+        await commit(store, *[put(f"{number}", b"old") for number in range(count)], put("stays"))
+        await commit(store, *[put(f"{number}", b"new") for number in range(count)])
+        assert store.load()[Table.SESSIONS] == {**{f"{number}": b"new" for number in range(count)}, "stays": b"{}"}
+        await commit(store, *[Change(Table.SESSIONS, f"{number}", None) for number in range(count)])
+    assert list(rows_on_disk(path)) == ["stays"]
 
 
 async def test_nobody_is_told_before_the_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
