@@ -1,0 +1,119 @@
+"""What can be found about a segment: code, how bad it is, what it means, what to do next.
+
+The ladder is that of roaming files between telephone companies: a copy is ignored, a number used twice is rejected, a
+number too high is a gap that is reported and may heal. Source: GSMA TAP; pipeline study, section 7.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+
+class Severity(IntEnum):
+    """How bad a finding is; a fatal one makes the segment rejected."""
+
+    FINE = 0
+    WARNING = 1
+    SEVERE = 2
+    FATAL = 3
+
+    @property
+    def word(self) -> str:
+        """As tables have it."""
+        return self.name.lower()
+
+
+class Verdict(Enum):
+    """What became of a segment."""
+
+    ACCEPTED = "accepted"
+    COPY = "copy"
+    REJECTED = "rejected"
+
+
+_COPY_AGAIN = "fetch manifest and segment again from the node's spool and ingest once more"
+_ASK_NODE = "ask the operator of the node; keep both files as evidence"
+
+
+class Finding(Enum):
+    """Every finding: code, severity, meaning, advice."""
+
+    # The files cannot be used.
+    MALFORMED = "malformed", Severity.FATAL, "the manifest is not one", _COPY_AGAIN
+    MANIFEST_TOO_LARGE = "manifest-too-large", Severity.FATAL, "the manifest is larger than any of ours", _ASK_NODE
+    NOT_A_FILE = "not-a-file", Severity.FATAL, "a link, folder or device stands in place of a file", _ASK_NODE
+    UNREADABLE = "unreadable", Severity.FATAL, "the system refuses to read it", "make it readable and ingest once more"
+    NAME = "name", Severity.FATAL, "the file's name is not the one that its manifest calls for", _ASK_NODE
+    SCHEMA = "schema", Severity.FATAL, "a schema version that we do not know", "update, then ingest once more"
+    MISSING = "missing", Severity.FATAL, "the segment of this manifest is not there", _COPY_AGAIN
+    TOO_LARGE = "too-large", Severity.FATAL, "more than a segment may hold", _ASK_NODE
+    TORN = "torn", Severity.FATAL, "the segment ends within a frame", _COPY_AGAIN
+    TRUNCATED = "truncated", Severity.FATAL, "the segment is shorter than its manifest says", _COPY_AGAIN
+    OVERLONG = "overlong", Severity.FATAL, "the segment is longer than its manifest says", _COPY_AGAIN
+    HASH = "hash", Severity.FATAL, "the segment's content is not what its manifest says", _COPY_AGAIN
+    FRAME = "frame", Severity.FATAL, "a frame is damaged, or of a kind that no node writes", _ASK_NODE
+    CHANGED = "changed", Severity.FATAL, "the segment changed while it was read", _COPY_AGAIN
+    # The manifest is not to be believed.
+    COUNT = "count", Severity.FATAL, "the manifest promises another number of records than there are", _ASK_NODE
+    NUMBERS = "numbers", Severity.FATAL, "the manifest's numbers contradict each other", _ASK_NODE
+    SIGNATURE = "signature", Severity.FATAL, "the signature is not the node's", _ASK_NODE
+    UNSIGNED = "unsigned", Severity.WARNING, "nobody signed the manifest", "give the node a key, or accept it knowingly"
+    UNKNOWN_KEY = (
+        "unknown-key",
+        Severity.WARNING,
+        "signed by a key that we do not trust",
+        "add it to --keys if it is right",
+    )
+    KEY_EXPIRED = "key-expired", Severity.WARNING, "signed outside of the time for which the key is valid", _ASK_NODE
+    UNCHECKED = "unchecked", Severity.FINE, "signed, but no keys were given to check it with", "name them with --keys"
+    # The segment does not fit to the others of its node.
+    REUSED = "reused", Severity.FATAL, "the number was used before, for other content", _ASK_NODE
+    OVERLAP = "overlap", Severity.FATAL, "record numbers of another segment are used again", _ASK_NODE
+    CHAIN_BREAK = "chain-break", Severity.SEVERE, "it does not name the segment before it", _ASK_NODE
+    SEQUENCE_BREAK = (
+        "sequence-break",
+        Severity.SEVERE,
+        "records between it and the segment before it are unaccounted for",
+        _ASK_NODE,
+    )
+    CHAIN_START = (
+        "chain-start",
+        Severity.WARNING,
+        "a new chain begins although an older one is known",
+        "see whether the node's spool was emptied",
+    )
+    GAP = "gap", Severity.WARNING, "a segment before it is not here", "fetch it from the node's spool"
+    FIRST = (
+        "first",
+        Severity.FINE,
+        "the oldest segment that is here, though not the node's first",
+        "fetch older ones if there are any",
+    )
+    LATE = "late", Severity.FINE, "fills a gap", "settle the days again that it touches"
+    COPY = "copy", Severity.FINE, "the same segment once more", "nothing"
+    # What it says about the node.
+    CLOCK = "clock", Severity.SEVERE, "its times contradict each other: a clock has jumped", "check the node's clock"
+    LOST = (
+        "lost",
+        Severity.WARNING,
+        "the node lost records before it could write them",
+        "see the node's disk and its queue",
+    )
+    QUARANTINED = "quarantined", Severity.SEVERE, "lines are no good records", "see table quarantine"
+    # What it says about us.
+    VANISHED = (
+        "vanished",
+        Severity.SEVERE,
+        "was read and stored, and then could not be verified once more",
+        "compare it with the node's spool",
+    )
+
+    def __init__(self, code: str, severity: Severity, meaning: str, advice: str) -> None:
+        self.code = code
+        self.severity = severity
+        self.meaning = meaning
+        self.advice = advice
+
+
+SIGNATURE_FINDINGS = frozenset({Finding.UNSIGNED, Finding.UNKNOWN_KEY, Finding.KEY_EXPIRED, Finding.UNCHECKED})
+"""Fatal, too, when signatures are required."""

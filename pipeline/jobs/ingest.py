@@ -1,0 +1,359 @@
+"""Ingest: from the spools of nodes to bronze, quarantine and the ledger, every record exactly once.
+
+Theory of operation. A round lists the manifests in the spools, leaves out those that the ledger has settled, and takes
+the others in batches. A batch is verified, pinned as a plan in a file, read by Spark, committed to quarantine and
+bronze under the number of the batch, and entered into the ledger under the same number. Then the plan is removed.
+
+Whoever is killed leaves a plan behind. The next run verifies what is in it once more and carries on: tables that have
+the batch's number skip it, the ledger is written from what is true now. So nothing comes twice and nothing is left
+out, wherever the end was. Commits say which segments they brought, so even a segment that was taken away in between is
+entered as what it is: stored, and no longer there to be verified.
+
+Why no stream of Spark's over the manifests: its checkpoint would be a second memory beside the ledger, and losing it
+starts the numbers of batches again at 0; it can neither leave out what is settled nor look again at what was rejected;
+and a round without news would still cost a job. Here the lake alone remembers, and a round without news is a listing
+of folders. See docs/adr/0010.
+
+Source: pipeline study, section 4.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from pipeline import durable
+from pipeline.findings import Finding, Severity, Verdict
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.ledger import Ledger, is_news
+from pipeline.node_keys import Trust
+from pipeline.schemas import SEGMENTS
+from pipeline.segment_books import missing_numbers
+from pipeline.segment_loading import ChangedError, load, loaded_before
+from pipeline.segments import Place, Segment, examine, find_manifests
+from pipeline.table_log import LakeError
+from pipeline.tables import Lake
+from protofly.errors import SettingsError
+from protofly.records import Kind, SegmentManifest
+
+BATCH_SEGMENTS: Final = 512
+BATCH_BYTES: Final = 512 << 20
+"""Of compressed segments: some ten million records."""
+_ATTEMPTS: Final = 3
+_GAPS_TOLD: Final = 20
+_FOLDER: Final = "_ingest"
+
+
+class _Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """An accepted segment as it was when its rows were about to be stored."""
+
+    place: Place
+    manifest_sha256: str
+    manifest: SegmentManifest
+
+
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch, pinned before anything of it is committed: where to look, and by stem what was accepted."""
+
+    batch: int
+    places: list[Place]
+    accepted: dict[str, _Pinned] = {}
+
+
+@dataclass(slots=True)
+class Ingest:
+    """What one process remembers from round to round; a new one starts from the lake alone.
+
+    Args:
+        lake: Where to.
+        spools: Folders to look in, and below.
+        trust: Whose signatures count.
+    """
+
+    lake: Lake
+    spools: Sequence[Path]
+    trust: Trust = field(default_factory=Trust)
+    _tried: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    """Rejected places, and the marks of their files when they were looked at."""
+
+    def run(self, progress: Callable[[str], None] = lambda _: None) -> JobResult:
+        """Take in everything that is there now.
+
+        Args:
+            progress: Is told a line after every batch.
+
+        Raises:
+            LakeError: The lake cannot be written, or another ingest is at work on it.
+            SettingsError: A spool cannot be listed.
+        """
+        result = JobResult("ingest")
+        counts: Counter[str] = Counter()
+        with self._alone():
+            plan = self._left_plan()
+            while plan is not None or (plan := self._next_plan(result)) is not None:
+                segments = self._carry_out(plan, result)
+                counts.update(segment.verdict.value for segment in segments)
+                result.findings += sum(segment.severity >= Severity.SEVERE for segment in segments)
+                progress(f"batch {plan.batch}: {_summary(segments)}")
+                plan = None
+            self._conclude(result, counts)
+        return result
+
+    # One batch.
+
+    def _left_plan(self) -> _Plan | None:
+        try:
+            plan = msgspec.json.decode(self._plan_path.read_bytes(), type=_Plan)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as exc:
+            raise LakeError(f"{self._plan_path} is spoilt ({exc}): restore it from a backup of the lake") from exc
+        if plan.batch <= Ledger(self.lake).last_batch:
+            self._plan_path.unlink()
+            return None
+        return plan
+
+    def _next_plan(self, result: JobResult) -> _Plan | None:
+        ledger = Ledger(self.lake)
+        with result.timed("list"):
+            places = self._news(ledger)
+        return _Plan(batch=ledger.last_batch + 1, places=places) if places else None
+
+    def _news(self, ledger: Ledger) -> list[Place]:
+        known = ledger.known_places()
+        try:
+            found = [
+                place
+                for place in find_manifests(self.spools)
+                if is_news(place, known.get((place.spool, place.path), ())) and self._tried.get(place) != _marks(place)
+            ]
+        except OSError as exc:
+            raise SettingsError(f"spool {exc.filename}: {exc.strerror}") from exc
+        found.sort(key=lambda place: (place.stem, place))
+        return list(islice(_up_to(found, BATCH_BYTES), BATCH_SEGMENTS))
+
+    def _carry_out(self, plan: _Plan, result: JobResult) -> list[Segment]:
+        distrusted: frozenset[Place] = frozenset()
+        for attempt in range(_ATTEMPTS + 1):
+            try:
+                return self._try_batch(plan, distrusted, result)
+            except ChangedError as exc:
+                if attempt + 1 >= _ATTEMPTS:
+                    distrusted |= exc.places
+        raise LakeError("segments keep changing while they are read: ingest a spool that nobody writes over")
+
+    def _try_batch(self, plan: _Plan, distrusted: Collection[Place], result: JobResult) -> list[Segment]:
+        ledger = Ledger(self.lake)
+        with result.timed("verify"):
+            segments = self._examine(plan.places, distrusted, ledger)
+            segments = ledger.books_for(segments).judge(segments)
+        accepted = [segment for segment in segments if segment.verdict is Verdict.ACCEPTED]
+        if accepted and not plan.accepted:
+            plan = self._pin(plan, accepted)
+        loaded: list[Segment] = []
+        for kind in Kind:
+            of_kind = [segment for segment in accepted if segment.manifest and segment.manifest.kind is kind]
+            loaded += self._load(kind, of_kind, plan, result)
+        stored = {segment.place for segment in loaded}
+        loaded += [
+            segment for segment in segments if segment.verdict is not Verdict.ACCEPTED and segment.place not in stored
+        ]
+        known = ledger.known_places()
+        news = [
+            segment
+            for segment in loaded
+            if not any(
+                one.says_the_same_as(segment) for one in known.get((segment.place.spool, segment.place.path), ())
+            )
+        ]
+        if news:
+            with result.timed("ledger"):
+                commit = ledger.write(news, plan.batch)
+            result.rows[SEGMENTS.name] = result.rows.get(SEGMENTS.name, 0) + len(news)
+            result.versions[SEGMENTS.name] = commit.version
+        self._plan_path.unlink(missing_ok=True)
+        judged = {segment.place for segment in segments if segment.verdict is Verdict.ACCEPTED}
+        for place in set(plan.places) - judged:
+            self._tried[place] = _marks(place)
+        return news
+
+    def _examine(self, places: Sequence[Place], distrusted: Collection[Place], ledger: Ledger) -> list[Segment]:
+        known = ledger.known_places()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing and decompressing do not hold the interpreter
+            segments = list(pool.map(partial(examine, trust=self.trust), places))
+        for segment in segments:
+            if segment.place in distrusted:
+                segment.find(Finding.CHANGED)
+        return [
+            segment
+            for segment in segments
+            if not any(
+                one.is_settled and one.manifest_sha256 == segment.manifest_sha256
+                for one in known.get((segment.place.spool, segment.place.path), ())
+            )
+        ]
+
+    def _pin(self, plan: _Plan, accepted: Sequence[Segment]) -> _Plan:
+        pinned = {
+            segment.place.stem: _Pinned(
+                place=segment.place, manifest_sha256=segment.manifest_sha256, manifest=segment.manifest
+            )
+            for segment in accepted
+            if segment.manifest is not None
+        }
+        plan = msgspec.structs.replace(plan, accepted=pinned)
+        durable.replace(self._plan_path, msgspec.json.encode(plan))
+        return plan
+
+    def _load(self, kind: Kind, segments: list[Segment], plan: _Plan, result: JobResult) -> list[Segment]:
+        """Load the accepted segments of one kind, or find that it was done; returns those to enter into the ledger."""
+        loaded = loaded_before(self.lake, kind, plan.batch)
+        if loaded is None:
+            if not segments:
+                return []
+            with result.timed(f"load {kind.value}"):
+                loaded = load(self.lake, kind, segments, plan.batch)
+            for commit in loaded.commits:
+                result.wrote(commit.table, commit.rows, commit.version)
+        by_stem = {segment.place.stem: segment for segment in segments}
+        for stem in loaded.rows.keys() - by_stem.keys():
+            by_stem[stem] = _vanished(stem, plan)
+        entered = []
+        for stem, (good, bad) in sorted(loaded.rows.items()):
+            segment = by_stem[stem]
+            segment.rows_good, segment.rows_quarantined = good, bad
+            if bad:
+                segment.find(Finding.QUARANTINED, f"{bad} lines")
+            entered.append(segment)
+        return entered
+
+    # Around the batches.
+
+    @property
+    def _plan_path(self) -> Path:
+        return self.lake.folder / _FOLDER / "plan.json"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        folder = self.lake.folder / _FOLDER
+        folder.mkdir(exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as exc:
+                raise LakeError(f"another ingest is at work on {self.lake.folder}") from exc
+            self.lake.clear_stages()
+            yield
+        finally:
+            os.close(lock)
+
+    def _conclude(self, result: JobResult, counts: Counter[str]) -> None:
+        accepted = Ledger(self.lake).accepted()
+        gaps = [(*key, *hole) for key, entries in accepted.items() for hole in missing_numbers(entries)]
+        result.details = {
+            "verdicts": dict(sorted(counts.items())),
+            "gaps": [
+                {"node": node, "kind": kind, "boot": boot, "first": first, "last": last}
+                for node, kind, boot, first, last in gaps
+            ],
+        }
+        for node, kind, boot, first, last in gaps[:_GAPS_TOLD]:
+            numbers = f"{first}…{last}" if last else f"{first} and behind"
+            result.warnings.append(f"{node}: {kind} segments {numbers} of boot {boot} are not here: fetch them")
+        if len(gaps) > _GAPS_TOLD:
+            result.warnings.append(f"{len(gaps) - _GAPS_TOLD} more gaps; see table segments")
+        if self.trust.keys is None and counts:
+            result.warnings.append("signatures were not checked: name the nodes' keys with --keys")
+        if not accepted:
+            result.warnings.append(f"no segments in {', '.join(map(str, self.spools))}")
+        if gaps or not accepted:
+            result.exit_code = ExitCode.INCOMPLETE
+        elif result.findings:
+            result.exit_code = ExitCode.FINDINGS
+
+
+def run(
+    lake: Lake,
+    spark: SparkSession,
+    spools: Sequence[Path],
+    *,
+    trust: Trust | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> JobResult:
+    """Take in everything that lies in the spools now.
+
+    Args:
+        lake: Gets bronze tables, `quarantine` and `segments`.
+        spark: The lake's own.
+        spools: Folders with manifests in or below them.
+        trust: Whose signatures count; see `pipeline.node_keys.load_trust`.
+        progress: Is told a line after every batch.
+
+    Raises:
+        LakeError: The lake cannot be written, or another ingest is at work on it.
+        SettingsError: A spool cannot be listed.
+    """
+    del spark  # the lake has it; every job is called alike
+    return Ingest(lake, spools, trust or Trust()).run(progress)
+
+
+def follow(
+    lake: Lake,
+    spools: Sequence[Path],
+    *,
+    trust: Trust | None = None,
+    wait: Callable[[], bool],
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterator[JobResult]:
+    """Round after round, a result each, until `wait` (called in between) returns False. Raises as `run`."""
+    ingest = Ingest(lake, spools, trust or Trust())
+    yield ingest.run(progress)
+    while wait():
+        yield ingest.run(progress)
+
+
+def _marks(place: Place) -> tuple[int, int]:
+    try:
+        found = place.segment_path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def _up_to(places: Sequence[Place], limit_bytes: int) -> Iterator[Place]:
+    total = 0
+    for place in places:
+        total += _marks(place)[0]
+        if total > limit_bytes and total > _marks(place)[0]:
+            return
+        yield place
+
+
+def _vanished(stem: str, plan: _Plan) -> Segment:
+    """The ledger row of a segment that was stored by a run that ended, and cannot be verified any more."""
+    pinned = plan.accepted.get(stem)
+    if pinned is None:
+        raise LakeError(f"segment {stem} was stored, but the plan of batch {plan.batch} does not know it")
+    segment = Segment(pinned.place, pinned.manifest_sha256, pinned.manifest, verdict=Verdict.ACCEPTED)
+    segment.find(Finding.VANISHED)
+    return segment
+
+
+def _summary(segments: Sequence[Segment]) -> str:
+    verdicts = Counter(segment.verdict.value for segment in segments)
+    rows = sum(segment.rows_good for segment in segments)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+    return f"{told or 'nothing new'}; {rows} rows"

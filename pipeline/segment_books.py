@@ -1,0 +1,179 @@
+"""Whether a segment fits to the others of its node: numbers, chain, copies. Pure.
+
+The first to come under a number keeps it. The same content again is a copy and is ignored; other content is rejected;
+a number higher than expected is accepted, and the gap is reported until what is missing comes. Of several that come at
+once the signed ones are judged first, in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.findings import SIGNATURE_FINDINGS, Finding, Verdict
+from pipeline.segments import Segment
+from protofly.records import SegmentManifest
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Accepted:
+    """What is remembered of an accepted segment."""
+
+    boot: int
+    segno: int
+    first_seq: int
+    last_seq: int
+    sha256: str
+    prev_sha256: str
+
+
+@dataclass(slots=True)
+class Book:
+    """Accepted segments of one node and kind, in their order."""
+
+    entries: list[Accepted] = field(default_factory=list)
+
+    def at(self, boot: int, segno: int) -> Accepted | None:
+        """The segment with this number."""
+        index = bisect_left(self.entries, (boot, segno), key=_number)
+        if index < len(self.entries) and _number(self.entries[index]) == (boot, segno):
+            return self.entries[index]
+        return None
+
+    def around(self, boot: int, segno: int) -> tuple[Accepted | None, Accepted | None]:
+        """The known segments right before and right behind this number, of whichever boot."""
+        index = bisect_left(self.entries, (boot, segno), key=_number)
+        before = self.entries[index - 1] if index else None
+        behind = self.entries[index] if index < len(self.entries) else None
+        return before, behind
+
+    def add(self, manifest: SegmentManifest) -> None:
+        """Remember an accepted one."""
+        insort(
+            self.entries,
+            Accepted(
+                manifest.boot,
+                manifest.segno,
+                manifest.first_seq,
+                manifest.last_seq,
+                manifest.sha256,
+                manifest.prev_sha256,
+            ),
+        )
+
+
+class Books:
+    """The books of all nodes, begun with what the ledger says.
+
+    Args:
+        accepted: Node, kind and entry of segments accepted earlier; at least those of the boots to be judged and of
+            the boot before each.
+    """
+
+    def __init__(self, accepted: Iterable[tuple[str, str, Accepted]] = ()) -> None:
+        self._books: dict[tuple[str, str], Book] = {}
+        for node, kind, entry in accepted:
+            self._books.setdefault((node, kind), Book()).entries.append(entry)
+        for book in self._books.values():
+            book.entries.sort()
+
+    def judge(self, segments: Iterable[Segment]) -> list[Segment]:
+        """Give every segment its verdict, and take the accepted ones into the books. Returns them in judged order."""
+        ordered = sorted(segments, key=_order)
+        for segment in ordered:
+            self._judge(segment)
+        return ordered
+
+    def _judge(self, segment: Segment) -> None:
+        manifest = segment.manifest
+        segment.verdict = Verdict.REJECTED
+        if manifest is None or segment.is_fatal:
+            return
+        book = self._books.setdefault((manifest.node, manifest.kind.value), Book())
+        same = book.at(manifest.boot, manifest.segno)
+        if same is not None and same.sha256 == manifest.sha256:
+            segment.find(Finding.COPY)
+            segment.verdict = Verdict.COPY
+            return
+        before, behind = book.around(manifest.boot, manifest.segno)
+        if same is not None:
+            segment.find(Finding.REUSED, f"accepted earlier with SHA-256 {same.sha256[:16]}…")
+            return
+        if _overlaps(manifest, before, behind):
+            segment.find(Finding.OVERLAP, f"records {manifest.first_seq}…{manifest.last_seq}")
+            return
+        _compare_with_predecessor(segment, manifest, before)
+        _compare_with_successor(segment, manifest, behind)
+        if before is None and behind is None and (manifest.segno > 1 or manifest.prev_sha256):
+            segment.find(Finding.FIRST)
+        segment.verdict = Verdict.ACCEPTED
+        book.add(manifest)
+
+
+def missing_numbers(entries: Sequence[Accepted]) -> list[tuple[int, int, int]]:
+    """Holes in the books of one node and kind: boot, first and last missing number, oldest first.
+
+    Numbers of a boot start at 1. What is missing at the end of an earlier boot shows in the chain: the first segment
+    of the next boot then names one that is not here; that hole is told as boot, next number, 0 (how many is not known).
+    """
+    holes = []
+    for before, entry in zip([None, *entries], entries, strict=False):
+        is_same_boot = before is not None and before.boot == entry.boot
+        expected = before.segno + 1 if before is not None and is_same_boot else 1
+        if (
+            before is not None
+            and not is_same_boot
+            and entry.segno == 1
+            and entry.prev_sha256 not in {"", before.sha256}
+        ):
+            holes.append((before.boot, before.segno + 1, 0))
+        if entry.segno > expected and before is not None:
+            holes.append((entry.boot, expected, entry.segno - 1))
+    return holes
+
+
+def _number(entry: Accepted) -> tuple[int, int]:
+    return entry.boot, entry.segno
+
+
+def _order(segment: Segment) -> tuple[object, ...]:
+    name, manifest = segment.name, segment.manifest
+    is_weakly_signed = bool(SIGNATURE_FINDINGS & set(segment.findings))
+    numbers = (name.kind.value, name.node, name.boot, name.segno) if name else ("~", "", 0, 0)
+    return (*numbers, is_weakly_signed, manifest.closed_us if manifest else 0, segment.place)
+
+
+def _overlaps(manifest: SegmentManifest, before: Accepted | None, behind: Accepted | None) -> bool:
+    # In the books of one boot records are numbered as segments are, so looking at both neighbours is enough.
+    if before is not None and before.boot == manifest.boot and manifest.first_seq <= before.last_seq:
+        return True
+    return behind is not None and behind.boot == manifest.boot and behind.first_seq <= manifest.last_seq
+
+
+def _compare_with_predecessor(segment: Segment, manifest: SegmentManifest, before: Accepted | None) -> None:
+    if before is None:
+        return
+    if before.boot == manifest.boot:
+        if before.segno < manifest.segno - 1:
+            segment.find(Finding.GAP, f"numbers {before.segno + 1}…{manifest.segno - 1}")
+            return
+        if before.sha256 != manifest.prev_sha256:
+            segment.find(Finding.CHAIN_BREAK)
+        if manifest.first_seq != before.last_seq + 1:
+            segment.find(Finding.SEQUENCE_BREAK, f"{manifest.first_seq - before.last_seq - 1} records")
+    elif manifest.segno > 1:
+        segment.find(Finding.GAP, f"numbers 1…{manifest.segno - 1}")
+    elif not manifest.prev_sha256:
+        segment.find(Finding.CHAIN_START)
+    elif manifest.prev_sha256 != before.sha256:
+        segment.find(Finding.GAP, f"segments of boot {before.boot} behind number {before.segno}")
+
+
+def _compare_with_successor(segment: Segment, manifest: SegmentManifest, behind: Accepted | None) -> None:
+    if behind is None:
+        return
+    segment.find(Finding.LATE)
+    is_next = behind.segno == manifest.segno + 1 if behind.boot == manifest.boot else behind.segno == 1
+    if is_next and behind.boot == manifest.boot and behind.prev_sha256 != manifest.sha256:
+        segment.find(Finding.CHAIN_BREAK, "the one behind it names another")

@@ -1,0 +1,371 @@
+"""Segments as they lie in a spool: found, read and verified one by one. No Spark, and nothing here is believed.
+
+A spool may be a partner's, so names, manifests and content are hostile until proven otherwise: links are not followed,
+every size is bounded, and what Spark will read later is read here first.
+
+Whether a segment fits to the others of its node is decided afterwards, in `pipeline.segment_books`.
+
+Source: pipeline study, sections 4 and 8.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import hashlib
+import io
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import zstandard
+
+from pipeline.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
+from pipeline.node_keys import Trust
+from protofly.errors import PeerError
+from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX, SegmentName
+from protofly.records import RECORD_TYPES, SegmentManifest, decode_manifest, frame_end
+from protofly.signatures import verify_signature
+
+MANIFEST_BYTES_MAX: Final = 256 << 10
+SEGMENT_BYTES_MAX: Final = 256 << 20
+"""Of the file. Nodes seal at 64 MiB before compression."""
+RAW_BYTES_MAX: Final = 1 << 30
+"""Of all lines together."""
+LINE_BYTES_MAX: Final = 2 << 20
+WINDOW_BYTES_MAX: Final = 8 << 20
+"""What every Zstandard decoder must be able to hold. Source: RFC 8878, section 3.1.1.1.2."""
+PIECE_BYTES: Final = 1 << 20
+CLOCK_SLACK_US: Final = 86_400_000_000
+"""A record waits for its segment, and a segment for its seal; not for days."""
+TIME_MIN_US: Final = 1_577_836_800_000_000
+TIME_MAX_US: Final = 4_102_444_800_000_000
+"""Years 2020 to 2099: what else a clock may say is wrong."""
+
+_INTEGER_MAX: Final = (1 << 63) - 1
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_FRAME_HEADER_BYTES: Final = 18
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a manifest lies: path relative to its spool; the marks tell whether it has been changed."""
+
+    spool: str
+    path: str
+    size_bytes: int
+    mtime_us: int
+
+    @property
+    def manifest_path(self) -> Path:
+        """Absolute path of the manifest."""
+        return Path(self.spool, self.path)
+
+    @property
+    def segment_path(self) -> Path:
+        """Absolute path of its segment."""
+        return Path(self.spool, self.path.removesuffix(MANIFEST_SUFFIX) + SEALED_SUFFIX)
+
+    @property
+    def stem(self) -> str:
+        """What the names of both begin with."""
+        return Path(self.path).name.removesuffix(MANIFEST_SUFFIX)
+
+
+@dataclass(slots=True)
+class Segment:
+    """One manifest, what was found out about it, and what became of it."""
+
+    place: Place
+    manifest_sha256: str = ""
+    manifest: SegmentManifest | None = None
+    findings: list[Finding] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    is_strict: bool = False
+    verdict: Verdict = Verdict.REJECTED
+    rows_good: int = 0
+    rows_quarantined: int = 0
+
+    def find(self, finding: Finding, remark: str = "") -> None:
+        """Note a finding, once."""
+        if finding not in self.findings:
+            self.findings.append(finding)
+            self.remarks += [remark] if remark else []
+
+    def severity_of(self, finding: Finding) -> Severity:
+        """How bad a finding is here."""
+        return Severity.FATAL if self.is_strict and finding in SIGNATURE_FINDINGS else finding.severity
+
+    @property
+    def severity(self) -> Severity:
+        """The worst of all findings."""
+        return max((self.severity_of(finding) for finding in self.findings), default=Severity.FINE)
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether it cannot be accepted."""
+        return self.severity is Severity.FATAL
+
+    @property
+    def name(self) -> SegmentName | None:
+        """Who it says it is: by its manifest, or by its name when that cannot be read."""
+        if self.manifest is not None:
+            return SegmentName(self.manifest.kind, self.manifest.node, self.manifest.boot, self.manifest.segno)
+        name = SegmentName.parse(self.place.stem)
+        return name if name is not None and max(name.boot, name.segno) <= _INTEGER_MAX else None
+
+    @property
+    def day(self) -> str:
+        """UTC day of its last record, for what has no better one."""
+        times = (self.manifest.max_ts_us, self.manifest.closed_us) if self.manifest else ()
+        time_us = next((time for time in times if TIME_MIN_US <= time < TIME_MAX_US), 0)
+        return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d")
+
+    def row(self, batch: int) -> dict[str, Any]:
+        """Its row in the ledger."""
+        by_severity = sorted(self.findings, key=lambda finding: -self.severity_of(finding))
+        told = [f"{finding.meaning}: {finding.advice}" for finding in by_severity]
+        name, manifest = self.name, self.manifest
+        members: dict[str, Any] = {} if manifest is None else msgspec.structs.asdict(manifest)
+        for dropped in ("format", "signature", "kind", "node", "boot", "segno"):
+            members.pop(dropped, None)
+        for texts in ("policy_revs", "stub_vers"):
+            members[texts] = list(members.get(texts, ()))
+        return {
+            **members,
+            "kind": name.kind.value if name else None,
+            "node": name.node if name else None,
+            "boot": name.boot if name else None,
+            "segno": name.segno if name else None,
+            "spool": self.place.spool,
+            "path": self.place.path,
+            "manifest_sha256": self.manifest_sha256,
+            "manifest_mtime_us": self.place.mtime_us,
+            "verdict": self.verdict.value,
+            "severity": self.severity.word,
+            "findings": [finding.code for finding in by_severity],
+            "detail": "; ".join(told + self.remarks),
+            "rows_good": self.rows_good,
+            "rows_quarantined": self.rows_quarantined,
+            "batch": batch,
+        }
+
+
+def find_manifests(spools: Iterable[Path]) -> Iterator[Place]:
+    """Every manifest in and below these folders; links to folders are not followed.
+
+    Raises:
+        OSError: A folder cannot be listed.
+    """
+    for spool in spools:
+        root = os.fspath(spool.absolute())
+        for folder, folders, files in os.walk(root, onerror=_raise):
+            folders.sort()
+            for name in sorted(files):
+                if not name.endswith(MANIFEST_SUFFIX) or name.startswith("."):
+                    continue
+                try:
+                    found = os.lstat(Path(folder, name))
+                except FileNotFoundError:
+                    continue
+                path = os.path.relpath(Path(folder, name), root)
+                if _is_text(path):
+                    yield Place(root, path, found.st_size, found.st_mtime_ns // 1000)
+
+
+def examine(place: Place, trust: Trust) -> Segment:
+    """Verify one segment by itself: files, manifest, signature, content. Never raises for what it finds."""
+    segment = Segment(place, is_strict=trust.requires_signatures)
+    raw = _read(place.manifest_path, MANIFEST_BYTES_MAX, segment, too_large=Finding.MANIFEST_TOO_LARGE)
+    if raw is None:
+        return segment
+    segment.manifest_sha256 = hashlib.sha256(raw).hexdigest()
+    manifest = _decode(raw, segment)
+    if manifest is None:
+        return segment
+    segment.manifest = manifest
+    if str(segment.name) != place.stem:
+        segment.find(Finding.NAME, f"the manifest calls for {segment.name}")
+    _check_numbers(manifest, segment)
+    _check_signature(manifest, trust, segment)
+    if manifest.schema_version != RECORD_TYPES[manifest.kind].schema_version:
+        segment.find(Finding.SCHEMA, f"version {manifest.schema_version}")
+    if segment.is_fatal:
+        return segment
+    content = _read(place.segment_path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
+    if content is not None:
+        _check_content(content, manifest, segment)
+    return segment
+
+
+def is_unchanged(segment: Segment) -> bool:
+    """Whether the file still holds what was verified; asked after Spark has read it."""
+    assert segment.manifest is not None
+    try:
+        with segment.place.segment_path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == segment.manifest.sha256
+    except OSError:
+        return False
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _read(path: Path, limit: int, segment: Segment, *, too_large: Finding) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        segment.find(_OPEN_FAILURES.get(exc.errno or 0, Finding.UNREADABLE), f"{path.name}: {exc.strerror}")
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            segment.find(Finding.NOT_A_FILE, path.name)
+            return None
+        try:
+            content = file.read(limit + 1)
+        except OSError as exc:
+            segment.find(Finding.UNREADABLE, f"{path.name}: {exc.strerror}")
+            return None
+    if len(content) > limit:
+        segment.find(too_large, f"{path.name}: more than {limit} bytes")
+        return None
+    return content
+
+
+_OPEN_FAILURES = {errno.ELOOP: Finding.NOT_A_FILE, errno.ENXIO: Finding.NOT_A_FILE, errno.ENOENT: Finding.MISSING}
+
+
+def _decode(raw: bytes, segment: Segment) -> SegmentManifest | None:
+    try:
+        manifest = decode_manifest(raw)
+    except PeerError as exc:
+        segment.find(Finding.MALFORMED, str(exc.detail)[:200])
+        return None
+    numbers = [value for value in msgspec.structs.asdict(manifest).values() if isinstance(value, int)]
+    if not all(0 <= number <= _INTEGER_MAX for number in numbers) or manifest.schema_version > (1 << 31) - 1:
+        segment.find(Finding.MALFORMED, "a number is out of range")
+    elif not _NODE.fullmatch(manifest.node):
+        segment.find(Finding.MALFORMED, "the node's name is none")
+    elif not _SHA256.fullmatch(manifest.sha256) or not _SHA256.fullmatch(manifest.prev_sha256 or "0" * 64):
+        segment.find(Finding.MALFORMED, "a hash is none")
+    return None if segment.findings else manifest
+
+
+def _check_numbers(manifest: SegmentManifest, segment: Segment) -> None:
+    covered = manifest.last_seq - manifest.first_seq + 1
+    if manifest.first_seq < 1 or manifest.segno < 1 or covered != manifest.records + manifest.lost_records:
+        segment.find(
+            Finding.NUMBERS,
+            f"{manifest.records} records and {manifest.lost_records} lost in {manifest.first_seq}…{manifest.last_seq}",
+        )
+    if manifest.lost_records:
+        segment.find(Finding.LOST, f"{manifest.lost_records} records")
+    times = [manifest.opened_us, manifest.closed_us]
+    if manifest.records:
+        times[1:1] = [manifest.min_ts_us, manifest.max_ts_us]
+    is_odd = any(later < earlier - CLOCK_SLACK_US for earlier, later in pairwise(times))
+    is_odd |= manifest.min_ts_us > manifest.max_ts_us or manifest.opened_us > manifest.closed_us
+    if is_odd or not all(TIME_MIN_US <= time < TIME_MAX_US for time in times):
+        segment.find(Finding.CLOCK, "opened, first, last, closed: " + ", ".join(_moment(time) for time in times))
+
+
+def _moment(time_us: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return str(time_us)
+
+
+def _check_signature(manifest: SegmentManifest, trust: Trust, segment: Segment) -> None:
+    if not manifest.signature:
+        segment.find(Finding.UNSIGNED)
+    elif trust.keys is None:
+        segment.find(Finding.UNCHECKED)
+    elif (key := trust.keys.get((manifest.node, manifest.key_id))) is None:
+        segment.find(Finding.UNKNOWN_KEY, f"key {manifest.key_id[:64]} of {manifest.node}")
+    elif not verify_signature(key, _signature_of(manifest), manifest.signed_bytes()):
+        segment.find(Finding.SIGNATURE, f"key {manifest.key_id[:64]}")
+    elif not key.is_valid_at(manifest.closed_us / 1e6):
+        segment.find(Finding.KEY_EXPIRED, f"key {manifest.key_id[:64]}")
+
+
+def _signature_of(manifest: SegmentManifest) -> bytes:
+    try:
+        return base64.b64decode(
+            manifest.signature + "=" * (-len(manifest.signature) % 4), altchars=b"-_", validate=True
+        )
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _check_content(content: bytes, manifest: SegmentManifest, segment: Segment) -> None:
+    whole_bytes, is_usable = _walk_frames(content)
+    if len(content) < manifest.size_bytes:
+        is_torn = whole_bytes < len(content)
+        segment.find(Finding.TORN if is_torn else Finding.TRUNCATED, f"{len(content)} of {manifest.size_bytes} bytes")
+    elif len(content) > manifest.size_bytes:
+        segment.find(Finding.OVERLONG, f"{len(content)} instead of {manifest.size_bytes} bytes")
+    elif hashlib.sha256(content).hexdigest() != manifest.sha256:
+        segment.find(Finding.HASH)
+    elif whole_bytes < len(content):
+        segment.find(Finding.TORN, f"whole up to byte {whole_bytes}")
+    elif not is_usable:
+        segment.find(Finding.FRAME, "a frame needs a dictionary or too much memory")
+    else:
+        _count_lines(content, manifest, segment)
+
+
+def _walk_frames(content: bytes) -> tuple[int, bool]:
+    """Length of the whole frames at the beginning, and whether every one is of a kind that nodes write."""
+    position, is_usable = 0, True
+    while (end := frame_end(content, position)) is not None:
+        header = content[position : position + _FRAME_HEADER_BYTES]
+        try:
+            frame = zstandard.get_frame_parameters(header)
+            is_usable &= frame.dict_id == 0 and frame.has_checksum and frame.window_size <= WINDOW_BYTES_MAX
+        except zstandard.ZstdError:
+            is_usable = False
+        position = end
+    return position, is_usable
+
+
+def _count_lines(content: bytes, manifest: SegmentManifest, segment: Segment) -> None:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+    lines = raw_bytes = 0
+    since_line_end = 0
+    try:
+        with decompressor.stream_reader(io.BytesIO(content), read_across_frames=True) as reader:
+            while piece := reader.read(PIECE_BYTES):
+                raw_bytes += len(piece)
+                found = piece.count(b"\n")
+                lines += found
+                since_line_end = len(piece) - 1 - piece.rfind(b"\n") if found else since_line_end + len(piece)
+                if raw_bytes > RAW_BYTES_MAX or since_line_end > LINE_BYTES_MAX or lines > manifest.records:
+                    break
+    except zstandard.ZstdError as exc:
+        segment.find(Finding.FRAME, str(exc)[:100])
+        return
+    if raw_bytes > RAW_BYTES_MAX or since_line_end > LINE_BYTES_MAX:
+        segment.find(Finding.TOO_LARGE, "more than a segment or a line may hold")
+    elif lines != manifest.records or since_line_end:
+        found_text = f"more than {manifest.records}" if lines > manifest.records else str(lines)
+        segment.find(Finding.COUNT, f"{found_text} lines for {manifest.records} records")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from pathlib import Path
+
+from pipeline.jobs import ingest
+from pipeline.jobs.result import ExitCode
+from pipeline.node_keys import Trust
+from pipeline.schemas import BRONZE_DECISION, BRONZE_LINK_EVENT, BRONZE_MDR, BRONZE_STUB_EVENT, QUARANTINE, SEGMENTS
+from pipeline.tables import Lake
+from protofly.records import Kind
+from tests.pipeline.spools import KEY, NODE, NodeBook, decision, link_event, message, stub_event
+
+pytestmark = pytest.mark.spark
+TRUST = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
+
+
+def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    book = NodeBook(spool)
+    book.seal([message(1), message(2, facts=None)])
+    book.seal([message(3)])
+    NodeBook(spool, kind=Kind.DECISION).seal([decision(1)])
+    NodeBook(spool, kind=Kind.LINK).seal([link_event(1)])
+    NodeBook(spool, kind=Kind.STUB).seal([stub_event(1)])
+
+    result = ingest.run(lake, lake.spark, [spool], trust=TRUST)
+
+    assert result.exit_code is ExitCode.FINE, result
+    assert result.rows == {
+        "bronze_mdr": 3,
+        "bronze_decision": 1,
+        "bronze_link_event": 1,
+        "bronze_stub_event": 1,
+        "segments": 5,
+    }
+    rows = lake.read(BRONZE_MDR).orderBy("seq").collect()
+    assert [(row["seq"], row["segno"], row["msg_id"], row["errors"], row["dt"]) for row in rows] == [
+        (number, segno, f"{number:032x}", [], "2026-03-01") for number, segno in ((1, 1), (2, 1), (3, 2))
+    ]
+    assert [lake.read(table).count() for table in (BRONZE_DECISION, BRONZE_LINK_EVENT, BRONZE_STUB_EVENT)] == [1, 1, 1]
+    assert not lake.has(QUARANTINE)
+    assert {row["verdict"] for row in lake.read_small(SEGMENTS).to_pylist()} == {"accepted"}
+
+    again = ingest.run(lake, lake.spark, [spool], trust=TRUST)
+    assert (again.rows, again.exit_code) == ({}, ExitCode.FINE)
