@@ -79,7 +79,7 @@ class PollingConnection:
         finally:
             if self._polled is not None:
                 self._polled.poll_lost(self)
-            self._end_post()
+            self._request_is_done()
 
     async def _read(self) -> bytes:
         """Wait for more, as long as a request may take; while a GET hangs, as long as that does."""
@@ -94,14 +94,14 @@ class PollingConnection:
         try:
             while self._polled is None and (request := self._http.next_request()) is not None:
                 await self._answer(request)
-                self._deadline = _request_deadline()
+                self._request_is_done()
         except _RefusedError as exc:
             self._reply(exc.status, exc.body, exc.kind)
+            self._request_is_done()
         except PeerError as exc:
             if self._posting is not None:
                 self._posting.drop()
             self._reply(exc.code.status, Trouble.BAD_REQUEST.body(), _JSON, is_last=True)
-        self._end_post()
         self._line.send_nowait(self._http.data_to_send())
         return not self._http.is_over
 
@@ -166,7 +166,8 @@ class PollingConnection:
         session, greeting = begun
         self._reply(200, engine_io.encode_payload([greeting]), _TEXT, sid=session.sid)
 
-    def _end_post(self) -> None:
+    def _request_is_done(self) -> None:
+        self._deadline = _request_deadline()
         if self._posting is not None:
             self._posting.is_posting = False
             self._posting = None
