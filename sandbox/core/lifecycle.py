@@ -51,8 +51,11 @@ REPORTABLE: Final = {
         StubState.FAILED,
         StubState.DISCONNECTED,
     )
-}
-"""What a stub may say about itself with the `status` action."""
+} | {"create": StubState.CREATED, "connected": StubState.LIVE, "LIVE": StubState.LIVE}
+"""What a stub may say about itself with the `status` action; the last three are the words of old stubs.
+
+Source: message specification, section 6.
+"""
 
 
 @dataclass(frozen=True, slots=True)

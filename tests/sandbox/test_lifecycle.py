@@ -108,7 +108,7 @@ def test_unknown_status_word_changes_nothing_and_detail_is_kept() -> None:
     life = Lifecycle()
     life.started(0.0)
     assert life.reported("quarantined", 0.0) is None
-    assert life.reported("LIVE", 0.0) is None
+    assert life.reported("Live", 0.0) is None
     assert life.reported("disconnected peer went away", 0.0) is StubState.DISCONNECTED
     assert life.detail == "peer went away"
 

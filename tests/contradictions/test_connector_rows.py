@@ -1,0 +1,97 @@
+"""Message specification, section 21: services behind connectors. One test per row.
+
+Where this node runs no such connector, the rule is that the request is served by its right name and told so, with its
+header mirrored, instead of being lost or sent away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.policies import a_message as policy_message
+from tests.support.policies import deny, one_policy, some_facts
+from tests.support.policies import test as check
+from tests.support.runtime_house import (
+    DOMAIN,
+    FOREIGN,
+    Json,
+    RuntimeHouse,
+    a_message,
+    code_and_reason,
+    runtime_house,
+)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
+    async with runtime_house(tmp_path) as running:
+        yield running
+
+
+async def told(house: RuntimeHouse, type_: str, to: str, body: Json) -> tuple[int, str]:
+    """Code and reason of the answer; its header mirrors the request."""
+    ana = await house.opened("ana")
+    reply = await ana.ask(type_, to, body)
+    assert (reply["from"], reply["to"]) == (to, ana.address)
+    assert house.domains.take() == []
+    return code_and_reason(reply)
+
+
+async def test_row_63_the_identity_manager_of_the_domain_is_served_and_a_provider_is_routed(
+    house: RuntimeHouse,
+) -> None:
+    ana = await house.opened("ana")
+    reply = await ana.ask("execute", f"domain://idm.{DOMAIN}", {"method": "validateAssertion"})
+    assert code_and_reason(reply) == (501, "connector-off")
+    await ana.say(a_message("execute", ana.address, f"domain-idp://{FOREIGN}", {"method": "x"}, id_=1))
+    assert await ana.heard() == []
+    assert [one["to"] for one in house.domains.take()] == [f"domain-idp://{FOREIGN}"]
+
+
+@pytest.mark.parametrize("element", ["qos", "qos-broker"])
+async def test_row_64_the_quality_broker_has_two_names(house: RuntimeHouse, element: str) -> None:
+    to = f"domain://{element}.{DOMAIN}"
+    assert await told(house, "execute", to, {"method": "reserve", "params": {"cspKey": "k"}}) == (501, "connector-off")
+
+
+async def test_row_65_the_status_of_actions_has_its_own_address(house: RuntimeHouse) -> None:
+    assert await told(house, "read", f"domain://msg-node.{DOMAIN}/delivery", {"resource": "x"}) == (
+        501,
+        "connector-off",
+    )
+
+
+async def test_row_66_parked_actions_have_their_own_address(house: RuntimeHouse) -> None:
+    assert await told(house, "read", f"domain://msg-node.{DOMAIN}/inbox", {}) == (501, "connector-off")
+
+
+@pytest.mark.parametrize(("body", "is_rpc"), [({}, True), ({"class": "rpc"}, True), ({"class": "action"}, False)])
+def test_row_67_execute_without_a_class_is_a_call(body: Json, *, is_rpc: bool) -> None:
+    policies = one_policy(deny("no-calls", check("class", "equals", "rpc")))
+    decision = policies.decide(some_facts(policy_message(type_="execute", method="m", **body)))
+    assert (decision.effect.value == "deny") is is_rpc
+
+
+async def test_row_75_records_of_the_global_registry_are_not_taken_unchecked(house: RuntimeHouse) -> None:
+    header = {"alg": "ES256", "typ": "JWT"}
+    assert await told(house, "create", "global://registry/", {"value": {"jwt": header}}) == (501, "connector-off")
+
+
+@pytest.mark.parametrize("name", ["token", "accessToken"])
+async def test_row_76_the_token_to_refresh_may_have_either_name_and_reaches_a_provider_unchanged(
+    house: RuntimeHouse, name: str
+) -> None:
+    ana = await house.opened("ana")
+    request = a_message(
+        "execute",
+        ana.address,
+        f"domain-idp://{FOREIGN}",
+        {"method": "refreshAccessToken", "params": {name: "t"}},
+        id_=1,
+    )
+    await ana.say(request)
+    await ana.heard()
+    assert house.domains.take() == [request]
