@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -80,24 +81,29 @@ def traffic_map(traffic: Sequence[PairTraffic]) -> str:
         row, column = place.get(pair.src_domain, rest), place.get(pair.dst_domain, rest)
         messages[row, column] += pair.messages
         denied[row, column] += pair.denied
-    side = 2.4 + 0.24 * size
+    side = 2.8 + 0.22 * size
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         shown = np.ma.masked_equal(messages, 0)
         top = max(float(messages.max()), 2.0)
-        image = axes.imshow(shown, cmap="cividis", norm=LogNorm(1, top), aspect="equal")
+        image = axes.pcolormesh(shown, cmap="cividis", norm=LogNorm(1, top))
+        axes.set_aspect("equal")
+        axes.invert_yaxis()
         rows, columns = np.nonzero(denied)
         shares = denied[rows, columns] / np.maximum(messages[rows, columns], 1)
-        axes.scatter(columns, rows, marker="x", s=12 + 48 * np.sqrt(shares), color="#FFFFFF", linewidths=2.2)
-        axes.scatter(columns, rows, marker="x", s=12 + 48 * np.sqrt(shares), color=RED, linewidths=1.2)
+        sizes = 12 + 48 * np.sqrt(shares)
+        for colour, width in (("#FFFFFF", 2.2), (RED, 1.2)):
+            axes.scatter(columns + 0.5, rows + 0.5, marker="x", s=sizes, color=colour, linewidths=width)
         labels = [_short(name) for name in names]
-        axes.set_xticks(range(size), labels, rotation=60, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(size), labels)
+        axes.set_xticks(np.arange(size) + 0.5, labels, rotation=60, ha="right", rotation_mode="anchor")
+        axes.set_yticks(np.arange(size) + 0.5, labels)
         axes.set_xlabel("to")
         axes.set_ylabel("from")
         axes.grid(visible=False)
         bar = figure.colorbar(image, ax=axes, fraction=0.035, pad=0.02, format=lambda value, _: f"{value:,.0f}")
+        assert bar.solids is not None
+        bar.solids.set_rasterized(False)  # an image would be a second resource
         bar.set_label("messages")
 
     return _svg(draw, width=side + 1.6, height=side)
@@ -240,7 +246,7 @@ def flips_by_rule(flips: Sequence[RuleFlips]) -> str:
         axes.margins(x=0.2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):,.0f}")
         axes.set_xlabel("messages whose decision changes")
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         axes.grid(visible=False, axis="y")
 
     return _svg(draw, height=1.4 + 0.3 * len(shown))
@@ -311,20 +317,23 @@ def baseline_band(band: Band) -> str:
 
 def _svg(draw: Callable[[Figure], None], *, width: float = 9.0, height: float = 3.2) -> str:
     """Draw on a figure of `width` by `height` inches and return the bare `<svg>` element."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # Text stays text in the picture, so that the reader's fonts count and not those known here.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
-    return _scaled(svg[svg.index("<svg") :])
+    return _scaled(svg[svg.index("<svg") :], width)
 
 
-def _scaled(svg: str) -> str:
-    """Let the picture fill its place: only the view box says how wide it is."""
+def _scaled(svg: str, width_inches: float) -> str:
+    """Let the picture shrink with its place; it is never larger than it was drawn."""
     head, end, rest = svg.partition(">")
-    return re.sub(r' (?:width|height)="[^"]*"', "", head) + end + rest
+    head = re.sub(r' (?:width|height)="[^"]*"', "", head)
+    return f'{head} style="max-width:{width_inches:.1f}in"{end}{rest}'
 
 
 def _busiest(traffic: Sequence[PairTraffic]) -> list[str]:

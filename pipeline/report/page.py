@@ -38,24 +38,19 @@ def render(facts: ReportFacts) -> str:
     return environment.get_template(_TEMPLATE).render(facts=facts, charts=_charts(facts))
 
 
-def _charts(facts: ReportFacts) -> dict[str, Markup]:
-    """The charts for which there is something to draw. Their text was escaped when they were drawn."""
-    drawn: dict[str, str] = {}
-    if facts.traffic:
-        drawn["traffic"] = charts.traffic_map(facts.traffic)
-    if facts.latency:
-        drawn["latency"] = charts.latency_bands(facts.latency)
-    if facts.reconciled is not None and facts.reconciled.pairs:
-        drawn["waterfall"] = charts.waterfall(facts.reconciled)
-    if facts.offsets:
-        drawn["offsets"] = charts.clock_offsets(facts.offsets)
-    if facts.flips:
-        drawn["flips"] = charts.flips_by_rule(facts.flips)
-    if facts.stubs or facts.verdicts:
-        drawn["stubs"] = charts.stub_versions(facts.stubs, facts.verdicts)
-    if facts.band is not None and facts.band.hours:
-        drawn["band"] = charts.baseline_band(facts.band)
-    return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704
+def _charts(facts: ReportFacts) -> dict[str, Markup | None]:
+    """Each chart, or None when there is nothing to draw. Their text was escaped when they were drawn."""
+    total, band = facts.reconciled, facts.band
+    drawn = {
+        "traffic": charts.traffic_map(facts.traffic) if facts.traffic else None,
+        "latency": charts.latency_bands(facts.latency) if facts.latency else None,
+        "waterfall": charts.waterfall(total) if total is not None and total.pairs else None,
+        "offsets": charts.clock_offsets(facts.offsets) if facts.offsets else None,
+        "flips": charts.flips_by_rule(facts.flips) if facts.flips else None,
+        "stubs": charts.stub_versions(facts.stubs, facts.verdicts) if facts.stubs or facts.verdicts else None,
+        "band": charts.baseline_band(band) if band is not None and band.hours else None,
+    }
+    return {name: None if svg is None else Markup(svg) for name, svg in drawn.items()}  # noqa: S704
 
 
 def _moment(us: int | None) -> str:

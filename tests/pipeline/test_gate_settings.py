@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from federation.core.policy import compile_canonical
+from msg_node.config import PeerSettings
+from msg_node.config_meaning import peer_rule
+from pipeline.gate_settings import from_node_settings, from_policy_files
+from protofly.errors import SettingsError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+POLICY = EXAMPLES / "policies" / "border.toml"
+
+NODE = """
+[node]
+domain = "a.example"
+data_dir = "data"
+
+[policy]
+files = ["border.toml"]
+
+[[peer]]
+domain = "b.example"
+trust = "pinned"
+fingerprint = "x"
+messages_per_second = 20.0
+
+[[peer]]
+domain = "*.c.example"
+default = "deny"
+bytes_per_second = 1000.0
+burst_seconds = 5.0
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    (tmp_path / "border.toml").write_bytes(POLICY.read_bytes())
+    file = tmp_path / "node.toml"
+    file.write_text(NODE)
+    return file
+
+
+def test_settings_of_a_node_give_the_gate_that_the_node_builds(node: Path) -> None:
+    settings = from_node_settings(node)
+    theirs = {
+        "b.example": PeerSettings(domain="b.example", messages_per_second=20.0),
+        "*.c.example": PeerSettings(domain="*.c.example", default="deny", bytes_per_second=1000.0, burst_seconds=5.0),
+    }
+    assert settings.peers == {name: peer_rule(peer) for name, peer in theirs.items()}
+    assert settings.has_rates
+    assert compile_canonical(settings.canonical).revision == settings.gate().policies.revision
+
+
+def test_default_burst_is_that_of_the_node() -> None:
+    from pipeline.gate_settings import BURST_SECONDS
+
+    defaults = {field.name: field.default for field in msgspec.structs.fields(PeerSettings)}
+    assert defaults["burst_seconds"] == BURST_SECONDS
+
+
+def test_proposed_policy_keeps_the_peers_of_the_deployed_one(node: Path) -> None:
+    deployed = from_node_settings(node)
+    proposed = from_policy_files([EXAMPLES / "policies" / "closed.toml"], like=deployed)
+    assert proposed.peers == deployed.peers
+    assert proposed.canonical != deployed.canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[peer]]\ndefault = 'permit'", "domain"),
+        ("[policy]\nfiles = ['missing.toml']", "missing.toml"),
+        ("[policy]\nmode = 'maybe'", "mode"),
+        ("no toml", "node.toml"),
+    ],
+)
+def test_settings_that_are_wrong_are_refused_with_the_reason(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=told):
+        from_node_settings(file)
+
+
+def test_missing_settings_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.toml"):
+        from_node_settings(tmp_path / "nowhere.toml")

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.histogram import histogram_of
+from pipeline.regression import LEAST_MESSAGES, Comparison, HourOfStub, compare
+
+OLD, NEW = "a" * 64, "b" * 64
+TYPES = ("create", "read")
+
+
+def hours(
+    version: str,
+    *,
+    count: int = 12,
+    messages: int = 400,
+    trap_rate: float = 0.002,
+    latency: float = 1.0,
+    fuel: float = 1.0,
+    mix: tuple[float, float] = (0.5, 0.5),
+    seed: int = 1,
+) -> Iterator[HourOfStub]:
+    """Hours of one version; `read` takes ten times as long as `create`."""
+    rng = np.random.default_rng(seed)
+    for hour in range(count):
+        for number, (msg_type, share) in enumerate(zip(TYPES, mix, strict=True)):
+            size = int(messages * share)
+            drawn = rng.lognormal(7 + 2.3 * number, 0.4, size) * latency
+            yield HourOfStub(
+                stub_ver=version,
+                hour_us=hour * 3_600_000_000,
+                stratum=(msg_type, 7),
+                messages=size,
+                failed=int(rng.binomial(size, 0.01)),
+                traps=int(rng.binomial(size, trap_rate)),
+                latency=histogram_of(int(value) for value in drawn),
+                fuel=histogram_of(int(value) for value in rng.normal(50_000, 2_000, size) * fuel),
+            )
+
+
+def verdicts(*rows: Iterator[HourOfStub]) -> dict[str, Comparison]:
+    found = compare([row for part in rows for row in part], OLD, NEW)
+    return {one.measure: one for one in found}
+
+
+@pytest.mark.parametrize(
+    ("measure", "change"),
+    [
+        ("traps", {"trap_rate": 0.03}),
+        ("latency_p50", {"latency": 1.4}),
+        ("latency_p99", {"latency": 1.4}),
+        ("fuel_p50", {"fuel": 1.25}),
+    ],
+)
+def test_planted_regression_is_found_and_nothing_else(measure: str, change: dict[str, float]) -> None:
+    found = verdicts(hours(OLD), hours(NEW, seed=2, **change))  # type: ignore[arg-type]
+    assert found[measure].verdict == "worse"
+    low, high = found[measure].low, found[measure].high
+    assert low is not None
+    assert high is not None
+    assert 1.05 < low <= high
+    related = {measure} | ({"latency_p50", "latency_p99"} if "latency" in change else set())
+    assert {one.measure for one in found.values() if one.verdict == "worse"} <= related
+
+
+def test_faster_version_is_better_and_its_ratio_is_below_one() -> None:
+    found = verdicts(hours(OLD), hours(NEW, latency=0.6, seed=2))
+    assert found["latency_p50"].verdict == "better"
+
+
+def test_equal_versions_are_not_called_worse_or_better() -> None:
+    found = verdicts(hours(OLD), hours(NEW, seed=2))
+    assert {one.verdict for one in found.values()} <= {"same", "too-little"}
+    assert found["fuel_p50"].verdict == "same"
+
+
+def test_other_mix_of_messages_is_no_regression() -> None:
+    """Nine of ten messages of the candidate are of the slow type: compared without strata it would be far worse."""
+    found = verdicts(hours(OLD, mix=(0.9, 0.1)), hours(NEW, mix=(0.1, 0.9), seed=2))
+    assert found["latency_p50"].verdict != "worse"
+    ratio = found["latency_p50"].ratio
+    assert ratio is not None
+    assert 0.9 < ratio < 1.1
+
+
+def test_too_few_messages_say_nothing() -> None:
+    found = verdicts(hours(OLD), hours(NEW, count=1, messages=LEAST_MESSAGES // 4, trap_rate=0.5))
+    assert {one.verdict for one in found.values()} == {"too-little"}
+    assert all(one.ratio is None for one in found.values())
+
+
+def test_strata_that_only_one_version_has_seen_are_left_out() -> None:
+    found = verdicts(hours(OLD, mix=(1.0, 0.0)), hours(NEW, mix=(0.5, 0.5)))
+    assert found["traps"].strata == 2  # empty hours still name the stratum
+    only_create = [row for row in hours(OLD) if row.stratum[0] == "create"]
+    assert {one.strata for one in compare([*only_create, *hours(NEW)], OLD, NEW)} == {1}
+
+
+def test_versions_that_never_trapped_are_the_same_in_that() -> None:
+    found = verdicts(hours(OLD, trap_rate=0.0), hours(NEW, trap_rate=0.0))
+    assert (found["traps"].verdict, found["traps"].ratio) == ("same", 1.0)
+
+
+def test_nothing_in_common_gives_no_verdict_and_no_crash() -> None:
+    assert {one.verdict for one in compare([], OLD, NEW)} == {"too-little"}
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_order_of_hours_does_not_matter(random: object) -> None:
+    rows = [*hours(OLD, count=4), *hours(NEW, count=4, seed=3)]
+    shuffled = list(rows)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert compare(rows, OLD, NEW) == compare(shuffled, OLD, NEW)

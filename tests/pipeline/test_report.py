@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.report import charts
+from pipeline.report.facts import (
+    DOMAINS_SHOWN,
+    AlertLine,
+    Band,
+    BandHour,
+    ClockOffset,
+    LatencyHour,
+    PairCases,
+    PairTraffic,
+    Reconciled,
+    ReplayHeader,
+    ReportFacts,
+    RuleFlips,
+    SegmentGroup,
+    StatementLine,
+    StubVerdict,
+    StubVersion,
+)
+from pipeline.report.page import render
+from tests.pipeline.rows import HOUR_US, MONDAY_US
+
+HOSTILE = "<script>alert(1)</script>&$\\frac{1}{2}$\"'\x00\u202e.example"
+NAMES = st.text(max_size=40)
+
+
+def facts(name: str = "b.example") -> ReportFacts:
+    """A report with something in every part; `name` stands wherever a foreign domain could have written."""
+    hours = tuple(range(MONDAY_US, MONDAY_US + 30 * HOUR_US, HOUR_US))
+    return ReportFacts(
+        records=12_345,
+        nodes=2,
+        domains=2,
+        from_us=hours[0],
+        until_us=hours[-1] + HOUR_US,
+        complete_until_us=hours[-1],
+        lost_records=0,
+        traffic=(
+            PairTraffic(src_domain="a.example", dst_domain=name, messages=10_000, denied=0),
+            PairTraffic(src_domain=name, dst_domain="a.example", messages=2_345, denied=17),
+        ),
+        latency=tuple(
+            LatencyHour(hour_us=hour, messages=400, p50_us=1_500, p95_us=4_000, p99_us=9_000) for hour in hours
+        ),
+        reconciled=Reconciled(
+            sent=12_345,
+            received=12_300,
+            matched=12_000,
+            pending=200,
+            lost=100,
+            altered=40,
+            size=1,
+            outcome=2,
+            skewed=1,
+            duplicated=1,
+            orphan=3,
+            pairs=2,
+            complete_until_us=hours[-1],
+        ),
+        pairs=(
+            PairCases(
+                src_domain=name,
+                dst_domain="a.example",
+                sent=10,
+                received=9,
+                matched=8,
+                pending=0,
+                lost=1,
+                orphan=0,
+                duplicated=0,
+                altered=1,
+                other=0,
+            ),
+        ),
+        offsets=(ClockOffset(domain=name, offset_us=2_500_000, error_us=60, messages=900),),
+        replay=ReplayHeader(
+            run="1",
+            old_rev="0123",
+            new_rev="4567",
+            messages=12_345,
+            self_check_differed=0,
+            not_replayable=5,
+            is_valid=True,
+        ),
+        flips=(RuleFlips(rule_id=name, denied_now=30, permitted_now=4),),
+        stubs=(
+            StubVersion(
+                peer_domain=name, stub_ver="a" * 64, measure="latency", messages=500, points=((1, 0.1), (900, 1.0))
+            ),
+            StubVersion(peer_domain=name, stub_ver="b" * 64, measure="fuel", messages=500, points=((50_000, 1.0),)),
+        ),
+        verdicts=(
+            StubVerdict(
+                peer_domain=name,
+                baseline="a" * 64,
+                candidate="b" * 64,
+                measure="traps",
+                ratio=3.0,
+                low=2.0,
+                high=4.5,
+                messages=1_000,
+                verdict="worse",
+            ),
+        ),
+        band=Band(
+            our_domain="a.example",
+            peer_domain=name,
+            hours=tuple(
+                BandHour(hour_us=hour, observed=100.0, expected=90.0, threshold=300.0, is_alert=hour == hours[5])
+                for hour in hours
+            ),
+        ),
+        alerts=(
+            AlertLine(
+                hour_us=hours[5],
+                our_domain="a.example",
+                peer_domain=name,
+                pattern="fan-out",
+                subject=name,
+                severity="severe",
+                observed=220.0,
+                threshold=100.0,
+                explanation=f"One sender: {name}",
+                proposed_policy=f'id = "{name}"',
+                evidence=(name,),
+            ),
+        ),
+        alert_count=1,
+        segments=(
+            SegmentGroup(
+                node=name,
+                kind="mdr",
+                verdict="rejected",
+                severity="fatal",
+                findings="hash",
+                segments=1,
+                records=100,
+                lost_records=0,
+                detail="ask for the segment again",
+            ),
+        ),
+        statements=(
+            StatementLine(
+                dt="2026-03-02",
+                our_domain="a.example",
+                src_domain="a.example",
+                dst_domain=name,
+                role="out",
+                messages=10_000,
+                delivered=9_990,
+                denied=0,
+                bytes_wire=123_456,
+                p50_us=1_500,
+                p99_us=None,
+                status="final",
+                version=1,
+            ),
+        ),
+        statement_count=1,
+        versions={"silver_mdr": 3},
+    )
+
+
+NOTHING = ReportFacts(
+    records=0, nodes=0, domains=0, from_us=None, until_us=None, complete_until_us=None, lost_records=0
+)
+
+
+class _Seen(HTMLParser):
+    """Which tags a page has, and where they point."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.handlers: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page with something in every part; drawing takes its time."""
+    return render(facts())
+
+
+def test_page_has_every_chart_and_needs_nothing_from_anywhere(page: str) -> None:
+    seen = _Seen(page)
+    assert seen.tags.count("svg") == 7
+    assert seen.tags.count("figcaption") == 7
+    assert all(source.startswith("#") for source in seen.sources)
+    assert not {"script", "img", "link", "iframe", "object"} & set(seen.tags)
+
+
+def test_page_of_an_empty_lake_says_what_to_run() -> None:
+    page = render(NOTHING)
+    assert "<svg" not in page
+    assert "trapezoid pipeline settle" in page
+    assert "No alerts." in page
+
+
+def test_captions_tell_sample_sizes_and_how_far_the_books_reach(page: str) -> None:
+    text = " ".join(page.split())
+    assert "12,345 messages over 2 pairs, 17 denied" in text
+    assert "Complete up to 2026-03-03 05:00:00 UTC" in text
+    assert "12,345 messages sent, 12,300 received, over 2 pairs of books" in text
+
+
+def test_equal_facts_give_equal_bytes(page: str) -> None:
+    assert render(facts()) == page
+
+
+def test_replay_that_failed_its_self_check_is_not_shown_as_sound(page: str) -> None:
+    failed = ReplayHeader(
+        run="1", old_rev="0", new_rev="1", messages=5, self_check_differed=2, not_replayable=0, is_valid=False
+    )
+    assert "Do not rely on this replay." in render(replace(NOTHING, replay=failed))
+    assert "Do not rely on this replay." not in page
+
+
+def test_names_that_are_markup_or_mathematics_stay_text() -> None:
+    page = render(facts(HOSTILE))
+    seen = _Seen(page)
+    assert "script" not in seen.tags
+    assert seen.handlers == []
+    assert "&lt;script&gt;" in page
+
+
+@settings(max_examples=8, deadline=None)
+@given(NAMES)
+@example(HOSTILE)
+def test_any_name_is_drawn_as_well_formed_xml(name: str) -> None:
+    svg = charts.flips_by_rule([RuleFlips(rule_id=name, denied_now=1, permitted_now=0)])
+    assert ET.fromstring(svg).tag.endswith("svg")
+
+
+def test_map_of_very_many_domains_stays_small_and_loses_no_message() -> None:
+    names = [f"d{number}.example" for number in range(200)]
+    traffic = [PairTraffic(src_domain=one, dst_domain=names[0], messages=10, denied=0) for one in names[1:]]
+    svg = charts.traffic_map(traffic)
+    assert svg.count("example") <= 2 * DOMAINS_SHOWN
+    assert "all others" in svg
+
+
+@pytest.mark.parametrize("hours", [1, 2, 400])
+def test_latency_of_any_number_of_hours_is_drawn(hours: int) -> None:
+    rows = [
+        LatencyHour(hour_us=MONDAY_US + number * HOUR_US, messages=1, p50_us=1, p95_us=2, p99_us=3)
+        for number in range(hours)
+    ]
+    assert ET.fromstring(charts.latency_bands(rows)) is not None
+
+
+def test_books_without_any_difference_are_drawn_too() -> None:
+    assert "none" in charts.waterfall(Reconciled(sent=5, matched=5, received=5, pairs=1))
+    assert "none" in charts.waterfall(Reconciled(pairs=1))
+
+
+def test_facts_survive_json_so_that_programs_can_have_them() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(facts()))["records"] == 12_345
