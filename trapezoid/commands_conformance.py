@@ -67,6 +67,8 @@ def conformance(
             raise _usage("say where the node listens, for example --url wss://mn.example.org:8443")
         target, dialects = parse_target(url, _tls_context(ca, is_insecure=insecure_dev))
         node = Node(target=target, domain=domain, token=token, runtime_prefix=runtimes, patience_seconds=patience)
+        if junit is not None:
+            _check_writable(junit)
         report = _play(node, dialect or dialects, cases, profile, parallel=parallel, is_quiet=json)
         if junit is not None:
             from interop.conformance.report_files import write_junit
@@ -80,6 +82,14 @@ def _usage(detail: str) -> Exception:
     from protofly.errors import Code, HostError
 
     return HostError(Code.SETTINGS, detail)
+
+
+def _check_writable(file: Path) -> None:
+    """Before the cases are played: a report that cannot be written is worth nothing after it."""
+    try:
+        file.touch()
+    except OSError as exc:
+        raise _usage(f"{file}: {exc.strerror}") from exc
 
 
 def _tls_context(ca: Path | None, *, is_insecure: bool) -> ssl.SSLContext:

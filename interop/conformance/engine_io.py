@@ -50,9 +50,10 @@ def decode_payload(body: bytes) -> Iterator[str]:
     try:
         rest = body.decode()
         while rest:
-            length, _, rest = rest.partition(":")
-            packet, rest = rest[: int(length)], rest[int(length) :]
-            if len(packet) < int(length):
+            digits, _, rest = rest.partition(":")
+            length = int(digits)
+            packet, rest = rest[:length], rest[length:]
+            if length < 1 or len(packet) < length:
                 raise WireFaultError(f"a polling payload that ends early: {shorten(packet)}")
             yield packet.encode("latin-1").decode()
     except ValueError as exc:  # UnicodeError is one

@@ -6,9 +6,13 @@ Source: message specification, sections 1.1 and 1.5; RFC 8259.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Final
 
+_LONE: Final = re.compile("[\ud800-\udfff]")
+"""Half of a pair: a node may write it escaped, and no UTF-8 holds it."""
 Json = object
 """Whatever `parse` returns: dict, list, str, int, Decimal, bool, None."""
 
@@ -54,16 +58,20 @@ def _refuse_constant(word: str) -> Json:
 
 
 def write(value: Json) -> str:
-    """One JSON text without spaces; decimals keep their digits."""
+    """One JSON text without spaces, which UTF-8 can hold; decimals keep their digits."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{write(name)}:{write(entry)}" for name, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(write(entry) for entry in value) + "]"
     if isinstance(value, Decimal):
         return str(value)
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if _LONE.search(text) else text
 
 
 def shorten(text: str, limit_chars: int = 400) -> str:
-    """A text for people: its beginning, and how much more there is."""
-    return text if len(text) <= limit_chars else f"{text[:limit_chars]}… ({len(text)} characters)"
+    """A text of a stranger for people: its beginning, how much more there is, and nothing that moves a terminal."""
+    shown = text if len(text) <= limit_chars else f"{text[:limit_chars]}… ({len(text)} characters)"
+    if shown.isprintable():
+        return shown
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interop.conformance.cases import GROUPS
-from interop.conformance.model import Case, Dialect
+from interop.conformance.model import ALL, Case, Dialect
 from interop.conformance.outcome import Outcome, Verdict
 from interop.conformance.run import Report
 
@@ -30,6 +30,8 @@ def print_report(report: Report, *, console: Console | None = None, verbose: boo
     for outcome in report.findings:
         console.print(finding(outcome, verbose=verbose))
         console.print()
+    node = report.discovery.node
+    console.print(f"[bold]{escape(node.domain)} at {node.target.url}, profile {report.profile.value}[/]")
     console.print(summary(report))
     console.print(verdict_line(report))
 
@@ -56,9 +58,7 @@ def finding(outcome: Outcome, *, verbose: bool) -> RenderableType:
 
 def summary(report: Report) -> Table:
     """Passed of played, by chapter and dialect."""
-    node = report.discovery.node
-    title = f"{node.domain} at {node.target.url}, profile {report.profile.value}"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     table.add_column("cases of")
     dialects = [*report.discovery.offered, *report.discovery.missing]
     for dialect in dialects:
@@ -101,8 +101,9 @@ def print_cases(cases: Sequence[Case], *, console: Console | None = None) -> Non
     """The list of cases, by chapter."""
     console = console or Console()
     table = Table(box=None, pad_edge=False)
-    for title in ("case", "section", "dialects", "profiles", "what the specification says"):
-        table.add_column(title, overflow="fold")
+    for title in ("case", "section", "dialects"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("what the specification says", overflow="fold", min_width=30)
     for group, inside in groupby(cases, key=lambda case: case.group):
         table.add_row(f"[bold]{GROUPS[group]}[/]")
         for case in inside:
@@ -111,6 +112,5 @@ def print_cases(cases: Sequence[Case], *, console: Console | None = None) -> Non
 
 
 def _describe(case: Case) -> tuple[str, ...]:
-    dialects = " ".join(dialect.value for dialect in Dialect if dialect in case.dialects)
-    profiles = " ".join(sorted(profile.value for profile in case.profiles))
-    return case.id, case.section, dialects, profiles, case.says
+    dialects = "all" if case.dialects == ALL else " ".join(entry.value for entry in Dialect if entry in case.dialects)
+    return case.id, case.section, dialects, case.says

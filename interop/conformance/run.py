@@ -37,12 +37,15 @@ class Report:
 
 
 def select(cases: Sequence[Case], wanted: Sequence[str]) -> list[Case]:
-    """Cases whose id is or begins with a wanted word, or whose section lies in a wanted one; all without words."""
-    return [case for case in cases if not wanted or any(_is_wanted(case, word) for word in wanted)]
+    """Cases by id; for a word that is no id, by its beginning, or by section. All of them without words."""
+    names = {case.id for case in cases}
+    return [case for case in cases if not wanted or any(_is_wanted(case, word, names) for word in wanted)]
 
 
-def _is_wanted(case: Case, word: str) -> bool:
-    return case.id == word or case.id.startswith(f"{word}-") or f"{case.section}.".startswith(f"{word}.")
+def _is_wanted(case: Case, word: str, names: set[str]) -> bool:
+    if word in names:
+        return case.id == word
+    return case.id.startswith(f"{word}-") or f"{case.section}.".startswith(f"{word}.")
 
 
 async def run(

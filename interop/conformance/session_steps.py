@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from interop.conformance.filling import fill_text
-from interop.conformance.jsontext import Json, write
+from interop.conformance.jsontext import Json, shorten, write
 from interop.conformance.matching import UUID, Anything, Maybe, Number, Open, Text
 from interop.conformance.model import CannotOpen, Connects, Dialect, Leaves, Loses, Opens, Profile, Refusal, Step
 from interop.conformance.outcome import NodeFaultError
@@ -147,7 +147,7 @@ async def _expect_end(player: Player, participant: Participant) -> None:
     except LineClosedError as exc:
         player.transcript.note(participant.name, "←", str(exc))
         return
-    raise NodeFaultError(f"expected the closing of the connection, got {message}")
+    raise NodeFaultError(f"expected the closing of the connection, got {shorten(write(message))}")
 
 
 async def clear_stage(player: Player) -> None:

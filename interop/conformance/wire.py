@@ -46,7 +46,7 @@ class LineClosedError(Exception):
     def __init__(self, code: int | None, detail: str = "") -> None:
         self.code = code
         self.detail = detail
-        super().__init__(f"the node closed the connection (code {code}) {detail}".rstrip())
+        super().__init__(f"the node closed the connection (code {code}) {shorten(detail)}".rstrip())
 
 
 class LineRefusedError(Exception):

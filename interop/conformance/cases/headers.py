@@ -49,7 +49,7 @@ def _id(slug: str, id_: Json, *, reference: bool = False) -> Case:
         _unsubscribe(id_=id_),
         granted("ana"),
         owns("bo", "h"),
-        Asks("ana", "read", "{h}", id=id_),
+        Asks("ana", "read", "{h}", {"resource": "name"}, from_="{ana}/sm", id=id_),
         Arrives("bo", "ana"),
         Replies("bo", {"code": 200}),
         Arrives("ana", "bo"),

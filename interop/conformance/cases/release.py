@@ -211,7 +211,7 @@ CASES: Final = (
     case(
         "release-list-as-reference-nodes-take-it",
         "7.3",
-        "reply 200",
+        "a release by list is answered 200",
         owns("ana", "h"),
         _delete("ana", {"childrenResources": ["{h}"]}),
         granted("ana"),

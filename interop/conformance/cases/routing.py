@@ -109,7 +109,7 @@ TARGETS: Final = (
         "route-to-runtime-sm",
         "5.1",
         "implicit listener for <runtime>/sm",
-        Asks("bo", "read", "{ana}/sm", {"value": 1}),
+        Asks("bo", "read", "{ana}/sm", {"value": 1}, from_="{bo}/sm"),
         Arrives("ana", "bo"),
         Replies("ana", {"code": 200}),
         Arrives("bo", "ana"),

@@ -184,6 +184,7 @@ REOPENING: Final = (
             Silent("back"),
             cast="ana bo",
             dialects=WITH_TOKEN,
+            reference=type_ == "re-open",
         )
         for slug, type_ in {
             "re-open": "re-open",
