@@ -215,6 +215,14 @@ def _text(raw: Raw) -> str:
 # Building and changing messages.
 
 
+class _Written(msgspec.Struct, gc=False):
+    id: Raw | msgspec.UnsetType
+    type: str
+    from_: str = msgspec.field(name="from")
+    to: str
+    body: Raw | msgspec.UnsetType
+
+
 def encode_message(
     *, id: bytes | int | str | None, type: str, from_: str, to: str, body: bytes | Mapping[str, object] | None = None
 ) -> bytes:
@@ -223,13 +231,13 @@ def encode_message(
     `id` is JSON text as received (bytes) or a value of ours; `body` is raw JSON object text or members, and is left out
     when it is empty.
     """
-    parts = []
+    written_id: Raw | msgspec.UnsetType = msgspec.UNSET
     if id is not None:
-        parts.append(b'"id":' + (id if isinstance(id, bytes) else _encode(id)))
-    parts.append(b'"type":' + _encode(type) + b',"from":' + _encode(from_) + b',"to":' + _encode(to))
+        written_id = Raw(id if isinstance(id, bytes) else _encode(id))
+    written_body: Raw | msgspec.UnsetType = msgspec.UNSET
     if body:
-        parts.append(b'"body":' + (body if isinstance(body, bytes) else _encode(body)))
-    return b"{" + b",".join(parts) + b"}"
+        written_body = Raw(body if isinstance(body, bytes) else _encode(body))
+    return _encode(_Written(written_id, type, from_, to, written_body))
 
 
 def build(

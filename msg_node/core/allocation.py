@@ -12,7 +12,6 @@ section 7.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
@@ -33,6 +32,9 @@ class Origin(Enum):
     POOL = "pool"
 
 
+_ANY_NAME = "00000000-0000-4000-8000-000000000000"
+
+
 class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One owned address as it is stored.
 
@@ -47,8 +49,7 @@ class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_guest: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """What one allocation request asks for. `seed` is fresh randomness for the names."""
 
     scheme: str
@@ -148,10 +149,12 @@ class Owners:
         if self.has_pool(block.scheme):
             return self._lend(sid, block)
         names = identifiers(block.seed)
+        base = f"{block.scheme}://{block.domain}/"
+        key_base = canonical_key(base + _ANY_NAME).removesuffix(_ANY_NAME)  # remembered; that of each name is not
         allocated: list[str] = []
         while len(allocated) < block.number:
-            url = f"{block.scheme}://{block.domain}/{next(names)}"
-            key = canonical_key(url)
+            name = next(names)
+            url, key = base + name, key_base + name
             if key not in self._sid_of and key not in self._tombstones:
                 self._own(key, _row(sid, url, Origin.ALLOCATED, block))
                 allocated.append(url)

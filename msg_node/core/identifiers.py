@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from uuid import UUID
 
 SEED_BYTES = 32
 _UUID_BYTES = 16
+_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""Two bits of a digit are free in the variant of RFC 9562. Source: RFC 9562, sections 4.1 and 5.4."""
 
 
 def identifiers(seed: bytes) -> Iterator[str]:
@@ -19,6 +20,7 @@ def identifiers(seed: bytes) -> Iterator[str]:
     """
     counter = 0
     while True:
-        block = hashlib.shake_256(seed + counter.to_bytes(8, "little")).digest(_UUID_BYTES)
-        yield str(UUID(bytes=block, version=4))
+        name = hashlib.shake_256(seed + counter.to_bytes(8, "little")).hexdigest(_UUID_BYTES)
+        variant = _VARIANTS[name[16]]
+        yield f"{name[:8]}-{name[8:12]}-4{name[13:16]}-{variant}{name[17:20]}-{name[20:]}"
         counter += 1

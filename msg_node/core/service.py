@@ -20,8 +20,7 @@ from protofly.errors import Code
 from protofly.message import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who asks: a session of ours (positive number, `domain` "") or the link to a foreign domain (negative number).
 
     `reads_desc`: a runtime of dialect A; `is_guest`: a runtime of another domain.
@@ -39,8 +38,7 @@ class Caller:
         return self.number < 0
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRequest:
+class ServiceRequest(msgspec.Struct, frozen=True):
     """One request to a service. `domain` is the one of our domains that it is for, `seed` fresh randomness."""
 
     message: Message
@@ -51,15 +49,14 @@ class ServiceRequest:
     seed: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a service says. UNSET leaves `value` out, "" takes the default `description` of the code."""
 
     code: int = 200
     value: object = msgspec.UNSET
     reason: str = ""
     description: str = ""
-    status_changes: list[StatusChange] = field(default_factory=list)
+    status_changes: list[StatusChange] = msgspec.field(default_factory=list)
 
 
 Service = Callable[[ServiceRequest], Answer]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
+import uuid
 
 import pytest
 
@@ -12,6 +14,7 @@ from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, digest_of
 from msg_node.core.identifiers import identifiers
 from msg_node.core.rules import Rules
+from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
 
@@ -49,6 +52,20 @@ def test_identifiers_are_uuids_that_follow_from_the_seed() -> None:
     assert len(set(first)) == 100
     assert all(UUID4.fullmatch(one) for one in first)
     assert first[0] != next(identifiers(b"b" * 32))
+
+
+def test_identifiers_are_those_that_the_library_makes_of_the_same_bytes() -> None:
+    for number, name in enumerate(itertools.islice(identifiers(b"a" * 32), 500)):
+        digest = hashlib.shake_256(b"a" * 32 + number.to_bytes(8, "little")).digest(16)
+        assert name == str(uuid.UUID(bytes=digest, version=4))
+
+
+@pytest.mark.parametrize("scheme", ["hyperty", "comm", "a+b", "urn.x"])
+@pytest.mark.parametrize("domain", ["a.example", "A.Example", "a.example.", "b\u00fccher.example", "a.example:8443"])
+def test_what_is_allocated_is_owned_under_its_canonical_key(scheme: str, domain: str) -> None:
+    owners = Owners(Journal())
+    for url in owners.allocate(7, Block(scheme, domain, 3, "", b"s" * 32)):
+        assert owners.owner(canonical_key(url)) == 7
 
 
 @pytest.mark.parametrize(
