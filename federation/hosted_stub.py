@@ -22,6 +22,7 @@ from federation.core.trapezoid import DomainLeg, Pending
 from federation.egress import Egress
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
+from federation.stub_meters import StubMeters
 from protofly.errors import Code, HostError, PeerError, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
 from protofly.stub import VerifiedStub
@@ -41,6 +42,7 @@ _MESSAGE = int(Event.MESSAGE)
 _LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
+_TRAP_CHARS = 256
 _CODES = {code.word: code for code in reversed(Code)}
 
 
@@ -71,16 +73,6 @@ class StubSettings:
             "configuration": {},
         }
         return GuestEvent(Event.START, 0, msgspec.json.encode(members))
-
-
-@dataclass(slots=True)
-class StubMeters:
-    """What one stub has used so far."""
-
-    calls: int = 0
-    fuel: int = 0
-    cpu_us: int = 0
-    memory_bytes: int = 0
 
 
 class HostedStub(Carrier):
@@ -234,34 +226,40 @@ class HostedStub(Carrier):
             and self._egress.backlog_bytes <= EGRESS_HIGH_WATER_BYTES
         )
 
-    def _take_events(self) -> tuple[list[GuestEvent], list[int]]:
-        """The next batch: everything that happened, then messages. Returns the numbers of the messages as well."""
+    def _take_events(self) -> tuple[list[GuestEvent], list[Pending]]:
+        """The next batch: everything that happened, then messages. Returns the messages as well."""
         events = list(self._events)
         self._events.clear()
         self._event_bytes = 0
         self._room.unpark_all()
-        numbers: list[int] = []
+        batch: list[Pending] = []
         if self._may_send:
             batch = self._leg.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic())
-            numbers = [pending.number for pending in batch]
             events += map(_as_event, batch)
-        return events, numbers
+        return events, batch
 
     async def _exchange(self) -> None:
-        events, numbers = self._take_events()
+        events, batch = self._take_events()
         if not events:
             await trio.lowlevel.checkpoint()
             return
+        started = time.monotonic()
         try:
             reply = await self._process.exchange(events)
-        except StubFaultError:
-            self._convict(numbers)
+        except StubFaultError as exc:
+            self._convict([pending.number for pending in batch], exc.fault or exc.code.word)
             raise
-        meters = self._meters
-        meters.calls += 1
-        meters.fuel += reply.fuel
-        meters.cpu_us += reply.cpu_us
-        meters.memory_bytes = max(meters.memory_bytes, reply.memory_bytes)
+        elapsed_us = int((time.monotonic() - started) * 1e6)
+        self._meters.exchanged(
+            messages=len(batch),
+            elapsed_us=elapsed_us,
+            fuel=reply.fuel,
+            cpu_us=reply.cpu_us,
+            memory_bytes=reply.memory_bytes,
+        )
+        share = reply.fuel // len(batch) if batch else 0
+        for pending in batch:
+            pending.stub_us, pending.fuel = elapsed_us, share
         self._perform(reply.actions)
         if reply.fault is not None:
             fault = reply.fault
@@ -270,13 +268,16 @@ class HostedStub(Carrier):
                     event.arg
                     for event in events[fault.first_event : fault.first_event + fault.event_count]
                     if event.op == Event.MESSAGE
-                ]
+                ],
+                fault.trap,
             )
             raise StubFaultError(fault.code, fault.trap, domain=self._verified.domain, fault=fault.trap)
 
-    def _convict(self, numbers: list[int]) -> None:
+    def _convict(self, numbers: list[int], trap: str) -> None:
+        self._meters.traps += 1
         convicted = self._leg.suspect(numbers) if numbers else None
         if convicted is not None:
+            convicted.trap = trap[:_TRAP_CHARS]
             self._port.quarantined(convicted)
 
     # Actions.
@@ -470,7 +471,7 @@ class HostedStub(Carrier):
             logger.log(level, "stub %s of %s: %s", self._verified.name, self._verified.domain, text)
 
 
-__all__ = ["HostedStub", "StubMeters", "StubSettings", "StubState"]
+__all__ = ["HostedStub", "StubSettings", "StubState"]
 
 
 _make_event: Callable[..., GuestEvent] = partial(tuple.__new__, GuestEvent)

@@ -83,6 +83,7 @@ class LinkBooks:
         entry.d_policy_us = pending.policy_us
         entry.d_stub_us = pending.stub_us
         entry.fuel = pending.fuel
+        entry.trap = pending.trap
         if pending.handed_seconds:
             entry.d_peer_us = int((now - pending.handed_seconds) * 1e6)
         entry.d_total_us = int((now - pending.accepted_seconds) * 1e6)

@@ -18,10 +18,11 @@ from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
-from federation.hosted_stub import HostedStub, StubMeters, StubSettings
+from federation.hosted_stub import HostedStub, StubSettings
 from federation.identity import Identity
 from federation.link_context import StepTimes
 from federation.peer_session import REAUTHENTICATE_SECONDS
+from federation.stub_meters import StubMeters
 from federation.supply import DEFAULT_STUB, Package, Supply
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from protofly.limits import (
@@ -42,8 +43,9 @@ logger = logging.getLogger("federation")
 IDLE_SECONDS = 300.0
 DRAIN_SECONDS = 1.0
 LEAST_REFRESH_SECONDS = 5.0
+SUMMARY_SECONDS = 60.0
 
-StubEventName = Literal["started", "stopped", "state", "fault", "circuit"]
+StubEventName = Literal["started", "stopped", "state", "fault", "circuit", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class StubSupervisor:
         self._failures = 0
         self._started = 0.0
         self._verdict: PeerError | None = None
+        self._summed_up = time.monotonic()
 
     async def run(self) -> None:
         """Deploy whenever the link is needed and nobody carries it; until cancelled."""
@@ -158,6 +161,7 @@ class StubSupervisor:
             link.worker_pid = None
             with trio.CancelScope(shield=True):
                 await process.aclose()
+            self._sum_up()
             self._event("stopped", pid=process.pid)
         if refusal is not None:
             raise refusal
@@ -238,6 +242,7 @@ class StubSupervisor:
             nursery.start_soon(self._watch_idle, nursery.cancel_scope)
             nursery.start_soon(self._watch_trust, stub, nursery.cancel_scope)
             nursery.start_soon(_after_a_day, nursery.cancel_scope)
+            nursery.start_soon(self._sum_up_often)
         self._lifecycle.draining()
         hosted.drain()
         await trio.sleep(DRAIN_SECONDS)
@@ -279,6 +284,22 @@ class StubSupervisor:
     def _refused(self, exc: HostError) -> None:
         self._link.books.happened("refused", direction="out", code=exc.code, detail=exc.detail)
 
+    async def _sum_up_often(self) -> None:
+        while True:
+            await trio.sleep(SUMMARY_SECONDS)
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Write down what the exchanges were like since the last time, if there were any."""
+        now = time.monotonic()
+        if self._meters.has_news:
+            exchange_us, exchange_fuel = self._meters.take_histograms()
+            summary = self._described("summary")
+            summary.duration_us = int((now - self._summed_up) * 1e6)
+            summary.exchange_us, summary.exchange_fuel = exchange_us, exchange_fuel
+            self._link.books.record(summary)
+        self._summed_up = now
+
     def _event(
         self,
         event: StubEventName,
@@ -289,23 +310,25 @@ class StubSupervisor:
         state: str = "",
         pid: int | None = None,
     ) -> None:
+        entry = self._described(event)
+        entry.code = None if code is None else code.word
+        entry.detail, entry.trap, entry.state = detail[:256] or None, trap[:256] or None, state or None
+        entry.pid = pid
+        self._link.books.record(entry)
+
+    def _described(self, event: StubEventName) -> StubEvent:
         meters = self._meters
-        self._link.books.record(
-            StubEvent(
-                ts_us=int(time.time() * 1e6),
-                domain=self._link.domain,
-                event=event,
-                stub_ver=self._link.stub_version or None,
-                code=None if code is None else code.word,
-                detail=detail[:256] or None,
-                trap=trap[:256] or None,
-                state=state or None,
-                pid=pid,
-                calls=meters.calls,
-                fuel=meters.fuel,
-                cpu_us=meters.cpu_us,
-                mem_peak_kib=meters.memory_bytes >> 10,
-            )
+        return StubEvent(
+            ts_us=int(time.time() * 1e6),
+            domain=self._link.domain,
+            event=event,
+            stub_ver=self._link.stub_version or None,
+            calls=meters.calls,
+            messages=meters.messages,
+            traps=meters.traps,
+            fuel=meters.fuel,
+            cpu_us=meters.cpu_us,
+            mem_peak_kib=meters.memory_bytes >> 10,
         )
 
 

@@ -31,7 +31,6 @@ from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
 from federation.attempt_log import AttemptLog
 from federation.core.message_ids import MessageIds
-from federation.core.policy_model import Mode
 from federation.core.trapezoid import LegLimits
 from federation.dialler import Dialler
 from federation.domain_link import DomainLink
@@ -41,7 +40,6 @@ from federation.link_context import LinkContext
 from federation.logged_fetcher import LoggedFetcher
 from federation.name_client import DnsClient
 from federation.peer_session import LinkAcceptor
-from federation.policy_files import read_policies
 from federation.resolver import Resolver
 from federation.router import Federation, greeting, may_talk
 from federation.supervisor import StubSupervisor, SupervisorContext
@@ -61,6 +59,7 @@ from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
 from msg_node.core.subscriptions import Listeners
+from msg_node.policy_deployment import PolicyDeployment
 from msg_node.quarantine import Quarantine
 from msg_node.records_writer import RecordsWriter, WriterOptions
 from msg_node.runtime_port import QueueBounds
@@ -97,17 +96,8 @@ class Node:
     door: Door
     site: Site | None
     gate: Gate
+    policies: PolicyDeployment
     started_at: float
-
-    def reload_policies(self) -> None:
-        """Read the policy files again; what is wrong with them is logged, and the old ones stay in force."""
-        try:
-            policies = read_policies(self.settings.policy.files, mode=Mode(self.settings.policy.mode))
-        except SettingsError as exc:
-            logger.error("the policies stay as they are: %s", exc.detail)
-            return
-        self.gate.replace(policies)
-        logger.info("policies of revision %s are in force", policies.revision)
 
     def problems(self) -> list[str]:
         """What keeps this node from doing all its work, in words."""
@@ -212,6 +202,7 @@ async def serve(
     async with trio.open_nursery() as services:
         await services.start(node.store.run)
         await services.start(node.records.run)
+        node.policies.tell_start()
         await services.start(node.sandbox.run)
         await services.start(node.resolver.run)
         async with trio.open_nursery() as traffic:
@@ -237,7 +228,7 @@ async def _wait_for_signal(node: Node) -> None:
         async for number in signals:
             if number != signal.SIGHUP:
                 return
-            await trio.to_thread.run_sync(node.reload_policies)
+            await node.policies.reload()
 
 
 def _settle_memory() -> None:
@@ -286,6 +277,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     node_key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     records = _build_records(settings, node_key, secret)
     gate = config_meaning.build_gate(settings)
+    policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     bus = _build_bus(settings, state, store, records, node_url, gate)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
@@ -334,6 +326,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             deliver=bus.from_link,
             answer=bus.answer,
             record=records.append,
+            hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
             on_live=bus.foreign.link_is_live,
@@ -360,7 +353,20 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         origins=settings.listen.origins,
     )
     node = Node(
-        settings, bus, federation, store, records, sandbox, resolver, cache, traces, door, site, gate, time.time()
+        settings,
+        bus,
+        federation,
+        store,
+        records,
+        sandbox,
+        resolver,
+        cache,
+        traces,
+        door,
+        site,
+        gate,
+        policies,
+        time.time(),
     )
     if site is not None:
         site.serve_status(node.status)

@@ -71,7 +71,7 @@ class WriterOptions:
     sync_seconds: float = limits.RECORD_SYNC_SECONDS
     retry_seconds: float = RETRY_SECONDS
     address_key: bytes | None = None
-    """Secret for `hash_address`, 16 to 64 bytes; None writes addresses as they are."""
+    """Secret for `hash_address`, 16 to 64 bytes; None writes addresses, and texts of others, as they are."""
 
 
 class RecordsWriter:
@@ -254,6 +254,8 @@ class RecordsWriter:
 
     def _hash_addresses(self, batch: list[Record]) -> None:
         for record in batch:
+            for member in record.free_members:
+                setattr(record, member, None)
             for member in record.address_members:
                 address = getattr(record, member)
                 if address is not None:

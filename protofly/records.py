@@ -54,6 +54,8 @@ class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
     schema_version: ClassVar[int] = 1
     address_members: ClassVar[tuple[str, ...]] = ()
     """Members that hold addresses of people or things, hashed when the operator asks."""
+    free_members: ClassVar[tuple[str, ...]] = ()
+    """Members with words of others, or that tell where somebody is: left out when addresses are hashed."""
 
     v: int = 0
     node: str = ""
@@ -194,6 +196,7 @@ class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     """
 
     kind = Kind.STUB
+    free_members = ("detail",)
 
     domain: str
     event: Literal[
@@ -237,6 +240,7 @@ class LinkEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
 
     kind = Kind.LINK
     address_members = ("src_key",)
+    free_members = ("detail",)
 
     domain: str
     event: Literal["step", "up", "down", "refused", "authenticated", "spoofed", "trust"]
@@ -259,6 +263,7 @@ class SessionEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
 
     kind = Kind.SESSION
     address_members = ("runtime_key",)
+    free_members = ("detail", "remote")
 
     event: Literal["opened", "re-opened", "taken-over", "lost", "expired", "closed", "refused"]
     runtime_key: str

@@ -44,7 +44,7 @@ class Pending(msgspec.Struct, gc=False):
     `wire` is the text for the far end; `ts_us` wall clock of acceptance (µs since the Unix epoch); times ending in
     `_seconds` are monotonic, but `ttl_seconds`, which is what `body.ttl` said on arrival (0: nothing). `reason` is the
     step of the gate that gave the verdict, `facts` what else it was shown; `stub_us` and `fuel` are set once a stub has
-    taken it.
+    taken it (all that went in one exchange share its time, and its fuel in equal parts), `trap` when it died of it.
     """
 
     message: Message
@@ -64,6 +64,7 @@ class Pending(msgspec.Struct, gc=False):
     facts: GateFacts | None = None
     stub_us: int | None = None
     fuel: int | None = None
+    trap: str | None = None
     ttl_seconds: float = 0.0
 
 

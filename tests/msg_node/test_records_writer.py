@@ -16,12 +16,15 @@ import trio
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from protofly.record_segments import Signer
 from msg_node.records_writer import RecordsWriter, WriterOptions, WriterState
 from protofly.errors import SettingsError
+from protofly.record_segments import Signer
 from protofly.records import (
+    DecisionRecord,
     Kind,
+    LinkEvent,
     MessageRecord,
+    Record,
     SegmentManifest,
     SessionEvent,
     StubEvent,
@@ -221,6 +224,45 @@ async def test_addresses_are_hashed_when_the_operator_asks(tmp_path: Path) -> No
     (line,) = lines(tmp_path)
     assert line["src_key"] == hash_address("hyperty://a.example/ana", key)
     assert "ana" not in json.dumps(line)
+
+
+def raw_lines(spool: Path) -> bytes:
+    return b"".join(
+        zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read() for path in spool.glob("*.jsonl.zst")
+    )
+
+
+async def test_where_addresses_are_hashed_no_kind_of_record_keeps_an_address_or_the_words_of_others(
+    tmp_path: Path,
+) -> None:
+    eve = "hyperty://c.example/evelyn"
+    records: list[Record] = [
+        message(1),
+        DecisionRecord(
+            ts_us=1,
+            hook="in",
+            effect="deny",
+            permitted=False,
+            policy_rev="r",
+            src_domain="c.example",
+            dst_domain="a.example",
+            src_key=eve,
+            dst_key=eve,
+        ),
+        LinkEvent(ts_us=1, domain="c.example", event="spoofed", src_key=eve, detail=f"in the name of {eve}"),
+        StubEvent(ts_us=1, domain="c.example", event="state", detail=f"a stub that repeats what it carries: {eve}"),
+        SessionEvent(
+            ts_us=1, event="opened", runtime_key="runtime://a.example/evelyn", remote="192.0.2.7", detail="evelyn"
+        ),
+    ]
+    async with running(RecordsWriter(tmp_path, NODE, options=options(address_key=b"s" * 32))) as writer:
+        for record in records:
+            writer.append(record)
+    content = raw_lines(tmp_path)
+    assert content.count(b"\n") == len(records)
+    assert b"evelyn" not in content
+    assert b"192.0.2.7" not in content
+    assert b'"src_key":"hyperty:' in content
 
 
 async def test_a_record_that_is_not_json_does_not_take_its_neighbours_along(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,7 +127,7 @@ def test_fact_that_the_deployed_policy_read_is_recorded_and_so_replayable() -> N
 
     facts = Facts("in", message, "b.example", "a.example", "b.example", 200, 0, MONDAY_US / 1e6)
     packed = record_facts(facts, "b.example", "a.example", policies.facts_read)
-    row = recorded(old, msg_type="read", facts=None if packed is None else bytes(packed).decode())
+    row = recorded(old, msg_type="read", facts=None if packed is None else msgspec.json.encode(packed).decode())
     checked = replayed(old, old, [row]).checked
     assert (checked.agreed, checked.not_replayable) == (1, 0)
 
@@ -198,8 +199,8 @@ def test_job_writes_flips_that_add_up_and_a_run_that_is_valid(spark: SparkSessio
     rows.append(recorded(old, msg_type="read"))
     rows.append({**silver_row(), "decision": "deny", "outcome": "denied", "outcome_code": "spoofed-source"})
     lake.commit(silver(spark, rows), SILVER_MDR)
-    result = replay.run(lake, old, new)
-    again = replay.run(lake, old, new)
+    result = replay.run(lake, spark, old, new)
+    again = replay.run(lake, spark, old, new)
     assert result.exit_code is again.exit_code is ExitCode.FINDINGS
     assert (result.findings, again.rows[REPLAY_FLIP.name]) == (1, 0)
     run = lake.read_small(REPLAY_RUN).to_pylist()
@@ -214,7 +215,7 @@ def test_job_writes_flips_that_add_up_and_a_run_that_is_valid(spark: SparkSessio
 def test_job_voids_a_replay_whose_self_check_fails(spark: SparkSession, lake: Lake) -> None:
     old = settings()
     lake.commit(silver(spark, [{**recorded(old), "decision": "deny", "outcome_code": "policy"}]), SILVER_MDR)
-    result = replay.run(lake, old, old)
+    result = replay.run(lake, spark, old, old)
     assert result.exit_code is ExitCode.FAILURE
     assert "do not rely" in " ".join(result.warnings)
 

@@ -14,8 +14,9 @@ import trio
 
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
-from federation.hosted_stub import HostedStub, StubMeters, StubSettings
+from federation.hosted_stub import HostedStub, StubSettings
 from federation.identity import Identity
+from federation.stub_meters import StubMeters
 from protofly.errors import StubFaultError
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget

@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from protofly.records import DecisionRecord, LinkEvent, MessageRecord, StubEvent
+from protofly.records import DecisionRecord, LinkEvent, MessageRecord, PolicyEvent, SessionEvent, StubEvent
 
-_Fact = TypeVar("_Fact", MessageRecord, DecisionRecord, LinkEvent, StubEvent)
+_Fact = TypeVar("_Fact", MessageRecord, DecisionRecord, LinkEvent, StubEvent, SessionEvent, PolicyEvent)
 
 
 def read_records(spool: Path, kind: type[_Fact]) -> list[_Fact]:

@@ -1,0 +1,46 @@
+"""What the stub of one domain has used, over all its runs, and what its exchanges were like since somebody asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from protofly.log_linear import bucket_of, pairs_of
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class StubMeters:
+    """Counts since the node first needed the domain, and two histograms that `take_histograms` empties."""
+
+    calls: int = 0
+    messages: int = 0
+    traps: int = 0
+    fuel: int = 0
+    cpu_us: int = 0
+    memory_bytes: int = 0
+    _exchange_us: Counter[int] = field(default_factory=Counter)
+    _exchange_fuel: Counter[int] = field(default_factory=Counter)
+
+    def exchanged(self, *, messages: int, elapsed_us: int, fuel: int, cpu_us: int, memory_bytes: int) -> None:
+        """One exchange with the sandbox is over; so many of its events were messages for the far end."""
+        self.calls += 1
+        self.messages += messages
+        self.fuel += fuel
+        self.cpu_us += cpu_us
+        self.memory_bytes = max(self.memory_bytes, memory_bytes)
+        self._exchange_us[bucket_of(elapsed_us)] += 1
+        self._exchange_fuel[bucket_of(fuel)] += 1
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there were exchanges since the histograms were taken."""
+        return bool(self._exchange_us)
+
+    def take_histograms(self) -> tuple[Pairs | None, Pairs | None]:
+        """Microseconds and fuel of the exchanges since the last time, as (bucket, count); None for none."""
+        taken = pairs_of(self._exchange_us), pairs_of(self._exchange_fuel)
+        self._exchange_us.clear()
+        self._exchange_fuel.clear()
+        return taken
