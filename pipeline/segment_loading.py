@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 
 from pipeline.schemas import QUARANTINE
 from pipeline.segments import Place, Segment, is_unchanged
+from pipeline.stages import list_staged
 from pipeline.table_log import LakeError
-from pipeline.tables import Commit, Lake, list_staged
+from pipeline.tables import Commit, Lake
 from pipeline.transforms.lines import SEGMENT_FACTS, bronze_table, judged_lines, quarantined
 from protofly.record_segments import SEALED_SUFFIX
 from protofly.records import Kind

@@ -235,16 +235,16 @@ def _read(path: Path, limit: int, segment: Segment, *, too_large: Finding) -> by
     except OSError as exc:
         segment.find(_OPEN_FAILURES.get(exc.errno or 0, Finding.UNREADABLE), f"{path.name}: {exc.strerror}")
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            segment.find(Finding.NOT_A_FILE, path.name)
-            return None
-        try:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        segment.find(Finding.NOT_A_FILE, path.name)
+        return None
+    try:
+        with os.fdopen(descriptor, "rb") as file:
             content = file.read(limit + 1)
-        except OSError as exc:
-            segment.find(Finding.UNREADABLE, f"{path.name}: {exc.strerror}")
-            return None
+    except OSError as exc:
+        segment.find(Finding.UNREADABLE, f"{path.name}: {exc.strerror}")
+        return None
     if len(content) > limit:
         segment.find(too_large, f"{path.name}: more than {limit} bytes")
         return None

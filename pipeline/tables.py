@@ -13,14 +13,11 @@ Source: pipeline study, section 4.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
-import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
@@ -34,6 +31,7 @@ from pyspark.sql.types import StructType
 from pipeline import durable
 from pipeline.list_log import ListLog
 from pipeline.schemas import TABLES, Table
+from pipeline.stages import StagedFile, Stages, age_s, list_staged
 from pipeline.table_log import (
     CommitNote,
     ConflictError,
@@ -50,6 +48,7 @@ LAKE_FORMAT = 1
 MARK_NAME = "lake.json"
 STAGE_NAME = "_stage"
 APPEND_ATTEMPTS = 20
+_PATTERN = frozenset("*?[]{}\\")
 _UNPARTITIONED: Mapping[str, str] = {}
 
 Mode: TypeAlias = Literal["append", "replace_partitions", "overwrite"]
@@ -75,15 +74,6 @@ class Commit:
     is_repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A Parquet file that Spark has written and no table has yet."""
-
-    path: Path
-    rows: int
-    partition: Mapping[str, str]
-
-
 class Lake:
     """A folder of tables.
 
@@ -102,7 +92,7 @@ class Lake:
         self.spark = spark
         with explained(self.folder):
             self.table_format = _open(self.folder, table_format)
-        self._stages = self.folder / STAGE_NAME
+        self._stages = Stages(self.folder / STAGE_NAME)
 
     def has(self, table: Table | str) -> bool:
         """Whether anything was ever committed to the table."""
@@ -119,8 +109,12 @@ class Lake:
         Raises:
             LakeError: No such version (any more), or columns that this version of the program cannot read.
         """
+        return self.read_files(table, self.files(table, version))
+
+    def read_files(self, table: Table | str, files: Collection[DataFile]) -> DataFrame:
+        """The rows of some files of a table."""
         table = _table(table)
-        paths = [str(self.folder / table.name / file.path) for file in self.files(table, version)]
+        paths = [str(self.folder / table.name / file.path) for file in files]
         if not paths:
             return self.spark.createDataFrame([], table.schema)
         base = str(self.folder / table.name)
@@ -151,6 +145,22 @@ class Lake:
         snapshot = log.snapshot(version)
         _new_columns(table, snapshot)
         return snapshot.files
+
+    def added_between(self, table: Table | str, since: int, until: int) -> tuple[DataFile, ...]:
+        """Files that were added behind version `since` up to `until`, without those of mere rewriting.
+
+        A commit whose notes have `rewrites` says that it brought no new rows. Raises LakeError as `read` does.
+        """
+        table = _table(table)
+        rewrites = sorted(note.version for note in self.history(table) if note.meta.get("rewrites"))
+        bounds = [since, *(bound for version in rewrites for bound in (version - 1, version)), until]
+        steps = [bound for bound in bounds if since <= bound <= until]
+        added: dict[str, DataFile] = {}
+        for first, last in pairwise(steps):
+            if last > first and last not in rewrites:
+                before = {file.path for file in self.files(table, first)} if first >= 0 else set()
+                added |= {file.path: file for file in self.files(table, last) if file.path not in before}
+        return tuple(added.values())
 
     def transaction_version(self, table: Table | str, app_id: str) -> int | None:
         """Newest transaction number that this application has committed to the table."""
@@ -224,39 +234,13 @@ class Lake:
                 self._take_back(table, added)
                 raise
 
-    @contextmanager
-    def stage(self) -> Iterator[Path]:
+    def stage(self) -> AbstractContextManager[Path]:
         """A folder for files on their way into a table; gone afterwards, and after a crash at the next start."""
-        self.clear_stages()
-        folder = self._stages / f"{os.getpid()}-{uuid4().hex[:12]}"
-        folder.mkdir(parents=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
+        return self._stages.make()
 
     def clear_stages(self) -> None:
         """Take away what writers that are no more have left behind."""
-        if not self._stages.is_dir():
-            return
-        for folder in self._stages.iterdir():
-            try:
-                lock = os.open(folder / ".lock", os.O_RDWR | os.O_CLOEXEC)
-            except OSError:
-                # Just being made or just being removed by its owner: only an old one is litter.
-                if _age_s(folder) > _LITTER_SECONDS:
-                    shutil.rmtree(folder, ignore_errors=True)
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            except OSError:
-                pass  # its owner lives
-            finally:
-                os.close(lock)
+        self._stages.clear()
 
     def write(self, rows: DataFrame | pa.Table, folder: Path, table: Table) -> None:
         """Write rows as Parquet files below a staged folder, one folder per partition. Raises MisuseError."""
@@ -286,7 +270,7 @@ class Lake:
         root = self.folder / table.name
         for path in root.rglob("*.parquet"):
             inside = path.relative_to(root)
-            if inside.parts[0].startswith("_") or inside.as_posix() in kept or _age_s(path) < older_than_s:
+            if inside.parts[0].startswith("_") or inside.as_posix() in kept or age_s(path) < older_than_s:
                 continue
             path.unlink()
             removed += 1
@@ -380,21 +364,13 @@ class Lake:
             (self.folder / table.name / file.path).unlink(missing_ok=True)
 
 
-_LITTER_SECONDS = 3600.0
-
-
 def _table(table: Table | str) -> Table:
     return TABLES[table] if isinstance(table, str) else table
 
 
-def _age_s(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
 def _open(folder: Path, wanted: Format | None) -> Format:
+    if _PATTERN & set(str(folder)):
+        raise LakeError(f"{folder}: Spark takes this path for a pattern; name one without {' '.join(sorted(_PATTERN))}")
     mark = folder / MARK_NAME
     folder.mkdir(parents=True, exist_ok=True)
     if not mark.exists():
@@ -468,17 +444,6 @@ def _write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if rows.num_rows:
         pq.write_table(rows.select(table.schema.names).cast(to_arrow_schema(table.schema)), folder / "part-0.parquet")
-
-
-def list_staged(folder: Path) -> list[StagedFile]:
-    """The Parquet files below a staged folder, with the rows and partitions of each."""
-    staged = []
-    for path in sorted(folder.rglob("*.parquet")):
-        parts = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])
-        rows = pq.read_metadata(path).num_rows
-        if rows:
-            staged.append(StagedFile(path, rows, parts))
-    return staged
 
 
 def _with_missing(file: pq.ParquetFile, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:

@@ -1,0 +1,145 @@
+"""Audit: what the books themselves say about their completeness, node by node, checked against what is stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.findings import Finding, Verdict
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.ledger import Ledger
+from pipeline.schemas import SEGMENTS
+from pipeline.segment_books import Accepted, missing_numbers
+from pipeline.tables import Lake
+from pipeline.transforms.lines import bronze_table
+from protofly.records import Kind
+
+_TOLD: Final = 50
+_COLUMNS: Final = (
+    "node",
+    "kind",
+    "boot",
+    "segno",
+    "verdict",
+    "findings",
+    "lost_records",
+    "rows_good",
+    "rows_quarantined",
+)
+
+
+def run(lake: Lake, spark: SparkSession) -> JobResult:
+    """Look for gaps, losses, breaks and rejections in the ledger, and count what is stored against it.
+
+    `details` has, by node and kind: `gaps` (segments that are not here), `lost_records` (by the node's own count),
+    `unaccounted_records` (between segments that follow each other), `quarantined_rows`, `rejected_segments` and
+    `findings` by code. Every line of `warnings` is one thing to look at.
+
+    Args:
+        lake: Reads `segments` and the bronze tables; writes nothing.
+        spark: The lake's own.
+
+    Raises:
+        LakeError: The lake cannot be read.
+    """
+    del spark
+    result = JobResult("audit", versions={SEGMENTS.name: lake.version(SEGMENTS)})
+    rows = lake.read_small(SEGMENTS, _COLUMNS).to_pylist()
+    books = Ledger(lake).accepted()
+    with result.timed("books"):
+        nodes: dict[tuple[str, str], dict[str, Any]] = {
+            key: _book_facts(key, entries, result) for key, entries in books.items()
+        }
+        for row in rows:
+            _add_row(nodes.setdefault((row["node"] or "?", row["kind"] or "?"), _empty()), row)
+    for (node, kind), facts in sorted(nodes.items()):
+        _tell(f"{node}, {kind}", facts, result)
+    with result.timed("stored"):
+        _compare_with_stored(lake, rows, result)
+    result.details = {"books": [{"node": node, "kind": kind, **facts} for (node, kind), facts in sorted(nodes.items())]}
+    result.findings = len(result.warnings)
+    if len(result.warnings) > _TOLD:
+        result.warnings[_TOLD:] = [f"{len(result.warnings) - _TOLD} more; see the details"]
+    if any(facts["gaps"] for facts in nodes.values()):
+        result.exit_code = ExitCode.INCOMPLETE
+    elif result.findings:
+        result.exit_code = ExitCode.FINDINGS
+    return result
+
+
+def _empty() -> dict[str, Any]:
+    return {
+        "segments": 0,
+        "gaps": [],
+        "lost_records": 0,
+        "unaccounted_records": 0,
+        "quarantined_rows": 0,
+        "rejected_segments": 0,
+        "findings": {},
+    }
+
+
+def _book_facts(key: tuple[str, str], entries: list[Accepted], result: JobResult) -> dict[str, Any]:
+    facts = {**_empty(), "segments": len(entries)}
+    for boot, first, last in missing_numbers(entries):
+        facts["gaps"].append({"boot": boot, "first": first, "last": last})
+        numbers = f"{first}…{last}" if last else f"{first} and behind"
+        result.warnings.append(f"{key[0]}, {key[1]}: segments {numbers} of boot {boot} are not here: fetch them")
+    previous: Accepted | None = None
+    for entry in entries:
+        if previous is not None and previous.boot == entry.boot and previous.segno + 1 == entry.segno:
+            facts["unaccounted_records"] += entry.first_seq - previous.last_seq - 1
+        previous = entry
+    return facts
+
+
+def _add_row(facts: dict[str, Any], row: Mapping[str, Any]) -> None:
+    codes = Counter(facts["findings"])
+    codes.update(row["findings"] or ())
+    facts["findings"] = dict(sorted(codes.items()))
+    if row["verdict"] == Verdict.ACCEPTED.value:
+        facts["lost_records"] += row["lost_records"] or 0
+        facts["quarantined_rows"] += row["rows_quarantined"] or 0
+    elif row["verdict"] == Verdict.REJECTED.value:
+        facts["rejected_segments"] += 1
+
+
+def _tell(book: str, facts: Mapping[str, Any], result: JobResult) -> None:
+    told = {
+        "lost_records": "records were lost by the node before it wrote them",
+        "unaccounted_records": "records between segments are unaccounted for",
+        "quarantined_rows": "lines are in quarantine",
+        "rejected_segments": "segments were rejected; see table segments",
+    }
+    result.warnings += [f"{book}: {facts[name]} {text}" for name, text in told.items() if facts[name]]
+    for finding in (Finding.CHAIN_BREAK, Finding.CHAIN_START, Finding.CLOCK, Finding.VANISHED):
+        count = facts["findings"].get(finding.code)
+        if count:
+            result.warnings.append(f"{book}: {count} segments: {finding.meaning}: {finding.advice}")
+
+
+def _compare_with_stored(lake: Lake, rows: list[dict[str, Any]], result: JobResult) -> None:
+    """Rows of bronze per segment against what the ledger says was stored; days that retention dropped aside."""
+    for kind in Kind:
+        table = bronze_table(kind)
+        if not lake.has(table) or any(note.meta.get("retention") for note in lake.history(table)):
+            continue
+        stored = lake.read(table).groupBy("node", "boot", "segno").agg(F.count("*").alias("rows")).collect()
+        expected = Counter(
+            {
+                (row["node"], row["boot"], row["segno"]): row["rows_good"]
+                for row in rows
+                if row["verdict"] == Verdict.ACCEPTED.value and row["kind"] == kind.value
+            }
+        )
+        found = Counter({(row["node"], row["boot"], row["segno"]): row["rows"] for row in stored})
+        for key in sorted(key for key in expected.keys() | found.keys() if expected[key] != found[key]):
+            node, boot, segno = key
+            result.warnings.append(
+                f"{node}, {kind.value}: boot {boot} segment {segno} has {found[key]} rows in {table.name}, "
+                f"the ledger says {expected[key]}: restore the lake, or ingest anew"
+            )

@@ -1,0 +1,89 @@
+"""Refine: new rows of bronze become rows of silver, each record once, sorted by message id within a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.schemas import BRONZE_MDR, SILVER_MDR
+from pipeline.tables import Lake
+from pipeline.transforms.dedupe import KEY, first_of_each, without_known
+from pipeline.transforms.normalise import normalise
+
+APP_ID: Final = "refine"
+
+
+def run(lake: Lake, spark: SparkSession) -> JobResult:
+    """Refine what has come into bronze since the last time.
+
+    The version of bronze up to which silver reaches is the transaction number of silver's commits, so a run that was
+    killed repeats nothing.
+
+    Args:
+        lake: Reads `bronze_mdr`; adds to `silver_mdr`.
+        spark: The lake's own.
+
+    Raises:
+        LakeError: The lake cannot be read or written.
+    """
+    del spark
+    result = JobResult("refine")
+    done, newest = refined_version(lake), lake.version(BRONZE_MDR)
+    result.versions = {BRONZE_MDR.name: newest, SILVER_MDR.name: lake.version(SILVER_MDR)}
+    if newest < 0:
+        result.warnings.append("nothing was ingested yet")
+        result.exit_code = ExitCode.INCOMPLETE
+        return result
+    if newest == done:
+        return result
+    files = lake.added_between(BRONZE_MDR, done, newest)
+    rows_in = sum(file.rows for file in files)
+    with result.timed("refine"):
+        bronze = lake.read_files(BRONZE_MDR, files)
+        silver = normalise(first_of_each(bronze))
+        if lake.files(SILVER_MDR):
+            silver = without_known(silver, _known_nearby(lake, bronze))
+        commit = lake.commit(
+            silver.sortWithinPartitions("dt", "msg_id"),
+            SILVER_MDR,
+            txn=(APP_ID, newest),
+            meta={"bronze_version": newest, "bronze_version_before": done},
+        )
+    result.wrote(SILVER_MDR.name, commit.rows, commit.version)
+    result.findings = rows_in - commit.rows
+    result.details = {"bronze_rows": rows_in, "duplicates": result.findings, "days": list(commit.partitions)}
+    if result.findings:
+        result.warnings.append(f"{result.findings} records came more than once and were left out")
+        result.exit_code = ExitCode.FINDINGS
+    return result
+
+
+def refined_version(lake: Lake) -> int:
+    """Up to which version of bronze silver reaches; -1 for none."""
+    version = lake.transaction_version(SILVER_MDR, APP_ID)
+    return -1 if version is None else version
+
+
+def _known_nearby(lake: Lake, bronze: DataFrame) -> DataFrame:
+    """Keys in silver that new rows could repeat. Their ranges let whole files be left out by their statistics."""
+    ranges = bronze.groupBy("node", "boot").agg(F.min("seq").alias("first"), F.max("seq").alias("last")).collect()
+    return lake.read(SILVER_MDR).select(*KEY).where(_in_any(ranges))
+
+
+def _in_any(ranges: Sequence[Row]) -> Column:
+    return reduce(
+        or_,
+        [
+            (F.col("node") == one["node"])
+            & (F.col("boot") == one["boot"])
+            & F.col("seq").between(one["first"], one["last"])
+            for one in ranges
+        ],
+        F.lit(False),
+    )

@@ -1,0 +1,79 @@
+"""Retention: days older than allowed go, from every table that names senders, receivers or single messages.
+
+Together with rotating the key with which nodes hash addresses this is what makes old traffic forgotten: hashes of
+before a rotation cannot be linked to those after it, and the days on which both were used are gone after `keep_days`.
+Statements, totals and the ledger stay; they name domains and segments, not people.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.jobs.result import JobResult
+from pipeline.schemas import (
+    ALERT,
+    BRONZE_DECISION,
+    BRONZE_LINK_EVENT,
+    BRONZE_MDR,
+    BRONZE_SESSION_EVENT,
+    BRONZE_STUB_EVENT,
+    QUARANTINE,
+    RECON_CASE,
+    SILVER_MDR,
+    Table,
+)
+from pipeline.tables import Lake
+
+PERSONAL: Final[tuple[Table, ...]] = (
+    BRONZE_MDR,
+    BRONZE_DECISION,
+    BRONZE_STUB_EVENT,
+    BRONZE_LINK_EVENT,
+    BRONZE_SESSION_EVENT,
+    QUARANTINE,
+    SILVER_MDR,
+    RECON_CASE,
+    ALERT,
+)
+"""Tables with addresses or their hashes, or with rows about single messages."""
+WRITERS_SECONDS: Final = 3600.0
+"""Files younger than this may belong to somebody who is about to commit them."""
+
+
+def run(
+    lake: Lake, spark: SparkSession, *, today: date, keep_days: int, vacuum_after_s: float = WRITERS_SECONDS
+) -> JobResult:
+    """Drop old days, and remove their files from the disk. Looking back at versions that had them ends with that.
+
+    Args:
+        lake: All its `PERSONAL` tables.
+        spark: The lake's own.
+        today: UTC day that `keep_days` counts back from.
+        keep_days: Days before today that stay.
+        vacuum_after_s: Files that no version but the newest names are removed once they are so old, in seconds.
+
+    Raises:
+        ConflictError: Somebody wrote to the table at the same moment; run it again.
+        LakeError: The lake cannot be written.
+    """
+    del spark
+    result = JobResult("retention")
+    oldest = (today - timedelta(days=keep_days)).isoformat()
+    dropped: dict[str, list[str]] = {}
+    removed = 0
+    for table in PERSONAL:
+        if not lake.has(table):
+            continue
+        with result.timed(table.name):
+            days = sorted({file.partition["dt"] for file in lake.files(table) if file.partition["dt"] < oldest})
+            if days:
+                meta = {"retention": {"keep_days": keep_days, "days": days}}
+                commit = lake.adopt([], table, "replace_partitions", partitions=days, meta=meta)
+                result.wrote(table.name, 0, commit.version)
+                dropped[table.name] = days
+            removed += lake.vacuum(table, older_than_s=vacuum_after_s)
+    result.details = {"oldest_day": oldest, "dropped": dropped, "removed_files": removed}
+    return result

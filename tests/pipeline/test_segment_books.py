@@ -1,0 +1,158 @@
+"""How segments of a node fit together: copies, reuse, gaps that heal, chains that break."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from itertools import pairwise
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.findings import Finding, Verdict
+from pipeline.segment_books import Accepted, Books, missing_numbers
+from pipeline.segments import Place, Segment
+from protofly.record_segments import SegmentName
+from protofly.records import Kind, SegmentManifest
+from tests.pipeline.spools import NODE, START_US
+
+RECORDS = 10
+
+
+def manifest(segno: int, *, boot: int = 1, prev: str | None = None, **changes: object) -> SegmentManifest:
+    """As a node would have written it, number by number; `prev` is the one before in the same boot unless given."""
+    made = SegmentManifest(
+        kind=Kind.MESSAGE,
+        node=NODE,
+        boot=boot,
+        segno=segno,
+        first_seq=(segno - 1) * RECORDS + 1,
+        last_seq=segno * RECORDS,
+        records=RECORDS,
+        lost_records=0,
+        size_bytes=100,
+        sha256=hash_of(boot, segno),
+        prev_sha256=prev if prev is not None else hash_of(boot, segno - 1) if segno > 1 else "",
+        min_ts_us=START_US,
+        max_ts_us=START_US,
+        opened_us=START_US,
+        closed_us=START_US,
+        closure="time",
+        schema_version=1,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def hash_of(boot: int, segno: int) -> str:
+    return sha256(f"{boot} {segno}".encode()).hexdigest()
+
+
+def segment(what: SegmentManifest, spool: str = "spool", *findings: Finding) -> Segment:
+    name = SegmentName(what.kind, what.node, what.boot, what.segno)
+    return Segment(Place(spool, f"{name}.manifest.json", 1, 1), "raw", what, list(findings))
+
+
+def judge(books: Books, *segments: Segment) -> list[tuple[str, set[Finding]]]:
+    return [(one.verdict.value, set(one.findings)) for one in books.judge(segments)]
+
+
+def test_segments_in_a_row_fit() -> None:
+    assert judge(Books(), *[segment(manifest(number)) for number in (1, 2, 3)]) == [("accepted", set())] * 3
+
+
+def test_the_same_again_is_a_copy_and_other_content_is_refused() -> None:
+    books = Books()
+    books.judge([segment(manifest(1))])
+    assert judge(books, segment(manifest(1), "other")) == [("copy", {Finding.COPY})]
+    assert judge(books, segment(manifest(1, sha256="e" * 64))) == [("rejected", {Finding.REUSED})]
+
+
+def test_a_signed_segment_goes_before_an_unsigned_one_with_its_number() -> None:
+    forged = segment(manifest(1, sha256="e" * 64), "a-first-by-name", Finding.UNSIGNED)
+    judged = Books().judge([forged, segment(manifest(1), "z")])
+    assert [(one.place.spool, one.verdict) for one in judged] == [
+        ("z", Verdict.ACCEPTED),
+        ("a-first-by-name", Verdict.REJECTED),
+    ]
+
+
+def test_a_damaged_segment_does_not_take_its_number() -> None:
+    books = Books()
+    assert judge(books, segment(manifest(1), "spool", Finding.TORN)) == [("rejected", {Finding.TORN})]
+    assert judge(books, segment(manifest(1))) == [("accepted", set())]
+
+
+def test_a_gap_is_reported_and_heals() -> None:
+    books = Books()
+    books.judge([segment(manifest(1))])
+    assert judge(books, segment(manifest(4))) == [("accepted", {Finding.GAP})]
+    assert judge(books, segment(manifest(2))) == [("accepted", {Finding.LATE})]
+    assert judge(books, segment(manifest(3))) == [("accepted", {Finding.LATE})]
+
+
+def test_record_numbers_of_another_segment_are_refused() -> None:
+    books = Books()
+    books.judge([segment(manifest(1)), segment(manifest(2))])
+    renumbered = manifest(3, first_seq=1, last_seq=RECORDS, prev=hash_of(1, 2))
+    assert judge(books, segment(renumbered)) == [("rejected", {Finding.OVERLAP})]
+
+
+def test_record_numbers_that_reach_into_the_next_segment_are_refused() -> None:
+    books = Books()
+    books.judge([segment(manifest(1)), segment(manifest(3))])
+    assert judge(books, segment(manifest(2, last_seq=3 * RECORDS))) == [("rejected", {Finding.OVERLAP})]
+
+
+def test_a_chain_that_breaks_is_told_from_both_sides() -> None:
+    books = Books()
+    books.judge([segment(manifest(1))])
+    assert judge(books, segment(manifest(2, prev="a" * 64))) == [("accepted", {Finding.CHAIN_BREAK})]
+    books.judge([segment(manifest(4, prev="b" * 64))])
+    assert judge(books, segment(manifest(3))) == [("accepted", {Finding.CHAIN_BREAK, Finding.LATE})]
+
+
+def test_records_between_two_segments_are_missed() -> None:
+    late_start = manifest(2, first_seq=RECORDS + 4, last_seq=2 * RECORDS)
+    assert judge(Books(), segment(manifest(1)), segment(late_start))[1] == ("accepted", {Finding.SEQUENCE_BREAK})
+
+
+def test_the_chain_goes_on_over_a_boot() -> None:
+    next_boot = manifest(1, boot=2, prev=hash_of(1, 1))
+    assert judge(Books(), segment(manifest(1)), segment(next_boot)) == [("accepted", set())] * 2
+    lost_memory = manifest(1, boot=2)
+    assert judge(Books(), segment(manifest(1)), segment(lost_memory))[1] == ("accepted", {Finding.CHAIN_START})
+    behind = manifest(1, boot=2, prev=hash_of(1, 3))
+    assert judge(Books(), segment(manifest(1)), segment(behind))[1] == ("accepted", {Finding.GAP})
+
+
+def test_books_may_begin_in_the_middle() -> None:
+    assert judge(Books(), segment(manifest(17))) == [("accepted", {Finding.FIRST})]
+
+
+def entry(boot: int, segno: int, prev: str | None = None) -> Accepted:
+    made = manifest(segno, boot=boot, prev=prev)
+    return Accepted(boot, segno, made.first_seq, made.last_seq, made.sha256, made.prev_sha256)
+
+
+def test_holes_are_named_by_boot_and_number() -> None:
+    whole = [entry(1, 1), entry(1, 2), entry(2, 1, hash_of(1, 2))]
+    assert missing_numbers(whole) == []
+    assert missing_numbers([entry(1, 5), entry(1, 7)]) == [(1, 6, 6)]
+    assert missing_numbers([entry(1, 1), entry(2, 1, hash_of(1, 2))]) == [(1, 2, 0)]
+    assert missing_numbers([entry(1, 1), entry(2, 3)]) == [(2, 1, 2)]
+
+
+@given(order=st.permutations(range(1, 9)), cuts=st.sets(st.integers(1, 7)), again=st.lists(st.integers(1, 8)))
+def test_any_split_order_or_repetition_accepts_the_same_segments(
+    order: Sequence[int], cuts: set[int], again: list[int]
+) -> None:
+    books = Books()
+    accepted: list[int] = []
+    arrivals = [segment(manifest(number)) for number in [*order, *again]]
+    bounds = [0, *sorted(cuts), len(arrivals)]
+    for first, last in pairwise(bounds):
+        judged = books.judge(arrivals[first:last])
+        accepted += [one.manifest.segno for one in judged if one.manifest and one.verdict is Verdict.ACCEPTED]
+        assert all(one.verdict is not Verdict.REJECTED for one in judged)
+    assert sorted(accepted) == list(range(1, 9))
