@@ -21,6 +21,7 @@ from protofly.message import Message
 _OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
 _EVENT_TYPES = frozenset({"update", "event", "response"})
 _CHANGES = "/changes"
+_CHANGES_CHARS = len(_CHANGES)
 _WRITES = frozenset({"update", "create", "delete"})
 _USERS = frozenset({"user", "user-guid", "acct"})
 
@@ -114,8 +115,9 @@ class Delivery:
     ) -> Route:
         """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
         if key.endswith(_CHANGES) and message.type in _WRITES:
-            object_key = key[: -len(_CHANGES)]
-            if not self._state.may_change(origin, object_key, message.from_key):
+            object_key = key[:-_CHANGES_CHARS]
+            is_owner = self._state.owners.owner(object_key) == origin
+            if not is_owner and not self._state.may_change(origin, object_key, message.from_key):
                 return _NOT_REPORTER
         if owner is not None and message.id is not None and message.type not in _EVENT_TYPES:
             if owner == origin:
