@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 
 from pipeline.schemas import PAIR_DELAY
-from pipeline.transforms.books import DELIVERED
+from pipeline.transforms.books import DELIVERED, day_of
 
 LOW_QUANTILE: Final = 0.05
 _MESSAGE: Final = ("src_domain", "dst_domain", "msg_id")
@@ -23,7 +23,7 @@ _PAIR: Final = ("src_domain", "dst_domain")
 
 
 def matched_times(out_book: DataFrame, in_book: DataFrame, *, one_in: int = 1) -> DataFrame:
-    """Both times of messages that both books call delivered: pair, msg_id, out_ts_us, in_ts_us; copies: the earliest.
+    """Both times of messages that both books call delivered: pair, msg_id, dt, out_ts_us, in_ts_us; copies: the earliest.
 
     Args:
         out_book: Records of `schemas.BOOK`.
@@ -31,21 +31,22 @@ def matched_times(out_book: DataFrame, in_book: DataFrame, *, one_in: int = 1) -
         one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones in both books.
     """
 
-    def times(entries: DataFrame, name: str) -> DataFrame:
-        is_chosen = F.pmod(F.xxhash64("msg_id"), F.lit(one_in)) == 0
-        chosen = entries.where((F.col("outcome") == DELIVERED) & is_chosen)
-        return chosen.groupBy(*_MESSAGE).agg(F.min("ts_us").alias(name))
+    is_chosen = F.pmod(F.xxhash64("msg_id"), F.lit(one_in)) == 0
 
-    return times(out_book, "out_ts_us").join(times(in_book, "in_ts_us"), on=list(_MESSAGE), how="inner")
+    def times(entries: DataFrame) -> GroupedData:
+        return entries.where((F.col("outcome") == DELIVERED) & is_chosen).groupBy(*_MESSAGE)
+
+    sent = times(out_book).agg(F.min("ts_us").alias("out_ts_us"), day_of(F.min("sent_us")).alias("dt"))
+    return sent.join(times(in_book).agg(F.min("ts_us").alias("in_ts_us")), on=list(_MESSAGE), how="inner")
 
 
 def pair_delays(matched: DataFrame) -> DataFrame:
-    """The low quantile of the time between both records, for each ordered pair; rows of `schemas.PAIR_DELAY`.
+    """The low quantile of the time between both records, per ordered pair and day; rows of `schemas.PAIR_DELAY`.
 
     The quantile is exact, so the same messages give the same figure on every run.
     """
     low_us = F.percentile(F.col("in_ts_us") - F.col("out_ts_us"), F.lit(LOW_QUANTILE))
-    delays = matched.groupBy(*_PAIR).agg(
+    delays = matched.groupBy(*_PAIR, "dt").agg(
         F.round(low_us).cast("long").alias("low_us"), F.count(F.lit(1)).alias("messages")
     )
     return delays.select(*PAIR_DELAY.fieldNames())
@@ -55,10 +56,10 @@ def typical_delays(in_totals: DataFrame) -> DataFrame:
     """The same out of the in-book's totals alone, for partners who exchange no more; rows of `schemas.PAIR_DELAY`.
 
     Per 5 minutes the shortest time between a message's id, made by the sender's clock to the millisecond, and its
-    arrival; per pair the median of these. Coarser than `pair_delays`, and too long where traffic is sparse.
+    arrival; per pair and day the median of these. Coarser than `pair_delays`, and too long where traffic is sparse.
     """
     low_us = F.percentile("lag_min_us", F.lit(0.5))
-    delays = in_totals.groupBy(*_PAIR).agg(
+    delays = in_totals.groupBy(*_PAIR, day_of(F.col("bucket_us")).alias("dt")).agg(
         F.round(low_us).cast("long").alias("low_us"), F.sum("messages").alias("messages")
     )
     return delays.select(*PAIR_DELAY.fieldNames())

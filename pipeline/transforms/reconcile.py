@@ -40,6 +40,7 @@ CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "o
 PAIR: Final = ("src_domain", "dst_domain")
 _BUCKET: Final = (*PAIR, "bucket_us")
 _MESSAGE: Final = (*PAIR, "msg_id")
+_DAILY: Final = (*PAIR, "dt")
 _CLASSES: Final = ("matched", *CASES, "undelivered")
 _COUNTED: Final = (
     "out_messages",
@@ -107,10 +108,10 @@ def compare_totals(out_totals: DataFrame, in_totals: DataFrame, delays: DataFram
     low_us = F.coalesce("low_us", "lag_min_us")
     is_punctual = (F.col("lag_max_us") - low_us <= skew_us) & (low_us - F.col("lag_min_us") <= skew_us)
     return (
-        sides.join(F.broadcast(delays.select(*PAIR, "low_us")), on=list(PAIR), how="left")
-        .withColumns({name: F.coalesce(name, F.lit(0)) for name in _COUNTED})
-        .withColumn("is_equal", F.coalesce(is_same & is_punctual, F.lit(False)))
+        sides.withColumns({name: F.coalesce(name, F.lit(0)) for name in _COUNTED})
         .withColumn("dt", day_of(F.col("bucket_us")))
+        .join(F.broadcast(delays.select(*_DAILY, "low_us")), on=list(_DAILY), how="left")
+        .withColumn("is_equal", F.coalesce(is_same & is_punctual, F.lit(False)))
         .select(*RECON_BUCKET.schema.fieldNames())
     )
 
@@ -163,7 +164,7 @@ def judge(messages: DataFrame, delays: DataFrame, completeness: DataFrame, *, gr
 
     Args:
         messages: From `message_by_message`.
-        delays: low_us per ordered pair: what the records' times usually differ by.
+        delays: `schemas.PAIR_DELAY`: what the records' times usually differ by.
         completeness: `schemas.COMPLETENESS` of the domains.
         grace_us: How long after its own time a message may still get into the other side's book.
         skew_us: Skewed is a message whose times differ by this much more than usual and than the time that the sender
@@ -175,11 +176,12 @@ def judge(messages: DataFrame, delays: DataFrame, completeness: DataFrame, *, gr
     """
     known = (
         messages.withColumn("sent_us", F.coalesce("out.sent_us", "in.sent_us"))
+        .withColumn("dt", day_of(F.col("sent_us")))
         .join(F.broadcast(_completeness_of(completeness, "src_domain", "out")), on="src_domain", how="left")
         .join(F.broadcast(_completeness_of(completeness, "dst_domain", "in")), on="dst_domain", how="left")
-        .join(F.broadcast(delays.select(*PAIR, "low_us")), on=list(PAIR), how="left")
+        .join(F.broadcast(delays.select(*_DAILY, "low_us")), on=list(_DAILY), how="left")
     )
-    return known.withColumn("case_class", _case_class(grace_us, skew_us)).withColumn("dt", day_of(F.col("sent_us")))
+    return known.withColumn("case_class", _case_class(grace_us, skew_us))
 
 
 def _completeness_of(completeness: DataFrame, domain: str, side: str) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.schemas import BOOK, COMPLETENESS, PAIR_DELAY
-from tests.pipeline.rows import MONDAY_US
+from tests.pipeline.rows import MONDAY_US, day_of
 
 NOON_US = MONDAY_US + 12 * 3_600_000_000
 MINUTE_US = 60_000_000
@@ -59,4 +59,4 @@ def completeness(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
 def delays(spark: SparkSession, low_us: int = TRANSIT_US) -> DataFrame:
     """What is usual between both domains."""
     pairs = (("a.example", "b.example"), ("b.example", "a.example"))
-    return spark.createDataFrame([(*pair, low_us, 100) for pair in pairs], PAIR_DELAY)
+    return spark.createDataFrame([(*pair, day_of(NOON_US), low_us, 100) for pair in pairs], PAIR_DELAY)

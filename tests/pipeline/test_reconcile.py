@@ -13,6 +13,7 @@ from pipeline.schemas import RECON_CASE, RECON_PAIR, SEGMENTS
 from pipeline.transforms import reconcile
 from pipeline.transforms.evidence import cases_with_evidence
 from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, book, book_row, completeness, delays
+from tests.pipeline.rows import day_of
 
 pytestmark = pytest.mark.spark
 
@@ -110,7 +111,10 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
         .limit(0)
         .union(
             spark.createDataFrame(
-                [(f"a{number}.example", "b.example", TRANSIT_US, 1) for number in range(1, len(TABLE) + 1)],
+                [
+                    (f"a{number}.example", "b.example", day_of(NOON_US), TRANSIT_US, 1)
+                    for number in range(1, len(TABLE) + 1)
+                ],
                 delays(spark).schema,
             )
         )
@@ -174,7 +178,7 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     same: dict[str, Any] = {"sent_us": quiet_us, "ts_us": quiet_us}
     out_rows = [*records_of(TABLE, "out"), *(book_row(number, "out", **same) for number in range(500, 510))]
     in_rows = [*records_of(TABLE, "in"), *(book_row(number, "in", **same) for number in range(500, 510))]
-    in_rows[-1] = in_rows[-1] | {"outcome": "denied"}
+    in_rows[-1] = {**in_rows[-1], "outcome": "denied"}
     out_book, in_book = book(spark, out_rows), book(spark, in_rows)
     buckets = reconcile.compare_totals(
         reconcile.totals(reconcile.claims(out_book)),

@@ -1,0 +1,71 @@
+"""What the ledger of a lake proves about the books in it: read, and brought into the shape that transforms take."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
+from pipeline.schemas import COMPLETENESS, SEGMENTS, SILVER_MDR
+from pipeline.tables import Lake
+
+GRACE_S: Final = 120
+"""How long after its own time a message may get into a book: it waits 15 s for a link at most, and clocks are wrong."""
+_FACTS: Final = (
+    "node",
+    "kind",
+    "boot",
+    "segno",
+    "sha256",
+    "prev_sha256",
+    "opened_us",
+    "closed_us",
+    "lost_records",
+    "rows_quarantined",
+    "verdict",
+)
+
+
+def proved_completeness(
+    lake: Lake, *, silver_version: int, declared: Mapping[str, int] | None = None
+) -> dict[str, Completeness]:
+    """From when until when the book of each domain with records in the lake is complete.
+
+    Args:
+        lake: Its `segments` and `silver_mdr` are read.
+        silver_version: Which nodes belong to which domain is taken from this version.
+        declared: Until when the operator vouches for a node, in µs; see `pipeline.completeness`.
+    """
+    proved = completeness_of_nodes(_accepted_segments(lake), declared)
+    nodes = defaultdict[str, list[str]](list)
+    pairs = lake.read(SILVER_MDR, silver_version).select("our_domain", "node").distinct()
+    for row in pairs.collect():
+        nodes[row.our_domain].append(row.node)
+    return {domain: completeness_of_domain(its, proved) for domain, its in sorted(nodes.items())}
+
+
+def _accepted_segments(lake: Lake) -> list[SegmentFact]:
+    rows = lake.read_small(SEGMENTS, columns=_FACTS).to_pylist()
+    return [
+        SegmentFact(
+            node=row["node"],
+            boot=row["boot"],
+            segno=row["segno"],
+            sha256=row["sha256"],
+            prev_sha256=row["prev_sha256"],
+            opened_us=row["opened_us"],
+            closed_us=row["closed_us"],
+            missing=(row["lost_records"] or 0) + (row["rows_quarantined"] or 0),
+        )
+        for row in rows
+        if row["kind"] == "mdr" and row["verdict"] == "accepted"
+    ]
+
+
+def completeness_frame(spark: SparkSession, domains: Mapping[str, Completeness]) -> DataFrame:
+    """The same as rows of `schemas.COMPLETENESS`."""
+    rows = [(domain, one.from_us, one.until_us, list(one.holes), one.proof) for domain, one in sorted(domains.items())]
+    return spark.createDataFrame(rows, COMPLETENESS)

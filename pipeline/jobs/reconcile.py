@@ -1,0 +1,250 @@
+"""The job that holds two books against each other: all of a lake, or our own and what a partner has sent us.
+
+Clocks come first, from a sample of matched messages; then totals per domain pair and 5 minutes; then records, only
+where totals differ. A day is done again while messages of it are pending, or when its records have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.clock_graph import Delay, solve_offsets
+from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.schemas import (
+    CLOCK_OFFSET,
+    PAIR_DELAY,
+    RECON_BUCKET,
+    RECON_CASE,
+    RECON_PAIR,
+    SEGMENTS,
+    SILVER_MDR,
+    Table,
+)
+from pipeline.tables import Lake
+from pipeline.transforms.books import BUCKET_US, book
+from pipeline.transforms.clocks import matched_times, pair_delays
+from pipeline.transforms.evidence import cases_with_evidence
+from pipeline.transforms.reconcile import (
+    CASES,
+    answers,
+    claims,
+    compare_totals,
+    disputed,
+    judge,
+    message_by_message,
+    pair_counts,
+    totals,
+)
+
+SKEW_MS: Final = 1_000
+"""Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
+CLOCK_SAMPLE: Final = 1_000_000
+"""Records of a day above which clocks are judged by a sample of about this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What reconciliation allows for."""
+
+    grace_us: int
+    skew_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Two sides, whatever they come from. The totals are those of claims and of answers."""
+
+    out_book: DataFrame
+    in_book: DataFrame
+    out_totals: DataFrame
+    in_totals: DataFrame
+    completeness: DataFrame
+
+
+def run(
+    lake: Lake,
+    spark: SparkSession,
+    *,
+    day: str | None = None,
+    grace_s: int = GRACE_S,
+    skew_ms: int = SKEW_MS,
+    declared: Mapping[str, int] | None = None,
+    allowed: int = 0,
+) -> JobResult:
+    """Reconcile all pairs of domains of both of which the lake has books.
+
+    Args:
+        lake: Reads `silver_mdr` and `segments`; writes `recon_bucket`, `recon_case`, `recon_pair`, `clock_offset`.
+        spark: The session.
+        day: `YYYY-MM-DD`, UTC; None takes every day that has changed or has messages pending.
+        grace_s: How long after its own time a message may get into the other side's book.
+        skew_ms: How far beyond the usual the times of both records may be apart.
+        declared: Until when the operator vouches for a node that is silent, in µs.
+        allowed: Cases, without pending ones, that are no reason to end with FINDINGS.
+
+    Returns:
+        `findings` counts cases without pending ones. Ends with INCOMPLETE when the day that was asked for has no
+        records, or messages pending.
+
+    Raises:
+        LakeError: As the lake does.
+    """
+    result = JobResult("reconcile")
+    silver_version = lake.version(SILVER_MDR)
+    result.versions[SILVER_MDR.name] = silver_version
+    inputs = _inputs_by_day(lake, silver_version)
+    days = [one for one in inputs if one == day] if day is not None else _unsettled(lake, inputs)
+    if not days:
+        result.details = {"days": [], **dict.fromkeys(CASES, 0)}
+        if day is not None:
+            result.warnings.append(f"no records of {day}")
+            result.exit_code = ExitCode.INCOMPLETE
+        return result
+    with result.timed("proofs"):
+        proved = proved_completeness(lake, silver_version=silver_version, declared=declared)
+    silver = lake.read(SILVER_MDR, silver_version)
+    out_book, in_book = (book_of_days(silver, role, days, domains=proved) for role in ("out", "in"))
+    with result.timed("clocks"):
+        one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
+        delays = write_clocks(lake, spark, result, pair_delays(matched_times(out_book, in_book, one_in=one_in)), days)
+    books = Books(
+        out_book, in_book, totals(claims(out_book)), totals(answers(in_book)), completeness_frame(spark, proved)
+    )
+    meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
+    compare(lake, result, books, delays, days, Bounds(grace_s * 1_000_000, skew_ms * 1_000), meta=meta)
+    conclude(result, day=day, allowed=allowed)
+    return result
+
+
+def compare(
+    lake: Lake,
+    result: JobResult,
+    books: Books,
+    delays: DataFrame,
+    days: Collection[str],
+    bounds: Bounds,
+    *,
+    meta: Mapping[str, object],
+) -> None:
+    """Both levels, and what they find into the lake."""
+    with result.timed("totals"):
+        buckets = compare_totals(books.out_totals, books.in_totals, delays, skew_us=bounds.skew_us).persist()
+        ours = F.col("dt").isin(*days)
+        replace_days(lake, result, buckets.where(ours), RECON_BUCKET, days, meta)
+    with result.timed("records"):
+        messages = message_by_message(disputed(books.out_book, buckets), disputed(books.in_book, buckets))
+        judged = judge(messages, delays, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us).where(
+            ours
+        )
+        judged = judged.persist()
+        replace_days(lake, result, cases_with_evidence(judged, lake.read(SEGMENTS)), RECON_CASE, days, meta)
+        # Last, because it says of which records this is the outcome.
+        counts = pair_counts(buckets.where(ours), judged, books.completeness)
+        replace_days(lake, result, counts, RECON_PAIR, days, meta)
+    judged.unpersist()
+    buckets.unpersist()
+    result.details |= {"days": sorted(days)} | _sums(lake, days)
+
+
+def write_clocks(
+    lake: Lake, spark: SparkSession, result: JobResult, delays: DataFrame, days: Collection[str]
+) -> DataFrame:
+    """Solve each day's clocks, write them, and give back the delays that they were made from."""
+    rows = [row.asDict() for row in delays.collect()]
+    offsets = []
+    for day in sorted(days):
+        of_day = [
+            Delay(row["src_domain"], row["dst_domain"], row["low_us"], row["messages"])
+            for row in rows
+            if row["dt"] == day
+        ]
+        offsets += [(*astuple(offset), day) for offset in solve_offsets(of_day)]
+    frame = spark.createDataFrame(offsets, _OFFSET_COLUMNS)
+    replace_days(lake, result, frame, CLOCK_OFFSET, days, {})
+    return spark.createDataFrame([tuple(row[name] for name in PAIR_DELAY.names) for row in rows], PAIR_DELAY)
+
+
+_OFFSET_COLUMNS: Final = (
+    "domain string, offset_us long, error_us long, pairs int, messages long, component int, dt string"
+)
+
+
+def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
+    """Count findings and choose the exit code."""
+    result.findings = sum(result.details[word] for word in CASES if word != "pending")
+    if result.findings > allowed:
+        result.exit_code = ExitCode.FINDINGS
+    if day is not None and result.details["pending"]:
+        result.exit_code = ExitCode.INCOMPLETE
+        result.warnings.append(f"{result.details['pending']} messages are pending: a book is not proved complete yet")
+
+
+def replace_days(
+    lake: Lake, result: JobResult, rows: DataFrame, table: Table, days: Collection[str], meta: Mapping[str, object]
+) -> None:
+    """One commit that replaces these days of a table."""
+    done = lake.commit(rows, table, "replace_partitions", partitions=days, meta=meta)
+    result.wrote(done.table, done.rows, done.version)
+
+
+def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains: Collection[str]) -> DataFrame:
+    """The book of messages of these days, and of 5 minutes before and after, between domains with books.
+
+    A record may stand under the day before or after that of its message: clocks are wrong and messages wait. A message
+    whose id tells no time may fall into neighbouring buckets of the two books, hence the 5 minutes.
+    """
+    first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
+    near = [(first + timedelta(days=number)).strftime("%Y-%m-%d") for number in range(-1, (last - first).days + 1)]
+    has_books = F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains)
+    is_meant = F.col("sent_us").between(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1)
+    return book(silver.where(F.col("dt").isin(*near) & has_books), role).where(is_meant)
+
+
+def _sums(lake: Lake, days: Collection[str]) -> dict[str, int]:
+    names = ("sent", "received", "matched", "refused", *CASES, "undelivered")
+    rows = lake.read_small(RECON_PAIR, columns=[*names, "dt"]).to_pylist()
+    return {name: sum(row[name] for row in rows if row["dt"] in days) for name in names}
+
+
+def _inputs_by_day(lake: Lake, silver_version: int) -> dict[str, str]:
+    """For each day with records a fingerprint of the files with records of it and of the days beside it."""
+    paths: dict[str, list[str]] = {}
+    for file in lake.files(SILVER_MDR, silver_version):
+        paths.setdefault(file.partition["dt"], []).append(file.path)
+    prints = {}
+    for day in sorted(paths):
+        near = [(_midnight(day) + timedelta(days=number)).strftime("%Y-%m-%d") for number in (-1, 0, 1)]
+        files = sorted(path for one in near for path in paths.get(one, ()))
+        prints[day] = sha256("\n".join(files).encode()).hexdigest()
+    return prints
+
+
+def _unsettled(lake: Lake, inputs: Mapping[str, str]) -> list[str]:
+    """Days whose records have changed since they were reconciled, or with messages that were pending then."""
+    done: dict[str, str] = {}
+    for note in lake.history(RECON_PAIR):
+        done = note.meta.get("inputs", {}) | done
+    pending = {
+        row["dt"] for row in lake.read_small(RECON_PAIR, columns=["dt", "pending"]).to_pylist() if row["pending"]
+    }
+    return [day for day, files in inputs.items() if done.get(day) != files or day in pending]
+
+
+def _rows_of(lake: Lake, version: int, days: Collection[str]) -> int:
+    return sum(file.rows for file in lake.files(SILVER_MDR, version) if file.partition["dt"] in days)
+
+
+def _midnight(day: str) -> datetime:
+    return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
+
+
+def _micros(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000

@@ -1,0 +1,30 @@
+"""Statements as bytes that two runs, or two people, can compare. Pure; no Spark.
+
+One JSON object a line, members sorted, no white space, lines sorted. What is said about the exchange is in it, and
+which version of the statement says it. How far proofs reached and which table version was read is not, because the
+same statement may come about in several ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from pipeline.schemas import STATEMENT_BOOK
+
+STATEMENT_MEMBERS: Final = (*STATEMENT_BOOK.fieldNames(), "status", "version", "set_digest")
+_MAPS: Final = ("outcomes", "denials", "latency")
+
+
+def canonical_statements(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Rows of `statement_daily` as sorted JSON lines, each ended by a line feed."""
+    return b"".join(sorted(_line(row) for row in rows))
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    members = {name: row[name] for name in STATEMENT_MEMBERS}
+    # Arrow hands maps over as lists of pairs.
+    members |= {name: {str(key): count for key, count in dict(members[name] or {}).items()} for name in _MAPS}
+    return msgspec.json.encode(members, order="sorted") + b"\n"

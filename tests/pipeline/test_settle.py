@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.histogram import bucket_of
+from pipeline.schemas import STATEMENT_BOOK, TRAFFIC_HOURLY
+from pipeline.statements import canonical_statements
+from pipeline.transforms.settle import OUTCOMES, set_digests, settle_daily, settle_hourly
+from tests.pipeline.book_rows import uuid7
+from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
+
+pytestmark = pytest.mark.spark
+
+
+def traffic(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    """Some of everything, in both roles, over two days."""
+    rng = random.Random(seed)
+    rows = []
+    for number in range(1, count + 1):
+        ts_us = MONDAY_US + rng.randrange(2 * DAY_US)
+        outcome = rng.choice(("delivered", "delivered", "delivered", *OUTCOMES))
+        role = rng.choice(("in", "out"))
+        domains = {"src_domain": rng.choice(("b.example", "c.example")), "dst_domain": "a.example"}
+        if role == "out":
+            domains = {"src_domain": domains["dst_domain"], "dst_domain": domains["src_domain"]}
+        rows.append(
+            silver_row(
+                seq=number,
+                ts_us=ts_us,
+                role=role,
+                **domains,
+                msg_type=rng.choice(("create", "read")),
+                msg_id=uuid7(ts_us, number),
+                outcome=outcome,
+                rule_id=rng.choice((None, "closed", "too-large")),
+                size_in=rng.randrange(5000),
+                size_wire=rng.choice((None, 300)),
+                d_total_us=rng.choice((None, rng.randrange(1, 10**7))),
+            )
+        )
+    return rows
+
+
+def statements(rows: DataFrame) -> bytes:
+    daily = settle_daily(settle_hourly(rows))
+    extra = {"status": "draft", "version": 1, "set_digest": None}
+    return canonical_statements(row.asDict() | extra for row in daily.collect())
+
+
+def test_an_hour_is_added_up_to_the_message_and_to_the_byte(spark: SparkSession) -> None:
+    one = {"msg_type": "create", "ts_us": MONDAY_US + HOUR_US}
+    rows = [
+        silver_row(**one, size_in=100, size_wire=110, d_total_us=1_000),
+        silver_row(**one, size_in=200, size_wire=None, d_total_us=1_001),
+        silver_row(**one, outcome="denied", rule_id="closed", size_in=1, size_wire=2, d_total_us=5),
+        silver_row(**one, outcome="denied", rule_id="closed", size_in=1, size_wire=2),
+        silver_row(**one, outcome="denied", rule_id=None, size_in=1, size_wire=2),
+        silver_row(**one, outcome="undeliverable", rule_id="open", size_in=1, size_wire=2, d_total_us=7),
+        silver_row(**one | {"ts_us": MONDAY_US + HOUR_US - 1}),
+    ]
+    hours = settle_hourly(silver(spark, rows)).orderBy("hour_us").collect()
+    assert [row.hour_us for row in hours] == [MONDAY_US, MONDAY_US + HOUR_US]
+    found = hours[1].asDict()
+    assert {
+        name: found[name] for name in ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire", "dt")
+    } == {
+        "messages": 6,
+        "delivered": 2,
+        "denied": 3,
+        "failed": 1,
+        "bytes_in": 304,
+        "bytes_wire": 118,
+        "dt": "2026-03-02",
+    }
+    assert found["outcomes"] == {"delivered": 2, "denied": 3, "undeliverable": 1}
+    assert found["denials"] == {"": 1, "closed": 2}
+    assert found["latency"] == {bucket_of(1_000): 2}
+
+
+def test_folds_are_those_of_delivered_messages_in_any_order(spark: SparkSession) -> None:
+    rows = [silver_row() for _ in range(50)]
+    denied = silver_row(outcome="denied", rule_id="closed")
+    random.Random(3).shuffle(rows)
+    [one] = settle_hourly(silver(spark, rows)).collect()
+    [other] = settle_hourly(silver(spark, [denied, *reversed(rows)])).collect()
+    hashes = [
+        row.member for row in silver(spark, rows).select(F.xxhash64("msg_id", "digest").alias("member")).collect()
+    ]
+    xor = 0
+    for member in hashes:
+        xor ^= member
+    modulus = 2**64
+    assert one.set_xor == other.set_xor == xor
+    assert one.set_sum == other.set_sum
+    assert one.set_sum % modulus == sum(hashes) % modulus
+
+
+def test_days_add_up_their_hours(spark: SparkSession) -> None:
+    hourly = settle_hourly(silver(spark, traffic(400)))
+    assert [field.name for field in hourly.schema] == TRAFFIC_HOURLY.schema.names
+    daily = settle_daily(hourly)
+    assert daily.schema.simpleString() == STATEMENT_BOOK.simpleString()
+    hours, days = hourly.collect(), daily.collect()
+    assert len(days) == 8
+    for name in ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire"):
+        assert sum(row[name] for row in hours) == sum(row[name] for row in days)
+    for row in days:
+        assert sum(row.outcomes.values()) == row.messages
+        assert sum(row.denials.values()) == row.denied
+        assert row.messages == row.delivered + row.denied + row.failed
+        assert row.p50_us <= row.p95_us <= row.p99_us
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_statements_are_the_same_bytes_for_any_order_and_split_of_the_records(spark: SparkSession, seed: int) -> None:
+    rows = traffic(300)
+    expected = statements(silver(spark, rows).coalesce(1))
+    rng = random.Random(seed)
+    rng.shuffle(rows)
+    cut = rng.randrange(len(rows))
+    parts = silver(spark, rows[:cut]).unionByName(silver(spark, rows[cut:])).repartition(rng.randrange(1, 6))
+    assert statements(parts) == expected
+    assert expected.count(b"\n") == 8
+
+
+def test_the_digest_of_a_day_can_be_made_by_hand(spark: SparkSession) -> None:
+    minute_us = 60_000_000
+    times = [0, minute_us, 6 * minute_us]
+    rows = [
+        silver_row(seq=number, ts_us=MONDAY_US + time_us, msg_id=uuid7(MONDAY_US + time_us, number))
+        for number, time_us in enumerate(times)
+    ]
+    lines = [f"{row['msg_id'].hex()} {row['digest'].hex()}" for row in rows]
+    first = hashlib.sha256("\n".join(sorted(lines[:2])).encode()).hexdigest()
+    second = hashlib.sha256(lines[2].encode()).hexdigest()
+    buckets = f"{MONDAY_US:020} {first}\n{MONDAY_US + 5 * minute_us:020} {second}"
+    [found] = set_digests(silver(spark, [*rows[::-1], silver_row(outcome="denied")])).collect()
+    assert found.set_digest == hashlib.sha256(buckets.encode()).hexdigest()
+
+
+def test_no_records_make_no_statements(spark: SparkSession) -> None:
+    assert statements(silver(spark, [])) == b""
