@@ -11,6 +11,7 @@ section 7.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
@@ -83,7 +84,8 @@ class Owners:
         self._sid_of: dict[str, int] = {}
         self._owned: dict[int, dict[str, OwnedRow]] = {}
         self._blocks: dict[tuple[int, str], set[str]] = {}
-        self._tombstones: dict[str, None] = {}
+        self._deep: dict[int, dict[str, None]] = {}  # what is owned below something else could be
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
 
     # Look-ups.
 
@@ -217,7 +219,7 @@ class Owners:
             return None
         if key not in self._owned.get(owner, ()):
             return []  # a runtime address goes with its session only
-        below = [other for sid in sids for other in self._owned.get(sid, ()) if other.startswith(key + "/")]
+        below = [other for sid in sids for other in self._deep.get(sid, ()) if other.startswith(key + "/")]
         for released in (key, *below):
             self._disown(released)
         return [key, *below]
@@ -253,6 +255,8 @@ class Owners:
         if key in self._pool_of:
             self._free[self._pool_of[key]].pop(key, None)
         self._owned.setdefault(row.sid, {})[key] = row
+        if _is_deep(key):
+            self._deep.setdefault(row.sid, {})[key] = None
         if row.allocation_key:
             self._blocks.setdefault((row.sid, row.allocation_key), set()).add(key)
 
@@ -261,6 +265,10 @@ class Owners:
         row = self._owned[sid].pop(key)
         if not self._owned[sid]:
             del self._owned[sid]
+        if sid in self._deep:
+            self._deep[sid].pop(key, None)
+            if not self._deep[sid]:
+                del self._deep[sid]
         if row.allocation_key:
             block = self._blocks[sid, row.allocation_key]
             block.discard(key)
@@ -276,11 +284,21 @@ class Owners:
         """Remember that a name was used: it is not given out again while we remember."""
         self._tombstones[key] = None
         if len(self._tombstones) > TOMBSTONES:
-            del self._tombstones[next(iter(self._tombstones))]
+            self._tombstones.popitem(last=False)
 
 
 def _row(sid: int, url: str, origin: Origin, block: Block) -> OwnedRow:
     return OwnedRow(sid=sid, url=url, origin=origin, allocation_key=block.allocation_key, is_guest=block.is_guest)
+
+
+def _is_deep(key: str) -> bool:
+    """Whether another address could stand above this one."""
+    return next(ancestors(key), None) is not None
+
+
+def is_below_any(key: str, bases: Collection[str]) -> bool:
+    """Whether a key is one of some owned addresses or a sub-resource of one; a few look-ups, however many they are."""
+    return key in bases or any(above in bases for above in ancestors(key))
 
 
 def ancestors(key: str) -> Iterator[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from msg_node.core.allocation import Block, OwnedRow
+from msg_node.core.allocation import Block, OwnedRow, is_below_any
 from msg_node.core.node_state import NodeState
 from msg_node.core.resources import Members, child_paths, is_reserved, object_of, text_of, texts_of
 from msg_node.core.results import answer_each
 from msg_node.core.service import Answer, ServiceRequest
-from protofly.address import canonical_key, is_below
+from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import ALLOCATION_NUMBER
 
@@ -110,9 +110,10 @@ class AllocationService:
 
     def _silence(self, sids: Collection[int], released: list[str]) -> None:
         """What is released is no longer listened to by those who owned it."""
+        bases = frozenset(released)
         for sid in sids if released else ():
             if self._state.listeners.count(sid):
-                self._state.listeners.remove_where(sid, lambda key: any(is_below(key, base) for base in released))
+                self._state.listeners.remove_where(sid, lambda key: is_below_any(key, bases))
 
 
 def _shown(row: OwnedRow) -> dict[str, object]:

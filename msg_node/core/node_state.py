@@ -210,7 +210,7 @@ class NodeState:
         Source: message specification, section 9.6.
         """
         self.consents.forget(object_key)
-        for number in [one for one in self.listeners.listeners() if one < 0]:
+        for number in self._link_domains:
             self.listeners.remove_where(number, lambda key: is_below(key, object_key))
 
     # Who may use which `from`.

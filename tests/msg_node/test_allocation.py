@@ -8,13 +8,15 @@ import re
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from msg_node.core.allocation import Block, Owners, ancestors
+from msg_node.core.allocation import Block, Owners, ancestors, is_below_any
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, digest_of
 from msg_node.core.identifiers import identifiers
 from msg_node.core.rules import Rules
-from protofly.address import canonical_key
+from protofly.address import canonical_key, is_below
 from protofly.errors import Code, PeerError
 from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
 
@@ -81,6 +83,15 @@ def test_what_is_allocated_is_owned_under_its_canonical_key(scheme: str, domain:
 )
 def test_ancestors_are_cut_at_slashes_and_bounded(key: str, above: list[str]) -> None:
     assert list(ancestors(key)) == above
+
+
+@given(
+    key=st.lists(st.sampled_from("ab"), min_size=1, max_size=6).map("/".join),
+    bases=st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join), max_size=3),
+)
+def test_below_any_of_some_addresses_is_below_one_of_them(key: str, bases: list[str]) -> None:
+    full = [f"comm://d/{base}" for base in bases]
+    assert is_below_any(f"comm://d/{key}", frozenset(full)) == any(is_below(f"comm://d/{key}", base) for base in full)
 
 
 def test_used_name_is_not_given_out_again() -> None:
