@@ -335,6 +335,8 @@ class Bus:
         if message.type == "response" and self.foreign.is_answer(message):
             self.foreign.answered(message, domain)
             return None
+        if message.type == "response" and self._state.rules.require_consent:
+            self._state.consents.saw_reply(message)
         if message.peek.ttl or message.type == "forward":
             check_passable(message)
         route = self._delivery.route(message, number, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from federation.link_context import Refusal
 from msg_node.core.answers import described
@@ -48,11 +49,13 @@ class ForeignObjects:
         """A session subscribes to objects of `domain`, or unsubscribes.
 
         Raises:
-            PeerError: BAD_BODY, SPOOFED_SOURCE.
+            PeerError: BAD_BODY, SPOOFED_SOURCE, NOT_OWNER, POLICY.
         """
         members = codec.body_members(message.body)
         if message.type == "subscribe":
-            self._settle(self._remote.subscribe(message, members, sid, domain, time.monotonic()))
+            has_consent = partial(self._state.has_consent, sid)
+            now = time.monotonic()
+            self._settle(self._remote.subscribe(message, members, sid, domain, now, has_consent=has_consent))
             return
         source = text_of(members, "source")
         sources = {key_or_refuse(source)} if source else None

@@ -21,7 +21,7 @@ from msg_node.core.consents import Consents
 from msg_node.core.credentials import Credentials
 from msg_node.core.proof import Proven
 from msg_node.core.registry import DomainRegistry, StatusChange
-from msg_node.core.resources import P2P_NAMES
+from msg_node.core.resources import P2P_NAMES, object_of_events
 from msg_node.core.rules import Rules
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused, Session
@@ -294,6 +294,25 @@ class NodeState:
             session = self.sessions.get(origin)
             return session is not None and session.is_guest and domain == domain_of(session.runtime_key)
         return not is_below(from_key, object_key)
+
+    # Who may observe which object.
+
+    def has_consent(self, number: int, key: str) -> bool:
+        """Whether the reporter has let a session or link observe an object, where that is asked for at all.
+
+        `key` is an address of changes or children; all others need no consent. Source: message specification, section
+        8.5.
+        """
+        base = object_of_events(key)
+        if not self.rules.require_consent or not base or scheme_of(base) in ("", "runtime"):
+            return True
+        holder = self.owners.owner(base)
+        if (self._holder_above(base) if holder is None else holder) == number or self.listeners.listens(number, key):
+            return True
+        observers = self.consents.observers(base)
+        if number < 0:
+            return any(domain_of(observer) == self.domain_of_link(number) for observer in observers)
+        return any(self.owners.owner(observer) == number for observer in observers)
 
     # Restart.
 

@@ -7,7 +7,7 @@ Source: message specification, sections 8.6 and 18.4 (aggregate mode).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -75,17 +75,31 @@ class RemoteSubscriptions:
         self._held: dict[str, dict[str, str]] = {}  # domain -> key -> url as written
         self._open: dict[bytes, _Upstream] = {}
 
-    def subscribe(self, request: Message, members: Members, sid: int, domain: str, now: float) -> Step:
+    def subscribe(
+        self,
+        request: Message,
+        members: Members,
+        sid: int,
+        domain: str,
+        now: float,
+        *,
+        has_consent: Callable[[str], bool] = lambda _key: True,
+    ) -> Step:
         """A runtime wants to listen to objects of `domain`; `now` is monotonic.
+
+        `has_consent` says whether the reporter has accepted that runtime, by the key of the address.
 
         Raises:
             PeerError: BAD_BODY, SPOOFED_SOURCE when an address is not of that domain, NOT_OWNER when none of them is
-                for observers.
+                for observers, POLICY when the reporter has accepted this one for none of them.
         """
         named = _named(members, domain, "resources", "subscribe")
         urls = tuple(url for url in named if may_observe_abroad(key_or_refuse(url)))
         if not urls:
             raise PeerError(Code.NOT_OWNER, "these addresses are not for observers")
+        urls = tuple(url for url in urls if has_consent(key_or_refuse(url)))
+        if not urls:
+            raise PeerError(Code.POLICY, "no consent")
         refused = tuple(url for url in named if url not in urls)
         wish = Wish(request, sid, urls, text_of(members, "source") or request.from_, refused)
         held = self._held.get(domain, {})

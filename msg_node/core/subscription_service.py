@@ -22,7 +22,6 @@ from msg_node.core.resources import (
     is_claimable,
     is_p2p_stub,
     key_or_refuse,
-    object_of_events,
     shape_of,
     text_of,
     texts_of,
@@ -201,7 +200,7 @@ class SubscriptionService:
             is_theirs = shape is not Shape.BELOW and domain_of(key) == caller.domain
             return Right.LISTEN if is_theirs else Right.REFUSED
         if shape is Shape.EVENTS:
-            return Right.LISTEN if self._has_consent(caller, key) else Right.NO_CONSENT
+            return Right.LISTEN if self._state.has_consent(caller.number, key) else Right.NO_CONSENT
         if caller.is_link:
             return Right.REFUSED
         if is_p2p_stub(key):
@@ -222,22 +221,6 @@ class SubscriptionService:
         session = self._state.sessions.get(caller.number)
         is_of_domain = session is not None and domain_of(session.runtime_key) == domain_of(key)
         return Right.CLAIM if is_of_domain else Right.REFUSED
-
-    def _has_consent(self, caller: Caller, key: str) -> bool:
-        """Whether the reporter has let the caller observe an object, where that is asked for at all.
-
-        Source: message specification, section 8.5.
-        """
-        base = object_of_events(key)
-        if not self._state.rules.require_consent or not base or scheme_of(base) in ("", "runtime"):
-            return True
-        state, number = self._state, caller.number
-        if self._holder(base) == number or state.listeners.listens(number, key):
-            return True
-        observers = state.consents.observers(base)
-        if caller.is_link:
-            return any(domain_of(observer) == caller.domain for observer in observers)
-        return any(state.owners.owner(observer) == number for observer in observers)
 
     def _holder(self, key: str) -> int | None:
         """The session that owns an address or the nearest one above it; -1 for a runtime that is not connected."""

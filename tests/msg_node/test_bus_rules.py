@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from msg_node.core.rules import Rules
 from protofly import codec
 from protofly.errors import Code
 from tests.support.runtime_house import (
@@ -174,3 +175,22 @@ async def test_what_a_link_could_not_do_is_described_for_runtimes_of_dialect_a(h
     house.bus.answer(codec.refusal(request, Code.DEPLOY_TIMEOUT, source="runtime://alpha.example/mn-1"))
     (reply,) = await ana.heard()
     assert reply["body"]["desc"] == reply["body"]["description"] == "Gateway Timeout"
+
+
+async def test_an_object_abroad_is_observed_after_its_reporter_s_consent_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with runtime_house(tmp_path, rules=Rules(require_consent=True)) as house:
+        ana, eve = await subscribed(house, "ana", "eve")
+        room = f"comm://{FOREIGN}/room"
+        ask = {"resources": [f"{room}/changes"]}
+        assert code_and_reason(await ana.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")
+        await from_beta(house, a_message("response", f"{room}/subscription", f"{ana.address}/sm", {"code": 200}, id_=1))
+        await ana.say(a_message("subscribe", ana.address, FOREIGN_SM, ask, id_=2))
+        assert [one["type"] for one in await ana.heard()] == ["response"]  # the reporter's; ours waits for the far node
+        (upstream,) = house.domains.take()
+        await from_beta(
+            house, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"])
+        )
+        assert (await ana.next())["body"]["code"] == 200
+        assert code_and_reason(await eve.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")  # though it is here now
