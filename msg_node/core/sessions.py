@@ -114,14 +114,19 @@ class Sessions:
             return OpenRefused(Code.ADDRESS_TAKEN, self._grace_seconds, session.connection)
         if session.is_live and (refused := self._contest(session, now)):
             return refused
-        if session.is_guest or not session.dialect.has_token:  # nothing could bring it back
+        if session.is_guest:
             self._remove(session)
             return self._start(opener, token, now=now, replaced=session.connection, ended=(session.sid,))
+        ended: tuple[int, ...] = ()
         if len(self._displaced.get(session.runtime_key, ())) >= PARKED_PER_RUNTIME:
-            return OpenRefused(Code.QUOTA, self._grace_seconds)
+            lost = self._beyond_return(session.runtime_key)
+            if lost is None:
+                return OpenRefused(Code.QUOTA, self._grace_seconds)
+            self._remove(lost)
+            ended = (lost.sid,)
         replaced = session.connection
         self._displace(session, now=now)
-        return self._start(opener, token, now=now, replaced=replaced)
+        return self._start(opener, token, now=now, replaced=replaced, ended=ended)
 
     def by_session_address(self, session_address: str) -> Session | None:
         """The session with that address, `<runtime>/<token>`: who knows it may re-open it."""
@@ -247,6 +252,11 @@ class Sessions:
     def _session_of_runtime(self, runtime_key: str) -> Session | None:
         sid = self._by_runtime.get(runtime_key)
         return None if sid is None else self._sessions[sid]
+
+    def _beyond_return(self, runtime_key: str) -> Session | None:
+        """The oldest displaced session that nothing can bring back, since its dialect knows no token."""
+        displaced = [self._sessions[sid] for sid in sorted(self._displaced[runtime_key])]
+        return next((session for session in displaced if not session.dialect.has_token), None)
 
     def _start(
         self, opener: Opener, token: str, *, now: float, replaced: int | None = None, ended: tuple[int, ...] = ()

@@ -59,7 +59,7 @@ async def check_neighbours(house: RuntimeHouse) -> None:
 
 
 BROKEN_FRAMES = {
-    "unmasked": (b"\x81\x0b{\"a\":\"no\"}  ", 1002),
+    "unmasked": (b'\x81\x0b{"a":"no"}  ', 1002),
     "reserved bits": (b"\xf1\x82\0\0\0\0{}", 1002),
     "reserved opcode": (b"\x83\x82\0\0\0\0{}", 1002),
     "binary": (b"\x82\x82\0\0\0\0{}", 1003),

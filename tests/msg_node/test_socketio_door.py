@@ -13,7 +13,7 @@ import trio.testing
 
 from msg_node.core.credentials import Credential, digest_of
 from msg_node.core.engine_io import encode_payload
-from protofly.limits import POLLING_SESSIONS_PER_ADDRESS
+from protofly.limits import PARKED_PER_RUNTIME, POLLING_SESSIONS_PER_ADDRESS
 from tests.support.polling import (
     PATH,
     HttpLine,
@@ -180,12 +180,13 @@ async def test_the_header_of_the_first_request_proves_who_it_is(tmp_path: Path) 
 
 
 async def test_who_comes_back_without_proof_is_not_locked_out_by_what_he_left_behind(house: RuntimeHouse) -> None:
-    for number in range(12):  # more often than sessions of one runtime may be parked
+    for number in range(2 * PARKED_PER_RUNTIME):
         ana = await polling(house)
         assert (await ana.ask("open", SESSION))["body"]["code"] == 200
+        await ana.ask("create", ALLOCATION, {"scheme": "comm"})
         await ana.post(b"1")
         await house.until("sessions lost", number + 1)
-    assert len(house.state.sessions) == 1
+    assert len(house.state.sessions) == PARKED_PER_RUNTIME + 1
 
 
 # The move.
