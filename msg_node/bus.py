@@ -40,6 +40,7 @@ from protofly.records import Record
 from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
 
 SWEEP_SECONDS = 1.0
+SWEEP_PORTS = 200  # looked after at a time: thousands at once would be a pause that everybody notices
 _FLAGS = ("auth", "sessionToken")
 _SEED_BYTES = 32
 _NODE_ORIGIN = 0
@@ -485,8 +486,10 @@ class Bus:
         """End what is over, ping who is silent, close who does not read."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
-            now = time.time()
-            self._outcomes.apply(self._services.sweep(now=now), self._route_own)
+            while self._outcomes.sweep():
+                await trio.lowlevel.checkpoint()
             self.foreign.expire()
-            for port in list(self._connections.values()):
-                port.check(now, ping_seconds=self.ping_seconds)
+            for number, port in enumerate(list(self._connections.values()), 1):
+                port.check(time.time(), ping_seconds=self.ping_seconds)
+                if number % SWEEP_PORTS == 0:
+                    await trio.lowlevel.checkpoint()

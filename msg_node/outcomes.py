@@ -87,6 +87,12 @@ class Outcomes:
         except HostError as exc:
             failed(exc)
 
+    def sweep(self) -> bool:
+        """End some of what is over; whether there may be more."""
+        result = self._around.services.sweep(now=time.time())
+        self.apply(result, self._around.route_own)
+        return bool(result.news)
+
     def _write_down(self, news: SessionNews) -> None:
         """Count and record what happened to a session."""
         self._around.counters[f"sessions {news.event}"] += 1

@@ -27,6 +27,7 @@ SESSION_GRACE_SECONDS: Final = 120.0
 TAKE_OVER_GRACE_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
 SESSIONS: Final = 20_000
+EXPIRED_AT_ONCE: Final = 100  # each releases all that it held; the bus goes on in between
 PARKED_PER_RUNTIME: Final = 8
 BEARER_TOKEN_CHARS: Final = 8 << 10
 BEARER_SKEW_SECONDS: Final = 60.0

@@ -25,7 +25,13 @@ from msg_node.core.proof import Proven
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused, Session, SessionRow
 from protofly.errors import Code
-from protofly.limits import PARKED_PER_RUNTIME, SESSION_GRACE_SECONDS, SESSIONS, TAKE_OVER_GRACE_SECONDS
+from protofly.limits import (
+    EXPIRED_AT_ONCE,
+    PARKED_PER_RUNTIME,
+    SESSION_GRACE_SECONDS,
+    SESSIONS,
+    TAKE_OVER_GRACE_SECONDS,
+)
 
 
 class Sessions:
@@ -217,12 +223,17 @@ class Sessions:
         return lost
 
     def expire(self, *, now: float) -> list[Session]:
-        """End the sessions whose grace is over and return them; the caller releases what they held."""
+        """End sessions whose grace is over and return them; the caller releases what they held.
+
+        At most `EXPIRED_AT_ONCE`, however many were lost together: whoever gets some asks again.
+        """
         latest = now + self._grace_seconds
-        ended = []
+        ended: list[Session] = []
         for sid, grace_ends in self._parked.items():
             if grace_ends <= now:
                 ended.append(self._sessions[sid])
+                if len(ended) >= EXPIRED_AT_ONCE:
+                    break
             elif grace_ends > latest:  # the clock was set back
                 self._parked[sid] = self._sessions[sid].grace_ends = latest
         for session in ended:

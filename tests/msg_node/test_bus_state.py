@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from msg_node import state_store
+from msg_node import bus, state_store
+from msg_node.core.session import Opener
 from msg_node.state_store import OnDurable, OnFailed
 from protofly.errors import Code, HostError
+from protofly.limits import EXPIRED_AT_ONCE
 from tests.support.runtime_house import (
     ALLOCATION,
     SESSION,
@@ -112,3 +114,28 @@ async def test_what_follows_a_close_in_the_same_read_changes_nothing(house: Runt
     assert code_and_reason(await bo.ask("read", "hyperty://alpha.example/ghost")) == (404, "no-route")
     assert [one.sid for one in house.state.sessions] == [house.port_of("bo").sid]
     assert house.state.owners._owned.keys() <= {house.port_of("bo").sid}
+
+
+async def test_everything_that_was_lost_together_ends_in_one_sweep_and_is_counted(tmp_path: Path) -> None:
+    count = 2 * EXPIRED_AT_ONCE + 1
+    async with runtime_house(tmp_path) as house, trio.open_nursery() as nursery:
+        for number in range(count):
+            address = runtime_address(f"x{number}")
+            house.state.open(Opener(address, address, -number), f"token-{number}", now=0.0)
+            house.state.lost(-number, now=0.0)
+        nursery.start_soon(house.bus.run_sweeper)
+        await house.until("sessions expired", count)
+        assert len(house.state.sessions) == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_every_connection_is_looked_after_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus, "SWEEP_PORTS", 2)
+    monkeypatch.setattr(bus, "SWEEP_SECONDS", 0.01)
+    async with runtime_house(tmp_path, ping_seconds=0.0) as house, trio.open_nursery() as nursery:
+        runtimes = [await house.opened(f"r{number}") for number in range(5)]
+        nursery.start_soon(house.bus.run_sweeper)
+        await house.until("silent runtimes", len(runtimes))
+        nursery.cancel_scope.cancel()

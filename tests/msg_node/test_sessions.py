@@ -13,7 +13,7 @@ from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused
 from msg_node.core.sessions import Sessions
 from protofly.errors import Code, HostError, PeerError
-from protofly.limits import PARKED_PER_RUNTIME
+from protofly.limits import EXPIRED_AT_ONCE, PARKED_PER_RUNTIME
 
 ANA = "runtime://alpha.example/rt-ana"
 TOKEN_OF_ANA = digest_of("secret of ana")
@@ -102,6 +102,15 @@ def test_session_ends_when_grace_is_over(sessions: Sessions, journal: Journal) -
     assert opened_by_token(sessions, "t1", connection=2) is None
     assert len(sessions) == 0
     assert stored(journal) == {}
+
+
+def test_sessions_that_were_lost_together_end_in_portions(sessions: Sessions) -> None:
+    for number in range(EXPIRED_AT_ONCE + 20):
+        opened(sessions.open(opener(number, runtime=f"runtime://alpha.example/{number}"), f"t{number}", now=0))
+        sessions.lost(number, now=0)
+    portions = [len(sessions.expire(now=120)) for _ in range(3)]
+    assert portions == [EXPIRED_AT_ONCE, 20, 0]
+    assert len(sessions) == 0
 
 
 def test_clock_that_is_set_back_prolongs_no_grace_and_no_wait(sessions: Sessions) -> None:
