@@ -1,0 +1,210 @@
+"""A run that ends anywhere is carried on by the next; what was stored is entered, what was not is stored."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from pipeline import segment_loading
+from pipeline.jobs import ingest
+from pipeline.jobs.ingest import Ingest
+from pipeline.jobs.result import ExitCode
+from pipeline.ledger import Ledger
+from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, SEGMENTS
+from pipeline.table_log import LakeError
+from pipeline.tables import Lake
+from protofly.records import Kind
+from tests.pipeline.spools import NodeBook, link_event, message
+
+pytestmark = pytest.mark.spark
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def sequence_of(lake: Lake) -> list[int]:
+    return sorted(row["seq"] for row in lake.read(BRONZE_MDR).select("seq").collect())
+
+
+def ledger_of(lake: Lake) -> list[tuple[str, str, int]]:
+    rows = lake.read_small(SEGMENTS, ["path", "verdict", "rows_good"]).to_pylist()
+    return sorted((row["path"].removesuffix(".manifest.json"), row["verdict"], row["rows_good"]) for row in rows)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(1), message(2)])
+    book.seal([message(3)])
+    NodeBook(tmp_path / "spool", kind=Kind.LINK).seal([link_event(1)])
+    return tmp_path / "spool"
+
+
+def end_before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable[..., bool]) -> None:
+    """The process ends just before this call."""
+    original = getattr(owner, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        if when(*args, **options):
+            raise Killed
+        return original(*args, **options)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def test_segments_that_vanish_after_they_were_stored_are_entered_as_such(
+    lake: Lake, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        end_before(patch, Ledger, "write", lambda *_: True)
+        with pytest.raises(Killed):
+            ingest.run(lake, lake.spark, [spool])
+    assert sequence_of(lake) == [1, 2, 3]
+    [first, *_] = sorted(spool.glob("mdr-*.zst"))
+    first.unlink()
+
+    result = ingest.run(lake, lake.spark, [spool])
+
+    assert sequence_of(lake) == [1, 2, 3]
+    assert [(verdict, rows) for _, verdict, rows in ledger_of(lake)] == [
+        ("accepted", 1),
+        ("accepted", 2),
+        ("accepted", 1),
+    ]
+    vanished = [row for row in lake.read_small(SEGMENTS).to_pylist() if "vanished" in row["findings"]]
+    assert [row["segno"] for row in vanished if row["kind"] == "mdr"] == [1]
+    assert result.exit_code is ExitCode.FINDINGS
+
+
+def test_segments_that_come_between_end_and_next_run_wait_for_their_own_batch(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(1)])
+    with monkeypatch.context() as patch:
+        end_before(patch, Ledger, "write", lambda *_: True)
+        with pytest.raises(Killed):
+            ingest.run(lake, lake.spark, [book.spool])
+    book.seal([message(2)])
+    told: list[str] = []
+    result = ingest.run(lake, lake.spark, [book.spool], progress=told.append)
+    assert sequence_of(lake) == [1, 2]
+    assert (len(told), result.rows["bronze_mdr"], Ledger(lake).last_batch) == (2, 1, 2)
+
+
+def test_kinds_that_were_stored_before_the_end_are_not_stored_again(
+    lake: Lake, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        end_before(patch, segment_loading, "_write", lambda _lake, kind, *_: kind is Kind.LINK)
+        with pytest.raises(Killed):
+            ingest.run(lake, lake.spark, [spool])
+    assert (sequence_of(lake), lake.has(BRONZE_LINK_EVENT)) == ([1, 2, 3], False)
+    result = ingest.run(lake, lake.spark, [spool])
+    assert result.rows == {"bronze_link_event": 1, "segments": 3}
+    assert (sequence_of(lake), result.exit_code) == ([1, 2, 3], ExitCode.FINE)
+
+
+def test_a_segment_that_keeps_changing_while_it_is_read_is_rejected_and_the_others_are_not(
+    lake: Lake, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_loading, "is_unchanged", lambda segment: "000002" not in segment.place.path)
+    result = ingest.run(lake, lake.spark, [spool])
+    assert sequence_of(lake) == [1, 2]
+    assert [verdict for _, verdict, _ in ledger_of(lake)] == ["accepted", "accepted", "rejected"]
+    assert result.details["verdicts"] == {"accepted": 2, "rejected": 1}
+
+
+def test_a_rejected_segment_is_looked_at_again_and_its_row_replaced(lake: Lake, spool: Path, tmp_path: Path) -> None:
+    [_, second] = sorted(spool.glob("mdr-*.zst"))
+    hidden = shutil.move(second, tmp_path / "hidden")
+    job = Ingest(lake, [spool])
+    assert job.run().details["verdicts"] == {"accepted": 2, "rejected": 1}
+    version = lake.version(SEGMENTS)
+    assert job.run().rows == {}
+    assert Ingest(lake, [spool]).run().rows == {}
+    assert lake.version(SEGMENTS) == version
+
+    shutil.move(hidden, second)
+    assert job.run().rows == {"bronze_mdr": 1, "segments": 1}
+    assert [verdict for _, verdict, _ in ledger_of(lake)] == ["accepted"] * 3
+    assert sequence_of(lake) == [1, 2, 3]
+
+
+def test_a_manifest_that_is_merely_touched_is_no_news(lake: Lake, spool: Path) -> None:
+    ingest.run(lake, lake.spark, [spool])
+    for path in spool.glob("*.manifest.json"):
+        path.touch()
+    assert ingest.run(lake, lake.spark, [spool]).rows == {}
+    assert len(ledger_of(lake)) == 3
+
+
+def test_only_one_ingest_works_on_a_lake(lake: Lake, spool: Path) -> None:
+    job = Ingest(lake, [spool])
+    with job._alone(), pytest.raises(LakeError, match="another ingest"):
+        ingest.run(lake, lake.spark, [spool])
+
+
+def test_an_empty_spool_is_incomplete_and_says_so(lake: Lake, tmp_path: Path) -> None:
+    result = ingest.run(lake, lake.spark, [tmp_path])
+    assert result.exit_code is ExitCode.INCOMPLETE
+    assert result.warnings == [f"no segments in {tmp_path}"]
+
+
+def test_following_takes_in_what_comes_in_between(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(1)])
+    waits = iter([True, False])
+
+    def wait() -> bool:
+        book.seal([message(2)])
+        return next(waits)
+
+    rounds = list(ingest.follow(lake, [book.spool], wait=wait))
+    assert [result.rows.get("bronze_mdr", 0) for result in rounds] == [1, 1]
+
+
+@pytest.mark.long
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_split_order_or_repetition_stores_the_same_rows(
+    data: st.DataObject, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("split")
+    book = NodeBook(home / "node")
+    sizes = data.draw(st.lists(st.integers(0, 3), min_size=2, max_size=5), label="sizes")
+    number = 0
+    for size in sizes:
+        book.seal([message(number + at) for at in range(1, size + 1)], lost=0 if size else 1)
+        number += size
+    stems = sorted(path.name.removesuffix(".manifest.json") for path in book.spool.glob("*.manifest.json"))
+    arrivals = data.draw(st.lists(st.sampled_from(stems), max_size=4), label="early")
+    lake = Lake(home / "lake", spark)
+    for at, batch in enumerate((arrivals, stems[::-1])):
+        spool = home / f"arrival {at}"
+        spool.mkdir()
+        for stem in batch:
+            for path in book.spool.glob(f"{stem}.*"):
+                shutil.copy(path, spool)
+        ingest.run(lake, spark, [spool])
+    rows = lake.read(BRONZE_MDR).select("seq", "msg_id", "segno").collect()
+    expected = [
+        (row["seq"], row["msg_id"], row["segno"])
+        for row in _all_at_once(home, book.spool, spark).read(BRONZE_MDR).collect()
+    ]
+    assert sorted(map(tuple, rows)) == sorted(expected)
+    assert len(rows) == sum(sizes)
+
+
+def _all_at_once(home: Path, spool: Path, spark: SparkSession) -> Lake:
+    lake = Lake(home / "reference", spark)
+    ingest.run(lake, spark, [spool])
+    return lake
