@@ -61,13 +61,20 @@ class Learned:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._of: dict[int, set[str]] = {}
 
     def learn(self, key: str, sid: int, now: float) -> None:
         """A session spoke as `key`; `now` is seconds since the Unix epoch."""
+        known = self._known.get(key)
+        if known is None or known[0] != sid:
+            if known is not None:
+                self._unlearn(key, known[0])
+            self._of.setdefault(sid, set()).add(key)
         self._known[key] = (sid, now + LEARNED_SECONDS)
         self._known.move_to_end(key)
         if len(self._known) > LEARNED_ADDRESSES:
-            self._known.popitem(last=False)
+            oldest, (learner, _) = self._known.popitem(last=False)
+            self._unlearn(oldest, learner)
 
     def find(self, key: str, now: float) -> int | None:
         """The session that spoke as `key` within the last hour."""
@@ -76,8 +83,14 @@ class Learned:
 
     def forget(self, sid: int) -> None:
         """A session has ended."""
-        for key in [key for key, (learner, _) in self._known.items() if learner == sid]:
+        for key in self._of.pop(sid, ()):
             del self._known[key]
+
+    def _unlearn(self, key: str, sid: int) -> None:
+        keys = self._of[sid]
+        keys.discard(key)
+        if not keys:
+            del self._of[sid]
 
 
 class Delivery:

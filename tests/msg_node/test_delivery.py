@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msg_node.core import delivery
 from msg_node.core.delivery import Delivery, Learned, Place, Route
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry_entry import Changed
@@ -288,6 +289,28 @@ def test_the_last_who_used_an_address_is_known_and_an_ended_session_is_forgotten
     learned.learn("b", 1, NOW)
     learned.forget(1)
     assert (learned.find("a", NOW), learned.find("b", NOW)) == (2, None)
+
+
+@given(
+    steps=st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"), st.integers(1, 3)), max_size=40),
+    bound=st.integers(1, 4),
+)
+def test_what_is_learned_is_what_was_said_last_and_nothing_of_the_ended_is_kept(
+    steps: list[tuple[bool, str, int]], bound: int
+) -> None:
+    learned, model = Learned(), dict[str, int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delivery, "LEARNED_ADDRESSES", bound)
+        for is_end, key, sid in steps:
+            if is_end:
+                learned.forget(sid)
+                model = {one: learner for one, learner in model.items() if learner != sid}
+            else:
+                learned.learn(key, sid, NOW)
+                model.pop(key, None)
+                model = dict([*model.items(), (key, sid)][-bound:])
+            assert {one: learned.find(one, NOW) for one in "abcdef"} == {one: model.get(one) for one in "abcdef"}
+            assert {one for keys in learned._of.values() for one in keys} == set(model)
 
 
 def test_what_is_learned_is_bounded_and_the_oldest_goes_first() -> None:
