@@ -161,6 +161,7 @@ def _link_status(link: DomainLink) -> dict[str, object]:
                 "trapped",
                 "rejected",
                 "duplicates",
+                "late replies",
                 "spoofed",
                 "timeouts",
                 "undeliverable",

@@ -243,7 +243,7 @@ class Bus:
             code = self._to_listeners(route.numbers, message, port.blockers)
             refusal = None if code is None else Refusal(code)
             if message.type == "delete":
-                self._observed_deletion(message)
+                self._observed_deletion(message, route.numbers)
         elif route.domain:
             refusal = self._to_foreign(message, route.domain, port.sid, port)
             if route.place is Place.BOTH and refusal is None:
@@ -409,11 +409,11 @@ class Bus:
             return None
         return refused if message.expects_reply else None
 
-    def _observed_deletion(self, message: Message) -> None:
+    def _observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
         """The observers of an object were told that it is no more. Source: message specification, section 9.6."""
         object_key = object_of_events(message.to_key)
         if message.to_key == f"{object_key}/changes":
-            self._state.object_deleted(object_key)
+            self._state.object_deleted(object_key, told)
             self._outcomes.apply(ServiceResult(changes=self._state.take_changes()), self._route_own)
 
     def _expired(self, message: Message) -> None:

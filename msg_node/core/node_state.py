@@ -9,7 +9,7 @@ specification, sections 5.4, 20.1 and 20.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -204,13 +204,13 @@ class NodeState:
         self._links[row.domain] = row.number
         self._link_domains[row.number] = row.domain
 
-    def object_deleted(self, object_key: str) -> None:
-        """An object was deleted and its observers were told: foreign domains do not listen to it any more.
+    def object_deleted(self, object_key: str, told: Iterable[int]) -> None:
+        """An object was deleted and `told` were told: the foreign domains among them listen to it no more.
 
         Source: message specification, section 9.6.
         """
         self.consents.forget(object_key)
-        for number in self._link_domains:
+        for number in [one for one in told if one < 0]:
             self.listeners.remove_where(number, lambda key: is_below(key, object_key))
 
     # Who may use which `from`.

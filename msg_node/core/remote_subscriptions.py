@@ -100,7 +100,8 @@ class RemoteSubscriptions:
         urls = tuple(url for url in urls if has_consent(key_or_refuse(url)))
         if not urls:
             raise PeerError(Code.POLICY, "no consent")
-        refused = tuple(url for url in named if url not in urls)
+        heard = frozenset(urls)
+        refused = tuple(url for url in named if url not in heard)
         wish = Wish(request, sid, urls, text_of(members, "source") or request.from_, refused)
         held = self._held.get(domain, {})
         new = [url for url in urls if key_or_refuse(url) not in held]
@@ -217,7 +218,8 @@ def _without_refused(wish: Wish, reply: Message) -> Wish:
     except PeerError:
         return wish
     urls = tuple(url for url in wish.urls if key_or_refuse(url) not in refused)
-    return replace(wish, urls=urls, refused=(*wish.refused, *(url for url in wish.urls if url not in urls)))
+    granted = frozenset(urls)
+    return replace(wish, urls=urls, refused=(*wish.refused, *(url for url in wish.urls if url not in granted)))
 
 
 def _reason_of(reply: Message) -> str:

@@ -212,6 +212,14 @@ def expand(resource: str, children: list[str], *, is_owner: bool) -> list[str]:
     return list(dict.fromkeys([*own, *child_paths(base, children), f"{base}/children/"]))
 
 
+def children_base(resource: str) -> str:
+    """Key of the base of all children, for the form `resource` + `childrenResources`; "" without a resource."""
+    if not resource:
+        return ""
+    is_sub_resource = shape_of(key_or_refuse(resource)) is not Shape.BASE
+    return key_or_refuse(f"{_object_of(resource) if is_sub_resource else resource.rstrip('/')}/children/")
+
+
 def _object_of(resource: str) -> str:
     """The object in front of a sub-resource; its children are its own, not the sub-resource's."""
     base = resource.partition("/children")[0].rstrip("/")

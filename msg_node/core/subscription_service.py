@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
+from msg_node.core.allocation import ancestors
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.resources import (
     Members,
     Shape,
+    children_base,
     expand,
     is_child_form,
     is_claimable,
@@ -113,11 +115,12 @@ class SubscriptionService:
         source = text_of(request.members, "source")
         sources = {key_or_refuse(source), *self._stand_ins(request, source)} if source else None
         keys = [key_or_refuse(text) for text in texts]
-        for key in [key for key in keys if not key.endswith("/children/")]:
-            listeners.remove(caller.number, key, sources)
-        for base in [key for key in keys if key.endswith("/children/")]:
-            if not ("resource" in request.members and listeners.listens_below(caller.number, base)):
-                listeners.remove(caller.number, base, sources)  # other children of the same object keep their base
+        base = children_base(text_of(request.members, "resource"))
+        for key in keys:
+            if key != base:
+                listeners.remove(caller.number, key, sources)
+        if base in keys and not listeners.listens_below(caller.number, base):
+            listeners.remove(caller.number, base, sources)  # it stays while another child of the object is heard
         self._release_p2p(caller, [*keys, *(sources or ())])
         return Answer()
 
@@ -130,10 +133,10 @@ class SubscriptionService:
 
     def _release_p2p(self, caller: Caller, keys: list[str]) -> None:
         """A P2P stub that nothing is heard for any more gives its address back."""
-        for key in keys:
-            is_theirs = is_p2p_stub(key) and self._state.owners.owner(key) == caller.number
-            if is_theirs and not self._state.listeners.speaks_for(caller.number, key):
-                self._state.owners.release({caller.number}, key)
+        owner = self._state.owners.owner
+        stubs = {key for key in keys if is_p2p_stub(key) and owner(key) == caller.number}
+        for key in stubs - self._state.listeners.sources(caller.number) if stubs else ():
+            self._state.owners.release({caller.number}, key)
 
     def _read(self, request: ServiceRequest) -> Answer:
         resource = text_of(request.members, "resource")
@@ -209,7 +212,7 @@ class SubscriptionService:
         if owner is not None:
             is_child = shape is Shape.BASE and is_child_form(key) and self._state.owners.owner(key) is None
             return Right.LISTEN if owner == caller.number or is_child else Right.REFUSED
-        if any(key.startswith(base + "/") for base in claimed):
+        if any(above in claimed for above in ancestors(key)):
             return Right.LISTEN
         return self._right_to_unowned(caller, key, shape)
 

@@ -122,9 +122,9 @@ class Listeners:
         for gone in [one for one in held if sources is None or canonical_key(one) in sources]:
             self._delete(sid, key, gone)
 
-    def speaks_for(self, sid: int, source_key: str) -> bool:
-        """Whether a listener has any subscription for a source."""
-        return any(canonical_key(one) == source_key for held in self._by_sid.get(sid, {}).values() for one in held)
+    def sources(self, sid: int) -> set[str]:
+        """Keys of all for whom a listener has a subscription."""
+        return {canonical_key(one) for held in self._by_sid.get(sid, {}).values() for one in held}
 
     def listens_below(self, sid: int, base: str) -> bool:
         """Whether a listener has a subscription to anything that begins with `base` and goes on."""

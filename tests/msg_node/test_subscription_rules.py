@@ -116,7 +116,7 @@ def test_another_domain_has_the_consent_of_its_hyperties(careful: StateHouse) ->
 def test_consent_ends_with_the_object_and_who_listens_already_may_repeat(careful: StateHouse) -> None:
     agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo")
     subscribe(careful, 2, f"{ROOM}/changes")
-    careful.state.object_deleted(ROOM)
+    careful.state.object_deleted(ROOM, ())
     assert subscribe(careful, 2, f"{ROOM}/changes")["code"] == 200
     assert subscribe(careful, 2, f"{ROOM}/children/m")["code"] == 403
 

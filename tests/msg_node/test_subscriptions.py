@@ -377,7 +377,7 @@ def test_deleted_object_loses_its_foreign_listeners_only(house: StateHouse) -> N
     link = house.state.link_number("beta.example")
     for who, from_ in ((ana, ""), (link, "runtime://beta.example/rt-bo")):
         subscribe(house, who, f"{ROOM}/changes", f"{ROOM}2/changes", from_=from_)
-    house.state.object_deleted(ROOM)
+    house.state.object_deleted(ROOM, house.state.listeners.targets(f"{ROOM}/changes"))
     assert house.state.listeners.targets(f"{ROOM}/changes") == (ana,)
     assert house.state.listeners.targets(f"{ROOM}2/changes") == (ana, link)
 
