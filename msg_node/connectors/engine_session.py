@@ -9,7 +9,7 @@ keeps it. Source: wire facts of the reference nodes, section 3.1.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -20,6 +20,8 @@ from msg_node.core.engine_io import Kind
 from msg_node.runtime_port import RuntimePort
 from protofly.limits import WAITING_PACKETS
 from protofly.websocket import PROTOCOL_ERROR, TOO_BIG, UNSUPPORTED
+
+_NAMESPACE_BYTES: Final = 64
 
 
 class Poll(Protocol):
@@ -201,7 +203,8 @@ class EngineSession:
             case Kind.PING:
                 self.say(engine_io.PONG)
             case Kind.NAMESPACE:
-                self.say(engine_io.error_packet("Invalid namespace", namespace=packet.data[:64]))
+                name = packet.data[:_NAMESPACE_BYTES].decode("ascii", "ignore").encode()
+                self.say(engine_io.error_packet("Invalid namespace", namespace=name))
             case Kind.MESSAGE:
                 port.close(TOO_BIG, "too-large")
             case Kind.BINARY:

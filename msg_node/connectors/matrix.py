@@ -28,7 +28,7 @@ from msg_node.core.session import Dialect
 from msg_node.runtime_port import LINE_BYTES, RuntimePort
 from protofly import codec
 from protofly.address import canonical_key
-from protofly.errors import PeerError
+from protofly.errors import Code, PeerError
 from protofly.limits import HANDSHAKE_SECONDS, HEADER_CHARS
 from protofly.message import Message
 from protofly.websocket import POLICY, ServerWebSocket
@@ -87,6 +87,8 @@ class Matrix:
         port = self._reception.welcome(channel, Dialect.QUERY, offered)
         try:
             refusal = await self._open(port, runtime)
+            if refusal is None and port.is_closing:  # somebody has taken over before we could say yes
+                refusal = Code.ADDRESS_TAKEN.status, Code.ADDRESS_TAKEN.description, Code.ADDRESS_TAKEN.word
             if refusal is not None:
                 status, text, _ = refusal
                 reject(websocket, status if status in (401, 403) else 403, text)

@@ -150,7 +150,7 @@ class PollingConnection:
                 self._polled = None
                 raise _RefusedError(500, b"")
         elif request.method == "POST":
-            is_binary = request.headers.get("content-type", "").lower() == _BYTES
+            is_binary = request.headers.get("content-type", "").lower().startswith(_BYTES)
             packets = engine_io.decode_payload(request.body, is_binary=is_binary)
             await session.take(self._sessions.reception.bus, packets)
             self._reply(200, b"ok", "text/html")

@@ -216,6 +216,16 @@ async def test_a_request_that_is_no_upgrade_opens_nothing(house: RuntimeHouse) -
     assert await holder.heard() == []
 
 
+@pytest.mark.parametrize("target", ["/ws", "/stub/connect", query("ana")])
+async def test_pages_of_origins_that_are_not_named_do_not_connect(tmp_path: Path, target: str) -> None:
+    async with runtime_house(tmp_path, origins=["https://app.example"]) as house:
+        for origin, is_taken in (("https://evil.example", False), ("https://app.example", True)):
+            runtime = await knock(house, target, Origin=origin)
+            assert runtime.websocket.is_open == is_taken
+            assert ("403" in runtime.websocket.refusal) != is_taken
+            assert house.bus.live_sessions == (is_taken and "?" in target)
+
+
 # Return and take-over.
 
 

@@ -345,6 +345,12 @@ async def test_one_address_gets_so_many_polling_sessions(house: RuntimeHouse) ->
 # Packets that are not carried.
 
 
+async def test_whatever_a_namespace_is_called_the_answer_is_text(house: RuntimeHouse) -> None:
+    socket = await engine_socket(house)
+    await socket.say(b"40/\xff\xfe" + "日本".encode() * 40)
+    assert (await socket.next(), await socket.next(), await socket.next())[2] == b'44/,"Invalid namespace"'
+
+
 @pytest.mark.parametrize("packet", [b"b4AQID", b'451-["message",{"_placeholder":true,"num":0}]', b"461-[]"])
 async def test_bytes_are_refused_in_words(house: RuntimeHouse, packet: bytes) -> None:
     ana = await opened_polling(house)
