@@ -95,6 +95,7 @@ class NodeState:
             rules: What this node insists on.
         """
         self.domains = domains
+        self._nodes = reserved
         self.reserved = reserved | {f"runtime://{domain}/{name}" for domain in domains for name in P2P_NAMES}
         self.rules = Rules() if rules is None else rules
         self.consents = Consents()
@@ -245,7 +246,7 @@ class NodeState:
         above = self.owners.owner_above(key)
         if above is not None:
             return above[0]
-        return -1 if runtime_key else None
+        return -1 if runtime_key in self._nodes else None  # P2P stubs are of nobody until somebody announces them
 
     def _unowned_source(self, sid: int, from_key: str) -> Source:
         scheme = scheme_of(from_key)

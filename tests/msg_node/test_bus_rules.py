@@ -194,3 +194,22 @@ async def test_an_object_abroad_is_observed_after_its_reporter_s_consent_where_t
         )
         assert (await ana.next())["body"]["code"] == 200
         assert code_and_reason(await eve.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")  # though it is here now
+
+
+@pytest.mark.parametrize("name", ["p2phandler", "p2prequester"])
+async def test_a_p2p_stub_that_names_no_runtime_is_reached_by_the_name_it_announced(
+    house: RuntimeHouse, name: str
+) -> None:
+    ana, bo, eve = await subscribed(house, "ana", "bo", "eve")
+    stub = f"runtime://alpha.example/{name}/6f1"
+    announce = {"subscribe": [f"{ana.address}/{name}/6f1"], "source": stub}
+    assert (await ana.ask("subscribe", SM, announce, from_=f"{ana.address}/ua"))["body"]["code"] == 200
+    assert code_and_reason(await eve.ask("subscribe", SM, announce)) == (403, "spoofed-source")
+    for to in (stub, f"{ana.address}/{name}/6f1"):
+        await bo.say(a_message("create", bo.address, to, {"value": "offer"}, id_=4))
+        await bo.heard()
+        assert [one["to"] for one in await ana.heard()] == [to]
+    await ana.say(a_message("create", stub, bo.address, {"value": "answer"}))
+    await ana.heard()
+    assert [one["from"] for one in await bo.heard()] == [stub]
+    assert code_and_reason(await eve.ask("create", bo.address, from_=stub)) == (403, "not-owner")
