@@ -63,10 +63,12 @@ def parse(text: str) -> Address:
     authority, path = _split_rest(rest)
     if scheme != "user-guid":  # a GUID is base64url text: its case matters
         authority = _canonical_authority(authority)
+    if not authority and path.startswith("//"):  # else its key would be that of an address with an authority
+        raise PeerError(Code.BAD_HEADER, "not an address")
+    while path.endswith("/") and not path.endswith("/children/"):
+        path = path.removesuffix("/")
     if scheme == "global" and path == "/.":
         path = ""
-    if not path.endswith("/children/"):
-        path = path.removesuffix("/")
     return Address(scheme, authority, path)
 
 
@@ -80,6 +82,8 @@ def _split_rest(rest: str) -> tuple[str, str]:
 def _canonical_authority(authority: str) -> str:
     user, at, host = authority.rpartition("@")
     host = host.lower()
+    if host.endswith(".."):
+        raise PeerError(Code.BAD_HEADER, "not a domain name")
     if not host.isascii():
         try:
             host = idna.encode(host, uts46=False).decode("ascii")
@@ -90,7 +94,7 @@ def _canonical_authority(authority: str) -> str:
 
 @lru_cache(_CACHED_ADDRESSES)
 def canonical_key(text: str) -> str:
-    """The form of an address by which tables are keyed.
+    """The form of an address by which tables are keyed; a key is its own key.
 
     Raises:
         PeerError: BAD_HEADER for an address that nobody could mean.

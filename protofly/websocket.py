@@ -1,9 +1,9 @@
 """Batch adapter around the sans-I/O protocol of the `websockets` library.
 
 Feed what one `recv` brought, get every complete message in it; queue any number of messages, take one block of bytes
-to write. The library does RFC 6455; what is added here is the batch shape, the assembly of fragments and the
-rule that one connection speaks one kind of message (text for runtimes, binary for links). Compression is never
-negotiated.
+to write. The library does RFC 6455; what is added here is the batch shape, the assembly of fragments, and
+three rules: text is UTF-8, one connection speaks one kind of message (text for runtimes, binary for links), and no
+frame comes before the request was answered. Compression is never negotiated.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from protofly.limits import FRAME_BYTES
 GOING_AWAY = 1001
 PROTOCOL_ERROR = 1002
 UNSUPPORTED = 1003
+INVALID_DATA = 1007
 POLICY = 1008
 TOO_BIG = 1009
 TRY_AGAIN_LATER = 1013
@@ -39,6 +40,8 @@ _SHORT_HEAD_BYTES = 2 + _MASK_BYTES
 _TWO_BYTES = 126
 _EXTRA_BYTES = {126: 2, 127: 8}
 
+_END_OF_HEAD = b"\r\n\r\n"
+
 
 class WebSocket:
     """One established or closing WebSocket, seen from either side.
@@ -50,6 +53,7 @@ class WebSocket:
         "_binary",
         "_fragments",
         "_frames_itself",
+        "_has_failed",
         "_missing_bytes",
         "_opcode",
         "_parts",
@@ -63,6 +67,7 @@ class WebSocket:
         self._opcode = Opcode.BINARY if is_binary else Opcode.TEXT
         self._fragments: list[bytes] | None = None
         self._frames_itself = False
+        self._has_failed = False
         self._plain_head = _FINAL | self._opcode
         self._parts: list[bytes] = []
         self._missing_bytes = 0
@@ -82,6 +87,12 @@ class WebSocket:
         """Code with which the other side closed or agreed to close, None as long as it did neither."""
         received = self.protocol.close_rcvd
         return int(received.code) if received is not None else None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a fault of the other side has ended it; a line that just ends is none."""
+        fault = self.protocol.parser_exc
+        return self._has_failed or not (fault is None or isinstance(fault, EOFError))
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take received bytes (b"" at the end of the stream) and return every message that is now complete.
@@ -107,8 +118,10 @@ class WebSocket:
         for event in protocol.events_received():
             if type(event) is not Frame:
                 self._handshake_event(event)
+            elif self._has_failed:
+                return  # frames that came together with the one that ended it
             elif event.opcode is opcode and event.fin and self._fragments is None:
-                messages.append(event.data)  # type: ignore[arg-type]
+                self._take_message(bytes(event.data), messages)
             else:
                 self._receive_rest(event, messages)
 
@@ -129,8 +142,9 @@ class WebSocket:
         if self._parts:
             data = b"".join((*self._parts, data))
             self._parts.clear()
+        protocol, is_binary = self.protocol, self._binary
         position, end = 0, len(data)
-        most = self.protocol.max_message_size or end
+        most = protocol.max_message_size or end
         while True:
             start, stop = _span_of_frame(data, position, end)
             if stop - start > most or stop < 0:
@@ -139,12 +153,16 @@ class WebSocket:
             if stop > end:
                 break
             if data[position] == self._plain_head and self._fragments is None:
-                messages.append(apply_mask(data[start:stop], data[start - _MASK_BYTES : start]))
+                message = apply_mask(data[start:stop], data[start - _MASK_BYTES : start])
+                if is_binary or message.isascii():
+                    messages.append(message)
+                else:
+                    self._take_message(message, messages)
             else:
                 self._feed(data[position:stop], messages)
-                if self.protocol.state is not OPEN:
-                    self._leave_to_library(data[stop:], messages)
-                    return
+            if protocol.state is not OPEN:
+                self._leave_to_library(data[stop:], messages)
+                return
             position = stop
         self._missing_bytes = stop - end
         if position < end:
@@ -164,12 +182,22 @@ class WebSocket:
                 return
             self._fragments.append(bytes(frame.data))
             if frame.fin:
-                messages.append(b"".join(self._fragments))
+                self._take_message(b"".join(self._fragments), messages)
                 self._fragments = None
         elif frame.opcode is self._opcode:
             self._fragments = [bytes(frame.data)]
         elif frame.opcode in (Opcode.TEXT, Opcode.BINARY):
             self.fail(UNSUPPORTED, f"this connection carries {'binary' if self._binary else 'text'} messages")
+
+    def _take_message(self, message: bytes, messages: list[bytes]) -> None:
+        """A text that is not UTF-8 ends the connection. Source: RFC 6455, section 8.1."""
+        if not self._binary and not message.isascii():
+            try:
+                message.decode()
+            except UnicodeDecodeError:
+                self.fail(INVALID_DATA, "text messages are UTF-8")
+                return
+        messages.append(message)
 
     def _handshake_event(self, event: object) -> None:
         raise NotImplementedError
@@ -192,7 +220,8 @@ class WebSocket:
             self.protocol.send_close(code, reason.encode()[:120].decode(errors="ignore"))
 
     def fail(self, code: int, reason: str = "") -> None:
-        """Close at once because of a fault of the other side."""
+        """Close at once because of a fault of the other side; nothing that came behind it counts."""
+        self._has_failed = True
         self.protocol.fail(code, reason.encode()[:120].decode(errors="ignore"))
 
     def data_to_send(self) -> bytes:
@@ -229,7 +258,7 @@ def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
 class ServerWebSocket(WebSocket):
     """The accepting side. `request_path` is None until the request has come; then call `accept` or `reject`."""
 
-    __slots__ = ("_answer", "_is_early", "_queued", "_received", "_request", "bearer", "request_path")
+    __slots__ = ("_answer", "_is_early", "_queued", "_request", "_tail", "bearer", "request_path")
 
     def __init__(self, *, is_binary: bool = False, max_bytes: int = FRAME_BYTES) -> None:
         super().__init__(ServerProtocol(max_size=max_bytes), is_binary=is_binary)
@@ -237,22 +266,30 @@ class ServerWebSocket(WebSocket):
         self._answer: Response | None = None
         self.request_path: str | None = None
         self.bearer = ""
-        self._received = b""
+        self._tail = b""
         self._is_early = False
         self._queued: list[bytes] = []
 
     def _handshake_event(self, event: object) -> None:
         if isinstance(event, Request):
             self._request, self.request_path = event, event.path
-            self._is_early = not self._received.endswith(b"\r\n\r\n")
             scheme, _, token = self.header("Authorization").partition(" ")
             self.bearer = token.strip() if scheme.lower() == "bearer" else ""
 
     def receive(self, data: bytes) -> list[bytes]:
-        """See `WebSocket.receive`."""
-        if self.request_path is None:
-            self._received = data[-4:] if len(data) >= 4 else self._received[-4:] + data
-        return super().receive(data)
+        """See `WebSocket.receive`. Whoever does not wait for the answer to the request is refused by it."""
+        if self._frames_itself or self.protocol.state is not CONNECTING or not data:
+            return super().receive(data)
+        if self.request_path is not None:
+            self._is_early = True
+            return []
+        end = (self._tail + data).find(_END_OF_HEAD)
+        if end < 0:
+            self._tail = (self._tail + data)[1 - len(_END_OF_HEAD) :]
+            return super().receive(data)
+        rest = end + len(_END_OF_HEAD) - len(self._tail)
+        self._is_early = rest < len(data)
+        return super().receive(data[:rest])
 
     @property
     def handshake_failed(self) -> bool:
@@ -292,11 +329,16 @@ class ServerWebSocket(WebSocket):
     @property
     def is_upgrade(self) -> bool:
         """Whether `accept` will answer the request with 101; to be asked before anything else is done."""
+        if self._answer is None and self._request is not None:
+            self._answer = self._answer_to(self._request)
+        return self._answer is not None and self._answer.status_code == 101
+
+    def _answer_to(self, request: Request) -> Response:
         protocol = self.protocol
         assert isinstance(protocol, ServerProtocol)
-        if self._answer is None and self._request is not None:
-            self._answer = protocol.accept(self._request)
-        return self._answer is not None and self._answer.status_code == 101
+        if self._is_early:  # RFC 6455, section 4.1: the client waits; what it said to somebody else is not read by us
+            return protocol.reject(400, "frames come after the answer to the request\n")
+        return protocol.accept(request)
 
     def accept(self, *, subprotocol: str | None = None, is_binary: bool | None = None) -> None:
         """Answer 101, with a subprotocol if the client offered it.
@@ -310,15 +352,15 @@ class ServerWebSocket(WebSocket):
         if is_binary is not None:
             self._binary, self._opcode = is_binary, Opcode.BINARY if is_binary else Opcode.TEXT
             self._plain_head = _FINAL | self._opcode
-        answer = self._answer or protocol.accept(self._request)
+        answer = self._answer or self._answer_to(self._request)
         if answer.status_code == 101 and subprotocol is not None and subprotocol in _offered(self._request):
             answer.headers["Sec-WebSocket-Protocol"] = subprotocol
         protocol.send_response(answer)
         self._queued += protocol.data_to_send()  # whatever is queued from now on goes behind it
         self._request = None  # a thousand quiet sessions need not keep their headers
-        if protocol.handshake_exc is not None:
+        if answer.status_code != 101:
             raise PeerError(Code.PROTOCOL_ERROR, "not a WebSocket request")
-        self._frames_itself = not self._is_early
+        self._frames_itself = True
 
     def reject(self, status: int, text: str, *, headers: Mapping[str, str] | None = None) -> None:
         """Answer with an HTTP error."""

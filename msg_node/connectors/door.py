@@ -160,7 +160,10 @@ class Door:
             if not websocket.handshake_failed:
                 websocket.receive(b"")
         elif self._may_enter(websocket, arrival):
-            await self._serve_websocket(line, websocket, arrival, certificate, knock)
+            try:
+                await self._serve_websocket(line, websocket, arrival, certificate, knock)
+            finally:
+                self.counters["broken connections"] += websocket.is_broken
         else:
             self.counters["failed handshakes"] += 1
         line.send_nowait(websocket.data_to_send())

@@ -141,6 +141,8 @@ def decode_payload(body: bytes, *, is_binary: bool = False) -> list[bytes]:
         if position > len(data):
             raise PeerError(Code.PROTOCOL_ERROR, "a packet is shorter than its length says")
         packets.append(data[start:position])
+    if is_binary and not all(map(_is_text, packets)):
+        raise PeerError(Code.PROTOCOL_ERROR, "packets of text are UTF-8")
     if not packets:
         raise PeerError(Code.PROTOCOL_ERROR, "an empty payload")
     return packets
@@ -153,6 +155,14 @@ def _once_decoded(body: bytes) -> bytes:
     except UnicodeError as exc:
         raise PeerError(Code.PROTOCOL_ERROR, "payloads are UTF-8, encoded twice") from exc
     return data
+
+
+def _is_text(packet: bytes) -> bool:
+    try:
+        packet.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _plain_length(data: bytes, position: int) -> tuple[int, int]:

@@ -15,6 +15,10 @@ from protofly.limits import BROKEN_FRAMES_IN_A_ROW, FRAME_BYTES, NESTING_LEVELS
 from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, a_message, runtime_address, runtime_house
 
 TEXT, BINARY, CONTINUATION, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 _MASK = b"\x0a\x0b\x0c\x0d"
 
 
@@ -64,7 +68,6 @@ async def check_neighbours(house: RuntimeHouse) -> None:
         b"[]",
         b"null",
         b'"text"',
-        b"\xff\xfe",
         b'{"type":"event"',
         b'{"a":1}}',
         b"{'type':1}",
@@ -144,37 +147,85 @@ async def test_deep_json_in_a_row_ends_the_connection(house: RuntimeHouse) -> No
 # WebSocket.
 
 
-@pytest.mark.parametrize(
-    ("attack", "code"),
-    [
-        pytest.param(frame(TEXT, b"{}", masked=False), 1002, id="unmasked"),
-        pytest.param(frame(TEXT, b"{}", reserved=0x40), 1002, id="reserved-bit"),
-        pytest.param(frame(3, b"{}"), 1002, id="unknown-opcode"),
-        pytest.param(frame(CONTINUATION, b"{}"), 1002, id="continuation-of-nothing"),
-        pytest.param(frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"), 1002, id="text-inside-text"),
-        pytest.param(frame(PING, b"x" * 126), 1002, id="long-ping"),
-        pytest.param(frame(PING, b"x", fin=False), 1002, id="fragmented-ping"),
-        pytest.param(frame(CLOSE, b"\x03"), 1002, id="half-a-close-code"),
-        pytest.param(frame(BINARY, b"{}"), 1003, id="binary"),
-        pytest.param(frame(TEXT, b"{" * (2 << 20)), 1009, id="two-mebibytes"),
-        pytest.param(b"\x81\xff" + struct.pack(">Q", 1 << 62) + _MASK, 1009, id="four-exbibytes-promised"),
-        pytest.param(
-            frame(TEXT, b" " * FRAME_BYTES, fin=False) + frame(CONTINUATION, b"x"), 1009, id="large-by-fragments"
-        ),
-    ],
-)
+HUGE = 1 << 62
+TOP_BIT = 1 << 63
+BROKEN_FRAMES = {
+    "unmasked": (frame(TEXT, b"{}", masked=False), 1002),
+    **{f"reserved bit {bit:x}": (frame(TEXT, b"{}", reserved=bit), 1002) for bit in (0x10, 0x20, 0x40, 0x70)},
+    "compressed, which nobody agreed on": (frame(TEXT, b"\xaa\x56\xaa\x05\x00", reserved=0x40), 1002),
+    "a reserved bit on a ping": (frame(PING, b"", reserved=0x20), 1002),
+    **{f"opcode {opcode}": (frame(opcode, b"{}"), 1002) for opcode in (3, 4, 5, 6, 7, 11, 12, 13, 14, 15)},
+    "continuation of nothing": (frame(CONTINUATION, b"{}"), 1002),
+    "last continuation of nothing": (frame(CONTINUATION, b"{}", fin=False), 1002),
+    "text inside text": (frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"), 1002),
+    "binary inside text": (frame(TEXT, b"{", fin=False) + frame(BINARY, b"}"), 1002),
+    "close inside text": (frame(TEXT, b"{", fin=False) + frame(CLOSE, b"\x03\xe8"), 1002),
+    **{f"long control {opcode}": (frame(opcode, b"\x03\xe8" + b"x" * 124), 1002) for opcode in (CLOSE, PING, PONG)},
+    **{f"control {opcode} in parts": (frame(opcode, b"\x03\xe8", fin=False), 1002) for opcode in (CLOSE, PING, PONG)},
+    "half a close code": (frame(CLOSE, b"\x03"), 1002),
+    **{
+        f"close code {code}": (frame(CLOSE, struct.pack(">H", code)), 1002)
+        for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65_535)
+    },
+    "a reason that is not UTF-8": (frame(CLOSE, b"\x03\xe8\xff"), 1007),
+    "text that is not UTF-8": (frame(TEXT, b'{"id":"\xff"}'), 1007),
+    "text that ends inside a character": (frame(TEXT, "é".encode()[:1]), 1007),
+    "a surrogate in UTF-8": (frame(TEXT, b'"\xed\xa0\x80"'), 1007),
+    "not UTF-8 in parts": (frame(TEXT, b"\xc3", fin=False) + frame(CONTINUATION, b"("), 1007),
+    "binary": (frame(BINARY, b"{}"), 1003),
+    "binary in parts": (frame(BINARY, b"{", fin=False), 1003),
+    "two mebibytes": (frame(TEXT, b"{" * (2 << 20)), 1009),
+    "four exbibytes promised": (b"\x81\xff" + struct.pack(">Q", HUGE) + _MASK, 1009),
+    "a length with its top bit": (b"\x81\xff" + struct.pack(">Q", TOP_BIT) + _MASK, 1009),
+    "a ping with a length of eight bytes": (b"\x89\xff" + struct.pack(">Q", TOP_BIT) + _MASK, 1009),
+    "large by fragments": (frame(TEXT, b" " * FRAME_BYTES, fin=False) + frame(CONTINUATION, b"x"), 1009),
+}
+
+
+@pytest.mark.parametrize(("attack", "code"), BROKEN_FRAMES.values(), ids=BROKEN_FRAMES)
 async def test_a_broken_frame_ends_its_connection_and_nothing_else(
     house: RuntimeHouse, attack: bytes, code: int
 ) -> None:
-    eve = await house.opened("eve")
+    eve, bo = await house.opened("eve"), await house.opened("bo")
+    stolen = json.dumps(a_message("event", eve.address, bo.address, {"value": "behind it"})).encode()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(write_what_is_taken, eve, attack + frame(TEXT, b"{}"))
+        nursery.start_soon(write_what_is_taken, eve, attack + frame(TEXT, stolen))
         assert await eve.close_code() == code
         nursery.cancel_scope.cancel()
-    assert house.bus.live_sessions == 0
+    assert house.door is not None
+    assert house.door.counters["broken connections"] == 1
+    assert house.counters["sessions lost"] == 1
+    assert await bo.heard() == []  # what came behind the broken frame is not read
     await check_neighbours(house)
     back = await house.runtime()
     assert (await back.ask("re-open", SESSION, from_=eve.session_address))["body"]["code"] == 200
+
+
+@pytest.mark.parametrize("length", [b"\xfe\x00\x02", b"\xff" + struct.pack(">Q", 2)])
+async def test_a_length_in_more_bytes_than_it_needs_is_read_as_what_it_says(house: RuntimeHouse, length: bytes) -> None:
+    eve = await house.opened("eve")
+    await eve.wire.write(b"\x81" + length + bytes(4) + b"[]")
+    assert await eve.heard() == []
+    assert house.counters["broken frames"] == 1  # the text, which is no message
+    await check_neighbours(house)
+
+
+@pytest.mark.parametrize("early", [frame(TEXT, b"{}"), frame(PING, b"?"), frame(TEXT, b"{}", masked=False), b"x"])
+async def test_frames_before_the_answer_to_the_upgrade_are_refused(house: RuntimeHouse, early: bytes) -> None:
+    wire = await house.connect()
+    await wire.write(UPGRADE + early)
+    assert (await wire.read_to_end()).startswith(b"HTTP/1.1 400 ")
+    assert house.door is not None
+    assert house.door.counters["failed handshakes"] == 1
+    await check_neighbours(house)
+
+
+@pytest.mark.parametrize("path", [b"/nowhere", b"/stub/nowhere", b"/link"])
+async def test_a_refused_upgrade_is_answered_whatever_comes_behind_it(house: RuntimeHouse, path: bytes) -> None:
+    wire = await house.connect()
+    await wire.write(UPGRADE.replace(b"/ws", path) + b"\x00\x00")
+    assert (await wire.read_to_end()).startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 404 "))
+    await check_neighbours(house)
 
 
 async def write_what_is_taken(runtime: Runtime, data: bytes) -> None:
@@ -184,13 +235,17 @@ async def write_what_is_taken(runtime: Runtime, data: bytes) -> None:
         return  # the node has closed before it read all
 
 
-async def test_a_wrong_mask_gives_noise_not_a_message(house: RuntimeHouse) -> None:
+@pytest.mark.parametrize(("flip", "code"), [(0x01, None), (0xFF, 1007)])
+async def test_a_wrong_mask_gives_noise_not_a_message(house: RuntimeHouse, flip: int, code: int | None) -> None:
     eve = await house.opened("eve")
     good = bytearray(frame(TEXT, json.dumps(a_message("ping", eve.address, SESSION, id_=1)).encode()))
-    good[good.index(_MASK)] ^= 0xFF
+    good[good.index(_MASK)] ^= flip
     await eve.wire.write(bytes(good))
-    assert await eve.heard() == []
-    assert house.counters["broken frames"] == 1
+    if code is None:
+        assert await eve.heard() == []
+        assert house.counters["broken frames"] == 1
+    else:
+        assert await eve.close_code() == code
     await check_neighbours(house)
 
 

@@ -28,6 +28,9 @@ from protofly.errors import Code, PeerError
         ("global://registry/", "global://registry"),
         ("global://registry.", "global://registry"),
         ("global://registry/.", "global://registry"),
+        ("global://registry/./", "global://registry"),
+        ("comm://a.example/x//", "comm://a.example/x"),
+        ("comm://a.example/room/children//", "comm://a.example/room/children/"),
         ("domain://registry.a.example./", "domain://registry.a.example"),
         ("user-guid://AbCdEf", "user-guid://AbCdEf"),
         ("comm://bücher.example/x", "comm://xn--bcher-kva.example/x"),
@@ -42,7 +45,20 @@ def test_every_spelling_of_an_address_has_its_key(text: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "a b", "comm://a.example/\n", "1x://a", "://x", "comm://a\x00/x", "x" * 3000]
+    "text",
+    [
+        "",
+        " ",
+        "a b",
+        "comm://a.example/\n",
+        "1x://a",
+        "://x",
+        "comm://a\x00/x",
+        "x" * 3000,
+        "comm://a.example../x",
+        "runtime:////a.example/rt",
+        "runtime://.//a.example/rt",
+    ],
 )
 def test_what_nobody_could_mean_is_refused(text: str) -> None:
     with pytest.raises(PeerError) as caught:
@@ -90,7 +106,7 @@ def test_any_text_has_a_key_that_is_its_own_key_or_is_refused(text: str) -> None
     with contextlib.suppress(PeerError):
         key = canonical_key(text)
         assert canonical_key(key) == key
-        domain_of(key)
+        assert domain_of(key) == domain_of(text)
 
 
 @given(st.text(max_size=300))

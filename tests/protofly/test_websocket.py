@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protofly.websocket import TOO_BIG, UNSUPPORTED, ClientWebSocket, ServerWebSocket
+from protofly.errors import PeerError
+from protofly.websocket import INVALID_DATA, TOO_BIG, UNSUPPORTED, ClientWebSocket, ServerWebSocket
 
 
 def connected(*, is_binary: bool = False, max_bytes: int = 1 << 20) -> tuple[ClientWebSocket, ServerWebSocket]:
@@ -75,6 +76,7 @@ def test_a_broken_frame_closes_the_connection_with_its_code(attack: bytes, close
     _, server = connected(max_bytes=1000)
     assert server.receive(attack) == []
     assert not server.is_open
+    assert server.is_broken
     assert struct.pack(">H", close_code) in server.data_to_send()
 
 
@@ -116,6 +118,15 @@ def test_a_close_is_echoed_and_then_nothing_is_sent() -> None:
     client.receive(server.data_to_send())
     assert client.close_code == 1000
     assert not server.is_open
+    assert not server.is_broken
+
+
+def test_a_line_that_ends_in_the_middle_of_a_frame_is_no_fault() -> None:
+    _, server = connected()
+    assert server.receive(frame(1, b"half")[:5]) == []
+    assert server.receive(b"") == []
+    assert not server.is_open
+    assert not server.is_broken
 
 
 @given(noise=st.binary(max_size=512))
@@ -168,8 +179,10 @@ def test_our_framing_and_the_library_agree_about_any_stream(frames: list[bytes],
     for server in pair:
         messages = [one for start in range(0, len(stream), cut) for one in server.receive(stream[start : start + cut])]
         messages += server.receive(b"")
-        outcomes.append((messages, server.data_to_send(), server.is_open, server.close_code))
-    assert outcomes[0] == outcomes[1]
+        end = (server.data_to_send(), server.close_code)
+        outcomes.append((messages, server.is_open, None if server._has_failed else end))
+    assert outcomes[0][:2] == outcomes[1][:2]
+    assert None in (outcomes[0][2], outcomes[1][2]) or outcomes[0] == outcomes[1]  # of two faults either may be named
 
 
 def test_a_frame_that_comes_byte_by_byte_is_one_message() -> None:
@@ -178,13 +191,46 @@ def test_a_frame_that_comes_byte_by_byte_is_one_message() -> None:
     assert [one for byte in stream for one in server.receive(bytes([byte]))] == [b"x" * 70_000, b"y"]
 
 
-def test_frames_sent_before_the_answer_are_read_by_the_library() -> None:
+@pytest.mark.parametrize("cut", [10_000, 4, 1])
+@pytest.mark.parametrize(
+    "early", [frame(1, b"early"), frame(9, b""), frame(8, b""), frame(1, b"x", masked=False), b"\n"]
+)
+def test_who_does_not_wait_for_the_answer_is_refused_by_it(early: bytes, cut: int) -> None:
     client = ClientWebSocket("ws://a.example/ws", is_binary=False)
     server = ServerWebSocket()
-    whole = frame(1, b"early")
-    early = server.receive(client.data_to_send() + whole[:4])
-    server.accept()
-    assert early + server.receive(whole[4:] + frame(1, b"later")) == [b"early", b"later"]
+    stream = client.data_to_send() + early
+    assert [one for at in range(0, len(stream), cut) for one in server.receive(stream[at : at + cut])] == []
+    assert not server.is_upgrade
+    with pytest.raises(PeerError):
+        server.accept()
+    answer = server.data_to_send()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"frames come after the answer to the request\n")
+    assert server.receive(frame(1, b"later")) == []
+    assert not server.is_open
+
+
+@pytest.mark.parametrize("early", [frame(1, b"early"), frame(1, b"x", masked=False), frame(8, b"")])
+def test_a_request_can_be_rejected_whatever_comes_behind_it(early: bytes) -> None:
+    server = ServerWebSocket()
+    server.receive(ClientWebSocket("ws://a.example/ws").data_to_send() + early)
+    server.reject(403, "no")
+    assert server.data_to_send().startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize("cut", [1, 3, 10_000])
+@pytest.mark.parametrize(
+    "stream",
+    [frame(1, b"\xff"), frame(1, b"\xc3") + frame(1, b"\xa9"), frame(1, b"\xed\xa0", fin=False) + frame(0, b"\x80")],
+)
+def test_text_that_is_not_utf_8_ends_the_connection(stream: bytes, cut: int) -> None:
+    _, server = connected()
+    whole = frame(1, b"ok") + stream + frame(1, b"later")
+    assert [one for at in range(0, len(whole), cut) for one in server.receive(whole[at : at + cut])] == [b"ok"]
+    assert not server.is_open
+    assert struct.pack(">H", INVALID_DATA) in server.data_to_send()
+    _, binary = connected(is_binary=True)
+    assert binary.receive(frame(2, b"\xff")) == [b"\xff"]
 
 
 @given(sizes=st.lists(st.sampled_from([0, 1, 125, 126, 127, 65_535, 65_536, 100_000]), max_size=6))

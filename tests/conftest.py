@@ -1,0 +1,8 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import hypothesis
+
+hypothesis.settings.register_profile("house", deadline=None)  # how long an example takes is not what a test is about
+hypothesis.settings.load_profile("house")

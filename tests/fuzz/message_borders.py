@@ -1,0 +1,182 @@
+"""What runtimes and links send as messages: headers, addresses, command frames."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any, Final
+
+from msg_node.core.admission import check_passable
+from msg_node.core.answers import validator_reply
+from msg_node.core.command_frames import connect_answer, read_command
+from protofly import codec
+from protofly.address import canonical_key, destination_of, domain_of, is_below, parse, scheme_of, valid_domain
+from protofly.answer_codes import code_of
+from protofly.errors import Code, PeerError
+from protofly.lifetime import aged
+from protofly.limits import HEADER_CHARS, NESTING_LEVELS
+from protofly.message import Message
+from tests.fuzz.target import Target
+
+ANA: Final = "runtime://alpha.example/rt-ana"
+
+
+# Messages.
+
+
+def check_message(data: bytes) -> None:
+    """Any frame is messages, each as it is read by everybody else, or an error that can be answered."""
+    try:
+        messages = codec.decode(data)
+    except codec.BrokenMessageError as exc:
+        _check_reply(exc)
+        raise
+    assert messages
+    for message in messages:
+        _check_read_alike(message)
+        assert codec.decode(message.raw) == [message]
+        _check_steps(message)
+
+
+def _check_reply(exc: codec.BrokenMessageError) -> None:
+    """What is said to the sender of a broken frame is a message, whatever was broken."""
+    reply = validator_reply(exc, ANA, has_desc=True)
+    if reply is not None:
+        assert codec.decode(reply.raw) == [reply]
+
+
+def _check_read_alike(message: Message) -> None:
+    """Python's own reader finds in the text what was judged; of members given twice the last, as in browsers."""
+    members: dict[str, Any] = json.loads(message.raw, parse_int=str, parse_float=str)
+    assert (members["type"], members["from"], members["to"]) == (message.type, message.from_, message.to)
+    assert 0 < len(message.to) <= HEADER_CHARS
+    if message.id is None:
+        assert members.get("id") is None
+    else:
+        assert members["id"] == json.loads(message.id, parse_int=str)
+    body = json.loads(message.body, parse_int=str, parse_float=str) if message.body else None
+    assert members.get("body") == body
+    assert _depth(members) <= NESTING_LEVELS
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
+
+
+def _check_steps(message: Message) -> None:
+    """What the bus does next with a message; each step may refuse it."""
+    answer = codec.response(message, 200, value=1)
+    assert codec.decode(answer.raw)[0].id == message.id
+    stripped = codec.without_members(message.body, ("auth", "via")) if message.body else b"{}"
+    changed = codec.with_body(message, codec.append_members(stripped, b'"via":["x"]'))
+    assert bytes(changed.peek.via) == b'["x"]'
+    assert not changed.peek.auth
+    _check_read_alike(changed)
+    assert 0 <= code_of(message) <= 599
+    for name in ("source", "resource"):
+        codec.body_text(bytes(getattr(message.peek, name)))
+    codec.body_members(message.body)
+    check_passable(message)
+    later = aged(message, 1.0)
+    assert later is None or codec.decode(later.raw)
+    for address in (message.from_, message.to):
+        canonical_key(address)
+
+
+def _message(**members: object) -> bytes:
+    return json.dumps(members).encode()
+
+
+_SUBSCRIBE = {"resources": ["comm://beta.example/c1/changes"], "source": ANA}
+MESSAGES: Final = (
+    _message(id=1, type="open", **{"from": ANA}, to="mn:/session"),
+    _message(id="2", type="ping", **{"from": ANA}, to="mn:/session", body={"ttl": 1.5}),
+    _message(id=2, type="create", **{"from": ANA}, to="domain://msg-node.alpha.example/address-allocation",
+             body={"scheme": "comm", "value": {"number": 1}}),
+    _message(id=3, type="subscribe", **{"from": ANA}, to="domain://msg-node.alpha.example/sm", body=_SUBSCRIBE),
+    _message(type="update", **{"from": "comm://alpha.example/c1"}, to=["comm://alpha.example/c1/changes", "b"],
+             body={"value": {"a": [1, {"b": None}]}, "via": ["runtime://alpha.example/mn"], "auth": True}),
+    _message(id=4, type="RESPONSE", **{"from": "a", "to": "b"}, body={"code": "2XX", "x": "é", "trace": "mn:1"}),
+    _message(id=5, type="forward", **{"from": "a", "to": "b"},
+             body={"message": {"id": 1, "type": "forward", "from": "a", "to": "b", "body": {"message": {}}}}),
+    b'{"id":6,"type":"x","from":"a","to":"b","to":"c","body":{"sessionToken":"x","source":"y","receipt":true}}',
+    b'{"id":null,"type":"x","fr\\u006fm":"a","to":"b","body":null}',
+    b'{"id":"\xff","type":"x","from":"\xed\xa0\x80"}',
+    b'{"id":7,"type":"x","from":"a","to":"b","body":' + b'{"a":' * 70 + b"1" + b"}" * 71,
+)  # fmt: skip
+
+
+# Addresses.
+
+
+def check_address(data: bytes) -> None:
+    """Any text has one key, which is its own key and lies in the same domain, or is refused."""
+    text = data.decode(errors="replace")
+    try:
+        valid = valid_domain(text)
+    except PeerError:
+        valid = ""
+    key = canonical_key(text)
+    assert canonical_key(key) == key
+    assert domain_of(key) == domain_of(text)
+    assert scheme_of(key) == scheme_of(text)
+    assert destination_of(text) in ("", domain_of(text))
+    assert is_below(key, key)
+    assert is_below(f"{key}/x", key)
+    assert not is_below(f"{key}x", key)
+    assert len(parse(text)) == 3
+    if valid:
+        assert domain_of(f"hyperty://{valid}/h") == valid
+
+
+ADDRESSES: Final = (
+    b"hyperty-runtime://alpha.example/rt-ana/sm",
+    b"runtime:/alice",
+    b"domain://msg-node.alpha.example/address-allocation/",
+    b"domain://registry.alpha.example.",
+    b"global://registry/.",
+    b"comm://Alpha.Example:443/c1/children/",
+    "hyperty://münchen.example/h".encode(),
+    b"hyperty://xn--mnchen-3ya.example/h",
+    b"comm://[::1]:80/x",
+    b"user-guid://Ab_-9",
+    b"acct://ana@alpha.example/",
+    b"mn:/session",
+    b"alpha.example",
+    b"word",
+)
+
+
+# Commands of dialects B and C.
+
+
+def check_command(data: bytes) -> None:
+    """Any text is a command or none; what it names goes the way of a handshake."""
+    text = data.decode(errors="replace").encode()  # the WebSocket below has seen to that
+    command = read_command(text)
+    if command is None:
+        return
+    with contextlib.suppress(RecursionError):  # Python's reader gives up a little earlier
+        assert json.loads(text)["cmd"] == command.word
+    assert json.loads(connect_answer(403, command.word, reason=Code.BAD_HEADER.word))["data"]["msg"] == command.word
+    opening = codec.build(id=1, type="open", from_=command.runtime, to="mn:/session")
+    assert opening.from_ == command.runtime
+    canonical_key(command.runtime)
+
+
+COMMANDS: Final = (
+    b'{"cmd":"connect","data":{"runtimeURL":"runtime://alpha.example/rt-ana"}}',
+    b'{"cmd":"disconnect","body":{"runtimeURL":"runtime://alpha.example/rt-ana"}}',
+    b'{"cmd":"\\u0063onnect","data":null,"body":{"runtimeURL":"x"}}',
+    b'{"id":1,"type":"x","from":"a","to":"b","body":{"cmd":"connect"}}',
+)
+
+TARGETS: Final = (
+    Target("message", check_message, MESSAGES, calls_per_byte=20),
+    Target("address", check_address, ADDRESSES),
+    Target("command-frame", check_command, COMMANDS),
+)
