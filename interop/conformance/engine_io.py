@@ -77,8 +77,10 @@ class EngineIoLine(Line):
         self._must_stop_polling = False
 
     @classmethod
-    async def connect(cls, nursery: trio.Nursery, target: Target, *, is_upgrading: bool) -> EngineIoLine:
-        """Shake hands, until the namespace is connected.
+    async def connect(
+        cls, nursery: trio.Nursery, target: Target, *, is_upgrading: bool, is_direct: bool = False
+    ) -> EngineIoLine:
+        """Shake hands, until the namespace is connected. `is_direct`: over WebSocket from the first byte, no polling.
 
         Raises:
             TransportError: nothing listens.
@@ -88,10 +90,11 @@ class EngineIoLine(Line):
         line = cls(nursery, target, is_upgrading=is_upgrading)
         nursery.start_soon(line._hold)
         with trio.move_on_after(CONNECT_SECONDS) as scope:
-            await line._shake_hands()
+            await (line._shake_hands_directly() if is_direct else line._shake_hands())
         if scope.cancelled_caught:
             raise LineRefusedError(0, "the Engine.IO handshake was not completed")
-        nursery.start_soon(line._poll)
+        if not is_direct:
+            nursery.start_soon(line._poll)
         return line
 
     async def _hold(self) -> None:
@@ -130,6 +133,21 @@ class EngineIoLine(Line):
         for packet in later[1:]:
             await self._take(packet)
 
+    async def _shake_hands_directly(self) -> None:
+        line = await WebSocketLine.connect(self._nursery, self._target, self._unprefixed("websocket"))
+        opening = await line.receive_text()
+        if not opening.startswith(_OPEN):
+            raise WireFaultError(f"the first packet is not `open`: {shorten(opening)}")
+        self._check_open(parsed(opening[1:]))
+        connected = await line.receive_text()
+        if connected != _MESSAGE + _CONNECT:
+            raise WireFaultError(f"expected the packet `40` that connects the namespace, got {shorten(connected)}")
+        self._upgraded = line
+        self._nursery.start_soon(self._read_upgraded, line)
+
+    def _unprefixed(self, transport: str) -> str:
+        return self._resource(transport).removeprefix(self._target.prefix)
+
     def _check_open(self, facts: Json) -> None:
         facts = facts if isinstance(facts, dict) else {}
         sid, upgrades = facts.get("sid"), facts.get("upgrades")
@@ -166,9 +184,8 @@ class EngineIoLine(Line):
 
     async def _upgrade(self) -> None:
         """`2probe`, `3probe`, let the hanging poll end, `5`."""
-        resource = self._resource("websocket").removeprefix(self._target.prefix)
         try:
-            line = await WebSocketLine.connect(self._nursery, self._target, resource)
+            line = await WebSocketLine.connect(self._nursery, self._target, self._unprefixed("websocket"))
         except LineRefusedError as exc:
             raise LineClosedError(None, f"before the upgrade: {exc}") from exc
         await line.send("2probe")
@@ -184,11 +201,12 @@ class EngineIoLine(Line):
         self._upgraded = line
         self._nursery.start_soon(self._read_upgraded, line)
 
-    async def _send_packet(self, packet: str) -> None:
+    async def _send_packets(self, *packets: str) -> None:
         if self._upgraded is not None:
-            await self._upgraded.send(packet)
+            for packet in packets:
+                await self._upgraded.send(packet)
             return
-        answer = await self._posting.request("POST", self._resource("polling"), encode_payload([packet]))
+        answer = await self._posting.request("POST", self._resource("polling"), encode_payload(list(packets)))
         if answer.status != 200:
             raise LineClosedError(None, f"POST answered HTTP {answer.status} {shorten(answer.body.decode('latin-1'))}")
         if answer.body != b"ok":
@@ -196,7 +214,11 @@ class EngineIoLine(Line):
 
     async def send(self, text: str) -> None:
         """The event `message` with the text as its argument."""
-        await self._send_packet(_MESSAGE + _EVENT + write(["message", text]))
+        await self.send_together([text])
+
+    async def send_together(self, texts: list[str]) -> None:
+        """While polling, all events in one POST."""
+        await self._send_packets(*(_MESSAGE + _EVENT + write(["message", text]) for text in texts))
         if self._is_upgrading and self._upgraded is None:
             await self._upgrade()
 
@@ -220,13 +242,13 @@ class EngineIoLine(Line):
 
     async def ping(self) -> None:
         """Packet `2`, answered with `3`."""
-        await self._send_packet(_PING)
+        await self._send_packets(_PING)
         await self._ponged.receive()
 
     async def drop(self) -> None:
         """End the transport: packet `1` while polling, TCP after the upgrade."""
         if self._upgraded is None:
-            await self._send_packet(_CLOSE)
+            await self._send_packets(_CLOSE)
         else:
             await self._upgraded.drop()
         await self._polling.drop()

@@ -59,14 +59,23 @@ def _refuse_constant(word: str) -> Json:
 
 def write(value: Json) -> str:
     """One JSON text without spaces, which UTF-8 can hold; decimals keep their digits."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{write(name)}:{write(entry)}" for name, entry in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(write(entry) for entry in value) + "]"
-    if isinstance(value, Decimal):
-        return str(value)
-    text = json.dumps(value, ensure_ascii=False)
-    return json.dumps(value) if _LONE.search(text) else text
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except TypeError:  # a decimal, which the library does not write
+        return _write_with_decimals(value)
+    return json.dumps(value, separators=(",", ":")) if _LONE.search(text) else text
+
+
+def _write_with_decimals(value: Json) -> str:
+    match value:
+        case dict():
+            return "{" + ",".join(f"{write(name)}:{write(entry)}" for name, entry in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ",".join(write(entry) for entry in value) + "]"
+        case Decimal():
+            return str(value)
+        case _:
+            raise TypeError(f"not JSON: {value!r}")
 
 
 def shorten(text: str, limit_chars: int = 400) -> str:

@@ -113,10 +113,12 @@ class Opens(Step):
     """Connects and opens a session; the whole opening is checked.
 
     `runtime`: another address than `{who}`. `with_token`: presents the token that the suite was given.
+    `is_direct`: in dialect socketio, WebSocket from the first byte.
     """
 
     runtime: str = ""
     with_token: bool = False
+    is_direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,13 @@ class Says(Step):
     """Sends a text as it stands."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaysTogether(Step):
+    """Sends several texts as close together as the transport can: while polling, in one request."""
+
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

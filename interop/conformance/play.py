@@ -38,6 +38,7 @@ from interop.conformance.model import (
     RefusedOrClosed,
     Replies,
     Says,
+    SaysTogether,
     SendsMalformed,
     Silent,
     Step,
@@ -53,6 +54,9 @@ CASE_SECONDS: Final = 60.0
 NOTICE_SECONDS: Final = 0.1
 PEOPLE: Final = ("ana", "bo", "cy")
 _SURVIVAL_MESSAGES: Final = 100
+
+
+Speaking = Asks | Says | SaysTogether | Replies | Pings | SendsMalformed
 
 
 class Player:
@@ -107,7 +111,7 @@ class Player:
         match step:
             case Opens() | CannotOpen() | Connects() | Leaves() | Loses():
                 await session_steps.perform(self, step)
-            case Asks() | Says() | Replies() | Pings() | SendsMalformed():
+            case Asks() | Says() | SaysTogether() | Replies() | Pings() | SendsMalformed():
                 await self._send(step)
             case Silent() | Survives() | Notices():
                 await self._prove(step)
@@ -116,19 +120,24 @@ class Player:
 
     # Saying.
 
-    async def _send(self, step: Asks | Says | Replies | Pings | SendsMalformed) -> None:
+    async def _send(self, step: Speaking) -> None:
         participant = self.participants[step.who]
         try:
             await self._send_on(participant, step)
         except LineClosedError as closed:  # in the middle of it, perhaps; whoever listens next is told
             self.transcript.note(participant.name, "←", str(closed))
 
-    async def _send_on(self, participant: Participant, step: Asks | Says | Replies | Pings | SendsMalformed) -> None:
+    async def _send_on(self, participant: Participant, step: Speaking) -> None:
         match step:
             case Asks():
                 await self.say(participant, self._message(participant, step))
             case Says(_, text):
                 await self.say_text(participant, fill_text(text, self.names))
+            case SaysTogether(_, texts):
+                filled_texts = [fill_text(text, self.names) for text in texts]
+                for filled in filled_texts:
+                    self.transcript.note(participant.name, "→", filled)
+                await participant.line.send_together(filled_texts)
             case Replies(_, body):
                 await self.say(participant, self._reply(participant, body))
             case Pings():

@@ -50,10 +50,10 @@ def _runtime(player: Player, who: str, given: str) -> str:
     return runtime or f"runtime://{player.node.domain}/{player.node.runtime_prefix}{player.names['n']}-{who}"
 
 
-async def _connect(player: Player, who: str, runtime: str, *, bearer: str = "") -> Participant:
+async def _connect(player: Player, who: str, runtime: str, *, bearer: str = "", is_direct: bool = False) -> Participant:
     dialect = player.manner.dialect
     player.transcript.note(who, "→", f"(connects in dialect {dialect.value} as {runtime})")
-    line = await connect(player.nursery, player.node, dialect, runtime, bearer=bearer)
+    line = await connect(player.nursery, player.node, dialect, runtime, bearer=bearer, is_direct=is_direct)
     participant = Participant(who, runtime, line)
     player.participants[who] = participant
     old_spelling = runtime.replace("runtime:", "hyperty-runtime:", 1)
@@ -65,7 +65,8 @@ async def _connect(player: Player, who: str, runtime: str, *, bearer: str = "") 
 async def _open(player: Player, step: Opens) -> None:
     needs_token = step.with_token or not player.node.is_anonymous_welcome
     bearer = player.node.token if needs_token else ""
-    participant = await _connect(player, step.who, _runtime(player, step.who, step.runtime), bearer=bearer)
+    runtime = _runtime(player, step.who, step.runtime)
+    participant = await _connect(player, step.who, runtime, bearer=bearer, is_direct=step.is_direct)
     if player.manner.dialect.has_session_messages:
         await player.say(participant, _open_message(participant, bearer))
         await player.expect(participant, player.mirrored(participant, _opened(player)))

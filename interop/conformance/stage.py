@@ -66,8 +66,10 @@ class Transcript:
         del self.lines[:-TRANSCRIPT_LINES]
 
 
-async def connect(nursery: trio.Nursery, node: Node, dialect: Dialect, runtime: str, *, bearer: str = "") -> Line:
-    """A connection in the manner of a dialect, with nothing said on it yet.
+async def connect(
+    nursery: trio.Nursery, node: Node, dialect: Dialect, runtime: str, *, bearer: str = "", is_direct: bool = False
+) -> Line:
+    """A connection in the manner of a dialect, with nothing said on it yet. `is_direct`: socket.io without polling.
 
     Raises:
         TransportError: nothing listens.
@@ -75,7 +77,8 @@ async def connect(nursery: trio.Nursery, node: Node, dialect: Dialect, runtime: 
         WireFaultError: the handshake is not what it has to be.
     """
     if not dialect.has_frames:
-        return await EngineIoLine.connect(nursery, node.target, is_upgrading=dialect is Dialect.SOCKETIO)
+        is_upgrading = dialect is Dialect.SOCKETIO
+        return await EngineIoLine.connect(nursery, node.target, is_upgrading=is_upgrading, is_direct=is_direct)
     resource, authorization = PATHS[dialect], ""
     if dialect is Dialect.C:
         resource += f"?runtimeURL={quote(runtime, safe='')}"

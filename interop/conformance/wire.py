@@ -147,6 +147,15 @@ class Line(abc.ABC):
             LineClosedError: the connection is gone.
         """
 
+    async def send_together(self, texts: list[str]) -> None:
+        """Send several messages as close together as the transport can.
+
+        Raises:
+            LineClosedError: the connection is gone.
+        """
+        for text in texts:
+            await self.send(text)
+
     @abc.abstractmethod
     async def receive(self) -> Json:
         """The next message, parsed.

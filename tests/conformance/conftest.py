@@ -27,7 +27,7 @@ from interop.conformance.wire import parse_target
 DOMAIN = "a.example"
 TOKEN = "a-token-of-the-suite"
 PATIENCE_SECONDS = 5.0
-LIMIT_SECONDS = 300.0
+LIMIT_SECONDS = 900.0
 SETTINGS = f"""
 [node]
 domain = "{DOMAIN}"

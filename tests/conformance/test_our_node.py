@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import trio
 
 from interop.conformance.cases import CASES
-from interop.conformance.model import Case, Dialect
+from interop.conformance.discover import discover
+from interop.conformance.model import Case, Dialect, Profile
 from interop.conformance.outcome import Verdict
+from interop.conformance.run import Report, run
+from interop.conformance.stage import Node
 
 from .conftest import Outcomes
 
@@ -27,3 +31,13 @@ def runs() -> Iterator[Any]:
 def test_our_node_conforms(case: Case, dialect: Dialect, outcomes: Outcomes) -> None:
     outcome = outcomes[case.id, dialect]
     assert outcome.verdict is Verdict.PASSED, outcome.explain()
+
+
+@pytest.mark.parametrize("dialect", Dialect, ids=lambda dialect: dialect.value)
+def test_our_node_satisfies_the_reference_profile(dialect: Dialect, node: Node) -> None:
+    async def play() -> Report:
+        return await run(await discover(node, [dialect], Profile.REFERENCE), list(CASES), Profile.REFERENCE)
+
+    report = trio.run(play)
+    assert [outcome.explain() for outcome in report.findings] == []
+    assert report.count(Verdict.PASSED) >= 10

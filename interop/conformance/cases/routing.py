@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from interop.conformance.jsontext import Json
+from interop.conformance.jsontext import Json, write
 from interop.conformance.matching import Keep, Maybe, Number, Text
 from interop.conformance.model import (
     ABSENT,
@@ -17,6 +17,7 @@ from interop.conformance.model import (
     Opens,
     Refusal,
     Replies,
+    SaysTogether,
     Silent,
     case,
     granted,
@@ -246,6 +247,24 @@ TARGETS: Final = (
         *(
             Hears("bo", {"id": Number(), "type": "update", "from": "{ana}", "to": "{h}", "body": {"value": number}})
             for number in range(50)
+        ),
+        cast="ana bo",
+    ),
+    case(
+        "route-several-together",
+        "20.8",
+        "FIFO per (origin, receiver session), also for messages that come in one piece",
+        owns("bo", "h"),
+        SaysTogether(
+            "ana",
+            tuple(
+                write({"id": number, "type": "update", "from": "{ana}", "to": "{h}", "body": {"value": f"ü{number}"}})
+                for number in range(10)
+            ),
+        ),
+        *(
+            Hears("bo", {"id": number, "type": "update", "from": "{ana}", "to": "{h}", "body": {"value": f"ü{number}"}})
+            for number in range(10)
         ),
         cast="ana bo",
     ),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from interop.conformance.matching import Anything
+from interop.conformance.matching import Anything, OneOf
 from interop.conformance.model import (
     ABSENT,
+    ALL,
     Answered,
     Arrives,
     Asks,
@@ -42,11 +43,24 @@ PARKED_RULE: Final = (
 )
 ANONYMOUS: Final = frozenset({Need.ANONYMOUS})
 TOKEN: Final = frozenset({Need.TOKEN, Need.ANONYMOUS})
+GONE: Final = Refusal(404, ("no-route",), in_place_of_target=True)
 OBJECT: Final = "comm://{d}/room-{n}"
 
 CASES: Final[tuple[Case, ...]] = (
     case("session-opens", "5", "a session is opened, and may send", Silent("ana"), reference=True),
     case("session-keep-alive", "5.4", "the transport's ping is answered", Pings("ana"), Silent("ana"), reference=True),
+    case(
+        "session-opens-without-polling",
+        "5.1",
+        "socket.io: a WebSocket may also be opened directly, without polling",
+        Opens("ana", is_direct=True),
+        Silent("ana"),
+        Pings("ana"),
+        Leaves("ana"),
+        cast="",
+        dialects=frozenset({Dialect.SOCKETIO}),
+        reference=True,
+    ),
     case("session-ends", "5.1", "close: no reply; the node closes the socket", Leaves("ana"), reference=True),
     case(
         "session-end-frees-addresses",
@@ -230,6 +244,25 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
         Silent("ana", after="bo"),
         cast="ana bo",
+        dialects=frozenset({Dialect.A}),
+        needs=ANONYMOUS,
+    ),
+    case(
+        "session-parked-without-token",
+        "5.3",
+        "the node applies the take-over rules of 5.1: addresses are kept only if the opener proves itself",
+        owns("ana", "h"),
+        listens("ana", f"{OBJECT}/changes"),
+        Loses("ana"),
+        Notices("bo", "ana"),
+        Opens("ana"),
+        Asks("bo", "read", "{h}"),
+        # A session without a token can never come back: a node may end it at once.
+        Answered("bo", OneOf((GONE, Refusal(503, ("not-connected",), in_place_of_target=True)))),
+        Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
+        Silent("ana", after="bo"),
+        cast="ana bo",
+        dialects=ALL - {Dialect.A},
         needs=ANONYMOUS,
     ),
 )
