@@ -185,7 +185,7 @@ class DomainLink(LinkPort):
             verdict.revision,
             policy_us,
             ttl_seconds,
-            reason=verdict.step.value,
+            reason=verdict.step,
             facts=None if facts is None else self.books.facts_of(facts),
             ttl_seconds=(ttl_of(message) or 0.0) if message.peek.ttl else 0.0,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Final, Literal
 
 import msgspec
@@ -42,7 +42,7 @@ class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
     rate: RateLimit = UNLIMITED
 
 
-class Step(Enum):
+class Step(StrEnum):
     """Which step of a gate gave the verdict."""
 
     RATE = "rate"

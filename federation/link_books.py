@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from federation.core.policy import Facts
-from federation.core.policy_record import record_facts
+from federation.core.policy_record import FactsRecorder
 from federation.core.trapezoid import Pending
 from federation.gate import Verdict
 from federation.link_context import LinkContext
@@ -27,10 +27,10 @@ class LinkBooks:
     """The books of the link to one domain."""
 
     def __init__(self, domain: str, context: LinkContext) -> None:
-        self._our_domain = our_domain = context.our_domain
+        our_domain = context.our_domain
         self._domain = domain
         self._gate = context.gate
-        self._hides_addresses = context.hides_addresses
+        self._recorder = FactsRecorder(our_domain, domain, is_hashed=context.hides_addresses)
         self.record = context.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
@@ -44,10 +44,7 @@ class LinkBooks:
 
     def facts_of(self, facts: Facts) -> GateFacts | None:
         """What the record of a message keeps of the facts that the gate was shown."""
-        source, target = self._our_domain, self._domain
-        if facts.hook == "in":
-            source, target = target, source
-        return record_facts(facts, source, target, self._gate.policies.facts_read, is_hashed=self._hides_addresses)
+        return self._recorder.record(facts, self._gate.policies.facts_read)
 
     def delivered(self, gone: Iterable[Pending], now: float) -> None:
         """The far end answers for these; `now` is monotonic seconds."""
@@ -122,7 +119,7 @@ class LinkBooks:
         entry.digest = digest
         entry.policy_rev = verdict.revision
         entry.rule_id = verdict.rule_id or None
-        entry.reason = verdict.step.value
+        entry.reason = verdict.step
         entry.facts = self.facts_of(facts)
 
     def refused(self, message: Message, msg_id: bytes, code: Code, now: float, size_bytes: int) -> None:

@@ -55,9 +55,6 @@ def record_facts(
     class_ = _unusual_class(facts) if "class" in reads else UNSET
     resource = _resource(facts) if "resource" in reads and facts.message.peek.resource else UNSET
     msg_id = _message_id(facts) if "msgId" in reads else UNSET
-    is_usual = class_ is UNSET and resource is UNSET and msg_id is UNSET and not facts.identity_verified
-    if is_usual and not is_hashed:
-        return _usual(facts.via_length, source, target, facts.session_roles, facts.auth)
     recorded = GateFacts(
         via_length=facts.via_length,
         src_domain=source,
@@ -75,14 +72,50 @@ def record_facts(
     return None if recorded == NO_FACTS else recorded
 
 
-@lru_cache(_CACHED_FACTS)
-def _usual(
-    via_length: int, source: str | None, target: str | None, roles: frozenset[str], auth: bool | None
-) -> GateFacts | None:
-    recorded = GateFacts(
-        via_length=via_length, src_domain=source, dst_domain=target, roles=tuple(sorted(roles)), auth=auth
-    )
-    return None if recorded == NO_FACTS else recorded
+class FactsRecorder:
+    """`record_facts` for one link, fast: messages of one link are mostly alike, so what was made once is used again.
+
+    Args:
+        our_domain: As records have it.
+        domain: The domain at the other end of the link.
+        is_hashed: Whether addresses are hashed on their way to the disk.
+    """
+
+    def __init__(self, our_domain: str, domain: str, *, is_hashed: bool = False) -> None:
+        self._our_domain = our_domain
+        self._domain = domain
+        self._is_hashed = is_hashed
+        self._made: dict[tuple[str, int, str, str, frozenset[str]], GateFacts | None] = {}
+        self._reads: frozenset[str] | None = None
+        self._is_simple = self._reads_resource = False
+
+    def record(self, facts: Facts, reads: frozenset[str]) -> GateFacts | None:
+        """See `record_facts`."""
+        if reads is not self._reads:
+            self._reads = reads
+            self._is_simple = not self._is_hashed and "class" not in reads and "msgId" not in reads
+            self._reads_resource = "resource" in reads
+        if (
+            not self._is_simple
+            or facts.identity_verified
+            or facts.auth is not None
+            or (self._reads_resource and facts.message.peek.resource)
+        ):
+            return self._make(facts, reads)
+        key = facts.hook, facts.via_length, facts.from_domain, facts.to_domain, facts.session_roles
+        try:
+            return self._made[key]
+        except KeyError:
+            if len(self._made) >= _CACHED_FACTS:
+                self._made.clear()
+            made = self._made[key] = self._make(facts, reads)
+            return made
+
+    def _make(self, facts: Facts, reads: frozenset[str]) -> GateFacts | None:
+        source, target = self._our_domain, self._domain
+        if facts.hook == "in":
+            source, target = target, source
+        return record_facts(facts, source, target, reads, is_hashed=self._is_hashed)
 
 
 def _bounded(recorded: GateFacts) -> GateFacts:

@@ -262,7 +262,7 @@ class Traffic:
         verdict = self._gate.judge(facts)
         record.policy_rev = verdict.revision
         record.rule_id = verdict.rule_id or None
-        record.reason = verdict.step.value
+        record.reason = verdict.step
         record.facts = record_facts(
             facts, record.src_domain, record.dst_domain, self._reads, is_hashed=node.hash_key is not None
         )
