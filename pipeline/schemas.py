@@ -399,6 +399,35 @@ COMPLETENESS = _columns(
 )
 """From when until when a domain's manifests prove its book complete, and the times in between for which they do not."""
 
+PEER_EXTRACT = Table(
+    "peer_extract",
+    _columns(
+        domain=TEXT,  # the author
+        peer=TEXT,  # the reader
+        step=TEXT,  # totals, details
+        entered_us=LONG,
+        books_version=LONG,
+        from_us=LONG,
+        until_us=LONG,
+        holes=ArrayType(_columns(from_us=LONG, until_us=LONG), containsNull=False),
+        proof=TEXT,
+        rows=LONG,
+        sha256=TEXT,  # of the header that the partner signed; of the body in our own
+        day=TEXT,
+    ),
+    (),
+    ("domain", "peer", "day", "step", "entered_us"),
+)
+"""One row for every extract that we wrote for a partner or took from one, in order."""
+
+PEER_TOTAL = Table(
+    "peer_total", _with(BOOK_TOTAL, role=TEXT, extract=TEXT), ("extract",), ("extract", "role", "bucket_us")
+)
+"""Totals out of partners' extracts; `role` is the author's book, `extract` is `<author>_<day>`."""
+
+PEER_BOOK = Table("peer_book", _with(BOOK, role=TEXT, extract=TEXT), ("extract",), ("extract", "node", "boot", "seq"))
+"""Records out of partners' extracts, likewise."""
+
 PAIR_DELAY = _columns(src_domain=TEXT, dst_domain=TEXT, dt=TEXT, low_us=LONG, messages=LONG)
 """What the times of an ordered pair's records differ by on a day: the shortest way, and the difference of the clocks."""
 
@@ -638,6 +667,9 @@ TABLES: dict[str, Table] = {
         RECON_CASE,
         RECON_PAIR,
         CLOCK_OFFSET,
+        PEER_EXTRACT,
+        PEER_TOTAL,
+        PEER_BOOK,
         REPLAY_RUN,
         REPLAY_FLIP,
         STUB_HOURLY,

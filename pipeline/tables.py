@@ -14,6 +14,7 @@ Source: pipeline study, section 4.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ LAKE_FORMAT = 1
 MARK_NAME = "lake.json"
 STAGE_NAME = "_stage"
 APPEND_ATTEMPTS = 20
+_PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATTERN = frozenset("*?[]{}\\")
 _UNPARTITIONED: Mapping[str, str] = {}
 
@@ -309,6 +311,9 @@ class Lake:
         root = self.folder / table.name
         added, folders = [], {root}
         for file in staged:
+            strange = [value for value in file.partition.values() if not _PARTITION.fullmatch(value)]
+            if strange:
+                raise LakeError(f"table {table.name}: {strange[0]!r} cannot be the name of a partition")
             inside = "".join(f"{column}={file.partition[column]}/" for column in table.partition)
             name = f"{inside}part-{uuid4().hex}.parquet"
             durable.sync_file(file.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -44,17 +44,17 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
         return result
     files = lake.added_between(BRONZE_MDR, done, newest)
     rows_in = sum(file.rows for file in files)
+    marks: dict[str, Any] = {"txn": (APP_ID, newest), "meta": {"bronze_version": newest, "bronze_version_before": done}}
+    if not files:  # days were dropped, or files rewritten
+        result.versions[SILVER_MDR.name] = lake.adopt([], SILVER_MDR, **marks).version
+        return result
     with result.timed("refine"):
         bronze = lake.read_files(BRONZE_MDR, files)
         silver = normalise(first_of_each(bronze))
         if lake.files(SILVER_MDR):
             silver = without_known(silver, _known_nearby(lake, bronze))
-        commit = lake.commit(
-            silver.sortWithinPartitions("dt", "msg_id"),
-            SILVER_MDR,
-            txn=(APP_ID, newest),
-            meta={"bronze_version": newest, "bronze_version_before": done},
-        )
+        # By day first, because the writer would sort by it and undo the rest.
+        commit = lake.commit(silver.sortWithinPartitions("dt", "msg_id"), SILVER_MDR, **marks)
     result.wrote(SILVER_MDR.name, commit.rows, commit.version)
     result.findings = rows_in - commit.rows
     result.details = {"bronze_rows": rows_in, "duplicates": result.findings, "days": list(commit.partitions)}

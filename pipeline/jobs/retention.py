@@ -20,6 +20,7 @@ from pipeline.schemas import (
     BRONZE_MDR,
     BRONZE_SESSION_EVENT,
     BRONZE_STUB_EVENT,
+    PEER_BOOK,
     QUARANTINE,
     RECON_CASE,
     SILVER_MDR,
@@ -35,6 +36,7 @@ PERSONAL: Final[tuple[Table, ...]] = (
     BRONZE_SESSION_EVENT,
     QUARANTINE,
     SILVER_MDR,
+    PEER_BOOK,
     RECON_CASE,
     ALERT,
 )
@@ -68,7 +70,8 @@ def run(
         if not lake.has(table):
             continue
         with result.timed(table.name):
-            days = sorted({file.partition["dt"] for file in lake.files(table) if file.partition["dt"] < oldest})
+            column = table.partition[0]
+            days = sorted({value for file in lake.files(table) if _day(value := file.partition[column]) < oldest})
             if days:
                 meta = {"retention": {"keep_days": keep_days, "days": days}}
                 commit = lake.adopt([], table, "replace_partitions", partitions=days, meta=meta)
@@ -77,3 +80,8 @@ def run(
             removed += lake.vacuum(table, older_than_s=vacuum_after_s)
     result.details = {"oldest_day": oldest, "dropped": dropped, "removed_files": removed}
     return result
+
+
+def _day(partition: str) -> str:
+    """The day that a partition is about: `dt`, or what `<author>_<day>` of an extract ends with."""
+    return partition.rpartition("_")[2]

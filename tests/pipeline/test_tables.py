@@ -146,6 +146,13 @@ def test_few_rows_go_in_and_out_without_spark(lake: Lake) -> None:
     assertDataFrameEqual(lake.read(PLAIN), lake.spark.createDataFrame([("a", 1), (None, 2)], PLAIN.schema))
 
 
+@pytest.mark.parametrize("day", [None, "../up", "a/b", ""])
+def test_a_day_that_is_no_folder_name_is_refused(lake: Lake, spark: SparkSession, day: str | None) -> None:
+    with pytest.raises(LakeError, match="cannot be the name of a partition"):
+        lake.commit(spark.createDataFrame([("a", 1, day)], COUNTS.schema), COUNTS)
+    assert not list((lake.folder / "counts").rglob("*.parquet"))
+
+
 def test_rows_that_do_not_fit_are_a_mistake(lake: Lake, spark: SparkSession) -> None:
     with pytest.raises(TypeError, match="n: int instead of bigint"):
         lake.commit(rows_of(spark, ("a", 1, DAY)).withColumn("n", F.col("n").cast("int")), COUNTS)

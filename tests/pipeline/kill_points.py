@@ -1,0 +1,198 @@
+"""Ingest and refine killed with SIGKILL, again and again, at other places; nothing may be lost or doubled.
+
+    python -m tests.pipeline.kill_points --points 20
+
+A parent writes segments, more before every round, and starts a child that ingests and refines them. The child counts
+its steps (each call of what changes files or tables) and kills itself at the one it was told. Every other round the
+parent kills it after a while instead, wherever it is then. In the end one run is left in peace, and every record of the
+segments must be in bronze and silver once, with a ledger that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline import durable, segment_loading
+from pipeline.delta_log import DeltaLog
+from pipeline.jobs import ingest, refine
+from pipeline.ledger import Ledger
+from pipeline.node_keys import Trust
+from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR
+from pipeline.session import start_session
+from pipeline.tables import Lake
+from protofly.records import Kind
+from tests.pipeline.spools import KEY, NODE, NodeBook, link_event, message
+
+ROOT = Path(__file__).parents[2]
+SEGMENTS_PER_ROUND = 2
+RECORDS_PER_SEGMENT = 40
+CHILD_SECONDS = 600.0
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+STEPS: tuple[tuple[Any, str], ...] = (
+    (ingest.Ingest, "_pin"),
+    (segment_loading, "_write"),
+    (segment_loading, "_count"),
+    (Lake, "_move_in"),
+    (DeltaLog, "create"),
+    (DeltaLog, "commit"),
+    (Ledger, "write"),
+    (durable, "sync_file"),
+    (durable, "sync_folder"),
+    (durable, "replace"),
+    (Path, "rename"),
+    (Path, "unlink"),
+)
+"""A round has about 60 of these; each has a moment before and one after."""
+
+
+def child(spool: Path, lake_folder: Path, kill_at: int) -> None:
+    """Ingest and refine; die at the given moment, if it comes."""
+    moments = 0
+
+    def moment() -> None:
+        nonlocal moments
+        moments += 1
+        if moments == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def stepped(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            moment()
+            result = original(*args, **options)
+            moment()
+            return result
+
+        return call
+
+    spark = _session()
+    for owner, name in STEPS:
+        setattr(owner, name, stepped(getattr(owner, name)))
+    lake = Lake(lake_folder, spark)
+    trust = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
+    ingest.run(lake, spark, [spool], trust=trust)
+    refine.run(lake, spark)
+    spark.stop()
+
+
+def _session() -> Any:
+    return start_session(
+        "local[2]", memory="1g", shuffle_partitions=2, more={"spark.driver.extraJavaOptions": JVM_OPTIONS}
+    )
+
+
+class Traffic:
+    """Segments of one node, and what is in them."""
+
+    def __init__(self, spool: Path) -> None:
+        self.spool = spool
+        self.books = {kind: NodeBook(spool, kind=kind) for kind in (Kind.MESSAGE, Kind.LINK)}
+        self.messages = 0
+
+    def write(self) -> None:
+        for _ in range(SEGMENTS_PER_ROUND):
+            numbers = range(self.messages + 1, self.messages + RECORDS_PER_SEGMENT + 1)
+            self.books[Kind.MESSAGE].seal([message(number) for number in numbers])
+            self.messages += RECORDS_PER_SEGMENT
+        self.books[Kind.LINK].seal([link_event(self.messages)])
+
+
+def run_rounds(home: Path, points: int, seed: int = 1) -> list[str]:
+    """Kill so many times, then look. Returns what is wrong, and prints nothing."""
+    chance = random.Random(seed)
+    traffic = Traffic(home / "spool")
+    killed = 0
+    while killed < points:
+        traffic.write()
+        is_by_moment = killed % 2 == 0
+        # Early moments are setting up, late ones may lie behind the end: then the round was no kill, and is repeated.
+        kill_at = chance.randrange(1, 110) if is_by_moment else 0
+        killed += _run_child(home, kill_at, None if is_by_moment else chance.uniform(5.0, 25.0))
+    traffic.write()
+    if _run_child(home, 0, None):
+        return ["the run that was left in peace failed"]
+    return _mistakes(home, traffic)
+
+
+def _run_child(home: Path, kill_at: int, seconds: float | None) -> bool:
+    """True when it was killed. Raises RuntimeError when it failed otherwise."""
+    command = [sys.executable, "-m", "tests.pipeline.kill_points", "--child", str(kill_at), "--home", str(home)]
+    with (home / "child.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        try:
+            process.wait(seconds or CHILD_SECONDS)
+        except subprocess.TimeoutExpired:
+            if seconds is None:
+                raise
+            process.kill()
+            process.wait()
+        finally:
+            _end_group(process.pid)
+    if process.returncode not in {0, -signal.SIGKILL}:
+        raise RuntimeError((home / "child.log").read_text()[-4000:])
+    return process.returncode != 0
+
+
+def _end_group(group: int) -> None:
+    """The machine of Spark outlives its parent for a moment; the next round must not meet it by accident."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _mistakes(home: Path, traffic: Traffic) -> list[str]:
+    spark = _session()
+    try:
+        lake = Lake(home / "lake", spark)
+        expected = list(range(1, traffic.messages + 1))
+        mistakes = []
+        for table in (BRONZE_MDR, SILVER_MDR):
+            found = sorted(row["seq"] for row in lake.read(table).select("seq").collect())
+            if found != expected:
+                lost, doubled = len(set(expected) - set(found)), len(found) - len(set(found))
+                mistakes.append(f"{table.name}: {lost} lost, {doubled} doubled of {len(expected)}")
+        events = lake.read(BRONZE_LINK_EVENT).count()
+        if events != traffic.books[Kind.LINK].segno:
+            mistakes.append(f"{events} link events instead of {traffic.books[Kind.LINK].segno}")
+        ledger = lake.read_small(SEGMENTS).to_pylist()
+        sealed = sum(book.segno for book in traffic.books.values())
+        if len(ledger) != sealed or any(row["verdict"] != "accepted" or row["findings"] for row in ledger):
+            mistakes.append(f"the ledger has {len(ledger)} rows for {sealed} segments, or findings")
+        if lake.has(QUARANTINE):
+            mistakes.append("rows in quarantine")
+        return mistakes
+    finally:
+        spark.stop()
+
+
+def main() -> int:
+    """The command; exit code 1 when anything was lost or doubled."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        child(options.home / "spool", options.home / "lake", options.child)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="kill-points-") as home:
+        started = time.monotonic()
+        mistakes = run_rounds(Path(home), options.points, options.seed)
+    outcome = "; ".join(mistakes) or "0 rows lost, 0 doubled"
+    sys.stdout.write(f"{options.points} kills in {time.monotonic() - started:.0f} s: {outcome}\n")
+    return 1 if mistakes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Audit, compaction, retention: what is there is told, rearranged, or forgotten, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pipeline.jobs import audit, compact, ingest, refine, retention
+from pipeline.jobs.result import ExitCode
+from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, TABLES
+from pipeline.tables import Lake
+from tests.pipeline.spools import NODE, SECOND_US, START_US, NodeBook, message
+
+pytestmark = pytest.mark.spark
+DAY_US = 86_400 * SECOND_US
+FORGOTTEN_MEMBERS = {"src_key", "dst_key", "runtime_key", "subject", "msg_id", "line"}
+"""Columns that name people or single messages."""
+
+
+def take_in(lake: Lake, book: NodeBook) -> None:
+    ingest.run(lake, lake.spark, [book.spool])
+    refine.run(lake, lake.spark)
+
+
+def test_audit_of_whole_books_finds_nothing(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(1), message(2)])
+    book.seal([message(3)])
+    take_in(lake, book)
+    result = audit.run(lake, lake.spark)
+    assert (result.exit_code, result.findings, result.warnings) == (ExitCode.FINE, 0, [])
+    [facts] = result.details["books"]
+    assert (facts["node"], facts["segments"], facts["lost_records"]) == (NODE, 2, 0)
+
+
+def test_audit_tells_gaps_losses_breaks_and_rejections(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    for number in range(1, 7):
+        book.seal([message(number)], lost=5 if number == 1 else 0)
+    for path in book.spool.glob("*-000003.*"):
+        path.unlink()
+    [torn] = book.spool.glob("*-000005.jsonl.zst")
+    torn.write_bytes(torn.read_bytes()[:-3])
+    book.prev_sha256 = "0" * 64
+    book.seal([message(7)])
+    book.seal_lines(b"{}\n")
+    take_in(lake, book)
+
+    result = audit.run(lake, lake.spark)
+
+    [facts] = result.details["books"]
+    assert facts["gaps"] == [{"boot": 1, "first": 3, "last": 3}, {"boot": 1, "first": 5, "last": 5}]
+    assert (facts["lost_records"], facts["rejected_segments"], facts["quarantined_rows"]) == (5, 1, 1)
+    assert (facts["findings"]["chain-break"], facts["findings"]["torn"]) == (1, 1)
+    assert result.exit_code is ExitCode.INCOMPLETE
+    assert f"{NODE}, mdr: 5 records were lost by the node before it wrote them" in result.warnings
+
+
+def test_audit_notices_rows_that_the_ledger_does_not_know(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(1), message(2)])
+    take_in(lake, book)
+    lake.commit(lake.read(BRONZE_MDR).where("seq = 1"), BRONZE_MDR, "overwrite")
+    result = audit.run(lake, lake.spark)
+    assert result.exit_code is ExitCode.FINDINGS
+    assert "segment 1 has 1 rows in bronze_mdr, the ledger says 2" in result.warnings[0]
+
+
+def test_compaction_changes_files_and_no_rows_and_refine_does_not_see_them_again(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    for number in range(1, 4):
+        book.seal([message(number)])
+        ingest.run(lake, lake.spark, [book.spool])
+    unrefined = compact.run(lake, lake.spark, tables=["bronze_mdr"], files_min=2)
+    assert "refine it first" in unrefined.warnings[0]
+    refine.run(lake, lake.spark)
+    rows = sorted(lake.read(BRONZE_MDR).collect())
+
+    result = compact.run(lake, lake.spark, tables=["bronze_mdr", "segments"], files_min=2)
+
+    assert [len(lake.files(table)) for table in (BRONZE_MDR, SEGMENTS)] == [1, 1]
+    assert result.rows == {"bronze_mdr": 3, "segments": 3}
+    assert sorted(lake.read(BRONZE_MDR).collect()) == rows
+    book.seal([message(4)])
+    ingest.run(lake, lake.spark, [book.spool])
+    again = refine.run(lake, lake.spark)
+    assert (again.details["bronze_rows"], again.rows, again.findings) == (1, {"silver_mdr": 1}, 0)
+    assert audit.run(lake, lake.spark).exit_code is ExitCode.FINE
+
+
+def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    for day in range(3):
+        book.seal([message(day, ts_us=START_US + day * DAY_US)])
+    book.seal_lines(b"{}\n")
+    take_in(lake, book)
+
+    result = retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
+
+    assert result.details["oldest_day"] == "2026-03-02"
+    for table in (BRONZE_MDR, SILVER_MDR):
+        assert sorted(row["dt"] for row in lake.read(table).collect()) == ["2026-03-02", "2026-03-03"]
+        assert not list((lake.folder / table.name / "dt=2026-03-01").glob("*.parquet"))
+    assert lake.read(QUARANTINE).count() == 0
+    assert len(lake.read_small(SEGMENTS)) == 4
+    assert ingest.run(lake, lake.spark, [book.spool]).rows == {}
+    assert refine.run(lake, lake.spark).rows == {}
+    assert audit.run(lake, lake.spark).exit_code is ExitCode.FINDINGS  # of the line in quarantine, and no other
+
+
+def test_retention_reaches_every_table_that_names_people_or_messages() -> None:
+    personal = {table.name for table in retention.PERSONAL}
+    assert personal == {table.name for table in TABLES.values() if FORGOTTEN_MEMBERS & set(table.schema.names)}
+    assert {table.partition for table in retention.PERSONAL} == {("dt",), ("extract",)}
