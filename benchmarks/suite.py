@@ -104,8 +104,16 @@ async def _run(folder: Path, quick: bool, parts: frozenset[Part], tell: Callable
     if Part.TRAPEZOID in parts:
         await _measure_trapezoid(folder, quick, tell, results)
     if Part.DOMAIN in parts:
-        results.inside = await measure_domain(folder / "domain", quick=quick, tell=tell, absent=results.absent)
+        await _measure_domain(folder / "domain", quick, tell, results)
     return results
+
+
+async def _measure_domain(folder: Path, quick: bool, tell: Callable[[str], None], results: Results) -> None:
+    """A failure here does not cost what was measured before."""
+    try:
+        results.inside = await measure_domain(folder, quick=quick, tell=tell, absent=results.absent)
+    except* HostError as group:
+        results.left_out[DOMAIN_TITLE] = "; ".join(str(error) for error in leaves(group))
 
 
 async def _measure_trapezoid(folder: Path, quick: bool, tell: Callable[[str], None], results: Results) -> None:

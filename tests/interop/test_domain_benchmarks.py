@@ -11,6 +11,7 @@ import pytest
 import trio
 from rich.console import Console
 
+from benchmarks import suite
 from benchmarks.domain.client import _judge
 from benchmarks.domain.node_package import SOURCES, install_ws_relay
 from benchmarks.domain.plan import (
@@ -31,7 +32,7 @@ from benchmarks.load_client import FIRST_NUMBER
 from benchmarks.plan import Measured, compared
 from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_report
 from benchmarks.sides import Run
-from protofly.errors import TransportError
+from protofly.errors import Code, TransportError
 
 PAIR = PairFlood(name="pair", body_bytes=100, count=640, slow_count=320)
 FAN = FanOut(name="observers", body_bytes=100, observers=7, count=60, slow_count=30)
@@ -190,6 +191,19 @@ async def test_without_node_js_the_relay_is_absent_and_the_rest_goes_on(
         await _start(nursery, BroadcastRelay(WS_RELAY, tmp_path / "ws", in_node_js=True), absent)
     assert list(absent) == [WS_RELAY]
     assert "there is no node" in absent[WS_RELAY]
+
+
+async def test_a_node_that_does_not_start_costs_only_its_own_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> list[Measured]:
+        raise TransportError(Code.NOT_CONNECTED, "the port is taken")
+
+    monkeypatch.setattr(suite, "measure_domain", fail)
+    results = suite.Results([])
+    await suite._measure_domain(tmp_path, True, lambda _: None, results)
+    assert results.left_out == {DOMAIN_TITLE: "not-connected: the port is taken"}
+    assert not results.is_faultless
 
 
 async def test_npm_that_cannot_install_is_quoted_and_asked_again_the_next_time(
