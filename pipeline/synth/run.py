@@ -75,9 +75,12 @@ def _run_days(
     done, total = 0, int(counts.sum())
     seals = {round(len(counts) * (one + 1) / options.segments) for one in range(options.segments - 1)}
     restart = len(counts) // 3
+    traffic.deploy(options.start_us)
     extras, spoofs = sorted(plan.extras, key=lambda one: one.at_us), sorted(plan.spoofs, key=lambda one: one.at_us)
     for slot, count in enumerate(counts.tolist()):
         start_us, end_us = options.start_us + slot * SLOT_US, options.start_us + (slot + 1) * SLOT_US
+        if slot in seals:
+            traffic.sum_up(start_us)
         for book in books:
             if slot in seals:
                 book.seal_messages(start_us + book.domain.offset_us)
@@ -91,6 +94,7 @@ def _run_days(
                 traffic.spoof(spoof)
         done += count
         on_progress(done, total)
+    traffic.sum_up(options.end_us)
     for book in books:
         book.close(options.end_us + _AFTER_US + book.domain.offset_us)
 

@@ -7,6 +7,7 @@ beside them.
 from __future__ import annotations
 
 from collections import Counter
+from hashlib import sha256
 from importlib import resources
 from typing import Final
 
@@ -21,11 +22,12 @@ from federation.gate import Gate, Verdict
 from pipeline.synth.abuse import Extra, Spoof
 from pipeline.synth.books import Book, Entry
 from pipeline.synth.draws import FAULTS, NO_FAULT, TYPES, Draws
+from pipeline.synth.meters import Meter
 from pipeline.synth.truth import Case, Flip, Truth
 from pipeline.synth.world import Domain, World
 from protofly.errors import Code
 from protofly.message import NO_PEEK, BodyPeek, Message
-from protofly.records import DecisionRecord, LinkEvent, MessageRecord, StubEvent
+from protofly.records import DecisionRecord, LinkEvent, MessageRecord, PolicyEvent, StubEvent
 
 _TRAPS: Final = 0.002
 _ENDINGS: Final = (  # upper end of chance, how the message ends at the sender's, why
@@ -83,7 +85,7 @@ class Traffic:
         self._reads = deployed.facts_read
         truth.deployed_rev, truth.proposed_rev = deployed.revision, self._proposed.revision
         self._templates: dict[tuple[str, int, int], MessageRecord] = {}
-        self._running: dict[tuple[int, int], str] = {}
+        self._running: dict[tuple[int, int], Meter] = {}
         self._counts = [0] * len(world.domains)
         self._flips: Counter[FlipKey] = Counter()
         self._flip_bytes: Counter[FlipKey] = Counter()
@@ -203,11 +205,12 @@ class Traffic:
         upgrade = passing.target.stub
         is_newer = passing.at_us >= upgrade.at_us
         version = upgrade.newer if is_newer else upgrade.older
-        self._run_stub(passing, version)
+        meter = self._run_stub(passing, version)
         stub_us = int(passing.stub_us * upgrade.latency) if is_newer else passing.stub_us
         record.stub_ver = version
         record.d_stub_us = stub_us
         record.fuel = int(passing.fuel * upgrade.fuel) if is_newer else passing.fuel
+        meter.count(stub_us, record.fuel)
         record.d_peer_us = stub_us + 2 * passing.transit_us
         record.d_total_us = record.d_peer_us + 60 + passing.stub_us // 4
         traps = _TRAPS * upgrade.traps if is_newer else _TRAPS
@@ -216,6 +219,7 @@ class Traffic:
             record.outcome, record.outcome_code = outcome, code.word  # type: ignore[assignment]
         elif not passing.fault and 1 - passing.chance < traps:
             record.outcome, record.outcome_code, record.trap = "trapped", Code.STUB_TRAPPED.word, "unreachable"
+            meter.traps += 1
             self._books[passing.source.number].append(
                 StubEvent(
                     ts_us=record.ts_us,
@@ -357,19 +361,50 @@ class Traffic:
             )
         return template
 
-    def _run_stub(self, passing: Passing, version: str) -> None:
-        """Tell of a link and a stub when they are first used."""
+    def _run_stub(self, passing: Passing, version: str) -> Meter:
+        """The meter of the stub; tells of a link and a stub when they are first used."""
         pair = passing.source.number, passing.target.number
-        before = self._running.get(pair)
-        if before == version:
-            return
-        self._running[pair] = version
+        meter = self._running.get(pair)
+        if meter is not None and meter.version == version:
+            return meter
         ts_us = passing.at_us + passing.source.offset_us
         book, domain = self._books[passing.source.number], passing.target.name
-        if before is not None:
-            book.append(StubEvent(ts_us=ts_us, domain=domain, event="stopped", stub_ver=before))
+        if meter is not None:
+            self._sum_up(pair, ts_us)
+            book.append(StubEvent(ts_us=ts_us, domain=domain, event="stopped", stub_ver=meter.version))
         book.append(StubEvent(ts_us=ts_us, domain=domain, event="started", stub_ver=version, duration_us=21_000))
         book.append(LinkEvent(ts_us=ts_us, domain=domain, event="up", direction="out", peer_node=passing.target.node))
+        meter = self._running[pair] = Meter(version, ts_us)
+        return meter
+
+    def sum_up(self, now_us: int) -> None:
+        """Every node writes summaries of its stubs. A minute apart in life, as far as segments here."""
+        for pair in self._running:
+            self._sum_up(pair, now_us + self._world.domains[pair[0]].offset_us)
+
+    def _sum_up(self, pair: tuple[int, int], ts_us: int) -> None:
+        summary = self._running[pair].sum_up(self._world.domains[pair[1]].name, ts_us)
+        if summary is not None:
+            self._books[pair[0]].append(summary)
+
+    def deploy(self, now_us: int) -> None:
+        """Every node starts with the policies that are deployed."""
+        policies = self._gate.policies
+        for book in self._books:
+            book.append(
+                PolicyEvent(
+                    ts_us=now_us + book.domain.offset_us,
+                    event="deployed",
+                    cause="start",
+                    actor="trapezoid",
+                    mode="enforce",
+                    files=("deployed.toml",),
+                    after=policies.revision,
+                    diff_sha256=sha256(b"\n" + policies.canonical).hexdigest(),
+                    rules=sum(len(policy.rules) for one in policies.sets for policy in one.policies),
+                    reads=tuple(sorted(policies.facts_read)),
+                )
+            )
 
     # The truth.
 

@@ -17,7 +17,7 @@ from pipeline.synth.run import synth
 from pipeline.synth.truth import Truth, load_truth
 from pipeline.synth.world import SynthOptions
 from protofly.errors import SettingsError
-from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord
+from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, PolicyEvent, StubEvent
 from tests.pipeline.synth_reading import file_sha256, manifests, readable, records_in
 
 OPTIONS = SynthOptions(rows=12_000, domains=10, seed=7)
@@ -200,6 +200,19 @@ def test_denials_have_decisions_beside_them(made: tuple[Path, Truth]) -> None:
     decisions = [one for one in readable(out / "spool", Kind.DECISION, truth) if isinstance(one, DecisionRecord)]
     denied = {(one.node, one.msg_id) for one in messages(made) if one.outcome == "denied"}
     assert denied <= {(one.node, one.msg_id) for one in decisions if not one.permitted}
+
+
+def test_nodes_tell_of_their_policies_and_sum_their_stubs_up(made: tuple[Path, Truth]) -> None:
+    out, truth = made
+    deployed = [one for one in readable(out / "spool", Kind.POLICY, truth) if isinstance(one, PolicyEvent)]
+    assert [one.after for one in deployed] == [truth.deployed_rev] * OPTIONS.domains
+    stubs = [one for one in readable(out / "spool", Kind.STUB, truth) if isinstance(one, StubEvent)]
+    summed = sum(count for one in stubs for _, count in one.exchange_us or ())
+    # Of the messages that reached a stub the records of some can no longer be read.
+    reached = [one for one in messages(made) if one.role == "out" and one.stub_ver]
+    unreadable = sum(fault.records for fault in truth.segments if not fault.is_readable)
+    assert len(reached) <= summed <= len(reached) + unreadable
+    assert {one.candidate for one in truth.stubs} <= {one.stub_ver for one in stubs if one.event == "summary"}
 
 
 def test_truth_survives_its_files(made: tuple[Path, Truth]) -> None:
