@@ -27,8 +27,8 @@ _STYLES: Final = {
 def print_report(report: Report, *, console: Console | None = None, verbose: bool = False) -> None:
     """Print the whole report; `verbose` adds the conversation of every finding."""
     console = console or Console()
-    for outcome in report.findings:
-        console.print(finding(outcome, verbose=verbose))
+    for alike in group_findings(report.findings):
+        console.print(finding(alike, verbose=verbose))
         console.print()
     node = report.discovery.node
     console.print(f"[bold]{escape(node.domain)} at {node.target.url}, profile {report.profile.value}[/]")
@@ -36,12 +36,23 @@ def print_report(report: Report, *, console: Console | None = None, verbose: boo
     console.print(verdict_line(report))
 
 
-def finding(outcome: Outcome, *, verbose: bool) -> RenderableType:
-    """One finding: what was to come, what came, and what the specification says about it."""
+def group_findings(findings: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Runs of one case that ended alike in several dialects, together: one fault is shown once."""
+    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    for outcome in findings:
+        paths = tuple(difference.path for difference in outcome.differences)
+        groups.setdefault((outcome.case.id, outcome.verdict, outcome.step, paths), []).append(outcome)
+    return list(groups.values())
+
+
+def finding(alike: Sequence[Outcome], *, verbose: bool) -> RenderableType:
+    """One finding: what was to come, what came in the first dialect, and what the specification says about it."""
+    outcome = alike[0]
+    dialects = " ".join(entry.dialect.value for entry in alike)
     head = Text.assemble(
         (outcome.verdict.value, f"bold {_STYLES[outcome.verdict]}"),
         " ",
-        (outcome.name, "bold"),
+        (f"{outcome.case.id}[{dialects}]", "bold"),
         (f"  step {outcome.step} of {len(outcome.case.steps)}", "dim"),
     )
     lines: list[RenderableType] = [

@@ -14,6 +14,12 @@ import pytest
 import trio
 from typer.testing import CliRunner, Result
 
+from interop.conformance.cases import CASES
+from interop.conformance.matching import Difference
+from interop.conformance.model import Dialect
+from interop.conformance.outcome import Outcome, Verdict
+from interop.conformance.report import group_findings
+from interop.conformance.run import select
 from trapezoid.commands import app
 
 from .replicas import DOMAIN, Message, Replica, VertxReplica, as_it_is
@@ -73,6 +79,17 @@ def test_findings_end_with_1_and_say_rule_and_difference() -> None:
     assert "body.code: expected 200, got " in done.stdout
     assert "ana → " in done.stdout
     assert "\u001b" not in done.stdout
+
+
+def test_one_fault_in_several_dialects_is_shown_once() -> None:
+    [case] = select(CASES, ["alloc-object"])
+    difference = Difference("body.code", "200", "500")
+    runs = [
+        Outcome(case=case, dialect=dialect, verdict=Verdict.FAILED, differences=(difference,), step=2)
+        for dialect in (Dialect.A, Dialect.B)
+    ]
+    other = Outcome(case=case, dialect=Dialect.C, verdict=Verdict.NO_ANSWER, problem="ana heard nothing", step=2)
+    assert group_findings([*runs, other]) == [runs, [other]]
 
 
 def test_json_has_every_run_and_the_conversation_of_findings() -> None:
