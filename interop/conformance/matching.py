@@ -86,13 +86,6 @@ class Including(Placeholder):
 
 
 @dataclass(frozen=True, slots=True)
-class InAnyOrder(Placeholder):
-    """A list of exactly these entries, in any order."""
-
-    entries: tuple[Json, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Open(Placeholder):
     """An object that has at least these members."""
 
@@ -137,7 +130,7 @@ class Comparison:
                 self.kept[name] = got if isinstance(got, str) else write(got)
             case Open(members):
                 self._compare_members(members, got, path, is_open=True)
-            case Including(entries) | InAnyOrder(entries):
+            case Including(entries):
                 self._compare_unordered(pattern, entries, got, path)
             case OneOf(patterns):
                 self._compare_any(pattern, patterns, got, path)
@@ -179,17 +172,14 @@ class Comparison:
         for index, (inner, entry) in enumerate(zip(pattern, got, strict=True)):
             self.compare(inner, entry, f"{path}[{index}]")
 
-    def _compare_unordered(self, pattern: Placeholder, entries: tuple[Json, ...], got: Json, path: str) -> None:
-        left = list(got) if isinstance(got, list) else None
-        for inner in entries if left is not None else ():
-            found = next((entry for entry in left or () if _is_match(inner, entry)), None)
+    def _compare_unordered(self, pattern: Including, entries: tuple[Json, ...], got: Json, path: str) -> None:
+        left = list(got) if isinstance(got, list) else []
+        for inner in entries:
+            found = next((entry for entry in left if _is_match(inner, entry)), None)
             if found is None:
                 self._differ(path, pattern, got)
                 return
-            assert left is not None
             left.remove(found)
-        if left is None or (left and isinstance(pattern, InAnyOrder)):
-            self._differ(path, pattern, got)
 
     def _differ(self, path: str, pattern: Json, got: Json) -> None:
         self.differences.append(Difference(path, describe(pattern), shorten(write(got))))
@@ -249,8 +239,6 @@ def _describe_placeholder(pattern: Placeholder) -> str:
             return " or ".join(describe(inner) for inner in patterns)
         case Including(entries):
             return f"<list with {', '.join(describe(entry) for entry in entries)}>"
-        case InAnyOrder(entries):
-            return f"<in any order {', '.join(describe(entry) for entry in entries)}>"
         case Open(members):
             return describe(dict(members))[:-1] + (",…}" if members else "…}")
         case Verbatim(value):

@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Final
 
 from interop.conformance.jsontext import Json
-from interop.conformance.matching import Anything, Keep, OneOf, Placeholder, Text
+from interop.conformance.matching import Keep, OneOf, Placeholder, Text
 
 
 class Dialect(Enum):
@@ -356,9 +356,3 @@ def listens(who: str, *addresses: str) -> tuple[Step, ...]:
         Asks(who, "subscribe", "{sm}", {"resources": list(addresses), "source": f"{{{who}}}"}, from_=f"{{{who}}}/sm"),
         granted(who),
     )
-
-
-def anything_like(body: Json = ABSENT) -> Json:
-    """A whole message of which only the body matters."""
-    message: dict[str, Json] = {"id": Anything(), "type": Anything(), "from": Anything(), "to": Anything()}
-    return message if body is ABSENT else message | {"body": body}

@@ -28,7 +28,6 @@ from protofly.errors import Code, TransportError
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 CONNECT_SECONDS: Final = 10.0
-CLOSE_SECONDS: Final = 2.0
 MESSAGE_BYTES: Final = 16 << 20
 _NO_UPGRADE: Final = (HandshakeError, ConnectionClosed, trio.TooSlowError)
 _QUEUE_MESSAGES: Final = 4096
@@ -235,11 +234,6 @@ class WebSocketLine(Line):
     async def drop(self) -> None:
         """End TCP without a close frame."""
         await drop_stream(self._stream)
-
-    async def close(self) -> None:
-        """Close with code 1000."""
-        with trio.move_on_after(CLOSE_SECONDS):
-            await self._connection.aclose()
 
     async def send_malformed(self, payload: bytes) -> None:
         """The frame, past the library that would not write it. Source: RFC 6455, section 5.2."""

@@ -8,6 +8,7 @@ no answer to unknown addresses, `auth` added to bodies, 500 for everything, the 
 from __future__ import annotations
 
 import json
+import ssl
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,12 +45,13 @@ class Replica:
     """What both kinds have in common: allocation, subscription, listeners."""
 
     spoil: Spoil = as_it_is
+    context: ssl.SSLContext | None = None
     listeners: dict[str, set[str]] = field(default_factory=dict)
     connections: dict[str, Connection] = field(default_factory=dict)
 
     async def run(self, *, task_status: trio.TaskStatus[int]) -> None:
         async with trio.open_nursery() as nursery:
-            [listener] = (await nursery.start(serve_websocket, self._serve, "127.0.0.1", 0, None)).listeners
+            [listener] = (await nursery.start(serve_websocket, self._serve, "127.0.0.1", 0, self.context)).listeners
             task_status.started(int(listener.port))
             await trio.sleep_forever()
 
@@ -107,8 +109,8 @@ class VertxReplica(Replica):
 
     sessions: dict[str, str]
 
-    def __init__(self, spoil: Spoil = as_it_is) -> None:
-        super().__init__(spoil)
+    def __init__(self, spoil: Spoil = as_it_is, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(spoil, context)
         self.sessions = {}
 
     async def accept(self, request: WebSocketRequest) -> Connection | None:

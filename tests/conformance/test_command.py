@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import trio
+import trustme
 from typer.testing import CliRunner, Result
 
 from interop.conformance.cases import CASES
@@ -115,6 +117,20 @@ def test_junit_is_xml_whatever_the_node_wrote(tmp_path: Path) -> None:
     failure = suite.find("testcase/failure")
     assert failure is not None
     assert "the specification (section" in (failure.text or "")
+
+
+def test_certificates_are_checked_unless_told_otherwise(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with served(VertxReplica(context=context)) as url:
+        wanted = ("--url", url.replace("ws:", "wss:"), *GOOD, "--only", "session-opens")
+        assert conformance(*wanted, "--ca", tmp_path / "ca.pem").exit_code == 0
+        assert conformance(*wanted, "--insecure-dev").exit_code == 0
+        refused = conformance(*wanted)
+    assert refused.exit_code == 2
+    assert "tls-failed" in refused.stderr
 
 
 UNUSABLE: dict[str, tuple[tuple[str, ...], str]] = {
