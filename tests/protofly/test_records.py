@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 from hashlib import sha256
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from protofly.errors import Code, PeerError
 from protofly.records import (
     RECORD_TYPES,
+    GateFacts,
     Kind,
     MessageRecord,
     SegmentManifest,
@@ -166,3 +169,19 @@ def test_a_torn_frame_has_no_end(content: bytes, cut: int) -> None:
 def test_any_bytes_behind_a_frame_magic_end_inside_the_data_or_nowhere(data: bytes) -> None:
     end = frame_end(b"\x28\xb5\x2f\xfd" + data, 0)
     assert end is None or 5 <= end <= len(data) + 4
+
+
+@pytest.mark.parametrize("struct", [*RECORD_TYPES.values(), GateFacts, SegmentManifest])
+def test_every_member_is_explained_in_the_documentation(struct: type[msgspec.Struct]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "records.md").read_text(encoding="utf-8")
+    for member in msgspec.structs.fields(struct):
+        assert f"`{member.encode_name}`" in page, member.encode_name
+
+
+def test_every_word_of_an_event_and_an_outcome_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "records.md").read_text(encoding="utf-8")
+    for struct in RECORD_TYPES.values():
+        hints = get_type_hints(struct)
+        for name in {"event", "outcome"} & hints.keys():
+            for word in get_args(hints[name]):
+                assert f"`{word}`" in page, word

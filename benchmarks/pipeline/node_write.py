@@ -1,0 +1,237 @@
+"""`python -m benchmarks.pipeline.node_write`: what the books cost a node, per message record.
+
+The node's own links' books, and the writer's own stream, over realistic messages: Zipf-distributed users, log-normal
+sizes, the synthetic deployed policies. Each stage is repeated and the best round counts, since others use this machine
+too; µs are CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from federation.core.message_ids import MessageIds
+from federation.core.policy import Facts
+from federation.core.trapezoid import LegLimits, Pending
+from federation.gate import Gate, Verdict
+from federation.link_books import LinkBooks
+from federation.link_context import LinkContext
+from federation.traces import Traces
+from msg_node.records_stream import Stream
+from pipeline.synth.traffic import read_policy
+from protofly.codec import build
+from protofly.limits import RECORD_FRAME_RECORDS
+from protofly.message import Message
+from protofly.records import Kind, MessageRecord, Record, envelope_digest
+
+BAR_US: Final = 2.0
+BAR_BYTES: Final = 70.0
+ROUNDS: Final = 7
+_NODE: Final = "mn-1.a.example"
+_BOOT: Final = 1_772_409_600_000
+_SMALL_FRAME: Final = 64
+_TYPES: Final = ("create",) * 24 + ("update",) * 27 + ("response",) * 28 + ("read",) * 12 + ("subscribe",) * 5
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """CPU µs and bytes for each record."""
+
+    books_out_us: float
+    books_in_us: float
+    write_us: float
+    write_small_frames_us: float
+    bytes_on_disk: float
+    bytes_small_frames: float
+
+    @property
+    def in_all_us(self) -> float:
+        """Books and writer, half of the records going out and half coming in."""
+        return (self.books_out_us + self.books_in_us) / 2 + self.write_us
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    facts: Facts
+    verdict: Verdict
+    msg_id: bytes
+    digest: str
+
+
+class _Bench:
+    def __init__(self, messages: int) -> None:
+        self.records: list[Record] = []
+        self._gate = Gate(read_policy("deployed")[1])
+        self._books = LinkBooks("b.example", self._context())
+        self._books.carried(channel="stub", peer_node="runtime://b.example/mn-1", stub_version="ab" * 32)
+        ids, rng, now = MessageIds(b"12345678"), random.Random(1), float(_BOOT // 1000)
+        self.leaving: list[_Judged] = []
+        self.coming: list[_Judged] = []
+        for number in range(messages):
+            now += rng.expovariate(300)
+            self.leaving.append(self._judge("out", _message(rng, number, "a", "b"), ids.next(now), now))
+            self.coming.append(self._judge("in", _message(rng, number, "b", "a"), ids.next(now), now))
+
+    def _judge(self, hook: str, message: Message, msg_id: bytes, now: float) -> _Judged:
+        size = len(message.raw) + (120 if hook == "in" else 0)
+        source, target = ("a.example", "b.example") if hook == "out" else ("b.example", "a.example")
+        facts = Facts(
+            "out" if hook == "out" else "in", message, source, target, "b.example", size, 2 * (hook == "in"), now
+        )
+        digest = envelope_digest(message.type, message.from_, message.to, message.id, message.body)
+        return _Judged(facts, self._gate.judge(facts), msg_id, digest)
+
+    def _context(self) -> LinkContext:
+        return LinkContext(
+            our_domain="a.example",
+            node="runtime://a.example/mn-1",
+            gate=self._gate,
+            ids=MessageIds(b"12345678"),
+            traces=Traces(),
+            deliver=lambda _domain, messages: [None] * len(messages),
+            answer=lambda _message: None,
+            record=self.records.append,
+            quarantine=lambda _domain, _pending: None,
+            wait_for_room=_never,
+            on_live=lambda _domain: None,
+            is_wanted=lambda _domain: False,
+            wake=lambda: None,
+            limits=LegLimits(),
+        )
+
+    def pending(self) -> list[Pending]:
+        """Messages under way, as the link queues them."""
+        return [
+            Pending(
+                one.facts.message,
+                one.facts.message.raw + b"x" * 120,
+                one.msg_id,
+                one.digest,
+                int(one.facts.now * 1e6),
+                one.facts.now,
+                one.verdict.rule_id,
+                one.verdict.revision,
+                5,
+                30.0,
+                handed_seconds=one.facts.now + 0.0001,
+                reason=one.verdict.step,
+                stub_us=150 + number % 97,
+                fuel=9_000 + number % 1_999,
+            )
+            for number, one in enumerate(self.leaving)
+        ]
+
+    def leave(self, pending: list[Pending]) -> None:
+        """What the books do for messages that leave."""
+        for one, judged in zip(pending, self.leaving, strict=True):
+            one.facts = self._books.facts_of(judged.facts)
+        for start in range(0, len(pending), 128):
+            self._books.delivered(pending[start : start + 128], pending[start].handed_seconds + 0.02)
+
+    def enter(self) -> None:
+        """What the books do for messages that come."""
+        books = self._books
+        for one in self.coming:
+            books.arrived(books.entering(one.facts, one.verdict, one.msg_id, one.digest), None, 50)
+
+    def write(self, records: list[Record], frame: int) -> float:
+        """What the writer's thread does; returns bytes for each record."""
+        with tempfile.TemporaryDirectory() as folder:
+            stream = Stream(Kind.MESSAGE, Path(folder), _NODE, _BOOT)
+            for start in range(0, len(records), frame):
+                stream.write(records[start : start + frame])
+            assert stream.segment is not None
+            stream.segment.abandon()
+            return stream.segment.whole_bytes / len(records)
+
+
+def measure(messages: int) -> Figures:
+    """Measure with so many messages in each direction."""
+    bench = _Bench(messages)
+    pending = bench.pending()
+    gc.collect()
+    gc.freeze()
+    leaving = _best(lambda: bench.leave(pending), before=bench.records.clear) / messages
+    coming = _best(bench.enter, before=bench.records.clear) / messages
+    bench.records.clear()
+    bench.leave(pending)
+    bench.enter()
+    halves = bench.records[:messages], bench.records[messages:]
+    records = [record for pair in zip(*halves, strict=True) for record in pair]
+    for record in records:
+        assert isinstance(record, MessageRecord)
+        record.v, record.node, record.boot = 1, _NODE, _BOOT
+    sizes: dict[int, float] = {}
+
+    def write(frame: int) -> None:
+        sizes[frame] = bench.write(records, frame)
+
+    whole = _best(lambda: write(RECORD_FRAME_RECORDS)) / len(records)
+    small = _best(lambda: write(_SMALL_FRAME)) / len(records)
+    return Figures(leaving, coming, whole, small, sizes[RECORD_FRAME_RECORDS], sizes[_SMALL_FRAME])
+
+
+def _best(work: Callable[[], None], *, before: Callable[[], None] = lambda: None) -> float:
+    """CPU µs of the best round."""
+    rounds = []
+    for _ in range(ROUNDS):
+        before()
+        started = time.process_time()
+        work()
+        rounds.append(time.process_time() - started)
+    return min(rounds) * 1e6
+
+
+def _message(rng: random.Random, number: int, source: str, target: str) -> Message:
+    return build(
+        id=number,
+        type=rng.choice(_TYPES),
+        from_=f"hyperty://{source}.example/h-{int(240 * rng.random() ** 2.2):03x}",
+        to=f"hyperty://{target}.example/h-{int(240 * rng.random() ** 2.2):03x}",
+        body={"value": "x" * int(rng.lognormvariate(5.7, 1))},
+    )
+
+
+async def _never() -> None:
+    """There is always room here."""
+
+
+def main() -> int:
+    """Measure and show; 2 when a bar is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.node_write", description=__doc__)
+    parser.add_argument("--messages", type=int, default=40_000, help="in each direction")
+    parser.add_argument("--json", action="store_true", help="write the figures as JSON")
+    arguments = parser.parse_args()
+    figures = measure(arguments.messages)
+    console = Console()
+    if arguments.json:
+        console.print_json(msgspec.json.encode(figures).decode())
+    else:
+        table = Table("per message record", "here", "bar", box=box.SIMPLE)
+        table.add_row("books, outgoing", f"{figures.books_out_us:.2f} µs", "")
+        table.add_row("books, incoming", f"{figures.books_in_us:.2f} µs", "")
+        table.add_row(f"writer, frames of {RECORD_FRAME_RECORDS:,}", f"{figures.write_us:.2f} µs", f"{BAR_US:.0f} µs")
+        table.add_row(f"writer, frames of {_SMALL_FRAME}", f"{figures.write_small_frames_us:.2f} µs", "")
+        table.add_row("books and writer", f"{figures.in_all_us:.2f} µs", "")
+        table.add_row(
+            f"on the disk, frames of {RECORD_FRAME_RECORDS:,}", f"{figures.bytes_on_disk:.1f} B", f"{BAR_BYTES:.0f} B"
+        )
+        table.add_row(f"on the disk, frames of {_SMALL_FRAME}", f"{figures.bytes_small_frames:.1f} B", "")
+        console.print(table)
+    return 0 if figures.write_us <= BAR_US and figures.bytes_on_disk <= BAR_BYTES else 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
