@@ -178,7 +178,10 @@ def _possible(condition: Condition, missing: frozenset[str]) -> Condition:
 
 
 class Replayer:
-    """Decides the records of one node, in the order of their times, under both settings.
+    """Decides records under both settings.
+
+    Where rates are limited, the records of a node have to come together and in the order of their times; otherwise
+    any order will do.
 
     Args:
         old: Settings that were in force.
@@ -198,6 +201,8 @@ class Replayer:
         people = ADDRESS_FACTS | IDENTITY_FACTS
         self._checks_hashed = before.facts_read.isdisjoint(people)
         self._decides_partial = policies.facts_read.isdisjoint(people | MESSAGE_FACTS)
+        self._has_memory = old.has_rates or new.has_rates
+        self._old, self._new = old.gate(), new.gate()
         self._source: tuple[str, int] | None = None
         self.checked = Checked()
         self.cells: dict[Cell, Tally] = {}
@@ -230,7 +235,7 @@ class Replayer:
         rule_id: str | None,
         revision: str | None,
     ) -> None:
-        if self._source != (node, boot):
+        if self._has_memory and self._source != (node, boot):
             self._source = (node, boot)  # a node that starts again starts with full buckets
             self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
         try:

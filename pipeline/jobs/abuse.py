@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.jobs.result import ExitCode, JobResult
@@ -15,13 +16,15 @@ from pipeline.transforms.baselines import baselines, hourly_incoming
 APP: Final = "abuse"
 
 
-def run(lake: Lake, *, threshold: int = 0) -> JobResult:
+def run(lake: Lake, spark: SparkSession, *, allowed: int = 0) -> JobResult:
     """Refresh baselines and alerts from settled and refined records.
 
     Args:
         lake: The lake.
-        threshold: So many alerts are no finding yet.
+        spark: The session of the lake.
+        allowed: Alerts that are no reason to end with FINDINGS.
     """
+    del spark  # the lake has it; every job is called alike
     result = JobResult(APP)
     meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, BRONZE_LINK_EVENT, TRAFFIC_HOURLY)}}
     hourly = hourly_incoming(lake.read(TRAFFIC_HOURLY))
@@ -37,7 +40,7 @@ def run(lake: Lake, *, threshold: int = 0) -> JobResult:
     result.details["alerts"] = {row["pattern"]: row["alerts"] for row in counts}
     result.findings = written.rows
     result.warnings += [f"{row['alerts']} × {row['pattern']}" for row in counts]
-    if written.rows > threshold:
+    if written.rows > allowed:
         result.exit_code = ExitCode.FINDINGS
     if not lake.has(TRAFFIC_HOURLY):
         result.warnings.append("nothing is settled yet, so floods cannot be judged: run `settle` first")

@@ -6,7 +6,7 @@ import hashlib
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -24,25 +24,28 @@ WARM_UP_US: Final = 60_000_000
 
 def run(
     lake: Lake,
+    spark: SparkSession,
     deployed: GateSettings,
     proposed: GateSettings,
     *,
     domain: str = "",
     from_us: int | None = None,
     until_us: int | None = None,
-    threshold: int = 0,
+    allowed: int = 0,
 ) -> JobResult:
     """Replay recorded decisions, check the deployed policy against the books, and count what would change.
 
     Args:
         lake: The lake, with refined records.
+        spark: The session of the lake.
         deployed: What was in force.
         proposed: What is to be tried.
         domain: Only the books of this domain; empty: all.
         from_us: Begin of the range; None: of the books.
         until_us: End of the range, exclusive; None: of the books.
-        threshold: So many changed decisions are no finding yet.
+        allowed: Changed decisions that are no reason to end with FINDINGS.
     """
+    del spark  # the lake has it; every job is called alike
     result = JobResult(APP)
     old, new = compile_canonical(deployed.canonical), compile_canonical(proposed.canonical)
     version = lake.version(SILVER_MDR)
@@ -83,7 +86,7 @@ def run(
     result.findings = total["changed"] or 0
     result.details = {**row, "changed": result.findings, "other_revision": checked["other_revision"]}
     result.details["unchecked"] = checked["unchecked"]
-    _judge(result, checked["agreed"], checked["differed"], checked["other_revision"], checked["differing"], threshold)
+    _judge(result, checked["agreed"], checked["differed"], checked["other_revision"], checked["differing"], allowed)
     if rules:
         result.warnings.append(
             f"rules that read what is not recorded, so that {checked['not_replayable']:,} messages could not be "
@@ -104,7 +107,7 @@ def _range(lake: Lake, domain: str, from_us: int | None, until_us: int | None) -
 
 
 def _judge(
-    result: JobResult, agreed: int, differed: int, other_revision: int, differing: list[str], threshold: int
+    result: JobResult, agreed: int, differed: int, other_revision: int, differing: list[str], allowed: int
 ) -> None:
     """Say how far the replay can be believed."""
     if other_revision:
@@ -120,5 +123,5 @@ def _judge(
     elif not agreed:
         result.warnings.append("no recorded decision could be checked against the deployed policy")
         result.exit_code = ExitCode.INCOMPLETE
-    elif result.findings > threshold:
+    elif result.findings > allowed:
         result.exit_code = ExitCode.FINDINGS

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -18,15 +19,24 @@ from pipeline.transforms.stubs import stub_hourly, stub_life
 APP: Final = "stubs"
 
 
-def run(lake: Lake, *, baseline: str = "", candidate: str = "", smallest_effect: float = SMALLEST_EFFECT) -> JobResult:
+def run(
+    lake: Lake,
+    spark: SparkSession,
+    *,
+    baseline: str = "",
+    candidate: str = "",
+    smallest_effect: float = SMALLEST_EFFECT,
+) -> JobResult:
     """Refresh the health tables and compare versions.
 
     Args:
         lake: The lake, with refined records.
+        spark: The session of the lake.
         baseline: Beginning of the version to compare with; empty: the version before the candidate.
         candidate: Beginning of the version to judge; empty: the one that was seen first most recently, of each peer.
         smallest_effect: Relative difference that matters.
     """
+    del spark  # the lake has it; every job is called alike
     result = JobResult(APP)
     silver_version = lake.version(SILVER_MDR)
     meta = {"input": {SILVER_MDR.name: silver_version}}

@@ -1,0 +1,42 @@
+"""Job `report`: one HTML file about everything that the lake holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.jobs.result import JobResult
+from pipeline.report.gather import gather
+from pipeline.report.page import render
+from pipeline.tables import Lake
+
+APP: Final = "report"
+
+
+def run(lake: Lake, spark: SparkSession, *, out: Path) -> JobResult:
+    """Write the report.
+
+    Args:
+        lake: The lake; parts whose job has not run are told so on the page.
+        spark: The session of the lake.
+        out: The file; replaced as a whole.
+
+    Raises:
+        LakeError: The lake cannot be read.
+        OSError: The file cannot be written.
+    """
+    del spark  # the lake has it; every job is called alike
+    result = JobResult(APP)
+    with result.timed("gather"):
+        facts = gather(lake)
+    with result.timed("draw"):
+        page = render(facts)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(out.name + ".tmp")
+    temporary.write_text(page, encoding="utf-8")
+    temporary.replace(out)
+    result.versions = dict(facts.versions)
+    result.details = {"path": str(out.absolute()), "bytes": len(page.encode())}
+    return result

@@ -1,0 +1,62 @@
+"""The whole way from spools to the report: every job in its order, each told when it begins and when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import SparkSession
+
+from pipeline.jobs import abuse, audit, ingest, reconcile, refine, replay, report, settle, stubs
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.node_keys import Trust
+from pipeline.replaying import GateSettings
+from pipeline.tables import Lake
+
+Job: TypeAlias = Callable[[], JobResult]
+
+_GRAVEST_FIRST = (ExitCode.FAILURE, ExitCode.INCOMPLETE, ExitCode.FINDINGS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRun:
+    """What to do.
+
+    Attributes:
+        spools: Where segments lie.
+        trust: Whose signatures count.
+        deployed: What the gates decided by, for a replay.
+        proposed: A policy to try; None leaves the replay out.
+        out: The report.
+        allowed: Findings of each kind that are no reason to end with FINDINGS.
+    """
+
+    spools: Sequence[Path]
+    trust: Trust
+    deployed: GateSettings | None
+    proposed: GateSettings | None
+    out: Path
+    allowed: int = 0
+
+
+def jobs(lake: Lake, spark: SparkSession, what: WholeRun) -> Iterator[tuple[str, Job]]:
+    """Name and call of each job, in order."""
+    yield "ingest", lambda: ingest.run(lake, spark, what.spools, trust=what.trust)
+    yield "refine", lambda: refine.run(lake, spark)
+    yield "settle", lambda: settle.run(lake, spark)
+    yield "reconcile", lambda: reconcile.run(lake, spark, allowed=what.allowed)
+    deployed, proposed = what.deployed, what.proposed
+    if deployed is not None and proposed is not None:
+        yield "replay", lambda: replay.run(lake, spark, deployed, proposed, allowed=what.allowed)
+    yield "stubs", lambda: stubs.run(lake, spark)
+    yield "abuse", lambda: abuse.run(lake, spark, allowed=what.allowed)
+    yield "audit", lambda: audit.run(lake, spark)
+    yield "report", lambda: report.run(lake, spark, out=what.out)
+
+
+def combined(results: Sequence[JobResult]) -> ExitCode:
+    """With what a run of several jobs ends: the gravest of their ends."""
+    codes = {result.exit_code for result in results}
+    return next((code for code in _GRAVEST_FIRST if code in codes), ExitCode.FINE)
