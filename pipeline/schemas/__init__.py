@@ -1,0 +1,140 @@
+"""Every table of the lake, column by column: the contract between the jobs.
+
+The raw tables mirror the record types of `protofly.records`; a test pins each to its class, so that a member added to
+a record cannot be dropped silently here. All times are µs since the Unix epoch, UTC; all durations µs; all sizes
+bytes. `dt` is the UTC day of `ts_us` as `YYYY-MM-DD`, and the partition of every table that grows.
+
+A domain pair is written (`src_domain`, `dst_domain`): from whom to whom messages went. Who wrote the record is
+`our_domain`, the other one is `peer_domain`.
+"""
+
+from __future__ import annotations
+
+from pipeline.schemas.books import (
+    BOOK,
+    BOOK_TOTAL,
+    CLOCK_OFFSET,
+    COMPLETENESS,
+    PAIR_DELAY,
+    PEER_BOOK,
+    PEER_EXTRACT,
+    PEER_TOTAL,
+    RECON_BUCKET,
+    RECON_CASE,
+    RECON_PAIR,
+    STATEMENT_BOOK,
+    STATEMENT_DAILY,
+    TRAFFIC_HOURLY,
+)
+from pipeline.schemas.columns import BYTES, COUNTS, DOUBLE, FLAG, HISTOGRAM, INT, LONG, PAIRS, SHORT, TEXT, TEXTS, Table
+from pipeline.schemas.ingested import (
+    BRONZE_DECISION,
+    BRONZE_LINK_EVENT,
+    BRONZE_MDR,
+    BRONZE_POLICY_EVENT,
+    BRONZE_SESSION_EVENT,
+    BRONZE_STUB_EVENT,
+    QUARANTINE,
+    SEGMENTS,
+    SILVER_MDR,
+)
+from pipeline.schemas.records import (
+    DECISION_RECORD,
+    LINK_EVENT,
+    MESSAGE_RECORD,
+    POLICY_EVENT,
+    SESSION_EVENT,
+    STUB_EVENT,
+)
+from pipeline.schemas.scores import (
+    ALERT,
+    DOMAIN_BASELINE,
+    REPLAY_FLIP,
+    REPLAY_RUN,
+    STUB_HOURLY,
+    STUB_LIFE,
+    STUB_REGRESSION,
+)
+
+__all__ = [
+    "ALERT",
+    "BOOK",
+    "BOOK_TOTAL",
+    "BRONZE_DECISION",
+    "BRONZE_LINK_EVENT",
+    "BRONZE_MDR",
+    "BRONZE_POLICY_EVENT",
+    "BRONZE_SESSION_EVENT",
+    "BRONZE_STUB_EVENT",
+    "BYTES",
+    "CLOCK_OFFSET",
+    "COMPLETENESS",
+    "COUNTS",
+    "DECISION_RECORD",
+    "DOMAIN_BASELINE",
+    "DOUBLE",
+    "FLAG",
+    "HISTOGRAM",
+    "INT",
+    "LINK_EVENT",
+    "LONG",
+    "MESSAGE_RECORD",
+    "PAIRS",
+    "PAIR_DELAY",
+    "PEER_BOOK",
+    "PEER_EXTRACT",
+    "PEER_TOTAL",
+    "POLICY_EVENT",
+    "QUARANTINE",
+    "RECON_BUCKET",
+    "RECON_CASE",
+    "RECON_PAIR",
+    "REPLAY_FLIP",
+    "REPLAY_RUN",
+    "SEGMENTS",
+    "SESSION_EVENT",
+    "SHORT",
+    "SILVER_MDR",
+    "STATEMENT_BOOK",
+    "STATEMENT_DAILY",
+    "STUB_EVENT",
+    "STUB_HOURLY",
+    "STUB_LIFE",
+    "STUB_REGRESSION",
+    "TABLES",
+    "TEXT",
+    "TEXTS",
+    "TRAFFIC_HOURLY",
+    "Table",
+]
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        BRONZE_MDR,
+        BRONZE_DECISION,
+        BRONZE_STUB_EVENT,
+        BRONZE_LINK_EVENT,
+        BRONZE_SESSION_EVENT,
+        BRONZE_POLICY_EVENT,
+        QUARANTINE,
+        SEGMENTS,
+        SILVER_MDR,
+        TRAFFIC_HOURLY,
+        STATEMENT_DAILY,
+        RECON_BUCKET,
+        RECON_CASE,
+        RECON_PAIR,
+        CLOCK_OFFSET,
+        PEER_EXTRACT,
+        PEER_TOTAL,
+        PEER_BOOK,
+        REPLAY_RUN,
+        REPLAY_FLIP,
+        STUB_HOURLY,
+        STUB_LIFE,
+        STUB_REGRESSION,
+        DOMAIN_BASELINE,
+        ALERT,
+    )
+}

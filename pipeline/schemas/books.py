@@ -1,0 +1,213 @@
+"""Tables of statements and of reconciliation."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import ArrayType
+
+from pipeline.schemas.columns import BYTES, COUNTS, FLAG, HISTOGRAM, INT, LONG, TEXT, Table, columns, extended
+
+# Settled.
+
+_TRAFFIC = {
+    "our_domain": TEXT,
+    "src_domain": TEXT,
+    "dst_domain": TEXT,
+    "role": TEXT,
+    "messages": LONG,
+    "delivered": LONG,
+    "denied": LONG,
+    "failed": LONG,  # every other outcome
+    "bytes_in": LONG,
+    "bytes_wire": LONG,
+    "outcomes": COUNTS,
+    "denials": COUNTS,  # by rule, "" for those without a rule
+    "latency": HISTOGRAM,  # of d_total_us of delivered messages
+}
+
+TRAFFIC_HOURLY = Table(
+    "traffic_hourly",
+    columns(hour_us=LONG, msg_type=TEXT, **_TRAFFIC, set_xor=LONG, set_sum=LONG, dt=TEXT),
+    ("dt",),
+    ("our_domain", "src_domain", "dst_domain", "role", "msg_type", "hour_us"),
+)
+"""`set_xor` and `set_sum` fold `xxhash64(msg_id, digest)` of delivered messages: equal sets have equal folds."""
+
+STATEMENT_BOOK = columns(**_TRAFFIC, p50_us=LONG, p95_us=LONG, p99_us=LONG, dt=TEXT)
+"""What a daily statement says; `statement_daily` adds which version of it this is, and what proves it."""
+
+STATEMENT_DAILY = Table(
+    "statement_daily",
+    columns(
+        **_TRAFFIC,
+        p50_us=LONG,
+        p95_us=LONG,
+        p99_us=LONG,
+        status=TEXT,  # draft, final, restated
+        version=INT,
+        complete_until_us=LONG,  # our manifests prove completeness up to here
+        input_version=LONG,  # of silver_mdr
+        set_digest=TEXT,  # SHA-256 over the sorted (msg_id, digest); final statements only
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("our_domain", "src_domain", "dst_domain", "role", "version"),
+)
+
+# Reconciled.
+
+BOOK = columns(
+    src_domain=TEXT,
+    dst_domain=TEXT,
+    msg_id=BYTES,
+    sent_us=LONG,  # time of the message by its own id, the same in both books; see transforms.books
+    ts_us=LONG,
+    digest=BYTES,
+    size=LONG,  # size_wire, or size_in where that is not known
+    outcome=TEXT,
+    span_us=LONG,  # d_total_us
+    node=TEXT,
+    boot=LONG,
+    seq=LONG,
+)
+"""One side's record of a message, ours or out of a partner's file: no addresses, no bodies."""
+
+BOOK_TOTAL = columns(
+    src_domain=TEXT,
+    dst_domain=TEXT,
+    bucket_us=LONG,
+    messages=LONG,
+    delivered=LONG,
+    bytes=LONG,
+    set_xor=LONG,
+    set_sum=LONG,
+    lag_min_us=LONG,  # ts_us less the message's own time
+    lag_max_us=LONG,
+)
+"""One side's book of a domain pair over 5 minutes, in one row."""
+
+COMPLETENESS = columns(
+    domain=TEXT,
+    from_us=LONG,
+    until_us=LONG,
+    holes=ArrayType(columns(from_us=LONG, until_us=LONG), containsNull=False),
+    proof=TEXT,  # which segments prove it, for people
+)
+"""From when until when a domain's manifests prove its book complete, and the times in between for which they do not."""
+
+PEER_EXTRACT = Table(
+    "peer_extract",
+    columns(
+        domain=TEXT,  # the author
+        peer=TEXT,  # the reader
+        step=TEXT,  # totals, details
+        entered_us=LONG,
+        books_version=LONG,
+        from_us=LONG,
+        until_us=LONG,
+        holes=ArrayType(columns(from_us=LONG, until_us=LONG), containsNull=False),
+        proof=TEXT,
+        rows=LONG,
+        sha256=TEXT,  # of the header that the partner signed; of the body in our own
+        day=TEXT,
+    ),
+    (),
+    ("domain", "peer", "day", "step", "entered_us"),
+)
+"""One row for every extract that we wrote for a partner or took from one, in order."""
+
+PEER_TOTAL = Table(
+    "peer_total", extended(BOOK_TOTAL, role=TEXT, extract=TEXT), ("extract",), ("extract", "role", "bucket_us")
+)
+"""Totals out of partners' extracts; `role` is the author's book, `extract` is `<author>_<day>`."""
+
+PEER_BOOK = Table(
+    "peer_book", extended(BOOK, role=TEXT, extract=TEXT), ("extract",), ("extract", "node", "boot", "seq")
+)
+"""Records out of partners' extracts, likewise."""
+
+PAIR_DELAY = columns(src_domain=TEXT, dst_domain=TEXT, dt=TEXT, low_us=LONG, messages=LONG)
+"""What the times of an ordered pair's records differ by on a day: the shortest way, and the clocks' difference."""
+
+RECON_BUCKET = Table(
+    "recon_bucket",
+    columns(
+        src_domain=TEXT,
+        dst_domain=TEXT,
+        bucket_us=LONG,
+        out_messages=LONG,
+        in_messages=LONG,
+        in_delivered=LONG,
+        out_bytes=LONG,
+        in_bytes=LONG,
+        out_xor=LONG,
+        in_xor=LONG,
+        out_sum=LONG,
+        in_sum=LONG,
+        lag_min_us=LONG,  # in the in-book: ts_us less the message's own time
+        lag_max_us=LONG,
+        is_equal=FLAG,
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("src_domain", "dst_domain", "bucket_us"),
+)
+
+RECON_CASE = Table(
+    "recon_case",
+    columns(
+        src_domain=TEXT,
+        dst_domain=TEXT,
+        msg_id=BYTES,
+        case_class=TEXT,  # pending, lost, orphan, duplicated, altered, size, outcome, skewed
+        copies_out=INT,
+        copies_in=INT,
+        out_ts_us=LONG,
+        in_ts_us=LONG,
+        out_node=TEXT,
+        in_node=TEXT,
+        out_digest=BYTES,
+        in_digest=BYTES,
+        out_size=LONG,
+        in_size=LONG,
+        out_outcome=TEXT,
+        in_outcome=TEXT,
+        evidence=TEXT,  # which segments prove it, for people
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("src_domain", "dst_domain", "msg_id", "case_class"),
+)
+"""One row per message on which the books differ. Matched messages are counted in `recon_pair`, not listed."""
+
+RECON_PAIR = Table(
+    "recon_pair",
+    columns(
+        src_domain=TEXT,
+        dst_domain=TEXT,
+        sent=LONG,
+        received=LONG,
+        matched=LONG,
+        refused=LONG,  # part of matched: the receiver took it and did not deliver it
+        pending=LONG,
+        lost=LONG,
+        orphan=LONG,
+        duplicated=LONG,
+        altered=LONG,
+        size=LONG,
+        outcome=LONG,
+        skewed=LONG,
+        undelivered=LONG,  # both books agree that it was not delivered; not in `sent` or `received`
+        complete_until_us=LONG,  # up to here both books are complete
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("src_domain", "dst_domain"),
+)
+
+CLOCK_OFFSET = Table(
+    "clock_offset",
+    columns(domain=TEXT, offset_us=LONG, error_us=LONG, pairs=INT, messages=LONG, component=INT, dt=TEXT),
+    ("dt",),
+    ("domain", "component"),
+)
+"""How far a domain's clock is ahead of the median of its component; the error is half the path asymmetry at worst."""

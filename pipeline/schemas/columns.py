@@ -1,0 +1,49 @@
+"""How tables are written down: types of columns, and what a table is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+SHORT, INT, LONG, DOUBLE = ShortType(), IntegerType(), LongType(), DoubleType()
+TEXT, FLAG, BYTES = StringType(), BooleanType(), BinaryType()
+TEXTS = ArrayType(TEXT, containsNull=False)
+PAIRS = ArrayType(ArrayType(LONG, containsNull=False), containsNull=False)
+"""Buckets and their counts, as stub events have them."""
+HISTOGRAM = MapType(INT, LONG, valueContainsNull=False)
+"""Counts by bucket; see `pipeline.histogram`."""
+COUNTS = MapType(TEXT, LONG, valueContainsNull=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the lake: its name, columns, partition columns, and the columns that name a row."""
+
+    name: str
+    schema: StructType
+    partition: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+
+def columns(**named: DataType) -> StructType:
+    """A schema whose columns may all be null; what may not be is checked by quality rules, with a reason."""
+    return StructType([StructField(name, type_, nullable=True) for name, type_ in named.items()])
+
+
+def extended(schema: StructType, **more: DataType) -> StructType:
+    """A schema with further columns behind its own."""
+    return StructType([*schema.fields, *columns(**more).fields])
