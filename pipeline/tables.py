@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -206,7 +206,7 @@ class Lake:
         if repeated is not None:
             return repeated
         base = self._base(table, base_version)
-        with self.stage() as folder, explained(self.folder):
+        with self.stage() as folder:
             self.write(rows, folder / "rows", table)
             staged = list_staged(folder / "rows")
             return self.adopt(staged, table, mode, txn=txn, meta=meta, partitions=partitions, base=base)
@@ -228,17 +228,24 @@ class Lake:
         if repeated is not None:
             return repeated
         base = base or self._base(table, None)
+        added: list[DataFile] = []
         with explained(self.folder):
-            added = self._move_in(staged, table)
             try:
+                self._move_in(staged, table, added)
                 return self._publish(table, base, added, mode, txn, meta or {}, partitions)
             except BaseException:
                 self._take_back(table, added)
                 raise
 
-    def stage(self) -> AbstractContextManager[Path]:
-        """A folder for files on their way into a table; gone afterwards, and after a crash at the next start."""
-        return self._stages.make()
+    @contextmanager
+    def stage(self) -> Iterator[Path]:
+        """A folder for files on their way into a table; gone afterwards, and after a crash at the next start.
+
+        Raises:
+            LakeError: What is done inside meets a full disk.
+        """
+        with explained(self.folder), self._stages.make() as folder:
+            yield folder
 
     def clear_stages(self) -> None:
         """Take away what writers that are no more have left behind."""
@@ -307,9 +314,9 @@ class Lake:
             raise ConflictError(f"table {table.name} is at version {snapshot.version}, not {base_version} any more")
         return snapshot
 
-    def _move_in(self, staged: Collection[StagedFile], table: Table) -> list[DataFile]:
+    def _move_in(self, staged: Collection[StagedFile], table: Table, added: list[DataFile]) -> None:
         root = self.folder / table.name
-        added, folders = [], {root}
+        folders = {root}
         for file in staged:
             strange = [value for value in file.partition.values() if not _PARTITION.fullmatch(value)]
             if strange:
@@ -324,7 +331,6 @@ class Lake:
             added.append(DataFile(name, file.rows, (root / name).stat().st_size, partition))
         for folder in folders:
             durable.sync_folder(folder)
-        return added
 
     def _publish(
         self,

@@ -44,7 +44,7 @@ from pipeline.segment_books import missing_numbers
 from pipeline.segment_loading import ChangedError, load, loaded_before
 from pipeline.segments import Place, Segment, examine, find_manifests
 from pipeline.table_log import LakeError
-from pipeline.tables import Lake
+from pipeline.tables import Lake, explained
 from protofly.errors import SettingsError
 from protofly.records import Kind, SegmentManifest
 
@@ -100,7 +100,7 @@ class Ingest:
         """
         result = JobResult("ingest")
         counts: Counter[str] = Counter()
-        with self._alone():
+        with explained(self.lake.folder), self._alone():
             plan = self._left_plan()
             while plan is not None or (plan := self._next_plan(result)) is not None:
                 segments = self._carry_out(plan, result)

@@ -1,0 +1,59 @@
+"""A lake on a disk that is too small: `unshare -rm python -m tests.pipeline.full_disk FOLDER`.
+
+Mounts are private to that namespace. Says as JSON: the error of the first ingest, rows that were visible after it, what
+was left behind, and rows after the disk has been given room.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.jobs import ingest
+from pipeline.schemas import BRONZE_MDR, SEGMENTS
+from pipeline.session import start_session
+from pipeline.table_log import LakeError
+from pipeline.tables import Lake
+from tests.pipeline.spools import NodeBook, message
+
+RECORDS = 6000
+SMALL, LARGE = "100k", "64m"
+
+
+def main() -> None:
+    home = Path(sys.argv[1])
+    disk = home / "disk"
+    disk.mkdir()
+    _mount("-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(disk))
+    book = NodeBook(home / "spool")
+    chance = random.Random(1)  # what cannot be compressed fills a disk
+    book.seal([message(number, digest=f"{chance.getrandbits(128):032x}") for number in range(1, RECORDS + 1)])
+    spark = start_session("local[2]", memory="1g", shuffle_partitions=2)
+    lake = Lake(disk / "lake", spark)
+    error = ""
+    try:
+        ingest.run(lake, spark, [book.spool])
+    except LakeError as exc:
+        error = str(exc)
+    told = {
+        "error": error,
+        "visible": lake.read(BRONZE_MDR).count() + len(lake.read_small(SEGMENTS)),
+        "left": len(list(lake.folder.rglob("*.parquet"))),
+    }
+    _mount("-o", f"remount,size={LARGE}", str(disk))
+    ingest.run(lake, spark, [book.spool])
+    told["rows"] = lake.read(BRONZE_MDR).select("seq").distinct().count()
+    told["ledger"] = len(lake.read_small(SEGMENTS))
+    spark.stop()
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+def _mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
+if __name__ == "__main__":
+    main()
