@@ -26,6 +26,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\\"<>^`{|}]")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _CACHED_ADDRESSES = 65_536
+_CACHED_PARTS = 4096  # what is made of an address is remembered for longer than its parts
 
 
 class Address(NamedTuple):
@@ -40,7 +41,7 @@ class Address(NamedTuple):
     path: str
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@lru_cache(_CACHED_PARTS)
 def parse(text: str) -> Address:
     """Split an address and bring each part into canonical form.
 
@@ -105,8 +106,10 @@ def canonical_key(text: str) -> str:
     if not scheme:
         return path
     if not authority and path:
-        return f"{scheme}:{path if path.startswith('/') else '/' + path}"
-    return f"{scheme}://{authority}{path}"
+        key = f"{scheme}:{path if path.startswith('/') else '/' + path}"
+    else:
+        key = f"{scheme}://{authority}{path}"
+    return text if text == key else key  # one string in the tables where two would say the same
 
 
 @lru_cache(_CACHED_ADDRESSES)

@@ -156,7 +156,8 @@ class Owners:
         allocated: list[str] = []
         while len(allocated) < block.number:
             name = next(names)
-            url, key = base + name, key_base + name
+            url = base + name
+            key = url if key_base == base else key_base + name
             if key not in self._sid_of and key not in self._tombstones:
                 self._own(key, _row(sid, url, Origin.ALLOCATED, block))
                 allocated.append(url)
