@@ -108,6 +108,7 @@ class HttpServing:
         if body and self._wants_body:
             self._send(h11.Data(data=body))
         self._send(h11.EndOfMessage())
+        self._wants_body = True  # the next answer may be one to something that is no request
         if self._protocol.states == _BOTH_DONE:
             self._protocol.start_next_cycle()
 

@@ -92,17 +92,25 @@ class PollingConnection:
     async def _answer_all(self) -> bool:
         """Answer every request that is whole; whether the connection goes on."""
         try:
-            while self._polled is None and (request := self._http.next_request()) is not None:
-                await self._answer(request)
-                self._request_is_done()
-        except _RefusedError as exc:
-            self._reply(exc.status, exc.body, exc.kind)
-            self._request_is_done()
+            while self._polled is None and await self._answer_next():
+                pass
         except PeerError as exc:
             if self._posting is not None:
                 self._posting.drop()
             self._reply(exc.code.status, Trouble.BAD_REQUEST.body(), _JSON, is_last=True)
         self._line.send_nowait(self._http.data_to_send())
+        return not self._http.is_over
+
+    async def _answer_next(self) -> bool:
+        """Answer one request, if one is whole or can be refused by its head; whether another may follow."""
+        try:
+            request = self._http.next_request()
+            if request is None:
+                return False
+            await self._answer(request)
+        except _RefusedError as exc:
+            self._reply(exc.status, exc.body, exc.kind)
+        self._request_is_done()
         return not self._http.is_over
 
     # Requests.

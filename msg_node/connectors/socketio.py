@@ -49,7 +49,8 @@ class SocketIo:
 
     def find(self, sid: str) -> EngineSession | None:
         """The session with that id, while it lasts."""
-        return self._sessions.get(sid)
+        session = self._sessions.get(sid)
+        return None if session is None or session.is_closed else session
 
     def judge(self, method: str, parameters: Mapping[str, str], *, is_upgrade: bool) -> Trouble | None:
         """What is wrong with a request, by the rules of the reference server; None when nothing is."""
@@ -62,7 +63,7 @@ class SocketIo:
         sid = parameters.get("sid", "")
         if not sid:
             return Trouble.BAD_HANDSHAKE_METHOD if method != "GET" else None
-        session = self._sessions.get(sid)
+        session = self.find(sid)
         if session is None:
             return Trouble.UNKNOWN_SID
         is_done = session.is_upgraded or (is_upgrade and session.has_suitor)

@@ -10,9 +10,10 @@ import pytest
 import trio
 import trustme
 
+from msg_node import bus as bus_module
 from msg_node.connectors import door as door_module
 from msg_node.connectors.door import HALF_OPEN_PER_ADDRESS
-from tests.support.runtime_house import RuntimeHouse, runtime_house
+from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_house
 
 STARTS = [b"", b"G", b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"]
 
@@ -60,6 +61,59 @@ async def test_a_tls_handshake_that_does_not_end_is_given_up(
         await wire.write(start)
         assert await wire.read_to_end() == b""
         await forgotten(house)
+
+
+async def drip(wire: Wire, byte: bytes) -> bytes:
+    """A byte again and again, until the node says something or ends the connection."""
+    while True:
+        with trio.move_on_after(0.002):
+            return await wire.read()
+        try:
+            await wire.write(byte)
+        except trio.BrokenResourceError:
+            return b""
+
+
+@pytest.mark.parametrize("byte", [b"x", b"\n"])
+async def test_an_upgrade_that_drips_is_given_up_as_soon_as_one_that_stops(
+    house: RuntimeHouse, byte: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.05)
+    wire = await house.connect()
+    await wire.write(STARTS[2] + b"X: ")
+    with trio.fail_after(10):
+        assert await drip(wire, byte) == b""
+    await forgotten(house)
+    assert house.door is not None
+    assert house.door.counters["slow handshakes"] == 1
+
+
+async def listen(runtime: Runtime) -> None:
+    """Read for ever, as every good runtime does: that answers pings."""
+    while True:
+        await runtime.next()
+
+
+async def test_a_line_that_is_dead_without_a_word_ends_after_three_ping_periods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_module, "SWEEP_SECONDS", 0.01)
+    async with runtime_house(tmp_path, ping_seconds=0.25) as house:
+        dead, bo = await house.opened("dead"), await house.opened("bo")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen, bo)
+            nursery.start_soon(house.bus.run_sweeper)
+            await house.until("sessions lost")  # nothing was read or written there, and the socket was not closed
+            nursery.cancel_scope.cancel()
+        assert house.counters["silent runtimes"] == 1
+        assert house.bus.live_sessions == 1
+        assert house.bus.runtime_of(house.port_of("bo")) == bo.address
+        assert await dead.wire.read_to_end() == b"\x89\x00\x89\x00"  # asked twice
+        back = await house.runtime()
+        assert (await back.ask("re-open", SESSION, from_=dead.session_address))["body"]["code"] == 200
+        await back.say(a_message("event", dead.address, bo.address, {"value": 1}))
+        await back.heard()
+        assert [one["body"]["value"] for one in await bo.heard()] == [1]
 
 
 async def test_one_address_gets_so_many_half_open_connections_and_then_no_more(house: RuntimeHouse) -> None:

@@ -160,6 +160,28 @@ async def test_what_is_no_http_on_a_line_that_was_good_ends_the_line(house: Runt
     await check_neighbours(house)
 
 
+@pytest.mark.parametrize("noise", [b"no request\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"X" * 20_000 + b"\r\n\r\n"])
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT"])
+async def test_noise_right_behind_a_request_is_answered_after_it(
+    house: RuntimeHouse, method: str, noise: bytes
+) -> None:
+    ana = await opened_polling(house)
+    wire = await house.connect()
+    await wire.write(f"{method} {ana.target} HTTP/1.1\r\nHost: a\r\n\r\n".encode() + noise)
+    answers = (await wire.read_to_end()).split(b"HTTP/1.1 ")[1:]
+    assert [one[:3] for one in answers] == [b"200" if method == "OPTIONS" else b"405", b"400"]
+    assert house.bus.live_sessions == 1
+    await check_neighbours(house)
+
+
+async def test_a_poll_for_a_session_that_has_just_ended_is_answered(house: RuntimeHouse) -> None:
+    ana = await opened_polling(house)
+    await ana.post(b"1", b"2")  # gone, and still there
+    assert (await ana.gets.fetch("GET", ana.target)).status == 400
+    await ended(house, ana)
+    await check_neighbours(house)
+
+
 async def test_requests_in_a_row_without_waiting_are_served_or_end_the_line(house: RuntimeHouse) -> None:
     ana = await opened_polling(house)
     wire = await house.connect()

@@ -60,7 +60,8 @@ def fuzz(target: Target, folder: Path, seconds: int) -> bool:
     print(f"  {tried} inputs, {len(list(corpus.iterdir()))} of them kept for what they reach", flush=True)
     if ended.returncode == 0:
         return True
-    print("\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:]))
+    told = [line for line in lines if not line.startswith(("#", "INFO", "stat::"))]
+    print("\n".join(f"  {line}" for line in told[:_SHOWN_LINES]))
     for artifact in sorted(found.iterdir()):
         print(f"  {artifact}; a line for tests/fuzz/test_found.py:")
         print(f"    ({target.name!r}, {artifact.read_bytes()!r}),")

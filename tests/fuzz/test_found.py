@@ -11,6 +11,7 @@ FOUND = [
     ("websocket-frames", b"\x00" + frame(1, b"\xff")),
     ("first-request", UPGRADE.replace(b"/ws", b"/nowhere") + b"\x00\x00"),
     ("first-request", UPGRADE + b"\x00\x00"),
+    ("http-requests", b"\x06HEAD / HTTP/1.1\r\nHost: a\r\n\r\nno request\r\n\r\n"),
     ("address", b"commacct:)//"),
     ("address", b"runtime:////alpha.example/rt-ana"),
     ("address", b"comm://alpha.example../x"),

@@ -35,7 +35,7 @@ from msg_node.core.sessions import Sessions
 from msg_node.runtime_port import Congestible, RuntimePort
 from msg_node.state_store import StateStore
 from protofly import codec
-from protofly.limits import FRAME_BYTES
+from protofly.limits import FRAME_BYTES, SESSIONS
 from protofly.message import Message
 from protofly.records import Record
 from protofly.websocket import ClientWebSocket
@@ -250,10 +250,11 @@ class RuntimeHouse:
         rules: Rules | None = None,
         pools: Mapping[str, Sequence[str]] | None = None,
         allows_guests: bool = False,
+        max_sessions: int = SESSIONS,
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
-        sessions = Sessions(journal, accepted)
+        sessions = Sessions(journal, accepted, max_sessions=max_sessions)
         self.store = store
         self.state = NodeState(
             frozenset({DOMAIN, ALIAS}),
@@ -362,6 +363,7 @@ async def runtime_house(
     pools: Mapping[str, Sequence[str]] | None = None,
     allows_guests: bool = False,
     origins: Collection[str] = ("*",),
+    max_sessions: int = SESSIONS,
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -373,6 +375,7 @@ async def runtime_house(
         rules=rules,
         pools=pools,
         allows_guests=allows_guests,
+        max_sessions=max_sessions,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()

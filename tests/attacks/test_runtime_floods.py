@@ -1,0 +1,143 @@
+"""Runtimes that ask for as much as they can get reach a bound with a name, and the others do not notice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from protofly.limits import (
+    ALLOCATION_NUMBER,
+    ALLOCATION_PER_SESSION,
+    RESOURCES_ENTRIES,
+    SUBSCRIPTIONS_PER_SESSION,
+    UNPROVED_OPENS,
+)
+from tests.support.runtime_house import (
+    ALLOCATION,
+    DOMAIN,
+    FOREIGN,
+    FOREIGN_SM,
+    SESSION,
+    SM,
+    Runtime,
+    RuntimeHouse,
+    a_message,
+    code_and_reason,
+    runtime_address,
+    runtime_house,
+)
+
+CONNECTIONS = 200
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
+    async with runtime_house(tmp_path) as made:
+        yield made
+
+
+async def check_served(house: RuntimeHouse, bo: Runtime, cleo: Runtime) -> None:
+    """Two who were there before talk, allocate and listen as if nothing had happened."""
+    room = await bo.allocated()
+    assert code_and_reason(await cleo.subscribed(f"{room}/changes")) == (200, "")
+    await bo.say(*(a_message("update", room, f"{room}/changes", {"value": number}) for number in range(50)))
+    await bo.heard()
+    assert [one["body"]["value"] for one in await cleo.heard()] == list(range(50))
+    assert house.door is not None
+    assert house.door.counters["internal errors"] == 0
+
+
+def rooms(number: int, domain: str = DOMAIN, *, first: int = 0) -> list[str]:
+    return [f"comm://{domain}/room-{one}/changes" for one in range(first, first + number)]
+
+
+@pytest.mark.parametrize(("to", "domain"), [(SM, DOMAIN), (SM, FOREIGN), (FOREIGN_SM, FOREIGN)])
+async def test_a_request_for_ten_thousand_resources_is_refused_whole(house: RuntimeHouse, to: str, domain: str) -> None:
+    eve, bo, cleo = [await house.opened(name) for name in ("eve", "bo", "cleo")]
+    reply = await eve.subscribed(*rooms(10_000, domain), to=to)
+    assert code_and_reason(reply) == (413, "too-large")
+    assert (await eve.ask("read", SM))["body"]["value"] == {"resources": []}
+    assert house.domains.take() == []
+    assert house.state.owners.count(house.port_of("eve").sid or 0) == 0
+    await check_served(house, bo, cleo)
+
+
+async def test_a_message_to_ten_thousand_is_refused_whole(house: RuntimeHouse) -> None:
+    eve, bo, cleo = [await house.opened(name) for name in ("eve", "bo", "cleo")]
+    message = a_message("event", eve.address, "", {"value": 1}, id_=1)
+    await eve.say({**message, "to": [bo.address, *(runtime_address(f"x{number}") for number in range(10_000))]})
+    (answer,) = await eve.heard()
+    assert code_and_reason(answer) == (400, "bad-header")
+    assert await bo.heard() == []
+    await check_served(house, bo, cleo)
+
+
+@pytest.mark.long
+async def test_a_session_listens_to_so_much_and_no_more(house: RuntimeHouse) -> None:
+    eve, bo, cleo = [await house.opened(name) for name in ("eve", "bo", "cleo")]
+    for first in range(0, SUBSCRIPTIONS_PER_SESSION, RESOURCES_ENTRIES):
+        assert code_and_reason(await eve.subscribed(*rooms(RESOURCES_ENTRIES, first=first))) == (200, "")
+    reply = await eve.subscribed(*rooms(1, first=SUBSCRIPTIONS_PER_SESSION))
+    assert code_and_reason(reply) == (429, "quota")
+    assert len((await eve.ask("read", SM))["body"]["value"]["resources"]) == SUBSCRIPTIONS_PER_SESSION
+    await check_served(house, bo, cleo)
+    assert (await eve.ask("unsubscribe", SM, {"resources": rooms(1)}))["body"]["code"] == 200
+    assert code_and_reason(await eve.subscribed(*rooms(1, first=SUBSCRIPTIONS_PER_SESSION))) == (200, "")
+
+
+@pytest.mark.long
+async def test_a_flood_of_allocations_ends_at_the_quota_and_gives_all_back(house: RuntimeHouse) -> None:
+    eve, bo, cleo = [await house.opened(name) for name in ("eve", "bo", "cleo")]
+    blocks = ALLOCATION_PER_SESSION // ALLOCATION_NUMBER
+    body = {"scheme": "comm", "value": {"number": ALLOCATION_NUMBER}}
+    flood = [a_message("create", eve.address, ALLOCATION, body, id_=number) for number in range(1, blocks + 21)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(eve.say, *flood)
+        replies = [await eve.next() for _ in flood]
+    replies.sort(key=lambda one: int(one["id"]))  # refusals need not wait for the disk
+    assert [one["id"] for one in replies] == list(range(1, blocks + 21))
+    assert [code_and_reason(one) for one in replies[:blocks]] == [(200, "")] * blocks
+    assert [code_and_reason(one) for one in replies[blocks:]] == [(429, "quota")] * 20
+    given = [address for one in replies[:blocks] for address in one["body"]["value"]["allocated"]]
+    assert len(set(given)) == ALLOCATION_PER_SESSION
+    await check_served(house, bo, cleo)
+    await eve.say(a_message("close", eve.address, SESSION))
+    await eve.close_code()
+    assert house.state.owners.owner(given[0]) is None
+    assert house.state.owners.owner(given[-1]) is None
+
+
+async def test_a_thousand_attempts_at_a_live_runtime_leave_it_where_it_is(house: RuntimeHouse) -> None:
+    ana, bo = await house.opened("ana"), await house.opened("bo")
+    address = await ana.allocated()
+    opening = json.dumps(a_message("open", ana.address, SESSION, id_=1)).encode()
+    for _ in range(CONNECTIONS):
+        eve = await house.runtime()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(eve.say_raw, *[opening] * UNPROVED_OPENS)
+            replies = [await eve.next() for _ in range(UNPROVED_OPENS)]
+        assert {code_and_reason(one) for one in replies} == {(409, "address-taken")}
+        assert ana.token not in str(replies)
+        await eve.wire.cut()
+    assert house.counters["sessions refused"] == CONNECTIONS * UNPROVED_OPENS
+    assert await ana.heard() == []
+    assert house.state.owners.owner(address) == house.port_of("ana").sid
+    assert house.bus.live_sessions == 2
+    await check_served(house, ana, bo)
+
+
+async def test_sessions_beyond_the_bound_are_refused_and_those_below_it_go_on(tmp_path: Path) -> None:
+    async with runtime_house(tmp_path, max_sessions=20) as house:
+        crowd = [await house.opened(f"rt-{number}") for number in range(20)]
+        late = [await house.runtime() for _ in range(10)]
+        for number, one in enumerate(late):
+            assert code_and_reason(await one.open(f"late-{number}")) == (503, "overload")
+        assert house.bus.live_sessions == 20
+        await check_served(house, crowd[0], crowd[19])
+        await crowd[1].say(a_message("close", crowd[1].address, SESSION))
+        await crowd[1].close_code()
+        assert code_and_reason(await late[0].open("late-0")) == (200, "")
