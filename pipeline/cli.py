@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -388,6 +389,36 @@ def audit(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: Js
         return job.run(opened, session)
 
     _one("audit", work, lake, master, memory, as_json=json)
+
+
+@app.command()
+def compact(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: Json = False) -> None:
+    """Make few large files of many small ones, and remove files that no version names any more."""
+
+    def work(opened: Lake, session: SparkSession) -> JobResult:
+        from pipeline.jobs import compact as job
+
+        return job.run(opened, session)
+
+    _one("compact", work, lake, master, memory, as_json=json)
+
+
+@app.command()
+def retention(
+    lake: LakeOption,
+    days: Annotated[int, typer.Option(help="Days before today (UTC) that stay.", min=0)],
+    master: Master = "",
+    memory: Memory = "2g",
+    json: Json = False,
+) -> None:
+    """Drop old days from every table that names senders, receivers or single messages."""
+
+    def work(opened: Lake, session: SparkSession) -> JobResult:
+        from pipeline.jobs import retention as job
+
+        return job.run(opened, session, today=datetime.now(UTC).date(), keep_days=days)
+
+    _one("retention", work, lake, master, memory, as_json=json)
 
 
 @app.command()

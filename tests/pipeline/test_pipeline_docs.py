@@ -1,0 +1,34 @@
+"""The page about the lake says what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pipeline.findings import Finding
+from pipeline.quality import record_rules
+from pipeline.schemas import TABLES
+from protofly.records import Kind
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipeline-tables.md").read_text(encoding="utf-8")
+
+
+def test_every_finding_has_its_row_with_severity_meaning_and_advice() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (fine|warning|severe|fatal) \| (.*) \| (.*) \|$", PAGE, re.MULTILINE)
+    assert rows == [(one.code, one.severity.word, one.meaning, one.advice) for one in Finding]
+
+
+def test_every_table_has_its_row_with_partitions_and_key() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.*) \| (.*) \| .+ \|$", PAGE, re.MULTILINE)
+    named = [(table.name, _words(table.partition), _words(table.key)) for table in TABLES.values()]
+    assert [row for row in rows if row[0] in TABLES] == named
+
+
+def _words(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "–"
+
+
+def test_every_quality_rule_is_explained(spark: object) -> None:
+    del spark  # columns cannot be made without one
+    told = set(re.findall(r"^\| `([a-z-]+)(?::<member>)?` \| ", PAGE, re.MULTILINE))
+    assert {rule.name.partition(":")[0] for kind in Kind for rule in record_rules(kind)} <= told
