@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from pipeline.terminal import FAILURE, Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
     from pipeline.jobs.result import JobResult
     from pipeline.replaying import GateSettings
     from pipeline.tables import Lake
-
-FAILURE = 1
-_NAME_CHARS = 10
 
 LakeOption = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the tables are; made when missing.")]
 Spools = Annotated[list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments; repeatable.")]
@@ -45,51 +44,6 @@ Config = Annotated[
 app = typer.Typer(
     help="What nodes wrote down: statements, reconciliation, policy replay, stub health, abuse.", no_args_is_help=True
 )
-
-
-class _Terminal:
-    """Tells how it goes, on standard error; prints the outcome on standard output."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        from rich.console import Console
-
-        self._as_json = as_json
-        self._console = Console(stderr=True, highlight=False)
-        self.results: list[JobResult] = []
-
-    def job(self, name: str, work: Callable[[], JobResult]) -> JobResult:
-        """Run one job under its name."""
-        begun = time.monotonic()
-        with self._console.status(name):
-            result = work()
-        self.results.append(result)
-        self.line(name, _told(result), time.monotonic() - begun)
-        for warning in result.warnings:
-            self._console.print(f"{'':{_NAME_CHARS}} {warning}", style="yellow", markup=False)
-        return result
-
-    def line(self, name: str, text: str, seconds: float) -> None:
-        """One line for something that is done."""
-        self._console.print(f"{name:{_NAME_CHARS}} {text}  {seconds:.1f} s", markup=False)
-
-    def end(self, **more: Any) -> None:
-        """Print the outcome and leave with the exit code of all jobs. Raises typer.Exit."""
-        from pipeline.whole import combined
-
-        code = int(combined(self.results))
-        if self._as_json:
-            jobs = [result.to_dict() for result in self.results]
-            sys.stdout.write(json_library.dumps({"exit_code": code, **more, "jobs": jobs}, indent=2) + "\n")
-        else:
-            for name, value in more.items():
-                self._console.print(f"{name:{_NAME_CHARS}} {value}", markup=False)
-        raise typer.Exit(code)
-
-
-def _told(result: JobResult) -> str:
-    """What a person wants to know of a job."""
-    rows = ", ".join(f"{name} {count:,}" for name, count in result.rows.items() if count) or "nothing new"
-    return f"{rows}; {result.findings:,} findings" if result.findings else rows
 
 
 @contextmanager
@@ -135,7 +89,7 @@ def _one(
     as_json: bool,
 ) -> None:
     """Run one job by itself."""
-    terminal = _Terminal(as_json=as_json)
+    terminal = Terminal(as_json=as_json)
     with _spark(lake, master, memory, as_json=as_json) as (opened, session):
         terminal.job(name, lambda: work(opened, session))
     terminal.end()
@@ -195,7 +149,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Do all of it: ingest, refine, settle, reconcile, replay (with --policy), score, and write the report."""
-    terminal = _Terminal(as_json=json)
+    terminal = Terminal(as_json=json)
     with _spark(lake, master, memory, as_json=json) as (opened, session):
         from pipeline.node_keys import load_trust
         from pipeline.whole import WholeRun, jobs
@@ -228,7 +182,7 @@ def ingest(
     json: Json = False,
 ) -> None:
     """Verify segments and take them in, each once."""
-    terminal = _Terminal(as_json=json)
+    terminal = Terminal(as_json=json)
     with _spark(lake, master, memory, as_json=json) as (opened, session):
         from pipeline.jobs import ingest as job
         from pipeline.node_keys import load_trust
@@ -241,7 +195,7 @@ def ingest(
     terminal.end()
 
 
-def _follow(terminal: _Terminal, rounds: Iterator[JobResult]) -> None:
+def _follow(terminal: Terminal, rounds: Iterator[JobResult]) -> None:
     """Tell of every round that brought something, until Ctrl-C."""
     try:
         for result in rounds:
@@ -437,7 +391,7 @@ def report(
 
         return job.run(opened, session, out=target)
 
-    terminal = _Terminal(as_json=json)
+    terminal = Terminal(as_json=json)
     with _spark(lake, master, memory, as_json=json) as (opened, session):
         terminal.job("report", lambda: work(opened, session))
     terminal.end(report=str(target))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli import app as pipeline_app
 from trapezoid import commands_conformance, commands_keys, commands_peer, commands_policy, commands_stub
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
@@ -24,6 +25,7 @@ app.add_typer(commands_keys.app, name="keys")
 app.add_typer(commands_peer.app, name="peer")
 app.add_typer(commands_policy.app, name="policy")
 app.add_typer(commands_stub.app, name="stub")
+app.add_typer(pipeline_app, name="pipeline")
 config_app = typer.Typer(help="About settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
@@ -129,12 +131,19 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier runs left: first contact again.")] = False,
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where both domains keep their files.")] = None,
     scene: Annotated[Path | None, typer.Option(metavar="FILE", help="Another conversation than the usual one.")] = None,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline", help="Then reconcile what both nodes wrote down, with Spark.")
+    ] = False,
 ) -> None:
     """Start two domains on this machine and let them talk."""
     with errors_reported(as_json=json):
-        from interop.demo import run
+        from interop.demo import default_state_dir, run
 
         status = run(json_output=json, keep=keep, fresh=fresh, state_dir=state, scene_file=scene)
+        if pipeline and status == 0:
+            from trapezoid.demo_books import reconcile_demo
+
+            status = reconcile_demo(state or default_state_dir(), as_json=json)
     raise typer.Exit(status)
 
 

@@ -104,3 +104,16 @@ def _root(domain: str, ring: KeyRing, threshold: int) -> Root:
 
     envelope = sign_root(ring, domain=domain, now=0.0, threshold=threshold)
     return decode_root(decode_envelope(envelope).payload, domain=domain)
+
+
+@app.command()
+def records(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")],
+) -> None:
+    """Print the public keys that sign this node's record segments, as `trapezoid pipeline --keys` takes them."""
+    with errors_reported(as_json=True):
+        from msg_node.config_load import load_settings
+        from trapezoid.output import print_json
+        from trapezoid.record_keys import record_keys
+
+        print_json(record_keys(load_settings(config)))

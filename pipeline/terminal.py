@@ -1,0 +1,66 @@
+"""What the pipeline's commands say: a line for each job on standard error, the outcome on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pipeline.jobs.result import JobResult
+
+FAILURE = 1
+NAME_CHARS = 10
+
+
+class Terminal:
+    """Tells how it goes, on standard error; prints the outcome on standard output."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        from rich.console import Console
+
+        self._as_json = as_json
+        self._console = Console(stderr=True, highlight=False)
+        self.results: list[JobResult] = []
+
+    def job(self, name: str, work: Callable[[], JobResult]) -> JobResult:
+        """Run one job under its name."""
+        begun = time.monotonic()
+        with self._console.status(name):
+            result = work()
+        self.results.append(result)
+        self.line(name, _told(result), time.monotonic() - begun)
+        for warning in result.warnings:
+            self._console.print(f"{'':{NAME_CHARS}} {warning}", style="yellow", markup=False)
+        return result
+
+    def line(self, name: str, text: str, seconds: float) -> None:
+        """One line for something that is done."""
+        self._console.print(f"{name:{NAME_CHARS}} {text}  {seconds:.1f} s", markup=False)
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def end(self, **more: Any) -> None:
+        """Print the outcome and leave with the exit code of all jobs. Raises typer.Exit."""
+        from pipeline.whole import combined
+
+        code = int(combined(self.results))
+        if self._as_json:
+            jobs = [result.to_dict() for result in self.results]
+            sys.stdout.write(json.dumps({"exit_code": code, **more, "jobs": jobs}, indent=2) + "\n")
+        else:
+            for name, value in more.items():
+                self._console.print(f"{name:{NAME_CHARS}} {value}", markup=False)
+        raise typer.Exit(code)
+
+
+def _told(result: JobResult) -> str:
+    """What a person wants to know of a job."""
+    rows = ", ".join(f"{name} {count:,}" for name, count in result.rows.items() if count) or "nothing new"
+    return f"{rows}; {result.findings:,} findings" if result.findings else rows

@@ -1,0 +1,61 @@
+"""What `trapezoid demo --pipeline` adds: the books of both nodes, taken in, settled, reconciled, and told on a page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from msg_node.config_load import load_settings
+from protofly.errors import SettingsError
+from trapezoid.record_keys import record_keys
+
+LAKE_NAME = "lake"
+KEYS_NAME = "record-keys.json"
+
+
+def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
+    """Run the pipeline over everything that the demo's nodes have written.
+
+    Returns:
+        The pipeline's exit code.
+
+    Raises:
+        SettingsError: Spark is not installed, or the folder has no nodes.
+    """
+    try:
+        from pipeline.node_keys import load_trust
+        from pipeline.session import start_session
+        from pipeline.tables import Lake
+        from pipeline.terminal import Terminal
+        from pipeline.whole import WholeRun, combined, jobs
+    except ModuleNotFoundError as exc:
+        raise SettingsError(f"{exc.name} is not installed: pip install 'trapezoid[pipeline]'") from exc
+    settings = [load_settings(file) for file in sorted(state_dir.glob("*/node.toml"))]
+    if not settings:
+        raise SettingsError(f"{state_dir}: no nodes have run here")
+    keys = {key_id: key for one in settings for key_id, key in record_keys(one).items()}
+    keys_file = state_dir / KEYS_NAME
+    keys_file.write_bytes(msgspec.json.encode(keys))
+    lake_folder = state_dir / LAKE_NAME
+    what = WholeRun(
+        spools=[one.spool_dir for one in settings],
+        trust=load_trust(keys_file, requires_signatures=True),
+        deployed=None,
+        proposed=None,
+        out=lake_folder / "report.html",
+    )
+    terminal = Terminal(as_json=as_json)
+    session = start_session()
+    try:
+        for name, work in jobs(Lake(lake_folder, session), session, what):
+            terminal.job(name, work)
+    finally:
+        session.stop()
+    if as_json:
+        facts = {"pipeline": [result.to_dict() for result in terminal.results], "report": str(what.out)}
+        sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
+    else:
+        terminal.say(f"report: {what.out}")
+    return int(combined(terminal.results))

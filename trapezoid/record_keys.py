@@ -1,0 +1,24 @@
+"""The public keys by which others check what our nodes wrote down."""
+
+from __future__ import annotations
+
+from msg_node.config import Settings
+from msg_node.key_files import load_online_keys
+from protofly.errors import SettingsError
+
+
+def record_keys(settings: Settings) -> dict[str, dict[str, str]]:
+    """Public node keys by key id, as `trapezoid pipeline --keys` takes them.
+
+    Raises:
+        SettingsError: The node has no keys of its own, so what it writes is signed by a key that nobody can know.
+    """
+    if settings.publish is None:
+        raise SettingsError(
+            "settings without [publish]: the records of this node are signed by a key made at its start"
+        )
+    keys = {}
+    for key in load_online_keys(settings.publish.keys_dir, "node"):
+        record = key.record()
+        keys[key.key_id] = {"node": settings.node_id, "alg": record.alg, "pub": record.pub}
+    return keys
