@@ -10,7 +10,7 @@ import msgspec
 
 from msg_node.records_recovery import Chain
 from msg_node.records_segment import OpenSegment
-from protofly.record_segments import SegmentFacts, SegmentName, Signer
+from protofly.record_segments import SegmentFacts, SegmentName, Signer, by_pair
 from protofly.records import RECORD_TYPES, Closure, Kind, Record
 
 ENCODING_ERRORS = (UnicodeEncodeError, msgspec.EncodeError, TypeError)
@@ -49,6 +49,8 @@ class Stream:
     def write(self, records: list[Record]) -> None:
         """Number and write one frame, whole or not at all. Raises OSError (repeat it) or one of ENCODING_ERRORS."""
         segment = self.open_segment()
+        if self.kind is Kind.MESSAGE:
+            records.sort(key=by_pair)
         seq = self._next_seq
         for record in records:
             record.seq = seq

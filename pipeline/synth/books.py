@@ -14,7 +14,7 @@ import msgspec
 import zstandard
 
 from pipeline.synth.world import Domain
-from protofly.limits import SEGMENT_BYTES
+from protofly.limits import RECORD_FRAME_RECORDS, SEGMENT_BYTES
 from protofly.record_segments import (
     COMPRESSION_LEVEL,
     MANIFEST_SUFFIX,
@@ -22,13 +22,14 @@ from protofly.record_segments import (
     SegmentFacts,
     SegmentName,
     Signer,
+    by_pair,
     encode_manifest,
     make_manifest,
     sign_manifest,
 )
 from protofly.records import RECORD_TYPES, Closure, Kind, MessageRecord, Record, SegmentManifest, hash_address
 
-FRAME_RECORDS: Final = 512
+FRAME_RECORDS: Final = RECORD_FRAME_RECORDS
 _CLOSING_US: Final = 200_000
 
 _encode_lines = msgspec.json.Encoder().encode_lines
@@ -97,6 +98,8 @@ class _Stream:
         records, self._waiting = self._waiting, []
         if self._facts is None:
             self._facts = self._open(records[0].ts_us)
+        if self._name.kind is Kind.MESSAGE:
+            records.sort(key=by_pair)
         domain, seq = self._book.domain, self._seq
         for record in records:
             seq += 1

@@ -216,6 +216,20 @@ async def test_a_strict_writer_drops_nothing_and_says_when_to_wait(tmp_path: Pat
     assert writer.statistics().lost == 0
 
 
+async def test_messages_of_one_pair_lie_together_in_their_order_and_numbers_have_no_gap(tmp_path: Path) -> None:
+    async with running(RecordsWriter(tmp_path, NODE, options=options())) as writer:
+        for number in range(1, 31):
+            record = message(number)
+            record.dst_domain = f"{'bcd'[number % 3]}.example"
+            writer.append(record)
+    written = lines(tmp_path)
+    assert [line["seq"] for line in written] == list(range(1, 31))
+    for peer in "bcd":
+        own = [line["size_in"] for line in written if line["dst_domain"] == f"{peer}.example"]
+        assert own == sorted(own)
+        assert len(own) == 10
+
+
 async def test_addresses_are_hashed_when_the_operator_asks(tmp_path: Path) -> None:
     key = b"s" * 32
     async with running(RecordsWriter(tmp_path, NODE, options=options(address_key=key))) as writer:
