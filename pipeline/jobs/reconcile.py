@@ -34,6 +34,7 @@ from pipeline.transforms.clocks import matched_times, pair_delays
 from pipeline.transforms.evidence import cases_with_evidence
 from pipeline.transforms.reconcile import (
     CASES,
+    PAIR,
     answers,
     claims,
     compare_totals,
@@ -119,7 +120,8 @@ def run(
         out_book, in_book, totals(claims(out_book)), totals(answers(in_book)), completeness_frame(spark, proved)
     )
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
-    compare(lake, result, books, delays, days, Bounds(grace_s * 1_000_000, skew_ms * 1_000), meta=meta)
+    bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
+    compare(lake, result, books, delays, days, bounds, meta=meta, domains=proved)
     conclude(result, day=day, allowed=allowed)
     return result
 
@@ -133,25 +135,32 @@ def compare(
     bounds: Bounds,
     *,
     meta: Mapping[str, object],
+    domains: Collection[str],
 ) -> None:
-    """Both levels, and what they find into the lake."""
+    """Both levels, and what they find into the lake. What is there about pairs of other `domains` stays."""
+
+    def write(rows: DataFrame, table: Table) -> None:
+        is_other = ~(F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains))
+        version = lake.version(table)
+        kept = lake.read(table, version).where(F.col("dt").isin(*days) & is_other)
+        replace_days(lake, result, rows.unionByName(kept), table, days, meta)
+
     with result.timed("totals"):
         buckets = compare_totals(books.out_totals, books.in_totals, delays, skew_us=bounds.skew_us).persist()
         ours = F.col("dt").isin(*days)
-        replace_days(lake, result, buckets.where(ours), RECON_BUCKET, days, meta)
+        write(buckets.where(ours), RECON_BUCKET)
     with result.timed("records"):
         messages = message_by_message(disputed(books.out_book, buckets), disputed(books.in_book, buckets))
         judged = judge(messages, delays, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us).where(
             ours
         )
         judged = judged.persist()
-        replace_days(lake, result, cases_with_evidence(judged, lake.read(SEGMENTS)), RECON_CASE, days, meta)
+        write(cases_with_evidence(judged, lake.read(SEGMENTS)), RECON_CASE)
         # Last, because it says of which records this is the outcome.
-        counts = pair_counts(buckets.where(ours), judged, books.completeness)
-        replace_days(lake, result, counts, RECON_PAIR, days, meta)
+        write(pair_counts(buckets.where(ours), judged, books.completeness), RECON_PAIR)
     judged.unpersist()
     buckets.unpersist()
-    result.details |= {"days": sorted(days)} | _sums(lake, days)
+    result.details |= {"days": sorted(days)} | _sums(lake, days, domains)
 
 
 def write_clocks(
@@ -208,10 +217,11 @@ def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains
     return book(silver.where(F.col("dt").isin(*near) & has_books), role).where(is_meant)
 
 
-def _sums(lake: Lake, days: Collection[str]) -> dict[str, int]:
+def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[str, int]:
     names = ("sent", "received", "matched", "refused", *CASES, "undelivered")
-    rows = lake.read_small(RECON_PAIR, columns=[*names, "dt"]).to_pylist()
-    return {name: sum(row[name] for row in rows if row["dt"] in days) for name in names}
+    rows = lake.read_small(RECON_PAIR, columns=[*names, *PAIR, "dt"]).to_pylist()
+    meant = [row for row in rows if row["dt"] in days and {row["src_domain"], row["dst_domain"]} <= set(domains)]
+    return {name: sum(row[name] for row in meant) for name in names}
 
 
 def _inputs_by_day(lake: Lake, silver_version: int) -> dict[str, str]:

@@ -23,14 +23,13 @@ _PAIR: Final = ("src_domain", "dst_domain")
 
 
 def matched_times(out_book: DataFrame, in_book: DataFrame, *, one_in: int = 1) -> DataFrame:
-    """Both times of messages that both books call delivered: pair, msg_id, dt, out_ts_us, in_ts_us; copies: the earliest.
+    """Both times of messages that both books call delivered, of copies the first: pair, msg_id, dt and both ts_us.
 
     Args:
         out_book: Records of `schemas.BOOK`.
         in_book: The same of the other side.
         one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones in both books.
     """
-
     is_chosen = F.pmod(F.xxhash64("msg_id"), F.lit(one_in)) == 0
 
     def times(entries: DataFrame) -> GroupedData:

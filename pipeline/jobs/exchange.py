@@ -1,0 +1,424 @@
+"""Reconciling with a partner who keeps the own books to himself: extracts out, extracts in, and both held together.
+
+Each of the two operators does the same four things for a day: export totals; import the partner's; export details,
+which are the records of those 5 minutes in which the totals differ; import the partner's. Then both can reconcile, each
+with the own books on one side and what the partner has signed on the other. See docs/settlement.md.
+
+Details are made from the version of the books that the totals were made from, so that they add up to them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.clock_graph import Delay, solve_offsets
+from pipeline.completeness import NOTHING, Completeness
+from pipeline.extract_file import (
+    Entry,
+    Expected,
+    ExtractError,
+    Header,
+    Row,
+    Step,
+    Total,
+    Verdict,
+    open_extract,
+    write_extract,
+)
+from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
+from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, compare, conclude
+from pipeline.jobs.result import JobResult
+from pipeline.schemas import PEER_BOOK, PEER_EXTRACT, PEER_TOTAL, SILVER_MDR, Table
+from pipeline.stages import list_staged
+from pipeline.tables import Lake
+from pipeline.transforms.books import BUCKET_US, DAY_US, ID_TIME_TRUST_US
+from pipeline.transforms.clocks import typical_delays
+from pipeline.transforms.reconcile import answers, claims, compare_totals, disputed, totals
+from protofly.errors import SettingsError
+from protofly.signatures import KeyRecord, SigningKey
+
+_BATCH_ROWS: Final = 50_000
+_SIDES: Final = {"out": claims, "in": answers}
+_SKEW_US: Final = SKEW_MS * 1_000
+"""Not a choice here: both sides must find the same 5 minutes different."""
+
+
+def export_totals(
+    lake: Lake,
+    *,
+    domain: str,
+    peer: str,
+    day: str,
+    key: SigningKey,
+    out: Path,
+    declared: Mapping[str, int] | None = None,
+) -> JobResult:
+    """Write what a partner needs first: one row per direction and 5 minutes.
+
+    Args:
+        lake: Reads `silver_mdr` and `segments`; notes the extract in `peer_extract`.
+        domain: Ours.
+        peer: The partner's.
+        day: `YYYY-MM-DD`, UTC.
+        key: An Ed25519 key whose public half the partner has.
+        out: The file to write; it must not exist yet.
+        declared: Until when the operator vouches for a node that is silent, in µs.
+
+    Raises:
+        OSError: The file cannot be written, or exists.
+        LakeError: As the lake does.
+    """
+    result = JobResult("export")
+    version = lake.version(SILVER_MDR)
+    proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
+    rows = (
+        Total(role, *(row[name] for name in Total.__struct_fields__[1:]))
+        for role in ("in", "out")
+        for row in _own_totals(lake, version, role, domain=domain, peer=peer, day=day).orderBy("bucket_us").collect()
+    )
+    header = _header("totals", domain, peer, day, version, proved)
+    _note(lake, result, write_extract(out, header, rows, key), sha256="")
+    return result
+
+
+def export_details(lake: Lake, *, domain: str, peer: str, day: str, key: SigningKey, out: Path) -> JobResult:
+    """Write the records of those 5 minutes in which our totals and the imported ones of the partner differ.
+
+    Raises:
+        ExtractError: MISSING_STEP: totals have not been exported and imported yet.
+        OSError: The file cannot be written, or exists.
+        LakeError: As the lake does.
+    """
+    result = JobResult("export")
+    ours = _newest(lake, domain, peer, day, "totals", whose="your own totals have not been exported")
+    _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
+    buckets = _compared(lake, ours["books_version"], domain=domain, peer=peer, day=day).persist()
+    rows = (
+        _entry(role, row)
+        for role in ("in", "out")
+        for row in disputed(_own_book(lake, ours["books_version"], role, domain=domain, peer=peer, day=day), buckets)
+        .orderBy("msg_id", "node", "boot", "seq")
+        .toLocalIterator()
+    )
+    proved = Completeness(ours["from_us"], ours["until_us"], _pairs(ours["holes"]), ours["proof"])
+    header = _header("details", domain, peer, day, ours["books_version"], proved)
+    _note(lake, result, write_extract(out, header, rows, key), sha256="")
+    buckets.unpersist()
+    return result
+
+
+def import_extract(lake: Lake, path: Path, *, domain: str, peer: str, day: str, peer_key: KeyRecord) -> JobResult:
+    """Take in what a partner has sent, all of it or nothing.
+
+    Args:
+        lake: Writes `peer_total` or `peer_book`, and notes the extract in `peer_extract`.
+        path: The file.
+        domain: Ours.
+        peer: The partner's.
+        day: The day that we are reconciling.
+        peer_key: The partner's public key, from somewhere else than the file.
+
+    Raises:
+        ExtractError: It is refused, and nothing of it is in the lake.
+        LakeError: As the lake does.
+    """
+    result = JobResult("import")
+    with open_extract(path, Expected(peer, domain, peer_key)) as (header, rows, signed_sha256):
+        if header.day != day:
+            raise ExtractError(Verdict.WRONG_DAY, f"of {header.day}, expected of {day}")
+        table = PEER_TOTAL
+        if header.step == "details":
+            table = PEER_BOOK
+            known = _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
+            if known["books_version"] != header.books_version:
+                raise ExtractError(
+                    Verdict.MISSING_STEP, f"{peer} has made these details from other books than its totals"
+                )
+        extract = _extract(peer, day)
+        with lake.stage() as folder:
+            target = folder / "rows" / f"extract={extract}"
+            target.mkdir(parents=True)
+            _store(_checked(rows, header), target / "part-0.parquet", table, header)
+            done = lake.adopt(
+                list_staged(folder / "rows"),
+                table,
+                "replace_partitions",
+                partitions=[extract],
+                meta={"signed_sha256": signed_sha256},
+            )
+        result.wrote(done.table, done.rows, done.version)
+        # Last: what is not noted here does not count.
+        _note(lake, result, header, sha256=signed_sha256)
+    return result
+
+
+def reconcile_with(
+    lake: Lake,
+    spark: SparkSession,
+    *,
+    domain: str,
+    peer: str,
+    day: str,
+    grace_s: int = GRACE_S,
+    allowed: int = 0,
+    declared: Mapping[str, int] | None = None,
+) -> JobResult:
+    """Reconcile one day with a partner, from our books and what the partner has signed; both directions.
+
+    The tables that `jobs.reconcile` writes get this day and these two domains anew. Clocks are judged by the totals, to
+    the millisecond; how far the partner's is ahead of ours is in the details of the result.
+
+    Raises:
+        ExtractError: MISSING_STEP, or CONTRADICTION: the partner's details do not add up to his totals.
+        LakeError: As the lake does.
+    """
+    result = JobResult("reconcile")
+    ours = _newest(lake, domain, peer, day, "totals", whose="your own totals have not been exported")
+    theirs = _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
+    details = _newest(lake, peer, domain, day, "details", whose=f"the details of {peer} have not been imported")
+    if details["books_version"] != theirs["books_version"]:
+        raise ExtractError(Verdict.MISSING_STEP, f"details and totals of {peer} are of different books")
+    version = ours["books_version"]
+    result.versions[SILVER_MDR.name] = version
+    where = {"domain": domain, "peer": peer, "day": day}
+    buckets = _compared(lake, version, **where).persist()
+    _refuse_contradictions(lake, buckets, **where)
+    proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
+    known = {
+        domain: proved,
+        peer: Completeness(
+            theirs["from_us"], theirs["until_us"], _pairs(theirs["holes"]), f"{peer}: {theirs['proof']}"
+        ),
+    }
+    books = Books(
+        out_book=_own_book(lake, version, "out", **where).unionByName(_peer_book(lake, "out", **where)),
+        in_book=_own_book(lake, version, "in", **where).unionByName(_peer_book(lake, "in", **where)),
+        out_totals=_own_totals(lake, version, "out", **where).unionByName(_peer_totals(lake, "out", **where)),
+        in_totals=_own_totals(lake, version, "in", **where).unionByName(_peer_totals(lake, "in", **where)),
+        completeness=completeness_frame(spark, known),
+    )
+    delays = typical_delays(books.in_totals)
+    meta = {"input_versions": {SILVER_MDR.name: version}, "peer": peer, "signed": [theirs["sha256"], details["sha256"]]}
+    bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
+    compare(lake, result, books, delays, [day], bounds, meta=meta, domains=[domain, peer])
+    buckets.unpersist()
+    conclude(result, day=day, allowed=allowed)
+    ways = [row for row in delays.collect() if row.dt == day]
+    clocks = solve_offsets(Delay(row.src_domain, row.dst_domain, row.low_us, row.messages) for row in ways)
+    if clocks:
+        offset_us = {one.domain: one.offset_us for one in clocks}
+        result.details["peer_clock_offset_us"] = offset_us[peer] - offset_us[domain]
+        result.details["peer_clock_error_us"] = max(one.error_us for one in clocks)
+    return result
+
+
+def own_domain(lake: Lake, named: str = "") -> str:
+    """Whose books the lake has; `named` says it where there are several. Raises SettingsError."""
+    if named:
+        return named
+    domains = sorted(row.our_domain for row in lake.read(SILVER_MDR).select("our_domain").distinct().collect())
+    if len(domains) != 1:
+        raise SettingsError(f"the lake has books of {len(domains)} domains: name yours with --domain")
+    return str(domains[0])
+
+
+def checked_day(day: str) -> str:
+    """The day, if it is one. Raises SettingsError."""
+    try:
+        if datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).strftime("%Y-%m-%d") == day:
+            return day
+    except ValueError:
+        pass
+    raise SettingsError(f"{day or 'nothing'} is no day: write it as YYYY-MM-DD")
+
+
+# Our side.
+
+
+def _own_book(lake: Lake, version: int, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
+    silver = lake.read(SILVER_MDR, version).where((F.col("our_domain") == domain) & (F.col("peer_domain") == peer))
+    return book_of_days(silver, role, [day], domains=[domain, peer])
+
+
+def _own_totals(lake: Lake, version: int, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
+    return totals(_SIDES[role](_own_book(lake, version, role, domain=domain, peer=peer, day=day)))
+
+
+def _entry(role: Any, row: Any) -> Entry:
+    return Entry(
+        role,
+        row.msg_id.hex(),
+        row.ts_us,
+        None if row.digest is None else row.digest.hex(),
+        row["size"],
+        row.outcome,
+        row.span_us,
+        row.node,
+        row.boot,
+        row.seq,
+    )
+
+
+# The partner's side.
+
+
+def _peer_totals(lake: Lake, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
+    return _of_extract(lake, PEER_TOTAL, role, domain=domain, peer=peer, day=day)
+
+
+def _peer_book(lake: Lake, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
+    return _of_extract(lake, PEER_BOOK, role, domain=domain, peer=peer, day=day)
+
+
+def _of_extract(lake: Lake, table: Table, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
+    rows = lake.read(table).where((F.col("extract") == _extract(peer, day)) & (F.col("role") == role))
+    return rows.where(F.col("dst_domain" if role == "out" else "src_domain") == domain).drop("extract", "role")
+
+
+def _compared(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> DataFrame:
+    """Level one of both directions, from our books and the partner's totals; both sides find the same."""
+    where = {"domain": domain, "peer": peer, "day": day}
+    out_totals = _own_totals(lake, version, "out", **where).unionByName(_peer_totals(lake, "out", **where))
+    in_totals = _own_totals(lake, version, "in", **where).unionByName(_peer_totals(lake, "in", **where))
+    return compare_totals(out_totals, in_totals, typical_delays(in_totals), skew_us=_SKEW_US)
+
+
+def _refuse_contradictions(lake: Lake, buckets: DataFrame, *, domain: str, peer: str, day: str) -> None:
+    """Details must add up to the signed totals, in every 5 minutes that differ. Raises ExtractError CONTRADICTION."""
+    where = {"domain": domain, "peer": peer, "day": day}
+    key = ["src_domain", "dst_domain", "bucket_us"]
+    different = buckets.where(~F.col("is_equal")).select(*key)
+    wrong = []
+    for role, wanted in _SIDES.items():
+        entries = _peer_book(lake, role, **where)
+        told = totals(wanted(entries))
+        signed = _peer_totals(lake, role, **where).join(different, on=key, how="left_semi")
+        wrong += told.exceptAll(signed.select(told.columns)).select("bucket_us").collect()
+        wrong += signed.select(told.columns).exceptAll(told).select("bucket_us").collect()
+    if wrong:
+        times = sorted({row.bucket_us for row in wrong})
+        first = datetime.fromtimestamp(times[0] / 1e6, tz=UTC).strftime("%H:%M")
+        raise ExtractError(
+            Verdict.CONTRADICTION,
+            f"the details of {peer} do not add up to the totals that it has signed, in {len(times)} times 5 minutes, "
+            f"the first at {first}; nothing was reconciled: ask for both anew",
+        )
+
+
+# Taking in.
+
+
+def _checked(rows: Iterator[Row], header: Header) -> Iterator[Row]:
+    """Rows belong to the day that the header names. Raises ExtractError."""
+    begin_us = int(datetime.strptime(header.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1_000_000
+    first_us, last_us = begin_us - BUCKET_US, begin_us + DAY_US
+    for row in rows:
+        time_us = row.bucket_us if isinstance(row, Total) else _sent_us(row)
+        if not first_us <= time_us < last_us + BUCKET_US:
+            raise ExtractError(Verdict.WRONG_DAY, f"a row is not of {header.day}")
+        if isinstance(row, Total) and row.bucket_us % BUCKET_US:
+            raise ExtractError(Verdict.MALFORMED, "a bucket does not begin where 5 minutes do")
+        yield row
+
+
+def _sent_us(entry: Entry) -> int:
+    """The same as `transforms.books.message_time_us`."""
+    if entry.msg_id[12] == "7" and entry.msg_id[16] in "89ab":
+        time_us = int(entry.msg_id[:12], 16) * 1000
+        if abs(time_us - entry.ts_us) <= ID_TIME_TRUST_US:
+            return time_us
+    return entry.ts_us
+
+
+def _store(rows: Iterator[Row], path: Path, table: Table, header: Header) -> None:
+    schema = to_arrow_schema(table.schema)
+    schema = schema.remove(schema.get_field_index("extract"))
+    columns = partial(_columns, header=header)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while batch := [columns(row) for row in islice(rows, _BATCH_ROWS)]:
+            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+
+
+def _columns(row: Row, *, header: Header) -> dict[str, Any]:
+    """A row as a column each; who sent to whom follows from whose book it is."""
+    members: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
+    ours, theirs = header.domain, header.peer
+    src_domain, dst_domain = (ours, theirs) if row.role == "out" else (theirs, ours)
+    members |= {"src_domain": src_domain, "dst_domain": dst_domain}
+    if isinstance(row, Entry):
+        members["msg_id"] = bytes.fromhex(row.msg_id)
+        members["digest"] = None if row.digest is None else bytes.fromhex(row.digest)
+        members["sent_us"] = _sent_us(row)
+    return members
+
+
+# Which extracts there are.
+
+
+def _header(step: Step, domain: str, peer: str, day: str, version: int, proved: Completeness) -> Header:
+    return Header(
+        step=step,
+        domain=domain,
+        peer=peer,
+        day=day,
+        created_us=time.time_ns() // 1000,
+        books_version=max(version, 0),
+        complete_from_us=proved.from_us,
+        complete_until_us=proved.until_us,
+        holes=list(proved.holes),
+        proof=proved.proof[:1024],
+        rows=0,
+        raw_bytes=0,
+        body_bytes=0,
+        body_sha256="0" * 64,
+        key_id="",
+    )
+
+
+def _note(lake: Lake, result: JobResult, header: Header, *, sha256: str) -> None:
+    row = {
+        "domain": header.domain,
+        "peer": header.peer,
+        "step": header.step,
+        "entered_us": time.time_ns() // 1000,
+        "books_version": header.books_version,
+        "from_us": header.complete_from_us,
+        "until_us": header.complete_until_us,
+        "holes": [{"from_us": begin, "until_us": end} for begin, end in header.holes],
+        "proof": header.proof,
+        "rows": header.rows,
+        "sha256": sha256 or header.body_sha256,
+        "day": header.day,
+    }
+    done = lake.commit(pa.Table.from_pylist([row], schema=to_arrow_schema(PEER_EXTRACT.schema)), PEER_EXTRACT)
+    result.wrote(done.table, done.rows, done.version)
+    result.details = {"step": header.step, "rows": header.rows, "body_bytes": header.body_bytes}
+
+
+def _newest(lake: Lake, author: str, reader: str, day: str, step: Step, *, whose: str) -> dict[str, Any]:
+    rows = lake.read_small(PEER_EXTRACT).to_pylist()
+    wanted = (author, reader, day, step)
+    found = [row for row in rows if (row["domain"], row["peer"], row["day"], row["step"]) == wanted]
+    if not found:
+        raise ExtractError(Verdict.MISSING_STEP, f"{whose} for {day} yet")
+    return max(found, key=lambda row: int(row["entered_us"]))
+
+
+def _pairs(holes: list[Mapping[str, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((hole["from_us"], hole["until_us"]) for hole in holes)
+
+
+def _extract(author: str, day: str) -> str:
+    return f"{author}_{day}"

@@ -1,0 +1,200 @@
+"""Two operators, two lakes, four files: both find the same, and who cheats is told so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.extract_file import (
+    Entry,
+    Expected,
+    ExtractError,
+    Header,
+    Row,
+    Total,
+    Verdict,
+    open_extract,
+    write_extract,
+)
+from pipeline.jobs.exchange import export_details, export_totals, import_extract, reconcile_with
+from pipeline.jobs.result import ExitCode
+from pipeline.schemas import PEER_BOOK, RECON_CASE, RECON_PAIR, SEGMENTS, SILVER_MDR
+from pipeline.tables import Lake
+from protofly.signatures import SigningKey
+from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, uuid7
+from tests.pipeline.rows import silver, silver_row
+
+pytestmark = pytest.mark.spark
+
+A, B = "a.example", "b.example"
+DAY = "2026-03-02"
+KEYS = {A: SigningKey.from_seed("live-a", b"a" * 32), B: SigningKey.from_seed("live-b", b"b" * 32)}
+LOST, ORPHAN, ALTERED = 3, 14, 25
+B_IS_AHEAD_US = 400_000
+
+
+def both_records(number: int) -> dict[str, dict[str, Any]]:
+    """Message `number`, one a minute from noon, to and fro in turns, in the books of both."""
+    src, dst = (A, B) if number % 2 else (B, A)
+    sent_us = NOON_US + number * MINUTE_US
+    clock_us = {A: 0, B: B_IS_AHEAD_US}
+    message = {
+        "msg_id": uuid7(sent_us + clock_us[src], number),
+        "digest": bytes([number]) * 16,
+        "src_domain": src,
+        "dst_domain": dst,
+        "size_wire": 300,
+        "boot": 1,
+        "seq": number,
+    }
+    out = silver_row(**message, role="out", node=f"mn-1.{src}", ts_us=sent_us + clock_us[src])
+    in_ = silver_row(**message, role="in", node=f"mn-1.{dst}", ts_us=sent_us + TRANSIT_US + clock_us[dst])
+    return {src: out, dst: in_}
+
+
+def lakes(spark: SparkSession, folder: Path) -> dict[str, Lake]:
+    """Thirty messages; of one B has no record, of one that B sent A has none, and one is not the same any more."""
+    rows: dict[str, list[dict[str, Any]]] = {A: [], B: []}
+    for number in range(1, 31):
+        for domain, row in both_records(number).items():
+            rows[domain].append(row)
+    rows[B] = [row for row in rows[B] if row["seq"] != LOST]
+    rows[B] = [row | ({"digest": b"\xff" * 16} if row["seq"] == ALTERED else {}) for row in rows[B]]
+    rows[B] = [row for row in rows[B] if row["seq"] != ORPHAN]
+    found = {}
+    for domain in (A, B):
+        lake = found[domain] = Lake(folder / domain, spark)
+        lake.commit(silver(spark, rows[domain]).coalesce(1), SILVER_MDR)
+        segment = {
+            "node": f"mn-1.{domain}",
+            "kind": "mdr",
+            "boot": 1,
+            "segno": 1,
+            "first_seq": 1,
+            "last_seq": 99,
+            "sha256": domain,
+            "prev_sha256": "",
+            "opened_us": NOON_US,
+            "closed_us": NOON_US + 90 * MINUTE_US,
+            "lost_records": 0,
+            "verdict": "accepted",
+        }
+        columns = {name: [segment.get(name)] for name in SEGMENTS.schema.names}
+        lake.commit(pa.table(columns, schema=to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
+    return found
+
+
+def exchanged(folder: Path, found: dict[str, Lake], *, details: bool = True) -> None:
+    """All four files there and back."""
+    for domain, peer in ((A, B), (B, A)):
+        out = folder / f"{domain}.totals"
+        export_totals(found[domain], domain=domain, peer=peer, day=DAY, key=KEYS[domain], out=out)
+        import_extract(found[peer], out, domain=peer, peer=domain, day=DAY, peer_key=KEYS[domain].record())
+    for domain, peer in ((A, B), (B, A)) if details else ():
+        out = folder / f"{domain}.details"
+        export_details(found[domain], domain=domain, peer=peer, day=DAY, key=KEYS[domain], out=out)
+        import_extract(found[peer], out, domain=peer, peer=domain, day=DAY, peer_key=KEYS[domain].record())
+
+
+def rewritten(path: Path, author: str, reader: str, change: Any, *, name: str, **members: Any) -> Path:
+    """What a partner would send who signs something else than what is in his books."""
+    with open_extract(path, Expected(author, reader, KEYS[author].record())) as (header, rows, _):
+        changed: list[Row] = sorted(change(list(rows)), key=lambda row: row.order)
+    other = path.with_name(name)
+    facts = {name: getattr(header, name) for name in header.__struct_fields__} | members
+    write_extract(other, Header(**facts), changed, KEYS[author])
+    return other
+
+
+def test_both_operators_find_the_same_cases_from_what_they_have_shown_each_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found = lakes(spark, tmp_path)
+    exchanged(tmp_path, found)
+    expected = Counter(lost=1, orphan=1, altered=1)
+    for domain, peer in ((A, B), (B, A)):
+        result = reconcile_with(found[domain], spark, domain=domain, peer=peer, day=DAY)
+        assert (result.exit_code, result.findings) == (ExitCode.FINDINGS, 3)
+        cases = found[domain].read(RECON_CASE).collect()
+        assert Counter(row.case_class for row in cases) == expected
+        assert {int.from_bytes(row.msg_id[-4:], "big") for row in cases} == {LOST, ORPHAN, ALTERED}
+        ahead_us = result.details["peer_clock_offset_us"]
+        assert abs(ahead_us - (B_IS_AHEAD_US if peer == B else -B_IS_AHEAD_US)) <= 1_000
+    [lost] = [row for row in found[A].read(RECON_CASE).collect() if row.case_class == "lost"]
+    assert lost.evidence.startswith("a.example: node mn-1.a.example boot 1 segment 1 record 3; b.example: no record")
+    assert "b.example: node mn-1.b.example boot 1 segment 1" in lost.evidence
+    # Only the 5 minutes in dispute were shown: 5 of 30 messages each, less what is missing.
+    with open_extract(tmp_path / f"{B}.details", Expected(B, A, KEYS[B].record())) as (header, _, _):
+        assert header.rows <= 15
+
+
+def test_an_extract_shows_no_address_and_nothing_of_other_partners(spark: SparkSession, tmp_path: Path) -> None:
+    found = lakes(spark, tmp_path)
+    stranger = silver_row(role="out", src_domain=A, dst_domain="c.example", ts_us=NOON_US, msg_id=uuid7(NOON_US, 77))
+    found[A].commit(silver(spark, [stranger | {"node": f"mn-1.{A}"}]), SILVER_MDR)
+    exchanged(tmp_path, found)
+    with open_extract(tmp_path / f"{A}.details", Expected(A, B, KEYS[A].record())) as (_, rows, _):
+        shown = list(rows)
+    assert shown
+    assert all(isinstance(row, Entry) for row in shown)
+    assert "hyperty://" not in repr(shown)
+    assert uuid7(NOON_US, 77).hex() not in repr(shown)
+
+
+def test_details_that_do_not_add_up_to_the_signed_totals_are_refused_and_nothing_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found = lakes(spark, tmp_path)
+    exchanged(tmp_path, found)
+
+    def leave_one_out(rows: list[Row]) -> list[Row]:
+        return rows[1:]
+
+    def invent_one(rows: list[Row]) -> list[Row]:
+        assert isinstance(rows[0], Entry)
+        invented = uuid7(NOON_US + 3 * MINUTE_US, 4711).hex()
+        return [*rows, Entry("in", invented, NOON_US + 3 * MINUTE_US, "cd" * 16, 300, "delivered", None, "mn-1", 1, 99)]
+
+    for change in (leave_one_out, invent_one):
+        path = rewritten(tmp_path / f"{B}.details", B, A, change, name=change.__name__)
+        import_extract(found[A], path, domain=A, peer=B, day=DAY, peer_key=KEYS[B].record())
+        with pytest.raises(ExtractError) as caught:
+            reconcile_with(found[A], spark, domain=A, peer=B, day=DAY)
+        assert caught.value.verdict is Verdict.CONTRADICTION
+        assert not found[A].has(RECON_PAIR)
+
+
+def test_a_step_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    found = lakes(spark, tmp_path)
+    with pytest.raises(ExtractError, match="your own totals have not been exported"):
+        export_details(found[A], domain=A, peer=B, day=DAY, key=KEYS[A], out=tmp_path / "early")
+    exchanged(tmp_path, found, details=False)
+    with pytest.raises(ExtractError, match=r"details of b\.example have not been imported"):
+        reconcile_with(found[A], spark, domain=A, peer=B, day=DAY)
+
+
+def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_path: Path) -> None:
+    found = lakes(spark, tmp_path)
+    exchanged(tmp_path, found)
+    before = found[A].version(PEER_BOOK)
+    later_us = NOON_US + 2 * 86_400_000_000
+    late = Entry("in", uuid7(later_us, 1).hex(), later_us, None, 1, "delivered", None, "mn-1", 1, 1)
+    crooked = Total("out", NOON_US + 1, 1, 1, 1, 1, 1, 1, 1)
+    details, totals = tmp_path / f"{B}.details", tmp_path / f"{B}.totals"
+    forgeries = [
+        (rewritten(details, B, A, lambda rows: [*rows, late], name="late"), Verdict.WRONG_DAY),
+        (rewritten(totals, B, A, lambda rows: [*rows, crooked], name="crooked"), Verdict.MALFORMED),
+        (rewritten(details, B, A, list, name="others", books_version=9), Verdict.MISSING_STEP),
+        (rewritten(details, B, A, list, name="other-day", day="2026-03-03"), Verdict.WRONG_DAY),
+    ]
+    for path, verdict in forgeries:
+        with pytest.raises(ExtractError) as caught:
+            import_extract(found[A], path, domain=A, peer=B, day=DAY, peer_key=KEYS[B].record())
+        assert caught.value.verdict is verdict
+    assert found[A].version(PEER_BOOK) == before
