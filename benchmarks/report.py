@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.domain.plan import TRIO_RELAY, WS_RELAY
+from benchmarks.domain.plan import ALONE, TRIO_RELAY, WS_RELAY, neighbours_shape
 from benchmarks.footprint import Footprint
 from benchmarks.plan import RELAYS, Measured
 
@@ -60,6 +60,16 @@ def show_crowds(console: Console, measured: list[Measured]) -> None:
         row = one.row
         if row.session_kib is not None and one.shape.is_paced:
             console.print(f"  {one.variant}: {row.session_kib:.1f} KiB each, longest wait {_time(row.longest_ms)} ms")
+
+
+def show_neighbours(console: Console, measured: list[Measured]) -> None:
+    """Print by how much a pair waits longer beside each attack than alone."""
+    waits = {one.variant: one.row for one in measured if one.shape.name == neighbours_shape().name}
+    alone = waits.pop(ALONE, None)
+    for name, row in waits.items():
+        if alone is not None and alone.p50_ms and alone.p99_ms and row.p50_ms and row.p99_ms:
+            p50, p99 = row.p50_ms / alone.p50_ms - 1, row.p99_ms / alone.p99_ms - 1
+            console.print(f"  neighbours {name}: p50 {p50:+.0%}, p99 {p99:+.0%}", highlight=False)
 
 
 def show_absent(console: Console, absent: dict[str, str]) -> None:

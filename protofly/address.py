@@ -68,7 +68,7 @@ def parse(text: str) -> Address:
         raise PeerError(Code.BAD_HEADER, "not an address")
     while path.endswith("/") and not path.endswith("/children/"):
         path = path.removesuffix("/")
-    if scheme == "global" and path == "/.":
+    if scheme == "global" and authority and path == "/.":
         path = ""
     return Address(scheme, authority, path)
 

@@ -104,6 +104,37 @@ def shapes(*, quick: bool) -> tuple[Shape, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What a hostile runtime does, and how often a second."""
+
+    kind: str
+    rate: float
+
+
+ALONE: Final = "alone"
+ATTACKS: Final = {
+    "beside one that never reads": Attack("unread", 1_000.0),
+    "beside broken frames": Attack("broken", 50.0),
+    "beside guessed sessions": Attack("guessed", 50.0),
+}
+"""Events of 4 kB to somebody who does not read them; connections that break the protocol; connections that ask five
+times for the session of somebody else."""
+
+
+def neighbours_shape() -> PairFlood:
+    """A pair at an easy pace, alone and beside each attack; full runs only."""
+    return PairFlood(
+        name="neighbours",
+        body_bytes=100,
+        rate=200.0,
+        count=600,
+        rounds=5,
+        variants=(ALONE, *ATTACKS),
+        judged=ALONE,
+    )
+
+
 def crowd_name(sessions: int) -> str:
     """The variant with that many quiet sessions."""
     return f"{sessions:,} sessions"

@@ -1,4 +1,4 @@
-"""Measures inside one domain: the node beside plain relays, variants in turns, then nodes with ever larger crowds."""
+"""Measures inside one domain: the node beside plain relays, beside attackers, then with ever larger crowds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import trio
 
+from benchmarks.domain.neighbours import measure_neighbours
 from benchmarks.domain.plan import (
     CROWDS,
     NODE,
@@ -33,7 +34,7 @@ async def measure_domain(folder: Path, *, quick: bool, tell: Tell, absent: dict[
 
     Args:
         folder: Where data, logs and the relay's package are kept.
-        quick: Leave out the larger bodies and the crowds.
+        quick: Leave out the larger bodies, the attackers and the crowds.
         tell: Is told what runs.
         absent: Takes the relays that cannot be had, with the reason.
 
@@ -48,6 +49,7 @@ async def measure_domain(folder: Path, *, quick: bool, tell: Tell, absent: dict[
     measured = await _measure_all(shapes(quick=quick), variants, tell, absent)
     if quick:
         return measured
+    measured += await measure_neighbours(folder / "neighbours", tell=tell)
     tell("sessions join")
     crowds: dict[str, DomainVariant] = {
         crowd_name(sessions): OneNode(crowd_name(sessions), folder / f"crowd-{sessions}", sessions=sessions)

@@ -16,6 +16,7 @@ FOUND = [
     ("address", b"runtime:////alpha.example/rt-ana"),
     ("address", b"comm://alpha.example../x"),
     ("address", b"global://registry/./"),
+    ("address", b"global:."),
     ("engine-io-payload", b"\x01\x00\x02\xff\xc3("),
 ]
 

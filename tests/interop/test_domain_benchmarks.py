@@ -13,8 +13,11 @@ from rich.console import Console
 
 from benchmarks import suite
 from benchmarks.domain.client import _judge
+from benchmarks.domain.neighbours import ATTACKER, run_beside
 from benchmarks.domain.node_package import SOURCES, install_ws_relay
 from benchmarks.domain.plan import (
+    ALONE,
+    ATTACKS,
     CROWDS,
     NODE,
     TRIO_RELAY,
@@ -24,14 +27,15 @@ from benchmarks.domain.plan import (
     PairFlood,
     crowd_name,
     crowd_shapes,
+    neighbours_shape,
     shapes,
 )
 from benchmarks.domain.suite import _start
 from benchmarks.domain.variants import BroadcastRelay, DomainVariant, OneNode
 from benchmarks.load_client import FIRST_NUMBER
 from benchmarks.plan import Measured, compared
-from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_report
-from benchmarks.sides import Run
+from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_neighbours, show_report
+from benchmarks.sides import Run, Side
 from protofly.errors import Code, TransportError
 
 PAIR = PairFlood(name="pair", body_bytes=100, count=640, slow_count=320)
@@ -230,3 +234,39 @@ def test_the_lockfile_fixes_every_package_and_names_no_registry() -> None:
     assert all(package["integrity"].startswith("sha512-") for package in packages.values())
     assert not any("resolved" in package for package in packages.values())
     assert "omit-lockfile-registry-resolved=true" in (SOURCES / ".npmrc").read_text()
+
+
+@pytest.mark.long
+async def test_beside_each_attack_a_pair_loses_nothing_and_the_node_counts_what_was_refused(tmp_path: Path) -> None:
+    node = OneNode(NODE, tmp_path)
+    attacker = Side("attacker", log_file=tmp_path / "attacker.log", program=ATTACKER)
+    shape = PairFlood(name="neighbours", body_bytes=100, rate=200.0, count=100)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(node.run)
+            await attacker.start_process()
+            try:
+                for name in (ALONE, *ATTACKS):
+                    run = await run_beside(name, shape, node, attacker)
+                    assert run.is_faultless
+                    assert run.p50_ms is not None
+            finally:
+                await attacker.stop()
+            nursery.cancel_scope.cancel()
+
+
+def test_what_neighbours_notice_is_told_for_each_attack() -> None:
+    shape = neighbours_shape()
+    assert shape.variants == (ALONE, *ATTACKS)
+    waits = dict(zip(shape.variants, (1.0, 1.1, 1.5, 0.9), strict=True))
+    measured = [
+        Measured(variant=name, shape=shape, runs=(replace(A_RUN, p50_ms=wait, p99_ms=2 * wait),))
+        for name, wait in waits.items()
+    ]
+    text = io.StringIO()
+    show_neighbours(Console(file=text, width=100), measured)
+    assert [line.split(": ")[1] for line in text.getvalue().splitlines()] == [
+        "p50 +10%, p99 +10%",
+        "p50 +50%, p99 +50%",
+        "p50 -10%, p99 -10%",
+    ]
