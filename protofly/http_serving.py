@@ -8,6 +8,7 @@ Source: RFC 9110; RFC 9112.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 import h11
 
 from protofly.errors import Code, PeerError
-from protofly.limits import HTTP_HEAD_BYTES
+from protofly.limits import HTTP_HEAD_BYTES, HTTP_HEADERS
 
 _BOTH_DONE: Final = {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}
 _REASONS: Final = {200: b"OK", 400: b"Bad Request", 403: b"Forbidden", 405: b"Method Not Allowed"}
@@ -122,7 +123,9 @@ class HttpServing:
 
 
 def _head_of(request: h11.Request) -> HttpRequest:
+    if len(request.headers) > HTTP_HEADERS:
+        raise PeerError(Code.TOO_LARGE, "too many header fields")
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
-    names = [name for name, _ in pairs]
-    headers = {name: value for name, value in pairs if names.count(name) == 1}
+    times = Counter(name for name, _ in pairs)
+    headers = {name: value for name, value in pairs if times[name] == 1}
     return HttpRequest(request.method.decode("latin-1"), request.target.decode("latin-1"), headers)

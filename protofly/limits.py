@@ -41,6 +41,7 @@ PAYLOAD_FRAMES: Final = 4  # a payload may be as long as so many of the longest 
 UPGRADE_SECONDS: Final = 10.0
 HTTP_REQUEST_SECONDS: Final = 30.0
 HTTP_HEAD_BYTES: Final = 16 << 10
+HTTP_HEADERS: Final = 128  # as many as the WebSocket library takes
 WAITING_PACKETS: Final = 64
 
 # Allocation. Source: message specification, section 7.1.

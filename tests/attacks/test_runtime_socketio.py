@@ -12,7 +12,14 @@ import trio.testing
 
 from msg_node.core.engine_io import encode_payload
 from msg_node.runtime_port import STUCK_SECONDS
-from protofly.limits import FRAME_BYTES, PAYLOAD_FRAMES, SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES, WAITING_PACKETS
+from protofly.limits import (
+    FRAME_BYTES,
+    HTTP_HEADERS,
+    PAYLOAD_FRAMES,
+    SESSION_QUEUE_BYTES,
+    SESSION_QUEUE_MESSAGES,
+    WAITING_PACKETS,
+)
 from tests.support.polling import PATH, HttpLine, PollingRuntime, engine_socket, heard, opened_polling, polling, said
 from tests.support.runtime_house import SESSION, Json, Runtime, RuntimeHouse, a_message, runtime_address, runtime_house
 
@@ -171,6 +178,16 @@ async def test_noise_right_behind_a_request_is_answered_after_it(
     answers = (await wire.read_to_end()).split(b"HTTP/1.1 ")[1:]
     assert [one[:3] for one in answers] == [b"200" if method == "OPTIONS" else b"405", b"400"]
     assert house.bus.live_sessions == 1
+    await check_neighbours(house)
+
+
+@pytest.mark.parametrize(("number", "status"), [(HTTP_HEADERS - 1, 200), (HTTP_HEADERS, 413), (2_500, 413)])
+async def test_a_head_of_many_fields_is_refused(house: RuntimeHouse, number: int, status: int) -> None:
+    fields = "".join(f"{one:x}:\r\n" for one in range(number))
+    wire = await house.connect()
+    head = f"GET {PATH}&transport=polling HTTP/1.1\r\nHost: a\r\n{fields}\r\n"
+    await wire.write(head.encode())
+    assert (await wire.read()).startswith(f"HTTP/1.1 {status} ".encode())
     await check_neighbours(house)
 
 

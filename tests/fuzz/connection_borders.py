@@ -15,7 +15,7 @@ from msg_node.core.dialects import Arrival, Entry, arrival_at, parameters_of
 from msg_node.core.engine_io import Kind
 from protofly.errors import Code, PeerError
 from protofly.http_serving import HttpRequest, HttpServing
-from protofly.limits import HTTP_HEAD_BYTES, PAYLOAD_PACKETS
+from protofly.limits import HTTP_HEAD_BYTES, HTTP_HEADERS, PAYLOAD_PACKETS
 from protofly.websocket import ServerWebSocket
 from tests.fuzz.target import Target
 
@@ -129,6 +129,7 @@ def check_http(data: bytes) -> None:
                 requests += 1
                 assert len(request.body) <= _BODY_BYTES
                 assert all(name == name.lower() for name in request.headers)
+                assert len(request.headers) <= HTTP_HEADERS
                 arrival_at(request.target)
                 serving.answer(200, {"Content-Type": "text/plain"}, b"ok")
             sent += serving.data_to_send()
