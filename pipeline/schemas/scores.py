@@ -104,7 +104,7 @@ STUB_REGRESSION = Table(
         verdict=TEXT,  # worse, better, same, too-little
         dt=TEXT,
     ),
-    ("dt",),
+    (),
     ("peer_domain", "baseline", "candidate", "measure"),
 )
 
