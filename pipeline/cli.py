@@ -33,6 +33,8 @@ Memory = Annotated[str, typer.Option(help="Heap of the Spark driver.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Allowed = Annotated[int, typer.Option(help="Findings that are no reason for exit code 2.", min=0)]
 Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD; empty: every day that needs it.")]
+OneDay = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")]
+Domain = Annotated[str, typer.Option(help="Our domain, where the lake has books of several.")]
 Keys = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of the nodes, JSON; or a folder of such.")]
 Signed = Annotated[bool, typer.Option(help="Refuse segments whose signature cannot be checked.")]
 Policy = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file to try; repeatable.")]
@@ -49,12 +51,13 @@ app = typer.Typer(
 @contextmanager
 def _errors_told(*, as_json: bool) -> Iterator[None]:
     """What went wrong, as one line and exit code 1; defects of ours keep their traceback."""
+    from pipeline.extract_file import ExtractError
     from pipeline.table_log import LakeError
     from protofly.errors import HostError
 
     try:
         yield
-    except (LakeError, HostError, OSError) as exc:
+    except (LakeError, ExtractError, HostError, OSError) as exc:
         detail = exc.detail if isinstance(exc, HostError) else str(exc)
         if as_json:
             sys.stdout.write(json_library.dumps({"exit_code": FAILURE, "error": detail}) + "\n")
@@ -150,20 +153,16 @@ def run(
 ) -> None:
     """Do all of it: ingest, refine, settle, reconcile, replay (with --policy), score, and write the report."""
     terminal = Terminal(as_json=json)
-    with _spark(lake, master, memory, as_json=json) as (opened, session):
+    with _errors_told(as_json=json):
         from pipeline.node_keys import load_trust
+
+        old, new = _gates(config, deployed, policy)
+        trust = load_trust(keys, requires_signatures=require_signatures)
+    report = out or lake / "report.html"
+    with _spark(lake, master, memory, as_json=json) as (opened, session):
         from pipeline.whole import WholeRun, jobs
 
-        gates = _gates(config, deployed, policy)
-        report = out or lake / "report.html"
-        what = WholeRun(
-            spools=spool,
-            trust=load_trust(keys, requires_signatures=require_signatures),
-            deployed=gates[0],
-            proposed=gates[1],
-            out=report,
-            allowed=allowed,
-        )
+        what = WholeRun(spools=spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed)
         for name, work in jobs(opened, session, what):
             terminal.job(name, work)
     terminal.end(report=str(report))
@@ -183,11 +182,13 @@ def ingest(
 ) -> None:
     """Verify segments and take them in, each once."""
     terminal = Terminal(as_json=json)
-    with _spark(lake, master, memory, as_json=json) as (opened, session):
-        from pipeline.jobs import ingest as job
+    with _errors_told(as_json=json):
         from pipeline.node_keys import load_trust
 
         trust = load_trust(keys, requires_signatures=require_signatures)
+    with _spark(lake, master, memory, as_json=json) as (opened, session):
+        from pipeline.jobs import ingest as job
+
         if not follow:
             terminal.job("ingest", lambda: job.run(opened, session, spool, trust=trust))
         else:
@@ -245,6 +246,8 @@ def settle(
 def reconcile(
     lake: LakeOption,
     day: Day = "",
+    peer: Annotated[str, typer.Option(help="Partner whose extracts of the day were imported.")] = "",
+    domain: Domain = "",
     allowed: Allowed = 0,
     master: Master = "",
     memory: Memory = "2g",
@@ -253,11 +256,68 @@ def reconcile(
     """Compare what one domain sent with what the other received, and estimate the offsets of their clocks."""
 
     def work(opened: Lake, session: SparkSession) -> JobResult:
+        from pipeline.jobs import exchange
         from pipeline.jobs import reconcile as job
 
-        return job.run(opened, session, day=day or None, allowed=allowed)
+        if not peer:
+            return job.run(opened, session, day=day or None, allowed=allowed)
+        ours = exchange.own_domain(opened, domain)
+        return exchange.reconcile_with(
+            opened, session, domain=ours, peer=peer, day=exchange.checked_day(day), allowed=allowed
+        )
 
     _one("reconcile", work, lake, master, memory, as_json=json)
+
+
+@app.command()
+def export(
+    lake: LakeOption,
+    peer: Annotated[str, typer.Option(help="The partner's domain.")],
+    day: OneDay,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="Our private Ed25519 key, PEM.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The extract to write.")],
+    details: Annotated[bool, typer.Option(help="The records where totals differ; else the totals.")] = False,
+    domain: Domain = "",
+    master: Master = "",
+    memory: Memory = "2g",
+    json: Json = False,
+) -> None:
+    """Write a signed extract of one day with which a partner can reconcile: totals first, then details."""
+
+    def work(opened: Lake, _session: SparkSession) -> JobResult:
+        from pipeline.jobs import exchange as job
+        from pipeline.partner_keys import load_signing_key
+
+        write = job.export_details if details else job.export_totals
+        ours = job.own_domain(opened, domain)
+        return write(opened, domain=ours, peer=peer, day=job.checked_day(day), key=load_signing_key(key), out=out)
+
+    _one("export", work, lake, master, memory, as_json=json)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="The partner's extract.")],
+    lake: LakeOption,
+    peer: Annotated[str, typer.Option(help="The partner's domain.")],
+    day: OneDay,
+    peer_key: Annotated[str, typer.Option(help="The partner's public key, base64url; not from the partner's file.")],
+    domain: Domain = "",
+    master: Master = "",
+    memory: Memory = "2g",
+    json: Json = False,
+) -> None:
+    """Verify a partner's extract and take it in, whole or not at all."""
+
+    def work(opened: Lake, _session: SparkSession) -> JobResult:
+        from pipeline.jobs import exchange as job
+        from pipeline.partner_keys import public_key
+
+        ours = job.own_domain(opened, domain)
+        checked = job.checked_day(day)
+        return job.import_extract(opened, file, domain=ours, peer=peer, day=checked, peer_key=public_key(peer_key))
+
+    _one("import", work, lake, master, memory, as_json=json)
 
 
 @app.command()

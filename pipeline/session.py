@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 DEFAULT_MASTER = "local[*]"
 SHUFFLE_PARTITIONS = 8
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 _SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -53,6 +55,7 @@ def start_session(
         builder = builder.master(master or DEFAULT_MASTER)
     settings = {
         **_SETTINGS,
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.driver.memory": memory,
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
         **(more or {}),
