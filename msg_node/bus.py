@@ -174,6 +174,8 @@ class Bus:
             self._broken(port, exc)
             return
         port.broken_in_a_row = 0
+        if messages[0].raw is not raw and codec.repeats_members(raw):
+            self.counters["repeated members"] += 1
         for message in messages:
             try:
                 self._from_session(port, message, now)

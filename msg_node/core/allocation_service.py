@@ -7,7 +7,15 @@ from collections.abc import Collection
 
 from msg_node.core.allocation import Block, OwnedRow, is_below_any
 from msg_node.core.node_state import NodeState
-from msg_node.core.resources import Members, child_paths, is_reserved, object_of, text_of, texts_of
+from msg_node.core.resources import (
+    Members,
+    child_paths,
+    is_reserved,
+    object_of,
+    object_or_refuse,
+    text_of,
+    texts_of,
+)
 from msg_node.core.results import answer_each
 from msg_node.core.service import Answer, ServiceRequest
 from protofly.address import canonical_key
@@ -50,7 +58,7 @@ class AllocationService:
                 raise PeerError(Code.BAD_TYPE, "this service knows create, delete and read")
 
     def _allocate(self, request: ServiceRequest) -> Answer:
-        value = object_of(request.members, "value")
+        value = object_or_refuse(request.members, "value")
         block = Block(
             scheme=self._scheme(request.members, value),
             domain=request.domain,
@@ -62,9 +70,11 @@ class AllocationService:
         return Answer(value={"allocated": self._state.owners.allocate(request.caller.number, block)})
 
     def _scheme(self, members: Members, value: Members) -> str:
-        wished = text_of(members, "scheme") or text_of(value, "scheme") or self._default_scheme
-        scheme = self._fixed_scheme or wished.lower()
-        if not _SCHEME.fullmatch(scheme) or is_reserved(scheme):
+        if self._fixed_scheme:
+            return self._fixed_scheme
+        named = [scheme for scheme in (members.get("scheme"), value.get("scheme")) if scheme is not None]
+        scheme = named[0] if named else self._default_scheme
+        if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme) or is_reserved(scheme):
             raise PeerError(Code.BAD_BODY, "addresses of this scheme are not given out")
         return scheme
 

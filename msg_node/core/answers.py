@@ -27,8 +27,9 @@ def validator_reply(broken: codec.BrokenMessageError, runtime: str, *, has_desc:
         "code": broken.code.status,
         "description": broken.code.description,
         "reason": broken.code.word,
-        "value": {"member": broken.member} if broken.member else {},
     }
+    if broken.member:
+        body["value"] = {"member": broken.member}
     if has_desc:
         body["desc"] = broken.code.description
     return codec.build(id=broken.id, type="response", from_=VALIDATOR, to=to, body=body)

@@ -90,10 +90,19 @@ def is_claimable(key: str) -> bool:
 
     Source: message specification, section 7.4.
     """
-    scheme, authority, path = parse(key)
+    scheme, _, path = parse(key)
     levels = path.strip("/").split("/")
-    is_named = bool(authority) and all(levels) and len(levels) <= ADDRESS_LEVELS
+    is_named = all(levels) and len(levels) <= ADDRESS_LEVELS
     return is_named and scheme not in _UNCLAIMABLE and shape_of(key) is Shape.BASE
+
+
+def is_of_no_domain(key: str) -> bool:
+    """Whether an address names no authority, and so belongs to whoever uses it here: `comm:/room`, `hyperty:/h`.
+
+    Source: message specification, section 2.2, rule 3.
+    """
+    scheme, authority, path = parse(key)
+    return not authority and path.startswith("/") and not is_reserved(scheme)
 
 
 def is_child_form(key: str) -> bool:
@@ -131,6 +140,18 @@ def object_of(members: Members, name: str) -> Members:
     return value if isinstance(value, dict) else {}
 
 
+def object_or_refuse(members: Members, name: str) -> Members:
+    """A member that is an object; {} when it is absent or null.
+
+    Raises:
+        PeerError: BAD_BODY for something else.
+    """
+    value = members.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise PeerError(Code.BAD_BODY, f"{name} is to be an object")
+    return object_of(members, name)
+
+
 def texts_of(members: Members, *names: str) -> list[str]:
     """All texts in the named members, flattened, in order, each once.
 
@@ -147,7 +168,7 @@ def texts_of(members: Members, *names: str) -> list[str]:
 
 
 def _flatten(value: object, name: str) -> Iterator[str]:
-    """Texts of a value: a text, nested lists, and in lists the forms `{"name": "x"}` and `{"x": ""}`.
+    """Texts of a value: a text, nested lists, and only in lists the forms `{"name": "x"}` and `{"x": ""}`.
 
     The stack is ours: no recursion.
     """
@@ -160,7 +181,7 @@ def _flatten(value: object, name: str) -> Iterator[str]:
             continue
         if isinstance(one, list) and len(stack) <= NESTING_LEVELS:
             stack.append(iter(one))
-        elif isinstance(one, dict) and len(one) == 1:
+        elif isinstance(one, dict) and len(one) == 1 and len(stack) > 1:
             member, inner = next(iter(one.items()))
             yield _checked(inner if member == "name" else member, name)
         elif one is not None:

@@ -11,7 +11,7 @@ from msg_node.core.identifiers import identifiers
 from msg_node.core.node_state import NodeState
 from msg_node.core.proof import Offered, Proven
 from msg_node.core.registry import StatusChange
-from msg_node.core.resources import Members, object_of, text_of
+from msg_node.core.resources import Members
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.service import (
     Bind,
@@ -319,14 +319,21 @@ def _gone(session: Session) -> Effect:
 
 
 def _token(members: Members) -> str:
-    """The bearer token of `body.credentials`, "" when there is none."""
-    credentials = object_of(members, "credentials")
-    kind = text_of(credentials, "kind")
+    """The bearer token of `body.credentials`, "" when there are none or they say `anonymous`.
+
+    Credentials that cannot be read are refused: who sends some does not want to be nobody.
+    """
+    credentials = members.get("credentials")
+    if credentials is None:
+        return ""
+    if not isinstance(credentials, dict):
+        raise PeerError(Code.BAD_TOKEN, "credentials are an object with `kind` and `token`")
+    kind = credentials.get("kind", "bearer")
     if kind == "anonymous":
         return ""
-    if kind not in ("", "bearer"):
+    if kind != "bearer":
         raise PeerError(Code.BAD_TOKEN, "credentials of this kind are not known")
-    token = credentials.get("token", "")  # longer than any address: `Credentials` bounds it
-    if not isinstance(token, str):
-        raise PeerError(Code.BAD_TOKEN, "the token is no text")
+    token = credentials.get("token")  # longer than any address: `Credentials` bounds it
+    if not isinstance(token, str) or not token:
+        raise PeerError(Code.BAD_TOKEN, "credentials of the kind `bearer` have a `token`, which is a text")
     return token

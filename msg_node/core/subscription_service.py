@@ -22,6 +22,7 @@ from msg_node.core.resources import (
     expand,
     is_child_form,
     is_claimable,
+    is_of_no_domain,
     is_p2p_stub,
     key_or_refuse,
     shape_of,
@@ -84,12 +85,15 @@ class SubscriptionService:
 
     def _subscribe(self, request: ServiceRequest) -> Answer:
         texts = self._named(request.members, request.caller, "resources", "subscribe")
+        written = frozenset(texts_of(request.members, "resources", "subscribe"))
         claims: dict[str, str] = {}  # by key
         heard: dict[str, str] = {}
         results: dict[str, Code | None] = dict.fromkeys(texts)
         for text in sorted(texts, key=len):  # an object before what is below it
             key = key_or_refuse(text)
             right = self.right(request.caller, key, claims)
+            if right is Right.CLAIM and text not in written and is_child_form(key):
+                right = Right.LISTEN  # a child that was named beside its object is for every observer
             results[text] = _REFUSALS.get(right)
             if right is Right.CLAIM:
                 claims[key] = text
@@ -244,7 +248,7 @@ class SubscriptionService:
             return Right.LISTEN if shape is Shape.BASE else Right.REFUSED
         if shape is Shape.BELOW:
             return Right.REFUSED
-        if domain not in self._state.domains:
+        if domain not in self._state.domains and not is_of_no_domain(key):
             return Right.LISTEN if domain and shape is Shape.BASE and is_child_form(key) else Right.REFUSED
         if shape is Shape.CONTROL:
             others = set(self._state.listeners.targets(key)) - {caller.number}

@@ -137,10 +137,40 @@ def test_missing_number_is_one_hyperty(house: StateHouse, body: object) -> None:
     assert [url.partition(":")[0] for url in reply["value"]["allocated"]] == ["hyperty"]
 
 
-@pytest.mark.parametrize("scheme", ["domain", "global", "mn", "user", "runtime", "hyperty-runtime", "9x", "a b", "é"])
-def test_reserved_and_broken_schemes_are_refused(house: StateHouse, scheme: str) -> None:
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "domain",
+        "global",
+        "mn",
+        "user",
+        "runtime",
+        "hyperty-runtime",
+        "9x",
+        "a b",
+        "é",
+        "Comm",
+        "",
+        5,
+        ["comm"],
+        {"comm": 1},
+    ],
+)
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_reserved_and_broken_schemes_are_refused(house: StateHouse, scheme: object, is_inside: bool) -> None:
     sid, _ = house.open("rt-ana", 1)
-    assert house.reply(sid, ALLOCATION, "create", {"scheme": scheme, "value": {"number": 1}})["code"] == 400
+    body = {"value": {"scheme": scheme}} if is_inside else {"scheme": scheme, "value": {"scheme": "comm"}}
+    reply = house.reply(sid, ALLOCATION, "create", body)
+    assert (reply["code"], reply["reason"]) == (400, "bad-body")
+    assert house.state.owners.count(sid) == 0
+
+
+@pytest.mark.parametrize("value", ["2", 2, [2], True])
+def test_value_that_is_no_object_is_refused(house: StateHouse, value: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": value})
+    assert (reply["code"], reply["reason"]) == (400, "bad-body")
+    assert house.state.owners.count(sid) == 0
 
 
 @pytest.mark.parametrize(
@@ -149,7 +179,9 @@ def test_reserved_and_broken_schemes_are_refused(house: StateHouse, scheme: str)
         (HYPERTY_ALLOCATION, {"scheme": "comm", "value": {"number": 1}}, "hyperty"),
         (OBJECT_ALLOCATION, {"value": {"number": 1}}, "comm"),
         (OBJECT_ALLOCATION, {"scheme": "connection", "number": "1"}, "connection"),
-        (ALLOCATION, {"value": {"scheme": "CTXT"}}, "ctxt"),
+        (HYPERTY_ALLOCATION, {"scheme": 7}, "hyperty"),
+        (ALLOCATION, {"value": {"scheme": "ctxt"}}, "ctxt"),
+        (ALLOCATION, {"scheme": None, "value": {"scheme": "ctxt"}}, "ctxt"),
     ],
 )
 def test_each_end_point_chooses_its_scheme(house: StateHouse, to: str, body: object, scheme: str) -> None:

@@ -178,6 +178,27 @@ def test_an_expired_session_ends_with_its_grace(house: StateHouse) -> None:
     assert len(house.state.sessions) == 0
 
 
+UNREADABLE = ({}, {"kind": "bearer"}, {"kind": "bearer", "token": ""}, {"kind": 1}, {"token": None}, "secret", ["x"], 7)
+
+
+@pytest.mark.parametrize("credentials", UNREADABLE)
+@pytest.mark.parametrize("bearer", ["", "ana's"])
+def test_credentials_that_cannot_be_read_open_no_session_in_the_name_of_nobody(
+    house: StateHouse, credentials: object, bearer: str
+) -> None:
+    result = house.session_verb("open", ANA, 1, {"credentials": credentials}, bearer=bearer)
+    assert (reply_of(result)["code"], reply_of(result)["reason"]) == (401, "bad-token")
+    assert len(house.state.sessions) == 0
+
+
+@pytest.mark.parametrize("body", [{}, {"credentials": None}, {"credentials": {"kind": "anonymous"}}])
+def test_who_sends_no_credentials_is_anonymous(house: StateHouse, body: dict[str, object]) -> None:
+    sid, _ = opened(house, 1, body)
+    session = house.state.sessions.get(sid)
+    assert session is not None
+    assert session.credential == ""
+
+
 @pytest.mark.parametrize(
     ("body", "code", "reason"),
     [

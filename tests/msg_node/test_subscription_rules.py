@@ -212,6 +212,39 @@ def test_the_base_of_all_children_stays_while_one_child_is_heard(house: StateHou
     assert house.state.listeners.count(ana) == 0
 
 
+@pytest.mark.parametrize("member", ["childrenResources", "children"])
+def test_children_of_an_object_that_nobody_owns_are_for_every_observer_and_claimed_by_none(
+    house: StateHouse, member: str
+) -> None:
+    observers = tuple(house.open(f"rt-{number}", number)[0] for number in (1, 2))
+    for observer in observers:
+        reply = house.reply(observer, SM, "subscribe", {"resource": ROOM, member: ["m"]})
+        assert reply == {"code": 200, "description": "OK", "desc": "OK"}
+    assert house.state.listeners.targets(f"{ROOM}/m") == observers
+    assert house.state.owners.owner(f"{ROOM}/m") is None
+    for observer in observers:
+        house.reply(observer, SM, "unsubscribe", {"resource": ROOM, member: ["m"]})
+        assert house.state.holdings(observer) == (0, 0)
+
+
+def test_address_of_two_levels_is_claimed_by_who_lists_it_itself(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    house.reply(ana, SM, "subscribe", {"resources": [f"{ROOM}/m"], "resource": ROOM, "childrenResources": ["m"]})
+    assert house.state.owners.owner(f"{ROOM}/m") == ana
+
+
+def test_address_without_a_domain_belongs_to_who_listens_to_it_first(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    eve, _ = house.open("rt-eve", 2)
+    assert subscribe(house, ana, "comm:/room", "comm:/room/subscription")["code"] == 200
+    assert (house.state.owners.owner("comm:/room"), house.state.owners.owner("comm://room")) == (ana, None)
+    for text in ("comm:/room", "comm:///room", "comm:/room/subscription", "comm:/room/*"):
+        assert subscribe(house, eve, text)["reason"] == "not-owner"
+    assert subscribe(house, eve, "comm:/room/changes")["code"] == 200
+    for text in ("runtime:/bo", "mn:/other", "domain:/x", "user:/x", "comm://room"):  # not open, reserved, foreign
+        assert subscribe(house, eve, text)["reason"] == "not-owner"
+
+
 def test_children_of_a_named_sub_resource_are_those_of_its_object(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     house.reply(ana, SM, "subscribe", {"resource": f"{ROOM}/changes", "childrenResources": ["m"]})

@@ -129,7 +129,10 @@ def test_shape_is_known_from_the_text(key: str, shape: Shape) -> None:
         (f"runtime://{DOMAIN}/rt", False),
         (f"user://{DOMAIN}/ana", False),
         (f"domain://registry.{DOMAIN}", False),
-        ("comm:/x", False),
+        ("comm:/x", True),
+        ("comm:/", False),
+        ("runtime:/x", False),
+        ("mn:/x", False),
         ("plain", False),
         (f"comm://{DOMAIN}" + "/x" * 9, False),
     ],
@@ -187,7 +190,10 @@ def test_every_form_of_subscribe_is_understood(house: StateHouse, body: object, 
 
 
 @pytest.mark.parametrize("type_", ["subscribe", "unsubscribe"])
-@pytest.mark.parametrize("body", [None, {}, {"resources": []}, {"resources": [1]}, {"resources": [{"a": 1, "b": 2}]}])
+@pytest.mark.parametrize(
+    "body",
+    [None, {}, {"resources": []}, {"resources": [1]}, {"resources": [{"a": 1, "b": 2}]}, {"resources": {"a": 1}}],
+)
 def test_request_without_resources_is_a_bad_body(house: StateHouse, type_: str, body: object) -> None:
     sid, _ = house.open("rt-ana", 1)
     assert house.reply(sid, SM, type_, body)["code"] == 400

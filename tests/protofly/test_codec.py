@@ -157,6 +157,50 @@ def test_any_object_gives_messages_or_a_broken_message_error(members: dict[str, 
                 codec.refusal(message, Code.NO_ROUTE)
 
 
+MEMBERS = {
+    '"id"': ["1", '"1"', '"a\\"b"', "null"],
+    '"type"': ['"read"', '"create"'],
+    '"from"': ['"a"', '"b"', '"\\u0061"'],
+    '"to"': ['"a"', '"b"', '"a\\"b"'],
+    '"body"': ['{"to":"x","type":["\\u0061"]}', '{"a":"}"}', "{}", "null"],
+    '"x"': ["1", '"\\""', '{"to":"y"}'],
+    '"t\\u006f"': ['"a"', '"b"'],
+    '"\\""': ['""'],
+    '"\\u0022"': ["2"],
+}
+"""Names and values of a header as they may be written."""
+PAIRS = st.sampled_from([(name, value) for name, values in MEMBERS.items() for value in values])
+
+
+@given(
+    pairs=st.lists(PAIRS, max_size=5).flatmap(
+        lambda more: st.permutations([('"type"', '"read"'), ('"from"', '"a"'), ('"to"', '"b"'), *more])
+    ),
+    space=st.sampled_from(["", " "]),
+)
+def test_first_and_last_of_a_name_are_the_same_in_what_goes_out(pairs: list[tuple[str, str]], space: str) -> None:
+    raw = "{" + f",{space}".join(f"{name}:{space}{value}" for name, value in pairs) + space + "}"
+    [message] = codec.decode(raw.encode())
+    seen: list[list[tuple[str, object]]] = []
+    json.loads(message.raw, object_pairs_hook=seen.append)
+    names = [name for name, _ in seen[-1]]  # the outermost object ends last
+    assert len(names) == len(set(names))
+    given = {name: value for name, value in json.loads(raw).items() if (name, value) != ("body", None)}
+    assert json.loads(message.raw) == given
+    is_repeated = len({json.loads(name) for name, _ in pairs}) < len(pairs)
+    assert not is_repeated or codec.repeats_members(raw.encode())
+    if not is_repeated and "body" in given and '"\\""' not in dict(pairs):
+        assert message.raw == raw.encode()
+
+
+@pytest.mark.parametrize("more", ["", '"id":1,', '"id":"1",', '"id":1,"zz":{"to":1,"type":2},'])
+@pytest.mark.parametrize("end", ["}", ',"body":{"type":"\\u0061","to":"\\"","from":["to","to"]}}'])
+def test_names_inside_bodies_and_further_members_are_no_repetition(more: str, end: str) -> None:
+    raw = "{" + more + HEADER + end
+    assert _decode(raw).raw == raw.encode()
+    assert not codec.repeats_members(raw.encode())
+
+
 @given(body=st.dictionaries(st.text(max_size=6), JSON, max_size=6), names=st.lists(st.text(max_size=6), max_size=3))
 def test_removing_members_keeps_all_others(body: dict[str, Any], names: list[str]) -> None:
     rest = codec.without_members(json.dumps(body).encode(), names)
