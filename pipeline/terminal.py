@@ -35,12 +35,12 @@ class Terminal:
         self.results.append(result)
         self.line(name, _told(result), time.monotonic() - begun)
         for warning in result.warnings:
-            self._console.print(f"{'':{NAME_CHARS}} {warning}", style="yellow", markup=False)
+            self._console.print(f"{'':{NAME_CHARS}} {warning}", style="yellow", markup=False, soft_wrap=True)
         return result
 
     def line(self, name: str, text: str, seconds: float) -> None:
         """One line for something that is done."""
-        self._console.print(f"{name:{NAME_CHARS}} {text}  {seconds:.1f} s", markup=False)
+        self._console.print(f"{name:{NAME_CHARS}} {text}  {seconds:.1f} s", markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """One line for people."""
@@ -56,7 +56,7 @@ class Terminal:
             sys.stdout.write(json.dumps({"exit_code": code, **more, "jobs": jobs}, indent=2) + "\n")
         else:
             for name, value in more.items():
-                self._console.print(f"{name:{NAME_CHARS}} {value}", markup=False)
+                self._console.print(f"{name:{NAME_CHARS}} {value}", markup=False, soft_wrap=True)
         raise typer.Exit(code)
 
 
