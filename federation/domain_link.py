@@ -20,6 +20,7 @@ import trio
 from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, id_carried, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.policy import Facts
+from federation.core.stub_status import StubStatus
 from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.gate import Step, Verdict
@@ -61,6 +62,7 @@ class DomainLink(LinkPort):
         self.asked_by = ""
         self.touched = touched
         self.stub_url = stub_url
+        self.hosted = StubStatus(stub_url, domain)
         self.leg = DomainLeg(stream, context.limits)
         self.counters: Counter[str] = Counter()
         self.times = StepTimes()

@@ -16,6 +16,7 @@ import trio
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
 from federation.core.policy import Facts
+from federation.core.stub_status import StubStatus
 from federation.core.trapezoid import DomainLeg
 from federation.domain_link import DomainLink
 from federation.gate import Gate
@@ -70,6 +71,10 @@ class Federation:
     def links(self) -> list[DomainLink]:
         """All links that exist."""
         return list(self._links.values())
+
+    def hosted_stubs(self) -> list[StubStatus]:
+        """The stubs of all links that ever needed theirs."""
+        return [link.hosted for link in self._links.values() if link.hosted.state]
 
     def find(self, domain: str) -> DomainLink | None:
         """The link of a domain, if there is one."""

@@ -103,7 +103,8 @@ class StubSupervisor:
         except TransportError as exc:
             logger.warning("%s cannot be reached: %s", link.domain, exc)
             self._refused(exc)
-            link.state, link.detail, link.refuse_code, link.last_code = "failed", str(exc), None, exc.code
+            self._became(StubState.FAILED.value, str(exc))
+            link.refuse_code, link.last_code = None, exc.code
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         except StubFaultError as exc:
             return self._crashed(exc)
@@ -111,17 +112,27 @@ class StubSupervisor:
             is_peer = isinstance(exc, PeerError)
             logger.log(logging.WARNING if is_peer else logging.ERROR, "%s was refused: %s", link.domain, exc)
             self._refused(exc)
-            link.state = StubState.VERIFY_FAILED.value if is_peer else StubState.FAILED.value
+            if is_peer:
+                link.hosted.refused()
+            detail = exc.detail or exc.code.description
+            self._became(StubState.VERIFY_FAILED.value if is_peer else StubState.FAILED.value, detail)
             link.refuse_code = exc.code
             link.give_up(exc.code, exc.detail)
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
-        except Exception as exc:  # a defect of ours may cost this domain, never the node
+        except Exception:  # a defect of ours may cost this domain, never the node
             logger.exception("the link to %s failed", link.domain)
-            link.state, link.detail, link.refuse_code = StubState.FAILED.value, repr(exc), Code.INTERNAL
+            self._became(StubState.FAILED.value, Code.INTERNAL.description)
+            link.refuse_code = Code.INTERNAL
             link.give_up(Code.INTERNAL, "")
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
         self._failures = 0
+        link.hosted.became(StubState.DISCONNECTED.value, now=time.time())
         return 0.0
+
+    def _became(self, state: str, detail: str = "") -> None:
+        """The stub is in another state, and its link with it."""
+        self._link.state, self._link.detail = state, detail
+        self._link.hosted.became(state, detail, now=time.time())
 
     def _crashed(self, exc: StubFaultError) -> float:
         """Restart after a pause; after too many crashes leave the stub alone for a while."""
@@ -131,10 +142,10 @@ class StubSupervisor:
         link.last_code = exc.code
         self._event("fault", code=exc.code, detail=exc.detail, trap=exc.fault)
         if exc.code is Code.STUB_FAILED:  # it said so itself, in good order: the far end refused us
-            link.state, link.detail = StubState.FAILED.value, exc.detail
+            self._became(StubState.FAILED.value, exc.detail)
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         restart = self._lifecycle.crashed(now, random.random(), str(exc))  # noqa: S311 - jitter, no secret
-        link.state, link.detail = self._lifecycle.state.value, str(exc)
+        self._became(self._lifecycle.state.value, str(exc))
         if restart.opens_circuit:
             link.refuse_code = self._lifecycle.refusal()
             link.give_up(Code.CIRCUIT_OPEN, "the stub crashed too often")
@@ -149,7 +160,7 @@ class StubSupervisor:
     async def _deploy_and_run(self) -> None:
         link, context = self._link, self._context
         times = link.times = StepTimes()
-        link.state = "deploying"
+        self._became("deploying", link.detail)
         package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
         started = time.perf_counter()
         process = await context.sandbox.start_worker(link.domain, package.code, self._budget(package.stub))
@@ -181,7 +192,9 @@ class StubSupervisor:
             "level": stub.level.value,
         }
         link.stub_version = stub.module_sha256
+        link.hosted.verified(module_sha256=stub.module_sha256, version=stub.version)
         self._lifecycle.started(time.monotonic())
+        link.hosted.became(self._lifecycle.state.value, now=time.time())
         self._event("started", pid=process.pid)
         peer_stream, delivered = link.newest_stream()
         hosted = HostedStub(
@@ -232,6 +245,7 @@ class StubSupervisor:
         elif not link.is_live:
             link.state = state.value
         link.detail = self._lifecycle.detail
+        link.hosted.became(state.value, link.detail, now=time.time())
         self._event("state", state=state.value, detail=link.detail)
 
     # While it runs: is it still needed, may it still run, is there a newer one?
@@ -244,6 +258,7 @@ class StubSupervisor:
             nursery.start_soon(_after_a_day, nursery.cancel_scope)
             nursery.start_soon(self._sum_up_often)
         self._lifecycle.draining()
+        self._link.hosted.became(self._lifecycle.state.value, now=time.time())
         hosted.drain()
         await trio.sleep(DRAIN_SECONDS)
         ending.cancel()

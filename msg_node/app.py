@@ -58,6 +58,7 @@ from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
+from msg_node.core.stub_inventory import StubInventory
 from msg_node.core.subscriptions import Listeners
 from msg_node.policy_deployment import PolicyDeployment
 from msg_node.quarantine import Quarantine
@@ -279,7 +280,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     records = _build_records(settings, node_key, secret)
     gate = config_meaning.build_gate(settings)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
-    bus = _build_bus(settings, state, store, records, node_url, gate)
+    inventory = StubInventory()
+    bus = _build_bus(settings, state, store, records, node_url, gate, inventory)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
     dialler = Dialler(names, allow_addresses=config_meaning.allowed_addresses(settings), log=log)
@@ -344,6 +346,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         max_links=settings.limits.links,
     )
     bus.connect_federation(federation)
+    inventory.connect(federation.hosted_stubs)
     acceptor = _acceptor(settings, identity, federation)
     door = Door(
         bus,
@@ -396,6 +399,7 @@ def _build_bus(
     records: RecordsWriter,
     node_url: str,
     gate: Gate,
+    inventory: StubInventory,
 ) -> Bus:
     sessions = SessionService(
         state,
@@ -412,6 +416,7 @@ def _build_bus(
         version=VERSION,
         first_id=first_id,
         tells_presence=settings.sessions.presence,
+        more={"stubs": inventory},
     )
     remote = RemoteSubscriptions(node_url, random.SystemRandom().randrange(1, 1 << 31))
     bus = Bus(

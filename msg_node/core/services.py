@@ -35,7 +35,6 @@ _SWITCHED_OFF = (
     "msg-node.{}/delivery",
     "msg-node.{}/pep",
     "msg-node.{}/peers",
-    "msg-node.{}/stubs",
 )
 _ELSEWHERE = ("idm.{}", "qos.{}", "qos-broker.{}")
 

@@ -178,7 +178,16 @@ def test_an_expired_session_ends_with_its_grace(house: StateHouse) -> None:
     assert len(house.state.sessions) == 0
 
 
-UNREADABLE = ({}, {"kind": "bearer"}, {"kind": "bearer", "token": ""}, {"kind": 1}, {"token": None}, "secret", ["x"], 7)
+UNREADABLE: tuple[object, ...] = (
+    {},
+    {"kind": "bearer"},
+    {"kind": "bearer", "token": ""},
+    {"kind": 1},
+    {"token": None},
+    "secret",
+    ["x"],
+    7,
+)
 
 
 @pytest.mark.parametrize("credentials", UNREADABLE)

@@ -1,0 +1,64 @@
+"""What we know of the stub that we host for one domain: one line of the inventory that operators read.
+
+The state is the stub's own: its link may be live all the same, when the other node carries it. Source: message
+specification, section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+
+@dataclass(slots=True)
+class StubStatus:
+    """One hosted stub, from its first deployment on.
+
+    Attributes:
+        url: Its address on our node, `<node>/protostub/<id>`.
+        domain: Whose stub it is.
+        package: `sha256-` and the hex digest of the module that was verified last, "" before there was one.
+        version: What its manifest says.
+        signature: Whether the last package that we were offered passed every check.
+        state: A word of the specification, "" while there has been no deployment.
+        since: When it came into that state, in seconds since the Unix epoch.
+        detail: Why, for people.
+    """
+
+    url: str
+    domain: str
+    package: str = ""
+    version: str = ""
+    signature: Literal["valid", "unverified"] = "unverified"
+    state: str = ""
+    since: float = 0.0
+    detail: str = ""
+
+    def became(self, state: str, detail: str = "", *, now: float) -> None:
+        """It is in a state; `now` is in seconds since the Unix epoch."""
+        if state != self.state:
+            self.state, self.since = state, now
+        self.detail = detail
+
+    def verified(self, *, module_sha256: str, version: str) -> None:
+        """A package of it passed every check."""
+        self.package, self.version, self.signature = f"sha256-{module_sha256}", version, "valid"
+
+    def refused(self) -> None:
+        """What was offered did not pass: nothing is left that could run."""
+        self.package, self.version, self.signature = "", "", "unverified"
+
+    def line(self) -> dict[str, str]:
+        """Its line of the inventory: members of the specification, and `desc` where there is something to explain."""
+        since = datetime.fromtimestamp(self.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        line = {
+            "url": self.url,
+            "domain": self.domain,
+            "package": self.package,
+            "version": self.version,
+            "signature": self.signature,
+            "state": self.state,
+            "since": since,
+        }
+        return {**line, "desc": self.detail} if self.detail else line
