@@ -225,7 +225,7 @@ async def test_messages_of_one_pair_lie_together_in_their_order_and_numbers_have
     written = lines(tmp_path)
     assert [line["seq"] for line in written] == list(range(1, 31))
     for peer in "bcd":
-        own = [line["size_in"] for line in written if line["dst_domain"] == f"{peer}.example"]
+        own = [int(str(line["size_in"])) for line in written if line["dst_domain"] == f"{peer}.example"]
         assert own == sorted(own)
         assert len(own) == 10
 
