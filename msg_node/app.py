@@ -445,6 +445,7 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
         take_over_grace_seconds=settings.sessions.take_over_grace_seconds,
         lease_seconds=settings.sessions.lease_seconds,
         max_sessions=settings.limits.sessions,
+        returns_by_address=settings.compat.return_by_address,
     )
     state = NodeState(
         frozenset(settings.own_domains),

@@ -354,6 +354,10 @@ class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     echo: Annotated[
         bool, Meta(description="Runtimes of dialect A get copies of what they send to addresses they listen to.")
     ] = False
+    return_by_address: Annotated[
+        bool,
+        Meta(description="A lost runtime of dialect B, C or socket.io that proves nothing comes back by its address."),
+    ] = False
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -436,6 +440,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             switches.append("allocation.strict_release: any runtime releases any address")
         if not self.routing.reporter_only:
             switches.append("routing.reporter_only: any runtime changes any object")
+        if self.compat.return_by_address:
+            switches.append("compat.return_by_address: who knows the address of a lost runtime gets what it held")
         switches += [
             f"peer {peer.domain}: insecure_plaintext: no TLS to this domain"
             for peer in self.peer

@@ -6,7 +6,9 @@ token made at `open` is the proof for `re-open`; only its digest is kept. A cred
 much; one that only covers it by a pattern speaks for what the same credential opened, or nobody with a proof. Who
 proves nothing never gets at what another session holds: he waits until the other one is silent, and then gets a session
 of his own; the older one stays parked as *displaced* until its grace ends, and its token still brings it back, at the
-expense of the newcomer. A session that was opened with a credential is never displaced by somebody without one.
+expense of the newcomer. A session that was opened with a credential is never displaced by somebody without one. Where
+the operator wants it (`returns_by_address`), the address alone brings back what was opened without a proof in a dialect
+without a token, for who proves nothing in such a dialect either: there it is all that a runtime has to come back with.
 
 What somebody proved may expire, and a session may carry a lease. When either is over (`overdue`) the session loses its
 connection and is parked like any lost one. A lease begins anew with each open and re-open; an expired proof has to be
@@ -46,6 +48,7 @@ class Sessions:
         take_over_grace_seconds: float = TAKE_OVER_GRACE_SECONDS,
         lease_seconds: float | None = None,
         max_sessions: int = SESSIONS,
+        returns_by_address: bool = False,
     ) -> None:
         self.credentials = Credentials() if credentials is None else credentials
         self._journal = journal
@@ -53,6 +56,7 @@ class Sessions:
         self._take_over_grace_seconds = take_over_grace_seconds
         self._lease_seconds = lease_seconds
         self._max_sessions = max_sessions
+        self._returns_by_address = returns_by_address
         self._next_sid = 1
         self._sessions: dict[int, Session] = {}
         self._by_runtime: dict[str, int] = {}
@@ -120,6 +124,8 @@ class Sessions:
             return OpenRefused(Code.ADDRESS_TAKEN, self._grace_seconds, session.connection)
         if session.is_live and (refused := self._contest(session, now)):
             return refused
+        if self._returns_by_address and not (session.dialect.has_token or opener.dialect.has_token):
+            return self._resume(session, opener, token, now=now)
         if session.is_guest:
             self._remove(session)
             return self._start(opener, token, now=now, replaced=session.connection, ended=(session.sid,))

@@ -49,6 +49,7 @@ def test_every_switch_reaches_the_rules(tmp_path: Path) -> None:
         [compat]
         sm_error = 500
         echo = true
+        return_by_address = true
         """,
     )
     assert build_rules(settings) == Rules(
@@ -63,6 +64,7 @@ def test_every_switch_reaches_the_rules(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in settings.insecure_switches[1:]] == [
         "allocation.strict_release",
         "routing.reporter_only",
+        "compat.return_by_address",
     ]
 
 

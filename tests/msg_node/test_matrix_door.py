@@ -292,6 +292,50 @@ async def test_after_a_restart_a_proven_runtime_has_its_addresses(tmp_path: Path
         assert (await ana.next())["to"] == room
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_by_its_address_a_lost_runtime_comes_back_to_what_it_had_also_after_a_restart(
+    tmp_path: Path, dialect: str
+) -> None:
+    async with runtime_house(tmp_path, returns_by_address=True) as house:
+        ana = await DIALECTS[dialect](house)
+        room = await ana.allocated()
+        changes = f"comm://{DOMAIN}/of-bo/changes"
+        await ana.subscribed(changes)
+        assert (await (await dialect_b(house)).next())["response"] == 409  # not while she is there
+        assert "403" in (await dialect_c(house)).websocket.refusal
+        await sessions_lost(house, ana)
+        await said_and_heard(house, await DIALECTS[dialect](house), room, changes)
+    async with runtime_house(tmp_path, returns_by_address=True) as house:
+        await said_and_heard(house, await DIALECTS[dialect](house), room, changes)
+
+
+async def said_and_heard(house: RuntimeHouse, ana: Runtime, room: str, changes: str) -> None:
+    """Ana speaks as her room, and hears what is sent to it and what she subscribed."""
+    bo = await house.opened("bo")
+    await ana.say(a_message("event", room, bo.address))
+    assert (await bo.next())["from"] == room
+    await bo.say(a_message("read", bo.address, room, id_=1), a_message("update", bo.address, changes))
+    assert [(await ana.next())["to"] for _ in range(2)] == [room, changes]
+    await bo.say(a_message("close", bo.address, SESSION))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_by_its_address_nobody_gets_at_what_a_proof_or_a_token_protects(tmp_path: Path, dialect: str) -> None:
+    async with runtime_house(tmp_path, credentials=[CREDENTIAL], returns_by_address=True) as house:
+        ana = await dialect_c(house, more=f"&access_token={quote(SECRET)}")
+        room = await ana.allocated()
+        cy = await house.opened("cy")
+        theirs = await cy.allocated()
+        await sessions_lost(house, ana)
+        assert (await (await dialect_b(house)).next())["response"] == 409
+        assert "403" in (await dialect_c(house)).websocket.refusal
+        await cy.wire.cut()
+        await house.until("sessions lost", 2)
+        eve = await DIALECTS[dialect](house, "cy")
+        for address in (room, theirs):
+            assert (await eve.ask("read", runtime_address("bo"), from_=address))["body"]["reason"] == "not-owner"
+
+
 async def test_nothing_goes_to_a_runtime_before_it_was_told_that_it_is_connected(house: RuntimeHouse) -> None:
     bo = await house.opened("bo")
     ana = await knock(house, "/stub/connect")

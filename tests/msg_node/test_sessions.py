@@ -10,7 +10,7 @@ from msg_node.core.changes import Journal, Table
 from msg_node.core.credentials import Credential, Credentials, digest_of
 from msg_node.core.proof import ANONYMOUS, Offered, Proven
 from msg_node.core.runtime_address import runtime_part
-from msg_node.core.session import Opened, Opener, OpenRefused
+from msg_node.core.session import Dialect, Opened, Opener, OpenRefused
 from msg_node.core.sessions import Sessions
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import EXPIRED_AT_ONCE, PARKED_PER_RUNTIME
@@ -310,3 +310,76 @@ def test_missing_credentials_are_refused_where_anonymous_is_off() -> None:
         Credentials(allows_anonymous=False).check(Offered(), ANA, now=0)
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_TOKEN):
         Credentials(allows_anonymous=True).check(Offered("\ud800 nonsense"), ANA, now=0)
+
+
+# Return by address alone, where the operator wants it.
+
+WITHOUT_TOKEN = [dialect for dialect in Dialect if not dialect.has_token]
+
+
+def by_address(journal: Journal, *, is_on: bool = True) -> Sessions:
+    credentials = Credentials([Credential(TOKEN_OF_ANA, ANA)])
+    return Sessions(journal, credentials, grace_seconds=120, take_over_grace_seconds=30, returns_by_address=is_on)
+
+
+@pytest.mark.parametrize("second", WITHOUT_TOKEN)
+@pytest.mark.parametrize("first", WITHOUT_TOKEN)
+def test_lost_session_without_proof_or_token_comes_back_by_its_address(
+    journal: Journal, first: Dialect, second: Dialect
+) -> None:
+    sessions = by_address(journal)
+    sid = opened(sessions.open(replace(opener(1), dialect=first), "t1", now=0)).sid
+    sessions.lost(1, now=10)
+    back = opened(sessions.open(replace(opener(2), dialect=second), "t2", now=20))
+    assert (back.sid, back.is_resumed, back.replaced, back.ended) == (sid, True, None, ())
+    session = sessions.get(sid)
+    assert session is not None
+    assert (session.dialect, session.connection, session.credential) == (second, 2, "")
+    assert sessions.expire(now=1_000) == []
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+@pytest.mark.parametrize("first", Dialect)
+@pytest.mark.parametrize("second", Dialect)
+def test_a_token_on_either_side_or_the_switch_off_gives_a_fresh_session(
+    journal: Journal, first: Dialect, second: Dialect, is_on: bool
+) -> None:
+    sessions = by_address(journal, is_on=is_on)
+    sid = opened(sessions.open(replace(opener(1), dialect=first), "t1", now=0)).sid
+    sessions.lost(1, now=10)
+    other = opened(sessions.open(replace(opener(2), dialect=second), "t2", now=20)).sid
+    returns = is_on and first in WITHOUT_TOKEN and second in WITHOUT_TOKEN
+    assert (other == sid) is returns
+    assert sessions.of_runtime(other) == frozenset({sid, other})
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_proven_session_never_comes_back_by_its_address(journal: Journal, is_lost: bool) -> None:
+    sessions = by_address(journal)
+    proven = replace(opener(1, credential=TOKEN_OF_ANA), dialect=Dialect.QUERY)
+    sid = opened(sessions.open(proven, "t1", now=0)).sid
+    if is_lost:
+        sessions.lost(1, now=10)
+    for now in (20, 60, 100):
+        refused = sessions.open(replace(opener(2), dialect=Dialect.QUERY), "t2", now=now)
+        assert isinstance(refused, OpenRefused)
+        assert refused.code is Code.ADDRESS_TAKEN
+    assert sessions.by_runtime(ANA) == sid
+
+
+def test_a_live_session_comes_back_by_its_address_only_after_it_left_a_ping_unanswered(journal: Journal) -> None:
+    sessions = by_address(journal)
+    eve = replace(opener(2), dialect=Dialect.COMMAND_FRAMES)
+    sid = opened(sessions.open(replace(opener(1), dialect=Dialect.COMMAND_FRAMES), "t1", now=0)).sid
+    assert sessions.open(eve, "t2", now=100) == OpenRefused(Code.ADDRESS_TAKEN, 30.0, 1)
+    sessions.heard(sid, now=101)
+    assert sessions.open(eve, "t2", now=140) == OpenRefused(Code.ADDRESS_TAKEN, 30.0, 1)
+    back = opened(sessions.open(eve, "t2", now=171))
+    assert (back.sid, back.replaced, back.is_resumed) == (sid, 1, True)
+
+
+def test_what_was_stored_comes_back_by_its_address_after_a_restart(journal: Journal) -> None:
+    sid = opened(by_address(journal).open(replace(opener(1), dialect=Dialect.QUERY), "t1", now=0)).sid
+    again = by_address(Journal())
+    again.restore(stored(journal), now=50)
+    assert opened(again.open(replace(opener(1), dialect=Dialect.QUERY), "t2", now=60)).sid == sid

@@ -189,6 +189,21 @@ async def test_who_comes_back_without_proof_is_not_locked_out_by_what_he_left_be
     assert len(house.state.sessions) == PARKED_PER_RUNTIME + 1
 
 
+async def test_by_its_address_a_lost_runtime_comes_back_to_what_it_had(tmp_path: Path) -> None:
+    async with runtime_house(tmp_path, returns_by_address=True) as house:
+        ana, bo = await opened_polling(house), await house.opened("bo")
+        reply = await ana.ask("create", ALLOCATION, {"scheme": "comm"})
+        (room,) = reply["body"]["value"]["allocated"]
+        eve = await polling(house)
+        assert (await eve.ask("open", SESSION))["body"]["reason"] == "address-taken"  # not while she is there
+        await ana.post(b"1")
+        await house.until("sessions lost")
+        back = await opened_polling(house)
+        await bo.say(a_message("read", bo.address, room, id_=1))
+        assert (await back.next())["to"] == room
+        assert len(house.state.sessions) == 2
+
+
 # The move.
 
 

@@ -251,10 +251,11 @@ class RuntimeHouse:
         pools: Mapping[str, Sequence[str]] | None = None,
         allows_guests: bool = False,
         max_sessions: int = SESSIONS,
+        returns_by_address: bool = False,
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
-        sessions = Sessions(journal, accepted, max_sessions=max_sessions)
+        sessions = Sessions(journal, accepted, max_sessions=max_sessions, returns_by_address=returns_by_address)
         self.store = store
         self.state = NodeState(
             frozenset({DOMAIN, ALIAS}),
@@ -364,6 +365,7 @@ async def runtime_house(
     allows_guests: bool = False,
     origins: Collection[str] = ("*",),
     max_sessions: int = SESSIONS,
+    returns_by_address: bool = False,
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -376,6 +378,7 @@ async def runtime_house(
         pools=pools,
         allows_guests=allows_guests,
         max_sessions=max_sessions,
+        returns_by_address=returns_by_address,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()

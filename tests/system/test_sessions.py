@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -63,6 +64,17 @@ class Process:
         self._wires.append(wire)
         runtime = Runtime(wire, ClientWebSocket(self.ready["listen"], is_binary=False))
         await runtime.shake_hands()
+        return runtime
+
+    async def by_query(self, name: str) -> Runtime:
+        """A runtime of dialect C, connected or refused."""
+        stream = await trio.open_tcp_stream("127.0.0.1", int(self.ready["listen"].rpartition(":")[2].split("/")[0]))
+        wire = Wire(stream)
+        self._wires.append(wire)
+        target = f"/stub/connect?runtimeURL={quote(runtime_address(name), safe='')}"
+        runtime = Runtime(wire, ClientWebSocket(self.ready["listen"].removesuffix("/ws") + target, is_binary=False))
+        await runtime.shake_hands()
+        runtime.address = runtime_address(name)
         return runtime
 
     async def opened(self, name: str, body: dict[str, object] | None = None) -> Runtime:
@@ -157,6 +169,22 @@ async def test_a_killed_node_gives_back_what_sessions_held_until_their_grace_end
         ("refused", "bad-token"),
         ("opened", None),
     ]
+
+
+@pytest.mark.long
+async def test_with_the_switch_a_killed_node_gives_back_by_address_what_stubs_without_a_token_held(
+    tmp_path: Path,
+) -> None:
+    settings = SETTINGS.format(grace=120) + "[compat]\nreturn_by_address = true\n"
+    async with serving(tmp_path, settings) as node:
+        ana = await node.by_query("ana")
+        room = await ana.allocated()
+        node.kill()
+        await node.child.wait()
+    async with serving(tmp_path, settings) as node:
+        ana, bo = await node.by_query("ana"), await node.opened("bo")
+        await bo.say({"id": 9, "type": "read", "from": BO, "to": room})
+        assert (await ana.next())["to"] == room
 
 
 def session_events(folder: Path) -> list[tuple[str, str | None]]:
