@@ -282,7 +282,8 @@ class SessionService:
     def _told_about(self, sid: int, now: float) -> dict[str, object]:
         session = self._state.sessions.get(sid)
         assert session is not None
-        return self._told if session.ends is None else {**self._told, "expires": max(int(session.ends - now), 0)}
+        told = {**self._told, "listening": [session.runtime, f"{session.runtime}/sm"]}
+        return told if session.ends is None else {**told, "expires": max(int(session.ends - now), 0)}
 
     def _opened(
         self,

@@ -36,6 +36,7 @@ def test_open_gives_a_token_and_binds_the_connection(house: StateHouse) -> None:
     assert (body["code"], body["description"], body["desc"]) == (200, "OK", "OK")
     assert isinstance(body["runtimeToken"], str)
     assert isinstance(body["session"], dict)
+    assert body["session"]["listening"] == [ANA, f"{ANA}/sm"]
     (sid,) = [session.sid for session in house.state.sessions]
     assert result.effects == [Bind(5, sid)]
     assert [change.table for change in result.changes] == [Table.SESSIONS]
