@@ -4,6 +4,7 @@ A node numbers its segments, and each names the one before it by hash. So an unb
 closed at some time proves that nothing which was written until then is missing. What breaks that, and how long:
 
 * a segment that is not there, was rejected, or does not follow the one before it: everything after;
+* two segments that differ under one number, unless the one behind names the accepted one: everything from there on;
 * records that the node itself counted as lost, or lines that are in quarantine: the time of that segment.
 
 A node without traffic seals nothing, and one that was taken out of service never will: silence proves nothing. An
@@ -32,6 +33,8 @@ class SegmentFact:
     closed_us: int
     missing: int
     """Records that the node lost, and lines in quarantine."""
+    is_disputed: bool = False
+    """Another one came under its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,10 @@ class Completeness:
 @dataclass(slots=True)
 class _Chain:
     from_us: int
+    until_us: int
     last: SegmentFact
     holes: list[tuple[int, int]] = field(default_factory=list)
-    broken_at: SegmentFact | None = None
+    broken: str = ""
 
 
 NOTHING = Completeness(0, 0, proof="no segments")
@@ -96,15 +100,26 @@ def _walk(facts: list[SegmentFact]) -> _Chain:
     """Follow the chain of one node from its first known segment as far as it holds."""
     first = facts[0]
     # A book that begins with the first segment ever has nothing before it.
-    chain = _Chain(from_us=0 if not first.prev_sha256 else first.opened_us, last=first)
-    for fact in facts:
+    chain = _Chain(from_us=0 if not first.prev_sha256 else first.opened_us, until_us=first.opened_us, last=first)
+    for fact, behind in zip(facts, [*facts[1:], None], strict=True):
         if fact is not first and not _follows(chain.last, fact):
-            chain.broken_at = fact
+            chain.broken = f"boot {fact.boot} segment {fact.segno} does not follow it"
             break
         chain.last = fact
+        if _is_doubtful(fact, behind):
+            chain.broken = "another one claims its number"
+            break
+        chain.until_us = fact.closed_us
         if fact.missing:
             chain.holes.append((fact.opened_us, fact.closed_us))
     return chain
+
+
+def _is_doubtful(fact: SegmentFact, behind: SegmentFact | None) -> bool:
+    """Whether somebody says that other content belongs under this number: another segment, or the one behind it."""
+    if behind is not None and (behind.boot, behind.segno) == (fact.boot, fact.segno + 1):
+        return behind.prev_sha256 != fact.sha256
+    return fact.is_disputed and not (behind is not None and _follows(fact, behind))
 
 
 def _follows(last: SegmentFact, fact: SegmentFact) -> bool:
@@ -115,7 +130,6 @@ def _follows(last: SegmentFact, fact: SegmentFact) -> bool:
 def _of_chain(chain: _Chain) -> Completeness:
     last = chain.last
     proof = f"node {last.node} boot {last.boot} segment {last.segno}"
-    if chain.broken_at is not None:
-        broken = chain.broken_at
-        proof += f" (boot {broken.boot} segment {broken.segno} does not follow it)"
-    return Completeness(chain.from_us, last.closed_us, tuple(chain.holes), proof)
+    if chain.broken:
+        proof += f" ({chain.broken})"
+    return Completeness(chain.from_us, chain.until_us, tuple(chain.holes), proof)

@@ -2,18 +2,22 @@
 
 The first to come under a number keeps it. The same content again is a copy and is ignored; other content is rejected;
 a number higher than expected is accepted, and the gap is reported until what is missing comes. Of several that come at
-once the signed ones are judged first, in the order of their numbers.
+once under one number, the signed ones are judged first, and of these the one that the segment behind it names.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pipeline.findings import SIGNATURE_FINDINGS, Finding, Verdict
 from pipeline.segments import Segment
 from protofly.records import SegmentManifest
+
+_Named: TypeAlias = tuple[str, str, str, bool]
+"""Node, kind, hash, and whether to be named by a segment whose signature is not known to be good is enough."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,10 +84,30 @@ class Books:
 
     def judge(self, segments: Iterable[Segment]) -> list[Segment]:
         """Give every segment its verdict, and take the accepted ones into the books. Returns them in judged order."""
-        ordered = sorted(segments, key=_order)
+        arrived = list(segments)
+        named = self._named(arrived)
+        ordered = sorted(arrived, key=lambda segment: _order(segment, named))
         for segment in ordered:
             self._judge(segment)
         return ordered
+
+    def _named(self, arrived: Iterable[Segment]) -> set[_Named]:
+        """Which content the segments behind name, for good signatures and for bad ones.
+
+        A damaged segment counts as well: the chain stands in its manifest.
+        """
+        named = {
+            (node, kind, entry.prev_sha256, is_weak)
+            for (node, kind), book in self._books.items()
+            for entry in book.entries
+            for is_weak in (False, True)
+        }
+        for segment in arrived:
+            manifest = segment.manifest
+            if manifest is not None and Finding.SIGNATURE not in segment.findings:
+                for is_weak in {True, _is_weakly_signed(segment)}:
+                    named.add((manifest.node, manifest.kind.value, manifest.prev_sha256, is_weak))
+        return named
 
     def _judge(self, segment: Segment) -> None:
         manifest = segment.manifest
@@ -137,11 +161,15 @@ def _number(entry: Accepted) -> tuple[int, int]:
     return entry.boot, entry.segno
 
 
-def _order(segment: Segment) -> tuple[object, ...]:
-    name, manifest = segment.name, segment.manifest
-    is_weakly_signed = bool(SIGNATURE_FINDINGS & set(segment.findings))
+def _order(segment: Segment, named: Collection[_Named]) -> tuple[object, ...]:
+    name, manifest, is_weak = segment.name, segment.manifest, _is_weakly_signed(segment)
     numbers = (name.kind.value, name.node, name.boot, name.segno) if name else ("~", "", 0, 0)
-    return (*numbers, is_weakly_signed, manifest.closed_us if manifest else 0, segment.place)
+    is_named = manifest is not None and (manifest.node, manifest.kind.value, manifest.sha256, is_weak) in named
+    return (*numbers, is_weak, not is_named, manifest.closed_us if manifest else 0, segment.place)
+
+
+def _is_weakly_signed(segment: Segment) -> bool:
+    return bool(SIGNATURE_FINDINGS & set(segment.findings))
 
 
 def _overlaps(manifest: SegmentManifest, before: Accepted | None, behind: Accepted | None) -> bool:

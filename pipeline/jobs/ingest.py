@@ -142,7 +142,8 @@ class Ingest:
         except OSError as exc:
             raise SettingsError(f"spool {exc.filename}: {exc.strerror}") from exc
         found.sort(key=lambda place: (place.stem, place))
-        return list(islice(_up_to(found, BATCH_BYTES), BATCH_SEGMENTS))
+        chosen = list(islice(_up_to(found, BATCH_BYTES), BATCH_SEGMENTS))
+        return chosen if len(chosen) == len(found) else _before_disputed(chosen, found)
 
     def _carry_out(self, plan: _Plan, result: JobResult) -> list[Segment]:
         distrusted: frozenset[Place] = frozenset()
@@ -340,6 +341,15 @@ def _up_to(places: Sequence[Place], limit_bytes: int) -> Iterator[Place]:
         if total > limit_bytes and total > _marks(place)[0]:
             return
         yield place
+
+
+def _before_disputed(chosen: list[Place], found: list[Place]) -> list[Place]:
+    """Cut off the last number if several claim it: who is right says the segment behind, which comes with the next."""
+    claims = Counter(place.stem for place in found)
+    kept = len(chosen)
+    while kept and claims[chosen[kept - 1].stem] > 1:
+        kept -= 1
+    return chosen[:kept] or chosen
 
 
 def _vanished(stem: str, plan: _Plan) -> Segment:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
+from pipeline.findings import Finding, Verdict
 from pipeline.schemas import COMPLETENESS, SEGMENTS, SILVER_MDR
 from pipeline.tables import Lake
+from protofly.records import Kind
 
 GRACE_S: Final = 120
 """How long after its own time a message may get into a book: it waits 15 s for a link at most, and clocks are wrong."""
@@ -26,6 +28,7 @@ _FACTS: Final = (
     "lost_records",
     "rows_quarantined",
     "verdict",
+    "findings",
 )
 
 
@@ -36,19 +39,26 @@ def proved_completeness(
 
     Args:
         lake: Its `segments` and `silver_mdr` are read.
-        silver_version: Which nodes belong to which domain is taken from this version.
+        silver_version: Which nodes belong to which domain is taken from this version; nodes of which nothing was
+            accepted belong to the domain in their name.
         declared: Until when the operator vouches for a node, in µs; see `pipeline.completeness`.
     """
-    proved = completeness_of_nodes(_accepted_segments(lake), declared)
+    ledger = lake.read_small(SEGMENTS, columns=_FACTS).to_pylist()
+    rows = [row for row in ledger if row["kind"] == Kind.MESSAGE.value and not _has(row, Finding.SIGNATURE)]
+    proved = completeness_of_nodes(_accepted(rows), declared)
     nodes = defaultdict[str, list[str]](list)
     pairs = lake.read(SILVER_MDR, silver_version).select("our_domain", "node").distinct()
     for row in pairs.collect():
         nodes[row.our_domain].append(row.node)
+    for silent in {row["node"] for row in rows} - {node for its in nodes.values() for node in its}:
+        domain = silent.partition(".")[2]
+        if domain in nodes:
+            nodes[domain].append(silent)
     return {domain: completeness_of_domain(its, proved) for domain, its in sorted(nodes.items())}
 
 
-def _accepted_segments(lake: Lake) -> list[SegmentFact]:
-    rows = lake.read_small(SEGMENTS, columns=_FACTS).to_pylist()
+def _accepted(rows: Sequence[Mapping[str, Any]]) -> list[SegmentFact]:
+    disputed = {_number(row) for row in rows if _has(row, Finding.REUSED)}
     return [
         SegmentFact(
             node=row["node"],
@@ -59,10 +69,19 @@ def _accepted_segments(lake: Lake) -> list[SegmentFact]:
             opened_us=row["opened_us"],
             closed_us=row["closed_us"],
             missing=(row["lost_records"] or 0) + (row["rows_quarantined"] or 0),
+            is_disputed=_number(row) in disputed,
         )
         for row in rows
-        if row["kind"] == "mdr" and row["verdict"] == "accepted"
+        if row["verdict"] == Verdict.ACCEPTED.value
     ]
+
+
+def _has(row: Mapping[str, Any], finding: Finding) -> bool:
+    return finding.code in (row["findings"] or ())
+
+
+def _number(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    return row["node"], row["boot"], row["segno"]
 
 
 def completeness_frame(spark: SparkSession, domains: Mapping[str, Completeness]) -> DataFrame:

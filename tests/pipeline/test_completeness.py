@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,10 +39,27 @@ def test_nothing_is_proved_after_a_segment_that_is_missing() -> None:
     assert "boot 7 segment 4 does not follow it" in proved.proof
 
 
-def test_nothing_is_proved_after_a_segment_that_names_another_one_before_it() -> None:
+def test_a_segment_is_in_doubt_when_the_one_behind_it_names_another() -> None:
     facts = chain(2)
-    forged = SegmentFact("n1", 7, 3, "forged", "something else", 0, 99 * MINUTE_US, 0)
-    assert of_node([*facts, forged]).until_us == facts[1].closed_us
+    other = SegmentFact("n1", 7, 3, "other", "something else", 0, 99 * MINUTE_US, 0)
+    proved = of_node([*facts, other])
+    assert proved.until_us == facts[0].closed_us
+    assert "another one claims its number" in proved.proof
+
+
+def test_a_segment_whose_number_another_one_claims_proves_nothing_until_the_next_one_names_it() -> None:
+    first, second, third = chain(3)
+    disputed = replace(second, is_disputed=True)
+    assert of_node([first, disputed]).until_us == first.closed_us
+    assert of_node([first, disputed, third]).until_us == third.closed_us
+    assert of_node([first, disputed, replace(third, prev_sha256="the other")]).until_us == first.closed_us
+    restarted = chain(1, boot=8, prev=second.sha256)
+    assert of_node([first, disputed, *restarted]).until_us == restarted[-1].closed_us
+
+
+def test_a_first_segment_in_doubt_proves_nothing_of_its_time() -> None:
+    [only] = chain(1)
+    assert of_node([replace(only, is_disputed=True)]).until_us == only.opened_us
 
 
 def test_the_chain_goes_on_over_a_restart() -> None:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from itertools import pairwise
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +76,32 @@ def test_a_signed_segment_goes_before_an_unsigned_one_with_its_number() -> None:
         ("z", Verdict.ACCEPTED),
         ("a-first-by-name", Verdict.REJECTED),
     ]
+
+
+@pytest.mark.parametrize("spools", [("a", "z"), ("z", "a")])
+def test_of_two_well_signed_segments_with_one_number_the_one_that_the_next_names_is_taken(
+    spools: tuple[str, str],
+) -> None:
+    true, forged = segment(manifest(2), spools[0]), segment(manifest(2, sha256="e" * 64), spools[1])
+    torn = segment(manifest(3), "spool", Finding.TORN)
+    verdicts = {one.place: one.verdict for one in Books().judge([forged, true, torn])}
+    assert (verdicts[true.place], verdicts[forged.place]) == (Verdict.ACCEPTED, Verdict.REJECTED)
+
+
+def test_what_the_ledger_knows_behind_a_number_tells_which_of_two_is_right() -> None:
+    behind = manifest(3)
+    known = Accepted(1, 3, behind.first_seq, behind.last_seq, behind.sha256, behind.prev_sha256)
+    true, forged = segment(manifest(2), "z"), segment(manifest(2, sha256="e" * 64), "a")
+    Books([(NODE, Kind.MESSAGE.value, known)]).judge([forged, true])
+    assert (true.verdict, forged.verdict) == (Verdict.ACCEPTED, Verdict.REJECTED)
+
+
+@pytest.mark.parametrize("finding", [Finding.SIGNATURE, Finding.UNKNOWN_KEY])
+def test_nobody_vouches_for_well_signed_content_without_a_good_signature(finding: Finding) -> None:
+    true, forged = segment(manifest(2), "a"), segment(manifest(2, sha256="e" * 64), "z")
+    liar = segment(manifest(3, prev="e" * 64), "spool", finding)
+    Books().judge([forged, true, liar])
+    assert (true.verdict, forged.verdict) == (Verdict.ACCEPTED, Verdict.REJECTED)
 
 
 def test_a_damaged_segment_does_not_take_its_number() -> None:
