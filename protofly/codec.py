@@ -14,7 +14,14 @@ import msgspec
 from msgspec import Raw
 
 from protofly.errors import DESCRIPTIONS, Code, PeerError
-from protofly.limits import HEADER_CHARS, ID_CHARS, NESTING_LEVELS, RESOURCES_ENTRIES
+from protofly.limits import (
+    HEADER_CHARS,
+    HEADER_QUOTES,
+    ID_CHARS,
+    NESTING_LEVELS,
+    RECIPIENTS_BYTES,
+    RESOURCES_ENTRIES,
+)
 from protofly.message import NO_PEEK, BodyPeek, Message
 
 _TYPE_CHARS = 32
@@ -91,6 +98,9 @@ def decode(raw: bytes) -> list[Message]:
         if id_ is not None and not id_.isdigit():
             id_ = _checked_id(id_)
         to, from_ = header.to, header.from_
+        quotes = _header_quotes(raw, body)
+        if quotes > HEADER_QUOTES:
+            raise BrokenMessageError(Code.TOO_LARGE, "too much stands outside the body")
         if (
             type(to) is str
             and 0 < len(to) <= HEADER_CHARS
@@ -98,7 +108,7 @@ def decode(raw: bytes) -> list[Message]:
             and type_ == header.type
             and 0 < len(type_) <= _TYPE_CHARS
             and (body or not header.body)
-            and (_header_quotes(raw, body) == _quotes_once_each(id_, body) or not repeats_members(raw))
+            and (quotes == _quotes_once_each(id_, body) or not repeats_members(raw))
         ):
             return [Message(id_, type_, from_, to, body, raw, peek)]
         return _expand(raw, header, id_, body, peek)
@@ -129,15 +139,17 @@ def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: B
     Written anew, so that whoever reads the text sees the members that were judged here: the last of each name. Bodies
     keep their bytes.
     """
-    recipients = [header.to] if isinstance(header.to, str) else header.to
+    recipients = [header.to] if isinstance(header.to, str) else list(dict.fromkeys(header.to))
     type_ = header.type.lower()
     _check_header(type_, header.from_, recipients)
+    if len(recipients) * len(raw) > RECIPIENTS_BYTES:
+        raise BrokenMessageError(Code.TOO_LARGE, "too large for so many recipients", member="to")
     members: dict[str, Raw] = _decode_members(raw)
     members["type"] = Raw(_encode(type_))
     if not body:
         members.pop("body", None)
     messages = []
-    for to in dict.fromkeys(recipients):
+    for to in recipients:
         members["to"] = Raw(_encode(to))
         messages.append(Message(id_, type_, header.from_, to, body, _encode(members), peek))
     return messages

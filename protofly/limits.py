@@ -10,6 +10,11 @@ FRAME_BYTES_MAX: Final = 8 << 20
 NESTING_LEVELS: Final = 64
 HEADER_CHARS: Final = 2048
 RESOURCES_ENTRIES: Final = 1000
+HEADER_QUOTES: Final = 16_384
+"""Quotation marks of a message outside its body: four times as many as a thousand recipients and a thousand further
+members have. What is done for unusual headers costs microseconds for each name in them."""
+RECIPIENTS_BYTES: Final = 32 << 20
+"""What the copies of one message with several recipients may take together: one frame is not to become a gigabyte."""
 ID_CHARS: Final = 128
 BROKEN_FRAMES_IN_A_ROW: Final = 5
 

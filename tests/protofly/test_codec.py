@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protofly import codec
 from protofly.codec import BrokenMessageError
 from protofly.errors import Code, PeerError
-from protofly.limits import NESTING_LEVELS
+from protofly.limits import HEADER_QUOTES, NESTING_LEVELS, RESOURCES_ENTRIES
 from protofly.message import Message
 
 HEADER = '"type":"create","from":"hyperty://a.example/h","to":"comm://b.example/r"'
@@ -199,6 +199,34 @@ def test_names_inside_bodies_and_further_members_are_no_repetition(more: str, en
     raw = "{" + more + HEADER + end
     assert _decode(raw).raw == raw.encode()
     assert not codec.repeats_members(raw.encode())
+
+
+@pytest.mark.parametrize("name", ['"x"', '"{}"'])
+def test_header_of_thousands_of_members_is_refused_before_they_are_looked_at(name: str) -> None:
+    more = ",".join(f"{name.format(number)}:1" for number in range(HEADER_QUOTES // 2))
+    with pytest.raises(BrokenMessageError) as caught:
+        codec.decode(("{" + HEADER + "," + more + "}").encode())
+    assert (caught.value.code, caught.value.from_) == (Code.TOO_LARGE, "hyperty://a.example/h")
+    assert _decode("{" + HEADER + ',"body":{' + more + "}}").type == "create"
+
+
+def test_large_message_goes_to_a_few_and_not_to_a_thousand() -> None:
+    def raw(count: int, size: int) -> bytes:
+        recipients = json.dumps([f"comm://b.example/{number}" for number in range(count)] * 2)
+        return f'{{"type":"create","from":"a","to":{recipients},"body":{{"value":"{"x" * size}"}}}}'.encode()
+
+    assert len(codec.decode(raw(16, 1 << 20))) == 16
+    assert len(codec.decode(raw(500, 1 << 10))) == 500
+    with pytest.raises(BrokenMessageError) as caught:
+        codec.decode(raw(500, 1 << 20))
+    assert (caught.value.code, caught.value.member) == (Code.TOO_LARGE, "to")
+
+
+def test_thousand_recipients_and_further_members_are_fine() -> None:
+    recipients = json.dumps([f"comm://b.example/{number}" for number in range(RESOURCES_ENTRIES)])
+    more = json.dumps({str(number): "x" for number in range(500)})
+    raw = '{"type":"create","from":"a","to":' + recipients + ',"x":' + more + "}"
+    assert len(codec.decode(raw.encode())) == RESOURCES_ENTRIES
 
 
 @given(body=st.dictionaries(st.text(max_size=6), JSON, max_size=6), names=st.lists(st.text(max_size=6), max_size=3))
