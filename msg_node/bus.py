@@ -22,6 +22,7 @@ from federation.router import Federation
 from msg_node.core.admission import check_named_source, check_passable, is_told_of_ownership
 from msg_node.core.answers import described, session_refusal, validator_reply
 from msg_node.core.delivery import Delivery, Place, Route
+from msg_node.core.identifiers import SEED_BYTES
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.resources import object_of_events
@@ -30,6 +31,7 @@ from msg_node.core.services import SESSION_KEY, Services
 from msg_node.foreign_objects import ForeignObjects
 from msg_node.outcomes import Outcomes, Surroundings
 from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
+from msg_node.seeds import Seeds
 from msg_node.state_store import StateStore
 from protofly import codec
 from protofly.address import domain_of
@@ -42,7 +44,6 @@ from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
 SWEEP_SECONDS = 1.0
 SWEEP_PORTS = 200  # looked after at a time: thousands at once would be a pause that everybody notices
 _FLAGS = ("auth", "sessionToken")
-_SEED_BYTES = 32
 _NODE_ORIGIN = 0
 
 
@@ -86,6 +87,7 @@ class Bus:
         self._node = node
         self._state = state
         self._services = services
+        self._seeds = Seeds()
         self.foreign = ForeignObjects(
             node=node, state=state, remote=remote, send=self._send_abroad, apply=self._apply_for
         )
@@ -251,7 +253,7 @@ class Bus:
             if route.place is Place.BOTH and refusal is None:
                 self._to_listeners(route.numbers, message, port.blockers)
         elif route.place is Place.SERVICE:
-            result = self._services.handle(message, port.sid, now=now, seed=urandom(_SEED_BYTES))
+            result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
             self._outcomes.apply(result, partial(self._enqueue, port))
             self.foreign.forget_unheard()
             return
@@ -281,7 +283,7 @@ class Bus:
             message,
             port.connection,
             now=now,
-            seed=urandom(_SEED_BYTES),
+            seed=urandom(SEED_BYTES),
             bearer=port.bearer,
             certificate=port.certificate,
             dialect=port.dialect,
@@ -351,7 +353,7 @@ class Bus:
                 return self._to_listeners(sids, message, self._link_blockers)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if route.place is Place.SERVICE:
-            result = self._services.handle(message, number, now=now, seed=urandom(_SEED_BYTES))
+            result = self._services.handle(message, number, now=now, seed=self._seeds.next())
             self._outcomes.apply(result, self._route_own)
             return None
         if route.place is Place.FOREIGN:

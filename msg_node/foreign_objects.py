@@ -80,7 +80,9 @@ class ForeignObjects:
 
     def forget_unheard(self) -> None:
         """Tell other domains what nobody here listens to any more."""
-        self._forget(self._state.listeners.take_unheard())
+        unheard = self._state.listeners.take_unheard()
+        if unheard:
+            self._forget(unheard)
 
     def _forget(self, keys: Iterable[str]) -> None:
         targets = self._state.listeners.targets

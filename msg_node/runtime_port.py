@@ -191,27 +191,28 @@ class RuntimePort:
         A full queue drops its oldest events for a new event or an answer, and refuses requests. Answers are kept beyond
         its bounds; who leaves `ANSWER_BYTES` of them unread is closed at once.
         """
-        if not self._has_room(message):
+        queue, size = self._queue, len(message.raw)
+        if len(queue) >= self._max_messages or self._queued_bytes + size > self._max_bytes:
             self.flush()  # the line may have room although this round's write is still to come
-        if not self._has_room(message):
-            is_answer = message.type in _ANSWERS
-            if not is_answer and message.type not in _DROPPABLE:
-                self.counters["overload"] += 1
-                return Code.OVERLOAD
-            if not self._make_room(message) and not is_answer:
-                self.counters["dropped"] += 1
-                return None
-            if self._queued_bytes > ANSWER_BYTES:
-                self.counters["stuck runtimes"] += 1
-                self._give_up()
-                return Code.NOT_CONNECTED
+            if not self._has_room(message):
+                is_answer = message.type in _ANSWERS
+                if not is_answer and message.type not in _DROPPABLE:
+                    self.counters["overload"] += 1
+                    return Code.OVERLOAD
+                if not self._make_room(message) and not is_answer:
+                    self.counters["dropped"] += 1
+                    return None
+                if self._queued_bytes > ANSWER_BYTES:
+                    self.counters["stuck runtimes"] += 1
+                    self._give_up()
+                    return Code.NOT_CONNECTED
         if message.expects_reply:
             self._remember_asked(message.to_key)
         if message.peek.ttl:
             self._timed[id(message)] = trio.current_time()
-        self._queue.append(message)
-        self._queued_bytes += len(message.raw)
-        if len(self._queue) >= FLUSH_MESSAGES:
+        queue.append(message)
+        self._queued_bytes += size
+        if len(queue) >= FLUSH_MESSAGES:
             self.flush()
         return None
 

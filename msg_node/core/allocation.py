@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from itertools import islice
 
 import msgspec
 
 from msg_node.core.changes import Journal, Rows, Table, decode_row
-from msg_node.core.identifiers import identifiers
+from msg_node.core.identifiers import identifier
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, TOMBSTONES
@@ -34,6 +35,7 @@ class Origin(Enum):
 
 
 _ANY_NAME = "00000000-0000-4000-8000-000000000000"
+_CACHED_BASES = 64
 
 
 class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -148,18 +150,18 @@ class Owners:
         Source: message specification, sections 7.1 and 7.5.
         """
         self.check_quota(sid, block.number)
-        if self.has_pool(block.scheme):
+        if block.scheme in self._free:
             return self._lend(sid, block)
-        names = identifiers(block.seed)
-        base = f"{block.scheme}://{block.domain}/"
-        key_base = canonical_key(base + _ANY_NAME).removesuffix(_ANY_NAME)  # remembered; that of each name is not
+        base, key_base = _bases(block.scheme, block.domain)
         allocated: list[str] = []
+        number = 0
         while len(allocated) < block.number:
-            name = next(names)
+            name = identifier(block.seed, number)
+            number += 1
             url = base + name
-            key = url if key_base == base else key_base + name
+            key = url if key_base is base else key_base + name
             if key not in self._sid_of and key not in self._tombstones:
-                self._own(key, _row(sid, url, Origin.ALLOCATED, block))
+                self._own(key, _row(sid, url, Origin.ALLOCATED, block), is_deep=False)
                 allocated.append(url)
         return allocated
 
@@ -195,7 +197,7 @@ class Owners:
         Raises:
             PeerError: QUOTA.
         """
-        if self.count(sid) + number > self._per_session:
+        if len(self._owned.get(sid, ())) + number > self._per_session:
             raise PeerError(Code.QUOTA, f"a session may own {self._per_session} addresses")
 
     def release_block(self, sids: Iterable[int], allocation_key: str) -> list[str]:
@@ -247,19 +249,27 @@ class Owners:
 
     # Inner steps.
 
-    def _own(self, key: str, row: OwnedRow) -> None:
-        self._insert(key, row)
+    def _own(self, key: str, row: OwnedRow, *, is_deep: bool | None = None) -> None:
+        self._insert(key, row, is_deep=is_deep)
         self._journal.put(Table.ADDRESSES, key, row)
 
-    def _insert(self, key: str, row: OwnedRow) -> None:
-        self._sid_of[key] = row.sid
+    def _insert(self, key: str, row: OwnedRow, *, is_deep: bool | None = None) -> None:
+        """Enter one address; `is_deep`: whether another could stand above it, None where that is not known yet."""
+        sid = row.sid
+        self._sid_of[key] = sid
         if key in self._pool_of:
             self._free[self._pool_of[key]].pop(key, None)
-        self._owned.setdefault(row.sid, {})[key] = row
-        if _is_deep(key):
-            self._deep.setdefault(row.sid, {})[key] = None
+        owned = self._owned.get(sid)
+        if owned is None:
+            owned = self._owned[sid] = {}
+        owned[key] = row
+        if _is_deep(key) if is_deep is None else is_deep:
+            self._deep.setdefault(sid, {})[key] = None
         if row.allocation_key:
-            self._blocks.setdefault((row.sid, row.allocation_key), set()).add(key)
+            block = self._blocks.get((sid, row.allocation_key))
+            if block is None:
+                block = self._blocks[sid, row.allocation_key] = set()
+            block.add(key)
 
     def _disown(self, key: str) -> None:
         sid = self._sid_of.pop(key)
@@ -292,9 +302,24 @@ def _row(sid: int, url: str, origin: Origin, block: Block) -> OwnedRow:
     return OwnedRow(sid=sid, url=url, origin=origin, allocation_key=block.allocation_key, is_guest=block.is_guest)
 
 
+@lru_cache(_CACHED_BASES)
+def _bases(scheme: str, domain: str) -> tuple[str, str]:
+    """What stands before the name in a new address and in its key; the same text twice where both are equal."""
+    base = f"{scheme}://{domain}/"
+    key_base = canonical_key(base + _ANY_NAME).removesuffix(_ANY_NAME)
+    return base, base if key_base == base else key_base
+
+
 def _is_deep(key: str) -> bool:
-    """Whether another address could stand above this one."""
-    return next(ancestors(key), None) is not None
+    """Whether another address could stand above this one: there is a level below the first."""
+    floor = _floor(key)
+    return floor >= 0 and key.find("/", floor + 1) >= 0
+
+
+def _floor(key: str) -> int:
+    """Where the first level of the path begins, -1 when there is none."""
+    scheme_end = key.find("://")
+    return key.find("/", scheme_end + 3 if scheme_end >= 0 else 0)
 
 
 def is_below_any(key: str, bases: Collection[str]) -> bool:
@@ -310,8 +335,7 @@ def ancestors(key: str) -> Iterator[str]:
     Only the first `ADDRESS_LEVELS` levels count, since nobody owns anything deeper: a long path costs no more than a
     short one.
     """
-    scheme_end = key.find("://")
-    floor = key.find("/", scheme_end + 3) if scheme_end >= 0 else key.find("/")
+    floor = _floor(key)
     if floor < 0:
         return
     cuts: list[int] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
+from typing import NamedTuple
 
 from msg_node.core.allocation import Block, OwnedRow, is_below_any
 from msg_node.core.node_state import NodeState
@@ -18,11 +20,22 @@ from msg_node.core.resources import (
 )
 from msg_node.core.results import answer_each
 from msg_node.core.service import Answer, ServiceRequest
+from protofly import codec
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import ALLOCATION_NUMBER
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,63}")
+_REMEMBERED_BODIES = 256
+_REMEMBERED_BYTES = 512
+
+
+class _Wanted(NamedTuple):
+    """What one `create` asks for."""
+
+    scheme: str
+    number: int
+    allocation_key: str
 
 
 class AllocationService:
@@ -38,6 +51,7 @@ class AllocationService:
         self._state = state
         self._fixed_scheme = fixed_scheme
         self._default_scheme = default_scheme
+        self._wanted = lru_cache(_REMEMBERED_BODIES)(self._read_create)
 
     def __call__(self, request: ServiceRequest) -> Answer:
         """Serve `create`, `delete` and `read`.
@@ -58,22 +72,31 @@ class AllocationService:
                 raise PeerError(Code.BAD_TYPE, "this service knows create, delete and read")
 
     def _allocate(self, request: ServiceRequest) -> Answer:
-        value = object_or_refuse(request.members, "value")
+        body, caller = request.message.body, request.caller
+        wanted = self._wanted(body) if len(body) <= _REMEMBERED_BYTES else self._read_create(body)
         block = Block(
-            scheme=self._scheme(request.members, value),
-            domain=request.domain,
-            number=_number(value.get("number", request.members.get("number", 1))),
-            allocation_key=_key_or_text(text_of(value, "allocationKey") or text_of(request.members, "allocationKey")),
-            seed=request.seed,
-            is_guest=request.caller.is_guest,
+            wanted.scheme, request.domain, wanted.number, wanted.allocation_key, request.seed, caller.is_guest
         )
-        return Answer(value={"allocated": self._state.owners.allocate(request.caller.number, block)})
+        return Answer(value={"allocated": self._state.owners.allocate(caller.number, block)})
+
+    def _read_create(self, body: bytes) -> _Wanted:
+        """What a body asks for. Runtimes ask the same again and again, so that readings of short ones are kept."""
+        members = codec.body_members(body)
+        value = object_or_refuse(members, "value")
+        return _Wanted(
+            self._scheme(members, value),
+            _number(value.get("number", members.get("number", 1))),
+            _key_or_text(text_of(value, "allocationKey") or text_of(members, "allocationKey")),
+        )
 
     def _scheme(self, members: Members, value: Members) -> str:
         if self._fixed_scheme:
             return self._fixed_scheme
-        named = [scheme for scheme in (members.get("scheme"), value.get("scheme")) if scheme is not None]
-        scheme = named[0] if named else self._default_scheme
+        scheme = members.get("scheme")
+        if scheme is None:
+            scheme = value.get("scheme")
+        if scheme is None:
+            return self._default_scheme
         if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme) or is_reserved(scheme):
             raise PeerError(Code.BAD_BODY, "addresses of this scheme are not given out")
         return scheme

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import count
 
 SEED_BYTES = 32
 _UUID_BYTES = 16
@@ -12,15 +13,17 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def identifiers(seed: bytes) -> Iterator[str]:
-    """Yield random UUIDs (version 4) without end, all made from `seed`.
+    """Yield random UUIDs (version 4) without end, all made from `seed`; each is `identifier(seed, number)`.
 
     At least `SEED_BYTES` bytes, used for nothing else.
 
-    SHAKE-256 stretches the seed, so one read of the operating system's randomness serves a block of any size.
+    BLAKE2b stretches the seed, so one read of the operating system's randomness serves a block of any size.
     """
-    counter = 0
-    while True:
-        name = hashlib.shake_256(seed + counter.to_bytes(8, "little")).hexdigest(_UUID_BYTES)
-        variant = _VARIANTS[name[16]]
-        yield f"{name[:8]}-{name[8:12]}-4{name[13:16]}-{variant}{name[17:20]}-{name[20:]}"
-        counter += 1
+    for number in count():
+        yield identifier(seed, number)
+
+
+def identifier(seed: bytes, number: int) -> str:
+    """The random UUID (version 4) of that number, from 0, that is made from `seed`."""
+    name = blake2b(seed + number.to_bytes(8, "little"), digest_size=_UUID_BYTES).hexdigest()
+    return f"{name[:8]}-{name[8:12]}-4{name[13:16]}-{_VARIANTS[name[16]]}{name[17:20]}-{name[20:]}"

@@ -7,8 +7,9 @@ nothing about headers, dialects or commits. Source: message specification, secti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from msg_node.core.changes import Change
 from msg_node.core.registry import StatusChange
 from msg_node.core.resources import Members
+from protofly import codec
 from protofly.errors import Code
 from protofly.message import Message
 
@@ -38,15 +40,23 @@ class Caller(msgspec.Struct, frozen=True):
         return self.number < 0
 
 
-class ServiceRequest(msgspec.Struct, frozen=True):
+class ServiceRequest(msgspec.Struct, frozen=True, dict=True):
     """One request to a service. `domain` is the one of our domains that it is for, `seed` fresh randomness."""
 
     message: Message
-    members: Members
     caller: Caller
     domain: str
     now: float
     seed: bytes
+
+    @cached_property
+    def members(self) -> Members:
+        """The decoded body.
+
+        Raises:
+            PeerError: BAD_BODY.
+        """
+        return codec.body_members(self.message.body)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -158,8 +168,7 @@ class SessionNews:
     subscriptions: int | None = None
 
 
-@dataclass(slots=True)
-class ServiceResult:
+class ServiceResult(msgspec.Struct):
     """What follows from one step.
 
     Attributes:
@@ -171,9 +180,9 @@ class ServiceResult:
         news: For the books.
     """
 
-    replies: list[Message] = field(default_factory=list)
-    notifications: list[Message] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-    news: list[SessionNews] = field(default_factory=list)
+    replies: list[Message] = msgspec.field(default_factory=list)
+    notifications: list[Message] = msgspec.field(default_factory=list)
+    changes: list[Change] = msgspec.field(default_factory=list)
+    effects: list[Effect] = msgspec.field(default_factory=list)
+    notices: list[Notice] = msgspec.field(default_factory=list)
+    news: list[SessionNews] = msgspec.field(default_factory=list)

@@ -133,13 +133,12 @@ class Services:
         service = self._services.get(message.to_key, no_such_service)
         who = self._caller(caller)
         try:
-            members = codec.body_members(message.body)
-            request = ServiceRequest(message, members, who, domain_of(message.to), now, seed)
-            answer = service(request)
+            answer = service(ServiceRequest(message, who, domain_of(message.to), now, seed))
         except PeerError as exc:
             answer = _refusal(exc)
         replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
-        return self._result(replies, SessionStep(status_changes=answer.status_changes))
+        told = [self._notification(change) for change in answer.status_changes]
+        return ServiceResult(replies, told, self._state.take_changes())
 
     def handle_session(
         self,

@@ -31,7 +31,7 @@ class Dialect(Enum):
     @property
     def reads_desc(self) -> bool:
         """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
-        return self in (Dialect.SESSION_MESSAGES, Dialect.SOCKET_IO)
+        return self is Dialect.SESSION_MESSAGES or self is Dialect.SOCKET_IO
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

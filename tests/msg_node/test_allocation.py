@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from msg_node.core.allocation import Block, Owners, ancestors, is_below_any
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, digest_of
-from msg_node.core.identifiers import identifiers
+from msg_node.core.identifiers import SEED_BYTES, identifiers
 from msg_node.core.rules import Rules
+from msg_node.seeds import SEEDS_AT_A_TIME, Seeds
 from protofly.address import canonical_key, is_below
 from protofly.errors import Code, PeerError
 from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
@@ -41,6 +42,12 @@ def allocate(house: StateHouse, sid: int, number: int = 1, key: str = "", scheme
     return allocated
 
 
+def allocated_in(reply: dict[str, object]) -> list[str]:
+    value = reply["value"]
+    assert isinstance(value, dict)
+    return list(value["allocated"])
+
+
 def release(house: StateHouse, sid: int, body: dict[str, object]) -> dict[str, object]:
     return house.reply(sid, ALLOCATION, "delete", body)
 
@@ -58,8 +65,15 @@ def test_identifiers_are_uuids_that_follow_from_the_seed() -> None:
 
 def test_identifiers_are_those_that_the_library_makes_of_the_same_bytes() -> None:
     for number, name in enumerate(itertools.islice(identifiers(b"a" * 32), 500)):
-        digest = hashlib.shake_256(b"a" * 32 + number.to_bytes(8, "little")).digest(16)
+        digest = hashlib.blake2b(b"a" * 32 + number.to_bytes(8, "little"), digest_size=16).digest()
         assert name == str(uuid.UUID(bytes=digest, version=4))
+
+
+def test_seeds_are_all_different_over_several_reads() -> None:
+    seeds = Seeds()
+    drawn = [seeds.next() for _ in range(3 * SEEDS_AT_A_TIME)]
+    assert len(set(drawn)) == len(drawn)
+    assert {len(seed) for seed in drawn} == {SEED_BYTES}
 
 
 @pytest.mark.parametrize("scheme", ["hyperty", "comm", "a+b", "urn.x"])
@@ -78,11 +92,21 @@ def test_what_is_allocated_is_owned_under_its_canonical_key(scheme: str, domain:
         ("comm://d", []),
         ("runtime:/alice/sm", ["runtime:/alice"]),
         ("plain", []),
+        ("comm://d/o/", ["comm://d/o"]),
         ("comm://d/o" + "/x" * 5000, [f"comm://d/o{'/x' * depth}" for depth in range(7, -1, -1)]),
     ],
 )
 def test_ancestors_are_cut_at_slashes_and_bounded(key: str, above: list[str]) -> None:
     assert list(ancestors(key)) == above
+
+
+@pytest.mark.parametrize("below", ["comm://d/o/children/n", "comm://d/o/n", "comm://d/o/a/b/c"])
+def test_owner_of_an_address_gives_back_what_stands_below_it(below: str) -> None:
+    owners = Owners(Journal())
+    assert owners.claim(1, below)
+    assert owners.claim(1, "comm://d/o")
+    assert owners.release([1], "comm://d/o") == ["comm://d/o", below]
+    assert owners.count(1) == 0
 
 
 @given(
@@ -189,6 +213,33 @@ def test_each_end_point_chooses_its_scheme(house: StateHouse, to: str, body: obj
     (reply,) = house.ask(sid, to, "CREATE", body).replies
     assert reply.from_ == to
     assert f'["{scheme}://{DOMAIN}/' in reply.body.decode()
+
+
+_ASKED = st.fixed_dictionaries(
+    {},
+    optional={
+        "scheme": st.sampled_from(["hyperty", "comm", "runtime", "", None, 7, ["hyperty"]]),
+        "number": st.sampled_from([1, "2", 0, True, 10_000, None]),
+        "allocationKey": st.sampled_from(["k", "runtime://alpha.example/x/", "", None, 3]),
+        "note": st.sampled_from(["", "x" * 600]),
+    },
+)
+
+
+@given(outer=_ASKED, value=st.none() | st.just("text") | _ASKED)
+def test_a_request_that_was_made_before_is_read_as_the_first_time(outer: dict[str, object], value: object) -> None:
+    body = outer if value is None else {**outer, "value": value}
+    house = StateHouse()
+    sid, _ = house.open("rt-ana", 1)
+    first, again = (house.reply(sid, ALLOCATION, "create", body) for _ in range(2))
+    assert {name: member for name, member in first.items() if name != "value"} == {
+        name: member for name, member in again.items() if name != "value"
+    }
+    if first["code"] == 200:
+        one, other = allocated_in(first), allocated_in(again)
+        assert len(one) == len(other) == len({*one, *other}) / 2
+        rows = {row.url: row for row in house.state.owners.owned(sid)}
+        assert len({(rows[url].allocation_key, url.partition("://")[0]) for url in one + other}) == 1
 
 
 def test_alias_domain_gives_its_own_addresses(house: StateHouse) -> None:

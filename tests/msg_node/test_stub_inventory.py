@@ -19,7 +19,7 @@ MOMENT = 1_932_796_800.0  # 2031-04-01T08:00:00Z
 
 def request(caller: Caller, type_: str = "read") -> ServiceRequest:
     message = codec.build(id=9, type=type_, from_=f"runtime://{DOMAIN}/rt-ops", to=STUBS)
-    return ServiceRequest(message, {}, caller, DOMAIN, MOMENT, b"s" * 32)
+    return ServiceRequest(message, caller, DOMAIN, MOMENT, b"s" * 32)
 
 
 def hosted(domain: str = "beta.example") -> StubStatus:
