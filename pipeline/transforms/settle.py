@@ -20,6 +20,7 @@ from pipeline.transforms.books import DELIVERED, bucket_us, day_of, message_time
 from pipeline.transforms.folds import fold_columns, set_sum
 from protofly.records import MessageRecord
 
+DENIED: Final = "denied"
 OUTCOMES: Final[tuple[str, ...]] = tuple(sorted(get_args(get_type_hints(MessageRecord)["outcome"])))
 """Every outcome that a record may have, sorted."""
 HOUR_US: Final = 3_600_000_000
@@ -41,55 +42,63 @@ def settle_hourly(silver: DataFrame) -> DataFrame:
         "msg_type",
         (F.col("ts_us") - F.pmod("ts_us", F.lit(HOUR_US))).alias("hour_us"),
         "outcome",
-        F.when(F.col("outcome") == "denied", F.coalesce("rule_id", F.lit(""))).alias("rule"),
+        F.when(F.col("outcome") == DENIED, F.coalesce("rule_id", F.lit(""))).alias("rule"),
         F.when(is_delivered, bucket_column(F.col("d_total_us"))).alias("bucket"),
         F.coalesce("size_in", F.lit(0)).alias("size_in"),
         F.coalesce("size_wire", F.lit(0)).alias("size_wire"),
         F.when(is_delivered, F.xxhash64("msg_id", "digest")).alias("member"),
     )
-    tall = records.groupBy(*_HOURLY, "outcome", "rule", "bucket").agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.sum("size_in").alias("bytes_in"),
-        F.sum("size_wire").alias("bytes_wire"),
-        *fold_columns(F.col("member")),
+    # One exchange serves both aggregations: rows of an hour are together, so those of its parts are, too.
+    tall = (
+        records.repartition(*_HOURLY)
+        .groupBy(*_HOURLY, "outcome", "rule", "bucket")
+        .agg(
+            F.count(F.lit(1)).alias("messages"),
+            F.sum("size_in").alias("bytes_in"),
+            F.sum("size_wire").alias("bytes_wire"),
+            *fold_columns(F.col("member")),
+        )
     )
     hours = tall.groupBy(*_HOURLY).agg(
-        *_messages_by_fate(),
+        F.sum("messages").alias("messages"),
+        F.sum(_if(F.col("outcome") == DELIVERED, "messages")).alias("delivered"),
+        F.sum(_if(F.col("outcome") == DENIED, "messages")).alias("denied"),
         F.sum("bytes_in").alias("bytes_in"),
         F.sum("bytes_wire").alias("bytes_wire"),
-        *_messages_by_outcome(),
-        _map_of("rule").alias("denials"),
-        _map_of("bucket").alias("latency"),
         F.bit_xor("set_xor").alias("set_xor"),
         F.sum("sum_low").alias("sum_low"),
         F.sum("sum_high").alias("sum_high"),
+        F.sort_array(F.collect_list(F.struct("outcome", "rule", "bucket", "messages"))).alias("parts"),
     )
     return (
-        hours.withColumn("outcomes", _outcomes_map())
+        hours.withColumn("failed", F.col("messages") - F.col("delivered") - F.col("denied"))
+        .withColumns({"outcomes": _outcomes(), "denials": _parts_by("rule"), "latency": _parts_by("bucket")})
         .withColumn("set_sum", set_sum(F.col("sum_low"), F.col("sum_high")))
         .withColumn("dt", day_of(F.col("hour_us")))
         .select(*TRAFFIC_HOURLY.schema.fieldNames())
     )
 
 
-def _messages_by_fate() -> list[Column]:
-    messages, outcome = F.col("messages"), F.col("outcome")
-    is_failed = ~outcome.isin(DELIVERED, "denied")
-    return [
-        F.sum(messages).alias("messages"),
-        F.sum(F.when(outcome == DELIVERED, messages).otherwise(0)).alias("delivered"),
-        F.sum(F.when(outcome == "denied", messages).otherwise(0)).alias("denied"),
-        F.sum(F.when(is_failed, messages).otherwise(0)).alias("failed"),
-    ]
+def _if(condition: Column, name: str) -> Column:
+    return F.when(condition, F.col(name)).otherwise(0)
 
 
-def _messages_by_outcome() -> list[Column]:
-    return [F.sum(F.when(F.col("outcome") == word, F.col("messages"))).alias(f"n_{word}") for word in OUTCOMES]
+def _parts_by(key: str) -> Column:
+    """Counts by rule or by bucket, ascending; of the parts of an hour, each value stands in one."""
+    named = F.filter("parts", lambda part: part[key].isNotNull())
+    return F.map_from_entries(F.transform(named, lambda part: _entry(part[key], part["messages"])))
 
 
-def _outcomes_map() -> Column:
-    counts = F.array(*(F.struct(F.lit(word).alias("key"), F.col(f"n_{word}").alias("value")) for word in OUTCOMES))
-    return F.map_from_entries(F.filter(counts, lambda entry: entry["value"].isNotNull()))
+def _outcomes() -> Column:
+    """Counts by outcome, ascending. Delivered and denied ones are in many parts, every other outcome is in one."""
+    failed = F.filter("parts", lambda part: ~part["outcome"].isin(DELIVERED, DENIED))
+    seldom = F.transform(failed, lambda part: _entry(part["outcome"], part["messages"]))
+    often = F.array(*(_entry(F.lit(word), F.col(word)) for word in (DELIVERED, DENIED)))
+    return F.map_from_entries(F.sort_array(F.concat(F.filter(often, lambda entry: entry["value"] > 0), seldom)))
+
+
+def _entry(key: Column, value: Column) -> Column:
+    return F.struct(key.alias("key"), value.alias("value"))
 
 
 def settle_daily(hourly: DataFrame) -> DataFrame:
@@ -147,11 +156,11 @@ def set_digests(silver: DataFrame) -> DataFrame:
 
 
 def _hash_of_lines(line: Column) -> Column:
-    return F.sha2(F.array_join(F.array_sort(F.collect_list(line)), "\n"), 256)
+    return F.sha2(F.array_join(F.sort_array(F.collect_list(line)), "\n"), 256)
 
 
 def _map_of(key: str, *, of: str | None = None) -> Column:
     """Counts by `key`, ascending, where `key` is not null and `name` is `of`. Keys must be unique in the group."""
     entry = F.struct(F.col(key).alias("key"), F.col("messages").alias("value"))
     is_member = F.col(key).isNotNull() if of is None else F.col("name") == of
-    return F.map_from_entries(F.array_sort(F.collect_list(F.when(is_member, entry))))
+    return F.map_from_entries(F.sort_array(F.collect_list(F.when(is_member, entry))))

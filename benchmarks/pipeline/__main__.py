@@ -1,0 +1,144 @@
+"""`python -m benchmarks.pipeline [--rows N] [--only SHAPE …] [--json FILE]`: Spark and DuckDB do the same in turns."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.pipeline.shapes import SHAPES, Figures, measure
+from benchmarks.pipeline.traffic import Plan, Planted, fill_lake
+
+BAR_ROWS: Final = 10_000_000
+_ENGINES: Final = ("duckdb", "spark")
+
+
+def main() -> int:
+    """Read the arguments and run; 1 when the engines disagree, 2 when a bar is missed."""
+    arguments = _parser().parse_args()
+    if arguments.worker:
+        return _work(arguments)
+    console = Console(stderr=arguments.json == Path("-"))
+    shapes = [shape for shape in SHAPES if not arguments.only or shape.name in arguments.only]
+    figures: list[Figures] = []
+    with tempfile.TemporaryDirectory(prefix="trapezoid-bench-", dir=arguments.folder) as scratch:
+        folder = Path(scratch) / "lake"
+        console.print(f"making {arguments.rows:,} messages, each in two books …")
+        planted = _in_own_process(arguments, folder, "fill", "spark", Planted)
+        for shape in shapes:
+            for engine in _ENGINES:
+                figures.append(_in_own_process(arguments, folder, shape.name, engine, Figures))
+                console.print(f"[dim]{shape.name} on {engine}: {figures[-1].cpu_s:.1f} CPU s[/]")
+    if arguments.json:
+        encoded = msgspec.json.encode({"planted": planted, "figures": figures, "memory": arguments.memory})
+        if arguments.json == Path("-"):
+            sys.stdout.buffer.write(encoded + b"\n")
+        else:
+            arguments.json.write_bytes(encoded + b"\n")
+    return show(console, figures, planted, rows=arguments.rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description="Spark beside DuckDB.")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="messages; each is in two books")
+    parser.add_argument("--only", nargs="*", choices=[shape.name for shape in SHAPES], help="these shapes alone")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON; - for standard output")
+    parser.add_argument("--memory", default="2g", help="heap of Spark, memory limit of DuckDB")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--folder", type=Path, help="where the data is put; about 120 bytes for each row")
+    parser.add_argument("--worker", nargs=3, metavar=("LAKE", "SHAPE", "ENGINE"), help=argparse.SUPPRESS)
+    return parser
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _in_own_process(
+    arguments: argparse.Namespace, folder: Path, shape: str, engine: str, answer: type[_Answer]
+) -> _Answer:
+    options = [f"--{name}={getattr(arguments, name)}" for name in ("rows", "memory", "threads")]
+    command = [sys.executable, "-m", "benchmarks.pipeline", *options, "--worker", str(folder), shape, engine]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603  # this very program
+    return msgspec.json.decode(done.stdout, type=answer)
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    folder, name, engine = arguments.worker
+    # Spark's children write where they like: what is answered goes to the standard output of before.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    if name == "fill":
+        from pipeline.session import start_session
+        from pipeline.tables import Lake
+
+        spark = start_session("local[1]", memory="1g")
+        answer: Figures | Planted = fill_lake(Lake(Path(folder), spark), Plan(messages=arguments.rows))
+        spark.stop()
+    else:
+        [shape] = [one for one in SHAPES if one.name == name]
+        answer = measure(
+            shape,
+            engine,
+            Path(folder),
+            rows=arguments.rows,
+            memory=arguments.memory,
+            threads=arguments.threads,
+        )
+    answers.write(msgspec.json.encode(answer))
+    answers.close()
+    return 0
+
+
+def show(console: Console, figures: Sequence[Figures], planted: Planted, *, rows: int) -> int:
+    """Print the table and what is wrong with it; returns the exit code."""
+    table = Table(title=f"The pipeline on {rows:,} messages, both books", box=box.SIMPLE_HEAD, header_style="bold")
+    for name in ("shape", "Spark CPU s", "DuckDB CPU s", "ratio", "bar", "Spark wall s", "DuckDB wall s", "Spark MiB"):
+        table.add_column(name, justify="left" if name == "shape" else "right", no_wrap=True)
+    bars = {shape.name: shape.bar_cpu_s for shape in SHAPES}
+    code = 0
+    complaints = []
+    for duck, spark in zip(figures[::2], figures[1::2], strict=True):
+        bar = bars[spark.shape]
+        scaled = None if bar is None else bar * rows / BAR_ROWS
+        table.add_row(
+            spark.shape,
+            f"{spark.cpu_s:.1f}",
+            f"{duck.cpu_s:.1f}",
+            f"{spark.cpu_s / max(duck.cpu_s, 0.01):.1f}×",
+            "" if scaled is None else f"{scaled:.0f}",
+            f"{spark.wall_s:.1f}",
+            f"{duck.wall_s:.1f}",
+            f"{spark.peak_mib}",
+        )
+        if spark.answer != duck.answer:
+            code = 1
+            complaints.append(f"[red]✗ {spark.shape}: Spark says {spark.answer}, DuckDB {duck.answer}[/]")
+        wrong = {word: count for word, count in planted.cases.items() if spark.answer.get(word, 0) != count}
+        if spark.shape == "reconcile" and wrong:
+            code = 1
+            complaints.append(f"[red]✗ reconcile: planted {planted.cases}, found {spark.answer}[/]")
+        # Below the full size start-up costs weigh too much for a bar to say anything.
+        if scaled is not None and rows >= BAR_ROWS and spark.cpu_s > scaled:
+            code = code or 2
+            complaints.append(f"[yellow]! {spark.shape}: {spark.cpu_s:.1f} CPU s, bar {scaled:.0f}[/]")
+    console.print(table)
+    for line in complaints or ["[green]✓[/] both engines give the same answers, and the planted faults"]:
+        console.print(line)
+    console.print(
+        "[dim]CPU: whole process tree, start of the session left out. Bars are for 10 M, here in proportion.[/]"
+    )
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

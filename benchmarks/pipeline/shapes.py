@@ -1,0 +1,167 @@
+"""What is measured, on which engine; each in a process of its own, so that none warms up or starves another."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from duckdb import DuckDBPyConnection
+from msgspec import Struct
+from pyspark.sql import functions as F
+
+from benchmarks.pipeline.oracle import answer, numbers, open_oracle
+from benchmarks.process_time import process_tree
+from pipeline.jobs import reconcile, settle
+from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.session import start_session
+from pipeline.tables import Lake
+from pipeline.transforms.reconcile import CASES
+from pipeline.transforms.settle import settle_hourly
+
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """One shape on one engine. CPU seconds are those of the whole process tree while the job ran."""
+
+    shape: str
+    engine: str
+    rows: int
+    cpu_s: float
+    wall_s: float
+    peak_mib: int
+    answer: dict[str, int]
+    """What came out: both engines must say the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One kind of work. `bar_cpu_s` is for 10 M records (of each side)."""
+
+    name: str
+    bar_cpu_s: float | None
+    spark: Callable[[Lake], dict[str, int]]
+    duckdb: Callable[[DuckDBPyConnection], dict[str, int]]
+    roles: tuple[str, ...] = ("in", "out")
+
+
+def measure(shape: Shape, engine: str, folder: Path, *, rows: int, memory: str, threads: int) -> Figures:
+    """Run one shape on one engine, in this process, and write nothing that a later run could use."""
+    if engine == "spark":
+        spark = start_session(f"local[{threads}]", memory=memory)
+        # Everybody's first action loads classes: that is not what this work costs.
+        spark.range(1000).groupBy((F.col("id") % 7).alias("part")).count().collect()
+        lake = Lake(folder, spark)
+        with _timed() as spent:
+            answered = shape.spark(lake)
+        spark.stop()
+    else:
+        roles = f"role IN {shape.roles}"
+        connection = open_oracle(folder / SILVER_MDR.name, roles=roles, threads=threads, memory=f"{memory}B")
+        with _timed() as spent:
+            answered = shape.duckdb(connection)
+    return Figures(
+        shape=shape.name,
+        engine=engine,
+        rows=rows,
+        answer=answered,
+        cpu_s=round(spent.cpu_s, 2),
+        wall_s=round(spent.wall_s, 2),
+        peak_mib=spent.peak_mib,
+    )
+
+
+@dataclass(slots=True)
+class _Spent:
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    peak_mib: int = 0
+
+
+@contextmanager
+def _timed() -> Iterator[_Spent]:
+    spent = _Spent()
+    started, busy = time.perf_counter(), _tree_cpu_s()
+    yield spent
+    spent.cpu_s = _tree_cpu_s() - busy
+    spent.wall_s = time.perf_counter() - started
+    spent.peak_mib = _tree_peak_mib()
+
+
+def _tree_cpu_s() -> float:
+    """Of this process and all below it, threads that ended included."""
+    ticks = 0
+    for pid in process_tree(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(int(field) for field in fields[11:15])  # own and waited-for children, user and system
+    return ticks / _TICKS_PER_SECOND
+
+
+def _tree_peak_mib() -> int:
+    kib = 0
+    for pid in process_tree(os.getpid()):
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+        except OSError:
+            continue
+        kib += sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return kib // 1024
+
+
+# Settlement: the out-books of everybody, by hour, written as a table.
+
+
+def _settle_on_spark(lake: Lake) -> dict[str, int]:
+    records = lake.read(SILVER_MDR).where(F.col("role") == "out")
+    done = lake.commit(settle_hourly(records), TRAFFIC_HOURLY, "overwrite")
+    sums = lake.read(TRAFFIC_HOURLY).agg(F.sum("messages"), F.sum("bytes_wire")).collect()[0]
+    return {"statements": done.rows, "messages": sums[0], "bytes": sums[1]}
+
+
+def _settle_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
+    answer(connection, "hourly")
+    found = numbers(connection, "SELECT count(*), sum(messages), sum(bytes_wire) FROM hourly")
+    return dict(zip(("statements", "messages", "bytes"), found, strict=True))
+
+
+# Everything that `settle` does: hourly, daily, folded, digested, final; both books.
+
+
+def _settle_job(lake: Lake) -> dict[str, int]:
+    result = settle.run(lake, lake.spark)
+    return {"hourly": result.rows["traffic_hourly"], "daily": result.rows["statement_daily"]}
+
+
+def _settle_days_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
+    answer(connection, "hourly", "daily")
+    found = numbers(connection, "SELECT (SELECT count(*) FROM hourly), (SELECT count(*) FROM daily)")
+    return dict(zip(("hourly", "daily"), found, strict=True))
+
+
+# Reconciliation: the whole job, clocks and evidence included; DuckDB classifies by one join of records.
+
+
+def _reconcile_on_spark(lake: Lake) -> dict[str, int]:
+    details = reconcile.run(lake, lake.spark).details
+    return {word: details[word] for word in ("matched", *CASES, "undelivered") if details[word]}
+
+
+def _reconcile_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
+    answer(connection, "messages", "delays", "classes")
+    found = connection.execute("SELECT case_class, count(*) FROM classes GROUP BY ALL").fetchall()
+    return {str(word): int(count) for word, count in found}
+
+
+SHAPES: Final = (
+    Shape(name="settle-hourly", bar_cpu_s=30.0, spark=_settle_on_spark, duckdb=_settle_on_duckdb, roles=("out", "out")),
+    Shape(name="settle", bar_cpu_s=None, spark=_settle_job, duckdb=_settle_days_on_duckdb),
+    Shape(name="reconcile", bar_cpu_s=60.0, spark=_reconcile_on_spark, duckdb=_reconcile_on_duckdb),
+)

@@ -1,0 +1,175 @@
+"""DuckDB answers the same questions with SQL that shares nothing with the Spark code; every row must be the same.
+
+The traffic has planted faults whose number is known, so both could not be wrong in the same way either.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.pipeline.oracle import answer, open_oracle
+from benchmarks.pipeline.traffic import Plan, Planted, fill_lake
+from pipeline.histogram import quantile
+from pipeline.jobs import reconcile, settle
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.schemas import CLOCK_OFFSET, RECON_CASE, SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.tables import Lake
+
+pytestmark = pytest.mark.spark
+
+MASK = 2**64 - 1
+PLAN = Plan(messages=6_000, domains=8, pairs=40, days=2, faults=20.0)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Both answers to the same records."""
+
+    lake: Lake
+    planted: Planted
+    oracle: duckdb.DuckDBPyConnection
+    settle: JobResult
+    reconcile: JobResult
+
+
+@pytest.fixture(scope="module")
+def settled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settled]:
+    lake = Lake(tmp_path_factory.mktemp("oracle") / "lake", spark)
+    planted = fill_lake(lake, PLAN)
+    jobs = settle.run(lake, spark), reconcile.run(lake, spark)
+    with open_oracle(lake.folder / SILVER_MDR.name, member="0::BIGINT") as oracle:
+        answer(oracle, "hourly", "daily", "messages", "delays", "classes")
+        yield Settled(lake, planted, oracle, *jobs)
+
+
+def rows_of(connection: duckdb.DuckDBPyConnection, table: str) -> list[dict[str, Any]]:
+    found = connection.execute(f"FROM {table}")
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def keyed(
+    rows: list[dict[str, Any]], *key: str, without: tuple[str, ...] = ()
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    found = {}
+    for row in rows:
+        said = {name: value for name, value in row.items() if name not in {*key, *without}}
+        found[tuple(row[name] for name in key)] = {
+            name: (value or {}) if name in {"outcomes", "denials", "latency"} else value for name, value in said.items()
+        }
+    assert len(found) == len(rows)
+    return found
+
+
+def test_hourly_statements_are_those_of_duckdb_row_for_row(settled: Settled) -> None:
+    key = ("our_domain", "src_domain", "dst_domain", "role", "msg_type", "hour_us")
+    folds = ("set_xor", "set_sum")
+    spark_rows = [row.asDict() for row in settled.lake.read(TRAFFIC_HOURLY).collect()]
+    ours = keyed(spark_rows, *key, without=(*folds, "dt"))
+    assert ours == keyed(rows_of(settled.oracle, "hourly"), *key, without=folds)
+    assert sum(row["messages"] for row in ours.values()) == settled.planted.records
+
+
+def test_daily_statements_are_those_of_duckdb_row_for_row(settled: Settled) -> None:
+    key = ("our_domain", "src_domain", "dst_domain", "role", "dt")
+    theirs = keyed(rows_of(settled.oracle, "daily"), *key)
+    for row in theirs.values():
+        for name, per_mille in (("p50_us", 500), ("p95_us", 950), ("p99_us", 990)):
+            row[name] = quantile(row["latency"], per_mille)
+    spark_rows = [row.asDict() for row in settled.lake.read(STATEMENT_DAILY).collect()]
+    assert {row["status"] for row in spark_rows} == {"final"}
+    versions = ("status", "version", "complete_until_us", "input_version", "set_digest")
+    assert keyed(spark_rows, *key, without=versions) == theirs
+
+
+def test_set_folds_are_those_of_another_implementation_of_the_hash(settled: Settled) -> None:
+    query = (
+        "SELECT our_domain, src_domain, dst_domain, role, msg_type, hour_us, list(msg_id || digest) AS members FROM "
+        "(SELECT *, ts_us - ts_us % 3600000000 AS hour_us FROM records WHERE outcome = 'delivered') GROUP BY ALL"
+    )
+    folds: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for *key, members in settled.oracle.execute(query).fetchall():
+        xor = total = 0
+        for member in members:
+            hashed = xxhash64(member[16:], xxhash64(member[:16], 42))
+            xor, total = xor ^ hashed, total + hashed & MASK
+        folds[tuple(key)] = xor, total
+    found = {
+        (row.our_domain, row.src_domain, row.dst_domain, row.role, row.msg_type, row.hour_us): (
+            row.set_xor & MASK,
+            row.set_sum & MASK,
+        )
+        for row in settled.lake.read(TRAFFIC_HOURLY).collect()
+        if row.delivered
+    }
+    assert found == folds
+
+
+def test_cases_are_those_of_duckdb_message_by_message(settled: Settled) -> None:
+    query = "FROM classes WHERE case_class NOT IN ('matched', 'undelivered')"
+    theirs = {(src, dst, bytes(msg_id), word) for src, dst, msg_id, word in settled.oracle.execute(query).fetchall()}
+    cases = settled.lake.read(RECON_CASE).collect()
+    ours = {(row.src_domain, row.dst_domain, bytes(row.msg_id), row.case_class) for row in cases}
+    assert ours == theirs
+    assert len(cases) == len(ours)
+
+
+def test_planted_faults_are_found_exactly(settled: Settled) -> None:
+    cases = Counter(row.case_class for row in settled.lake.read(RECON_CASE).collect())
+    assert cases == settled.planted.cases
+    assert all(count > 0 for count in cases.values())
+    details = settled.reconcile.details
+    assert settled.reconcile.exit_code == ExitCode.FINDINGS
+    assert settled.reconcile.findings == sum(settled.planted.cases.values())
+    assert details["sent"] == settled.planted.sent
+    [matched] = settled.oracle.execute("SELECT count(*) FROM classes WHERE case_class = 'matched'").fetchone() or (
+        None,
+    )
+    assert details["matched"] == matched
+
+
+def test_clocks_are_found_within_their_bounds_the_wrong_one_too(settled: Settled) -> None:
+    true_us = settled.planted.offsets_us
+    offsets = [row for row in settled.lake.read(CLOCK_OFFSET).collect() if row.dt == "2026-03-02"]
+    assert {row.domain for row in offsets} == set(true_us)
+    [zero, *_] = [row.domain for row in offsets if row.offset_us == 0 and row.error_us == 0]
+    wrong_us = {row.domain: abs(row.offset_us - (true_us[row.domain] - true_us[zero])) for row in offsets}
+    assert all(wrong_us[row.domain] <= row.error_us for row in offsets)
+    assert max(wrong_us.values()) < 2_000
+    assert max(row.offset_us for row in offsets) > 2_000_000
+
+
+P1, P2, P3, P4, P5 = (
+    0x9E3779B185EBCA87,
+    0xC2B2AE3D27D4EB4F,
+    0x165667B19E3779F9,
+    0x85EBCA77C2B2AE63,
+    0x27D4EB2F165667C5,
+)
+
+
+def xxhash64(data: bytes, seed: int) -> int:
+    """XXH64 of inputs of whole 8 bytes, less than 32, as the specification of xxHash says."""
+
+    def rotated(value: int, bits: int) -> int:
+        return (value << bits | value >> (64 - bits)) & MASK
+
+    accumulator = (seed + P5 + len(data)) & MASK
+    for (lane,) in struct.iter_unpack("<Q", data):
+        accumulator ^= rotated(lane * P2 & MASK, 31) * P1 & MASK
+        accumulator = (rotated(accumulator, 27) * P1 + P4) & MASK
+    for shift, prime in ((33, P2), (29, P3)):
+        accumulator = (accumulator ^ accumulator >> shift) * prime & MASK
+    return accumulator ^ accumulator >> 32
+
+
+def test_the_hash_is_the_published_one() -> None:
+    assert xxhash64(b"", 0) == 0xEF46DB3751D8E999
