@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 from msgspec import Raw
@@ -25,6 +26,7 @@ from protofly.limits import (
 from protofly.message import NO_PEEK, BodyPeek, Message
 
 _TYPE_CHARS = 32
+_CACHED_CODES = 64
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _QUOTE = ord('"')
@@ -44,6 +46,7 @@ _decode_peek = msgspec.json.Decoder(BodyPeek).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_plain = msgspec.json.Decoder(dict[str, object]).decode
 _encode = msgspec.json.encode
+_PEEKED = frozenset(BodyPeek.__struct_encode_fields__)
 
 
 class BrokenMessageError(PeerError):
@@ -284,8 +287,15 @@ def build(
     """Make a message of our own."""
     id_ = id if id is None or isinstance(id, bytes) else _encode(id)
     text = _encode(body) if body else b""
-    peek = _decode_peek(text) if text else NO_PEEK
-    return Message(id_, type, from_, to, text, encode_message(id=id_, type=type, from_=from_, to=to, body=text), peek)
+    return _written(id_, type, from_, to, text, _decode_peek(text) if text else NO_PEEK)
+
+
+def _written(id_: bytes | None, type_: str, from_: str, to: str, body: bytes, peek: BodyPeek) -> Message:
+    """A message of our own around its body."""
+    written = _Written(
+        msgspec.UNSET if id_ is None else Raw(id_), type_, from_, to, Raw(body) if body else msgspec.UNSET
+    )
+    return Message(id_, type_, from_, to, body, _encode(written), peek)
 
 
 def response(
@@ -308,7 +318,16 @@ def response(
         body["source"] = source
     if extra:
         body.update(extra)
-    return build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
+    text = _encode(body)
+    is_usual = source is None and (not extra or _PEEKED.isdisjoint(extra))
+    peek = _peek_of_code(code) if is_usual else _decode_peek(text)
+    return _written(request.id, "response", request.to, request.from_, text, peek)
+
+
+@lru_cache(_CACHED_CODES)
+def _peek_of_code(code: int) -> BodyPeek:
+    """What routing reads in an answer that has no other member that it looks at."""
+    return BodyPeek(code=Raw(_encode(code)))
 
 
 def refusal(
