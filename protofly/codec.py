@@ -102,8 +102,6 @@ def decode(raw: bytes) -> list[Message]:
             id_ = _checked_id(id_)
         to, from_ = header.to, header.from_
         quotes = _header_quotes(raw, body)
-        if quotes > HEADER_QUOTES:
-            raise BrokenMessageError(Code.TOO_LARGE, "too much stands outside the body")
         if (
             type(to) is str
             and 0 < len(to) <= HEADER_CHARS
@@ -111,10 +109,10 @@ def decode(raw: bytes) -> list[Message]:
             and type_ == header.type
             and 0 < len(type_) <= _TYPE_CHARS
             and (body or not header.body)
-            and (quotes == _quotes_once_each(id_, body) or not repeats_members(raw))
+            and (quotes == _quotes_once_each(id_, body) or (quotes <= HEADER_QUOTES and not repeats_members(raw)))
         ):
             return [Message(id_, type_, from_, to, body, raw, peek)]
-        return _expand(raw, header, id_, body, peek)
+        return _expand(raw, header, id_, body, peek, quotes)
     except BrokenMessageError as exc:
         raise _diagnose(raw, exc) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -136,7 +134,7 @@ def _quotes_once_each(id_: bytes | None, body: bytes) -> int:
     return 12 + (0 if id_ is None else 2 if id_[0] != _QUOTE else 4) + (2 if body else 0)
 
 
-def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: BodyPeek) -> list[Message]:
+def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: BodyPeek, quotes: int) -> list[Message]:
     """The unusual forms: other case, several recipients, `body: null`, a member given twice.
 
     Written anew, so that whoever reads the text sees the members that were judged here: the last of each name. Bodies
@@ -145,6 +143,8 @@ def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: B
     recipients = [header.to] if isinstance(header.to, str) else list(dict.fromkeys(header.to))
     type_ = header.type.lower()
     _check_header(type_, header.from_, recipients)
+    if quotes > HEADER_QUOTES:
+        raise BrokenMessageError(Code.TOO_LARGE, "too much stands outside the body")
     if len(recipients) * len(raw) > RECIPIENTS_BYTES:
         raise BrokenMessageError(Code.TOO_LARGE, "too large for so many recipients", member="to")
     members: dict[str, Raw] = _decode_members(raw)
