@@ -7,7 +7,7 @@ specification, sections 5 and 20.9.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -161,7 +161,7 @@ class RuntimePort:
         self.stuck_since = 0.0
         self._asked: dict[str, None] = {}
         self.on_expired: Callable[[Message], None] = _forget
-        self._queue: deque[Message] = deque()
+        self._queue: list[Message] = []  # nearly always empty, and then, unlike a deque, it holds no memory
         self._queued_bytes = 0
         self._timed: dict[int, float] = {}  # by identity: when a message that counts its time was queued
         self._relief = trio.lowlevel.ParkingLot()

@@ -357,7 +357,9 @@ class ServerWebSocket(WebSocket):
             answer.headers["Sec-WebSocket-Protocol"] = subprotocol
         protocol.send_response(answer)
         self._queued += protocol.data_to_send()  # whatever is queued from now on goes behind it
-        self._request = None  # a thousand quiet sessions need not keep their headers
+        # A thousand quiet sessions need not keep their headers, which the library's parser still refers to.
+        self._request.headers.clear()
+        self._request = self._answer = None
         if answer.status_code != 101:
             raise PeerError(Code.PROTOCOL_ERROR, "not a WebSocket request")
         self._frames_itself = True
