@@ -30,6 +30,7 @@ from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.lifetime import ttl_of
+from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
 from protofly.records import MessageRecord, envelope_digest
 
@@ -175,7 +176,7 @@ class DomainLink(LinkPort):
             if facts is not None:
                 self.books.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
             return exc.code
-        ttl_seconds = deadline_of(message)
+        ttl_seconds = deadline_of(message) if message.peek.ttl else REQUEST_TTL_SECONDS
         pending = Pending(
             message,
             crossing.wire,
@@ -379,14 +380,13 @@ class DomainLink(LinkPort):
         """Check, clean and judge one message; those that may pass join the batch."""
         try:
             self._check_sender(message)
-            via_length = self._inward.hops(message)
             inner, msg_id = self._inward.cross(message)
             domains = domain_of(inner.from_), domain_of(inner.to)
         except PeerError as exc:
             self.books.refused(message, id_carried(message), exc.code, now, size)
             self._refuse_inbound(message, exc.code, exc.detail)
             return
-        facts = Facts("in", inner, *domains, self.domain, size, via_length, now)
+        facts = Facts("in", inner, *domains, self.domain, size, self._inward.hops_crossed, now)
         verdict = self._context.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = self.books.entering(facts, verdict, msg_id, digest)

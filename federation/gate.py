@@ -112,7 +112,11 @@ class _Lane:
 
 
 class Gate:
-    """All gates of a node: they share policies, peers and rates, and differ by the `hook` in the facts."""
+    """All gates of a node: they share policies, peers and rates, and differ by the `hook` in the facts.
+
+    Attributes:
+        facts_read: What the rules of the policies in force read.
+    """
 
     def __init__(
         self,
@@ -197,6 +201,7 @@ class Gate:
         """Everything that depends on the policies is new at once."""
         self._policies = policies
         self._revision = policies.revision
+        self.facts_read = policies.facts_read
         self._has_policies = bool(policies.sets)
         self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
         self._verdicts: dict[Decision, Verdict] = {}

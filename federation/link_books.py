@@ -44,7 +44,7 @@ class LinkBooks:
 
     def facts_of(self, facts: Facts) -> GateFacts | None:
         """What the record of a message keeps of the facts that the gate was shown."""
-        return self._recorder.record(facts, self._gate.policies.facts_read)
+        return self._recorder.record(facts, self._gate.facts_read)
 
     def delivered(self, gone: Iterable[Pending], now: float) -> None:
         """The far end answers for these; `now` is monotonic seconds."""

@@ -26,6 +26,7 @@ _TRACE = b'"trace":"mn:'
 _OWN_TRACE = b'"mn:'
 _ID_HEX_CHARS = 32
 _BEFORE_NOTHING = b" \t\r\n{"
+_KNOWN_SENDERS = 1024
 """What stands before the last brace of a body that may be empty."""
 
 
@@ -152,6 +153,9 @@ class InwardBorder:
         node: Address of our node, for the loop rule.
         domains: Domains for which the other side has proved itself.
         max_hops: Entries that `via` may have.
+
+    Attributes:
+        hops_crossed: Entries of `via` of the message that crossed last.
     """
 
     def __init__(self, node: str, domains: frozenset[str], *, max_hops: int = MAX_HOPS) -> None:
@@ -160,7 +164,8 @@ class InwardBorder:
         self._domains = domains
         self._known_via = b""
         self._known_tail = b""
-        self._known_hops = 0
+        self._known_senders: set[str] = set()
+        self.hops_crossed = 0
 
     def check_sender(self, message: Message) -> None:
         """The sender, and the source if one is named, must be of the linked domains.
@@ -168,10 +173,15 @@ class InwardBorder:
         Raises:
             PeerError: SPOOFED_SOURCE, or BAD_HEADER when the sender is no address.
         """
-        check_speaks_for(message, self._domains)
+        sender = message.from_
+        if message.peek.source or sender not in self._known_senders:
+            check_speaks_for(message, self._domains)
+            if len(self._known_senders) >= _KNOWN_SENDERS:
+                self._known_senders.clear()
+            self._known_senders.add(sender)
 
-    def hops(self, message: Message) -> int:
-        """How many addresses `body.via` names; messages of one link mostly name the same.
+    def _judge_hops(self, message: Message) -> None:
+        """Judge the addresses that `body.via` names; messages of one link mostly name the same.
 
         Raises:
             PeerError: LOOP, HOP_LIMIT, or BAD_BODY when it is no list of addresses.
@@ -180,11 +190,10 @@ class InwardBorder:
         if via != self._known_via:
             hops = hops_of(message)
             check_hops(hops, self._node, max_hops=self._max_hops)
-            self._known_via, self._known_tail, self._known_hops = via, b'","via":' + via + b"}", len(hops)
-        return self._known_hops
+            self._known_via, self._known_tail, self.hops_crossed = via, b'","via":' + via + b"}", len(hops)
 
     def cross(self, message: Message) -> tuple[Message, bytes]:
-        """Take the trailer and the flags off; `hops` has passed the message.
+        """Take the trailer and the flags off; `hops_crossed` is then what its `via` had.
 
         Returns:
             The message as our side sees it, and its 16-byte id for the records.
@@ -193,7 +202,7 @@ class InwardBorder:
             PeerError: LOOP, HOP_LIMIT or BAD_BODY.
         """
         peek = message.peek
-        self.hops(message)
+        self._judge_hops(message)
         if peek.auth or peek.session_token or peek.asserted_identity or not peek.via:
             return self._cross_marked(message)
         body, tail = message.body, self._known_tail

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from enum import Enum
-from typing import NamedTuple
 
 from protofly.answer_codes import code_of
 from protofly.message import Message
@@ -27,12 +26,8 @@ class Tracking(Enum):
     NOTHING = "nothing"
 
 
-class TransactionKey(NamedTuple):
-    """Who asked, with which id, whom."""
-
-    asker: str
-    id: bytes
-    asked: str
+TransactionKey = tuple[str, bytes, str]
+"""Who asked, with which id, whom."""
 
 
 class Transactions:
@@ -48,7 +43,7 @@ class Transactions:
     def started(self, request: Message, now: float, ttl_seconds: float) -> None:
         """A request was handed on; `now` is monotonic. The oldest is forgotten when too many are open."""
         assert request.id is not None
-        key = TransactionKey(request.from_key, request.id, request.to_key)
+        key = request.from_key, request.id, request.to_key
         self._open[key] = (now + ttl_seconds, ttl_seconds, request)
         self._open.move_to_end(key)
         if len(self._open) > MAX_OPEN:
@@ -67,13 +62,13 @@ class Transactions:
         if reply.id is None:
             return False
         asker, asked = reply.to_key, reply.from_key
-        return TransactionKey(asker, reply.id, asked) in self._open or (asker, asked) in self._addressed
+        return (asker, reply.id, asked) in self._open or (asker, asked) in self._addressed
 
     def replied(self, reply: Message, now: float) -> bool:
         """A reply came; returns whether it answers an open request. Provisional replies restart the timer."""
         if reply.id is None:
             return False
-        key = TransactionKey(reply.to_key, reply.id, reply.from_key)
+        key = reply.to_key, reply.id, reply.from_key
         found = self._open.get(key)
         if found is None:
             return False
@@ -113,6 +108,7 @@ def mirrored(message: Message, type_: str) -> Message:
 
 _CHILDREN = "/children/"
 _CHANGES = "/changes"
+_WRITES = frozenset({"create", "update", "delete"})
 
 
 def tracking_of(message: Message) -> Tracking:
@@ -123,8 +119,9 @@ def tracking_of(message: Message) -> Tracking:
     """
     if message.id is None or message.type == "response":
         return Tracking.NOTHING
-    if _CHILDREN in message.to and message.type in ("create", "update", "delete"):
-        return Tracking.ANY_REPLIES
-    if message.type == "delete" and message.to.endswith(_CHANGES):
-        return Tracking.ANY_REPLIES
+    if message.type in _WRITES:
+        if _CHILDREN in message.to:
+            return Tracking.ANY_REPLIES
+        if message.type == "delete" and message.to.endswith(_CHANGES):
+            return Tracking.ANY_REPLIES
     return Tracking.ONE_REPLY if message.expects_reply else Tracking.NOTHING

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.border import InwardBorder, OutwardBorder
+from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for
 from federation.core.message_ids import MessageIds
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -122,6 +123,42 @@ def test_a_forged_trailer_never_damages_the_body(trailer: str) -> None:
     body = {"value": 1, "text": f'","via":["{trailer}"]}}'}
     inner, _ = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(message(json.dumps({**body, "via": ["y"]})))
     assert json.loads(inner.raw)["body"] == body
+
+
+_SENDERS = [
+    "hyperty://a.example/h",
+    "hyperty://A.example/h",
+    "hyperty://b.example/h",
+    "x@a.example",
+    "hyperty://u@a.example",
+]
+_SOURCES = ["", "null", '"hyperty://a.example/s"', '"hyperty://b.example/s"', "7"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(_SENDERS), st.sampled_from(_SOURCES)), max_size=8))
+def test_senders_are_judged_alike_whoever_was_seen_before(seen: list[tuple[str, str]]) -> None:
+    domains = frozenset({"a.example"})
+    border = InwardBorder(PEER_NODE, domains)
+    for sender, source in seen:
+        one = message(f'{{"source":{source}}}' if source else "", from_=sender)
+        assert _code(border.check_sender, one) is _code(check_speaks_for, one, domains)
+
+
+def _code(check: Callable[..., None], *arguments: object) -> Code | None:
+    try:
+        check(*arguments)
+    except PeerError as exc:
+        return exc.code
+    return None
+
+
+@given(st.lists(st.sampled_from([0, 1, 3]), max_size=6))
+def test_hops_are_counted_for_each_message_anew(counts: list[int]) -> None:
+    border = InwardBorder(PEER_NODE, frozenset({"a.example"}))
+    for count in counts:
+        via = json.dumps([f"runtime://c.example/{number}" for number in range(count)])
+        border.cross(message(f'{{"via":{via}}}' if count else ""))
+        assert border.hops_crossed == count
 
 
 def test_ids_are_unique_ordered_and_of_version_7() -> None:
