@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import pytest
 from pathlib import Path
+
+import pytest
 
 from pipeline.jobs import ingest
 from pipeline.jobs.result import ExitCode
