@@ -1,17 +1,22 @@
-"""Accepted segments of one kind become rows of bronze and quarantine: one pass of Spark, one commit each.
+"""Accepted segments of one kind become rows of bronze and quarantine, one commit each.
 
-The rows of both are written in one go, apart by folder, because parsing is what costs. Before anything is committed,
-rows are counted per segment and compared with the manifests, and the files are hashed once more: what Spark has read is
-what was verified, or nothing happens.
+Parsing is what costs, so it is done the cheap way first: Spark's reader of JSON, which does not keep the lines and
+takes liberties with odd ones. Segments of which every line is a good record, which is nearly all, are done with that.
+The others are read again as text, a row per line whatever is in it: every line is either a record or in quarantine.
+
+Before anything is committed, rows are counted per segment and compared with the manifests, and the files are hashed
+once more: what Spark has read is what was verified, or nothing happens.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
@@ -20,10 +25,19 @@ from pipeline.segments import Place, Segment, is_unchanged
 from pipeline.stages import list_staged
 from pipeline.table_log import LakeError
 from pipeline.tables import Commit, Lake
-from pipeline.transforms.lines import SEGMENT_FACTS, bronze_table, judged_lines, quarantined
+from pipeline.transforms.lines import (
+    SEGMENT_FACTS,
+    SPOILT,
+    bronze_table,
+    judged_records,
+    parsed_lines,
+    quarantined,
+    record_schema,
+)
 from protofly.record_segments import SEALED_SUFFIX
 from protofly.records import Kind
 
+_ROWS = "rows"
 _IS_GOOD, _IS_BAD = "is_good=true", "is_good=false"
 _COUNTED = ("m_node", "m_boot", "segno")
 _BAD_LINES = (
@@ -71,17 +85,15 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
     if not full:
         return Loaded(empty)
     with lake.stage() as stage:
-        _write(lake, kind, full, stage)
-        rows = _count(stage / "rows", full)
+        rows = _write_all(lake, kind, full, stage)
         changed = [segment.place for segment in full if not is_unchanged(segment)]
         if changed:
             raise ChangedError(changed)
         for segment in full:
-            assert segment.manifest is not None
-            if sum(rows[segment.place.stem]) != segment.manifest.records:
+            if sum(rows[segment.place.stem]) != _records(segment):
                 raise LakeError(
-                    f"{segment.place.stem}: Spark has read {sum(rows[segment.place.stem])} of "
-                    f"{segment.manifest.records} lines; nothing was committed, please report this"
+                    f"{segment.place.stem}: Spark has read {sum(rows[segment.place.stem])} of {_records(segment)} "
+                    "lines; nothing was committed, please report this"
                 )
         commits = _commit(lake, kind, stage, {**rows, **empty}, batch)
     return Loaded({**rows, **empty}, commits)
@@ -91,19 +103,43 @@ def _app_id(kind: Kind) -> str:
     return f"ingest-{kind.value}"
 
 
-def _write(lake: Lake, kind: Kind, segments: Sequence[Segment], stage: Path) -> None:
+def _write_all(lake: Lake, kind: Kind, segments: Sequence[Segment], stage: Path) -> dict[str, tuple[int, int]]:
+    """Write the rows of all segments below `rows` of the stage; says good and bad rows by stem."""
+    rows = _write(lake, kind, segments, stage, is_fast=True)
+    spoilt = [segment for segment in segments if rows[segment.place.stem] != (_records(segment), 0)]
+    if not spoilt:
+        return rows
+    shutil.rmtree(stage / _ROWS)
+    clean = [segment for segment in segments if segment not in spoilt]
+    rows = _write(lake, kind, clean, stage, is_fast=True) if clean else {}
+    return {**rows, **_write(lake, kind, spoilt, stage, is_fast=False)}
+
+
+def _write(
+    lake: Lake, kind: Kind, segments: Sequence[Segment], stage: Path, *, is_fast: bool
+) -> dict[str, tuple[int, int]]:
     # Spark takes paths for patterns, and these come from strangers: it gets links with names of our own making.
-    links = stage / "segments"
+    links = stage / f"segments-{is_fast}"
+    shutil.rmtree(links, ignore_errors=True)
     links.mkdir()
     for segment in segments:
         (links / f"{segment.place.stem}{SEALED_SUFFIX}").symlink_to(segment.place.segment_path)
-    lines = (
-        lake.spark.read.option("lineSep", "\n")
-        .text(str(links))
-        .select(F.col("value").alias("line"), F.col("_metadata.file_name").alias("file"))
-    )
+    file = F.col("_metadata.file_name").alias("file")
+    reader = lake.spark.read.option("lineSep", "\n")
+    if is_fast:
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": SPOILT}
+        records = reader.options(**options).schema(record_schema(kind)).json(str(links))
+        parsed = records.select("*", file, F.lit(None).cast("string").alias("line"), F.lit(False).alias("repeated"))
+    else:
+        parsed = parsed_lines(reader.text(str(links)).select(F.col("value").alias("line"), file), kind)
     facts = lake.spark.createDataFrame([_facts(segment) for segment in segments], SEGMENT_FACTS)
-    judged_lines(lines, facts, kind).write.partitionBy("is_good", "dt").parquet(str(stage / "rows"))
+    judged = judged_records(parsed, facts, kind)
+    judged.write.mode("append").partitionBy("is_good", "dt").parquet(str(stage / _ROWS))
+    return _count(stage / _ROWS, segments)
+
+
+def _records(segment: Segment) -> int:
+    return segment.manifest.records if segment.manifest is not None else 0
 
 
 def _facts(segment: Segment) -> tuple[object, ...]:
@@ -125,19 +161,31 @@ def _facts(segment: Segment) -> tuple[object, ...]:
 
 
 def _count(folder: Path, segments: Iterable[Segment]) -> dict[str, tuple[int, int]]:
-    """Good and bad rows by stem, from three columns of what was written; far cheaper than another job of Spark."""
-    counts: dict[str, Counter[tuple[str, int, int]]] = {part: Counter() for part in (_IS_GOOD, _IS_BAD)}
-    for part, counter in counts.items():
-        for path in (folder / part).rglob("*.parquet"):
-            groups = pq.read_table(path, columns=list(_COUNTED), partitioning=None).group_by(list(_COUNTED))
-            for row in groups.aggregate([([], "count_all")]).to_pylist():
-                counter[row["m_node"], row["m_boot"], row["segno"]] += row["count_all"]
+    """Good and bad rows by stem, from a few columns of what was written; far cheaper than another job of Spark.
+
+    Of good rows with the same number one is counted, so that a segment which repeats one does not add up.
+    """
+    good = _group(folder / _IS_GOOD, [("seq", "count_distinct")])
+    bad = _group(folder / _IS_BAD, [([], "count_all")])
     found = {}
     for segment in segments:
         assert segment.manifest is not None
         key = (segment.manifest.node, segment.manifest.boot, segment.manifest.segno)
-        found[segment.place.stem] = (counts[_IS_GOOD][key], counts[_IS_BAD][key])
+        found[segment.place.stem] = (good.get(key, 0), bad.get(key, 0))
     return found
+
+
+def _group(folder: Path, aggregation: list[tuple[Any, str]]) -> dict[tuple[str, int, int], int]:
+    columns = [*_COUNTED, "seq"]
+    parts = [
+        pq.read_table(path, columns=columns, partitioning=None, read_dictionary=["m_node"])
+        for path in folder.rglob("*.parquet")
+    ]
+    if not parts:
+        return {}
+    groups = pa.concat_tables(parts).unify_dictionaries().group_by(list(_COUNTED)).aggregate(aggregation).to_pydict()
+    [counts] = [groups[name] for name in groups if name not in _COUNTED]
+    return dict(zip(zip(*[groups[name] for name in _COUNTED], strict=True), counts, strict=True))
 
 
 def _commit(lake: Lake, kind: Kind, stage: Path, rows: Mapping[str, tuple[int, int]], batch: int) -> tuple[Commit, ...]:
@@ -146,8 +194,8 @@ def _commit(lake: Lake, kind: Kind, stage: Path, rows: Mapping[str, tuple[int, i
     meta = {"batch": batch, "segments": {stem: list(counts) for stem, counts in sorted(rows.items())}}
     commits = []
     if any(bad for _, bad in rows.values()):
-        bad_lines = lake.spark.read.option("basePath", str(stage / "rows" / _IS_BAD)).schema(_BAD_LINES)
-        bad_rows = quarantined(bad_lines.parquet(str(stage / "rows" / _IS_BAD)), kind)
+        bad_lines = lake.spark.read.option("basePath", str(stage / _ROWS / _IS_BAD)).schema(_BAD_LINES)
+        bad_rows = quarantined(bad_lines.parquet(str(stage / _ROWS / _IS_BAD)), kind)
         commits.append(lake.commit(bad_rows, QUARANTINE, txn=txn, meta={"batch": batch}))
-    commits.append(lake.adopt(list_staged(stage / "rows" / _IS_GOOD), bronze_table(kind), txn=txn, meta=meta))
+    commits.append(lake.adopt(list_staged(stage / _ROWS / _IS_GOOD), bronze_table(kind), txn=txn, meta=meta))
     return tuple(commits)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,16 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.ansi.enabled": "true",
+    # Rows of a few days go to as many open files; otherwise every write would sort all rows by day first.
+    "spark.sql.maxConcurrentOutputFileWriters": "8",
+}
+
+SMALL_BYTES: Final = 16 << 20
+"""Compressed input of about a quarter of a million records: up to here, compiling Java costs more than it saves."""
+_SMALL: Final = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
 }
 
 
@@ -32,6 +43,7 @@ def start_session(
     app: str = "trapezoid-pipeline",
     memory: str = "2g",
     shuffle_partitions: int = SHUFFLE_PARTITIONS,
+    input_bytes: int | None = None,
     more: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark, or take the session that `spark-submit` prepared.
@@ -41,6 +53,8 @@ def start_session(
         app: Name that the cluster shows.
         memory: Heap of the driver, which is the whole of Spark with a local master.
         shuffle_partitions: Parts of a shuffle; a few per core.
+        input_bytes: About how much will be read; None when nobody knows. Little input on this machine is not worth
+            the preparations that pay with much: this changes how long it takes, nothing else.
         more: Further settings, which win.
 
     Raises:
@@ -51,6 +65,7 @@ def start_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    is_local = not is_submitted and (master or DEFAULT_MASTER).startswith("local")
     if master is not None or not is_submitted:
         builder = builder.master(master or DEFAULT_MASTER)
     settings = {
@@ -58,6 +73,7 @@ def start_session(
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.driver.memory": memory,
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        **(_SMALL if is_local and input_bytes is not None and input_bytes <= SMALL_BYTES else {}),
         **(more or {}),
     }
     for name, value in settings.items():
@@ -65,3 +81,16 @@ def start_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def bytes_in(folders: Iterable[Path]) -> int:
+    """What the files in and below these folders take; what cannot be read counts nothing."""
+    total = 0
+    for folder in folders:
+        for root, _, files in os.walk(folder):
+            for name in files:
+                try:
+                    total += Path(root, name).lstat().st_size
+                except OSError:
+                    continue
+    return total

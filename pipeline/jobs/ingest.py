@@ -49,8 +49,8 @@ from protofly.errors import SettingsError
 from protofly.records import Kind, SegmentManifest
 
 BATCH_SEGMENTS: Final = 512
-BATCH_BYTES: Final = 512 << 20
-"""Of compressed segments: some ten million records."""
+BATCH_BYTES: Final = 256 << 20
+"""Of compressed segments: some five million records."""
 _ATTEMPTS: Final = 3
 _GAPS_TOLD: Final = 20
 _FOLDER: Final = "_ingest"

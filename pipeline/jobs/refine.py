@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.jobs.result import ExitCode, JobResult
@@ -50,9 +51,14 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
         return result
     with result.timed("refine"):
         bronze = lake.read_files(BRONZE_MDR, files)
-        silver = normalise(first_of_each(bronze))
-        if lake.files(SILVER_MDR):
-            silver = without_known(silver, _known_nearby(lake, bronze))
+        ranges = bronze.groupBy("node", "boot", "segno").agg(
+            F.count("*").alias("rows"), F.min("seq").alias("first"), F.max("seq").alias("last")
+        )
+        spans = ranges.collect()
+        silver = normalise(bronze if _is_surely_once(spans) else first_of_each(bronze))
+        known = lake.read(SILVER_MDR).select(*KEY).where(_in_any(spans))
+        if lake.files(SILVER_MDR) and not known.isEmpty():
+            silver = without_known(silver, known)
         # By day first, because the writer would sort by it and undo the rest.
         commit = lake.commit(silver.sortWithinPartitions("dt", "msg_id"), SILVER_MDR, **marks)
     result.wrote(SILVER_MDR.name, commit.rows, commit.version)
@@ -70,20 +76,24 @@ def refined_version(lake: Lake) -> int:
     return -1 if version is None else version
 
 
-def _known_nearby(lake: Lake, bronze: DataFrame) -> DataFrame:
-    """Keys in silver that new rows could repeat. Their ranges let whole files be left out by their statistics."""
-    ranges = bronze.groupBy("node", "boot").agg(F.min("seq").alias("first"), F.max("seq").alias("last")).collect()
-    return lake.read(SILVER_MDR).select(*KEY).where(_in_any(ranges))
+def _is_surely_once(spans: Sequence[Row]) -> bool:
+    """Whether no record can be there twice: within a segment ingest sees to it, and these do not overlap."""
+    ordered = sorted((row["node"], row["boot"], row["first"], row["last"], row["rows"]) for row in spans)
+    is_dense = all(rows <= last - first + 1 for _, _, first, last, rows in ordered)
+    return is_dense and all(one[:2] != other[:2] or one[3] < other[2] for one, other in pairwise(ordered))
 
 
-def _in_any(ranges: Sequence[Row]) -> Column:
+def _in_any(spans: Sequence[Row]) -> Column:
+    """Whether a key lies where new rows are; by these ranges whole files of silver are left out."""
+    ranges: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in spans:
+        first, last = ranges.get((row["node"], row["boot"]), (row["first"], row["last"]))
+        ranges[row["node"], row["boot"]] = (min(first, row["first"]), max(last, row["last"]))
     return reduce(
         or_,
         [
-            (F.col("node") == one["node"])
-            & (F.col("boot") == one["boot"])
-            & F.col("seq").between(one["first"], one["last"])
-            for one in ranges
+            (F.col("node") == node) & (F.col("boot") == boot) & F.col("seq").between(first, last)
+            for (node, boot), (first, last) in sorted(ranges.items())
         ],
         F.lit(False),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.quality import is_good, record_rules, with_errors
+from pipeline.quality import record_rules, with_errors
 from pipeline.schemas import LONG, TABLES, TEXT, Table
 from protofly.records import Kind
 
@@ -33,7 +33,7 @@ SEGMENT_FACTS: Final = StructType(
     ]
 )
 """What lines are compared with: a row per file, taken from its manifest."""
-_SPOILT: Final = "_spoilt"
+SPOILT: Final = "_spoilt"
 _ADDED: Final = ("segno", "errors", "dt")
 
 
@@ -42,31 +42,40 @@ def bronze_table(kind: Kind) -> Table:
     return TABLES[f"bronze_{kind.value}"]
 
 
-def judged_lines(lines: DataFrame, facts: DataFrame, kind: Kind) -> DataFrame:
-    """Parse lines, and find what is wrong with each.
+def record_schema(kind: Kind) -> StructType:
+    """How lines are to be parsed: the record's members, and a column that is null unless a line does not fit."""
+    return StructType([*_members(kind), StructField(SPOILT, TEXT)])
 
-    A row per line, whatever is in it: the columns of the bronze table, then `line` (where the row is not good),
-    `m_node`, `m_boot`, `severity` and `is_good`. `dt` is the record's day, or the segment's where that is not good.
+
+def parsed_lines(lines: DataFrame, kind: Kind) -> DataFrame:
+    """Columns `line` and `file` of a kind, with the members of `record_schema`. A row per line, whatever is in it.
+
+    Of lines of a file with the same number, all but one are marked as `repeated`, the same ones on every run.
+    """
+    schema = record_schema(kind)
+    record = F.from_json("line", schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": SPOILT})
+    rows = lines.select("line", "file", record.alias("record"))
+    members = rows.select("line", "file", *[F.col(f"record.{name}") for name in schema.names])
+    place = F.row_number().over(Window.partitionBy("file", "seq").orderBy("line"))
+    return members.withColumn("repeated", F.col("seq").isNotNull() & (place > 1))
+
+
+def judged_records(parsed: DataFrame, facts: DataFrame, kind: Kind) -> DataFrame:
+    """Find what is wrong with each parsed line.
+
+    Returns the columns of the bronze table, then `line` (where the row is not good), `m_node`, `m_boot`, `severity` and
+    `is_good`. `dt` is the record's day, or the segment's where that is not good.
 
     Args:
-        lines: Columns `line` and `file`.
+        parsed: Members of `record_schema`, `line`, `file`, `repeated`; `line` may be null throughout.
         facts: `SEGMENT_FACTS`, few rows.
         kind: Of all lines.
     """
-    table = bronze_table(kind)
-    members = [field for field in table.schema.fields if field.name not in _ADDED]
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _SPOILT}
-    parsed = F.from_json("line", StructType([*members, StructField(_SPOILT, TEXT)]), options)
-    rows = (
-        lines.select("line", "file", parsed.alias("record"))
-        .select("line", "file", *[F.col(f"record.{field.name}") for field in members], f"record.{_SPOILT}")
-        .withColumn("spoilt", F.col(_SPOILT).isNotNull())
-        .join(F.broadcast(facts), on="file", how="inner")
-    )
-    judged = with_errors(rows, record_rules(kind)).withColumn("is_good", is_good())
+    rows = parsed.withColumn("spoilt", F.col(SPOILT).isNotNull()).join(F.broadcast(facts), on="file", how="inner")
+    judged = with_errors(rows, record_rules(kind))
     record_day = F.date_format(F.timestamp_micros("ts_us"), "yyyy-MM-dd")
     return judged.select(
-        *[field.name for field in members],
+        *[field.name for field in _members(kind)],
         F.col("m_segno").alias("segno"),
         "errors",
         F.when(~F.col("is_good"), F.col("line")).alias("line"),
@@ -91,3 +100,7 @@ def quarantined(judged: DataFrame, kind: Kind) -> DataFrame:
         "severity",
         "dt",
     )
+
+
+def _members(kind: Kind) -> list[StructField]:
+    return [field for field in bronze_table(kind).schema.fields if field.name not in _ADDED]

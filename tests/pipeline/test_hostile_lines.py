@@ -115,3 +115,14 @@ def test_every_line_is_stored_once_as_record_or_as_it_was(lake: Lake, tmp_path: 
     assert (segment["verdict"], segment["severity"]) == ("accepted", "severe")
     assert "quarantined" in segment["findings"]
     assert (result.findings, result.exit_code) == (1, ExitCode.FINDINGS)
+
+
+def test_of_lines_with_the_same_number_one_is_a_record(lake: Lake, tmp_path: Path) -> None:
+    twice = [line(1), line(1, msg_id="f" * 32), line(2)]
+    book = NodeBook(tmp_path / "spool")
+    book.seal_lines(b"".join(text + b"\n" for text in twice))
+    ingest.run(lake, lake.spark, [book.spool])
+    assert sorted(row["seq"] for row in lake.read(BRONZE_MDR).collect()) == [1, 2]
+    [bad] = lake.read(QUARANTINE).collect()
+    assert bad["errors"] == ["repeated"]
+    assert bad["line"].encode() in twice

@@ -74,6 +74,15 @@ def test_only_what_is_new_is_refined_and_only_once(lake: Lake, tmp_path: Path) -
         assert all(one <= other for one, other in pairwise(in_file))
 
 
+def test_a_row_that_two_segments_have_comes_once(lake: Lake, spark: SparkSession) -> None:
+    lake.commit(bronze(spark, [message(1), message(2)]), BRONZE_MDR)
+    lake.commit(bronze(spark, [message(9), message(2), message(3)], segno=2), BRONZE_MDR)
+    result = refine.run(lake, spark)
+    assert (result.rows["silver_mdr"], result.findings) == (3, 2)
+    rows = sorted((row["seq"], int.from_bytes(row["msg_id"])) for row in lake.read(SILVER_MDR).collect())
+    assert rows == [(1, 1), (2, 2), (3, 3)]
+
+
 def test_a_row_that_bronze_repeats_later_does_not_come_again(lake: Lake, spark: SparkSession) -> None:
     lake.commit(bronze(spark, [message(1)]), BRONZE_MDR)
     refine.run(lake, spark)
