@@ -38,14 +38,14 @@ from pipeline.extract_file import (
     write_extract,
 )
 from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
-from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, compare, conclude
+from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import PEER_BOOK, PEER_EXTRACT, PEER_TOTAL, SILVER_MDR, Table
 from pipeline.stages import list_staged
 from pipeline.tables import Lake
 from pipeline.transforms.books import BUCKET_US, DAY_US, ID_TIME_TRUST_US
 from pipeline.transforms.clocks import typical_delays
-from pipeline.transforms.reconcile import answers, claims, compare_totals, disputed, totals
+from pipeline.transforms.reconcile import answers, claims, compare, disputed, joined_totals, totals
 from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 
@@ -193,7 +193,9 @@ def reconcile_with(
     version = ours["books_version"]
     result.versions[SILVER_MDR.name] = version
     where = {"domain": domain, "peer": peer, "day": day}
-    buckets = _compared(lake, version, **where).persist()
+    out_totals, in_totals = _both_totals(lake, version, **where)
+    delays = typical_delays(in_totals)
+    buckets = compare(joined_totals(out_totals, in_totals), delays, skew_us=_SKEW_US).persist()
     _refuse_contradictions(lake, buckets, **where)
     proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
     known = {
@@ -205,14 +207,12 @@ def reconcile_with(
     books = Books(
         out_book=_own_book(lake, version, "out", **where).unionByName(_peer_book(lake, "out", **where)),
         in_book=_own_book(lake, version, "in", **where).unionByName(_peer_book(lake, "in", **where)),
-        out_totals=_own_totals(lake, version, "out", **where).unionByName(_peer_totals(lake, "out", **where)),
-        in_totals=_own_totals(lake, version, "in", **where).unionByName(_peer_totals(lake, "in", **where)),
+        sides=joined_totals(out_totals, in_totals),
         completeness=completeness_frame(spark, known),
     )
-    delays = typical_delays(books.in_totals)
     meta = {"input_versions": {SILVER_MDR.name: version}, "peer": peer, "signed": [theirs["sha256"], details["sha256"]]}
     bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
-    compare(lake, result, books, delays, [day], bounds, meta=meta, domains=[domain, peer])
+    hold_together(lake, result, books, delays, [day], bounds, meta=meta, domains=[domain, peer])
     buckets.unpersist()
     conclude(result, day=day, allowed=allowed)
     ways = [row for row in delays.collect() if row.dt == day]
@@ -289,10 +289,16 @@ def _of_extract(lake: Lake, table: Table, role: str, *, domain: str, peer: str, 
 
 def _compared(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> DataFrame:
     """Level one of both directions, from our books and the partner's totals; both sides find the same."""
+    out_totals, in_totals = _both_totals(lake, version, domain=domain, peer=peer, day=day)
+    return compare(joined_totals(out_totals, in_totals), typical_delays(in_totals), skew_us=_SKEW_US)
+
+
+def _both_totals(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> tuple[DataFrame, DataFrame]:
+    """Of all out-books and of all in-books: our own and the partner's."""
     where = {"domain": domain, "peer": peer, "day": day}
     out_totals = _own_totals(lake, version, "out", **where).unionByName(_peer_totals(lake, "out", **where))
     in_totals = _own_totals(lake, version, "in", **where).unionByName(_peer_totals(lake, "in", **where))
-    return compare_totals(out_totals, in_totals, typical_delays(in_totals), skew_us=_SKEW_US)
+    return out_totals, in_totals
 
 
 def _refuse_contradictions(lake: Lake, buckets: DataFrame, *, domain: str, peer: str, day: str) -> None:

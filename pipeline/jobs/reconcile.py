@@ -35,19 +35,17 @@ from pipeline.transforms.evidence import cases_with_evidence
 from pipeline.transforms.reconcile import (
     CASES,
     PAIR,
-    answers,
-    claims,
-    compare_totals,
+    both_totals,
+    compare,
     disputed,
     judge,
     message_by_message,
     pair_counts,
-    totals,
 )
 
 SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
-CLOCK_SAMPLE: Final = 1_000_000
+CLOCK_SAMPLE: Final = 400_000
 """Records of a day above which clocks are judged by a sample of about this size."""
 
 
@@ -61,12 +59,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Two sides, whatever they come from. The totals are those of claims and of answers."""
+    """Two sides, whatever they come from. `sides` are the totals of both, see `transforms.reconcile`."""
 
     out_book: DataFrame
     in_book: DataFrame
-    out_totals: DataFrame
-    in_totals: DataFrame
+    sides: DataFrame
     completeness: DataFrame
 
 
@@ -116,17 +113,15 @@ def run(
     with result.timed("clocks"):
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
         delays = write_clocks(lake, spark, result, pair_delays(matched_times(out_book, in_book, one_in=one_in)), days)
-    books = Books(
-        out_book, in_book, totals(claims(out_book)), totals(answers(in_book)), completeness_frame(spark, proved)
-    )
+    books = Books(out_book, in_book, both_totals(out_book, in_book), completeness_frame(spark, proved))
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
-    compare(lake, result, books, delays, days, bounds, meta=meta, domains=proved)
+    hold_together(lake, result, books, delays, days, bounds, meta=meta, domains=proved)
     conclude(result, day=day, allowed=allowed)
     return result
 
 
-def compare(
+def hold_together(
     lake: Lake,
     result: JobResult,
     books: Books,
@@ -146,7 +141,7 @@ def compare(
         replace_days(lake, result, rows.unionByName(kept), table, days, meta)
 
     with result.timed("totals"):
-        buckets = compare_totals(books.out_totals, books.in_totals, delays, skew_us=bounds.skew_us).persist()
+        buckets = compare(books.sides, delays, skew_us=bounds.skew_us).persist()
         ours = F.col("dt").isin(*days)
         write(buckets.where(ours), RECON_BUCKET)
     with result.timed("records"):

@@ -42,17 +42,10 @@ _BUCKET: Final = (*PAIR, "bucket_us")
 _MESSAGE: Final = (*PAIR, "msg_id")
 _DAILY: Final = (*PAIR, "dt")
 _CLASSES: Final = ("matched", *CASES, "undelivered")
-_COUNTED: Final = (
-    "out_messages",
-    "in_messages",
-    "in_delivered",
-    "out_bytes",
-    "in_bytes",
-    "out_xor",
-    "in_xor",
-    "out_sum",
-    "in_sum",
+_SIDE_BY_SIDE: Final = tuple(
+    f"{side}_{name}" for side in ("out", "in") for name in ("messages", "bytes", "set_xor", "set_sum")
 )
+_OF_RECEIVER: Final = ("in_delivered", "lag_min_us", "lag_max_us")
 _FACTS: Final = ("ts_us", "node", "boot", "seq", "sent_us", "digest", "size", "outcome", "span_us")
 """What is kept of the record that stands for a message; the first four decide between equals."""
 
@@ -73,60 +66,93 @@ def totals(entries: DataFrame) -> DataFrame:
     The folds are over `xxhash64(msg_id, digest, size)`, which is everything that is compared and not a clock.
     """
     return (
-        entries.select(
-            *PAIR,
-            bucket_us(F.col("sent_us")).alias("bucket_us"),
-            "size",
-            (F.col("outcome") == DELIVERED).alias("is_delivered"),
-            F.xxhash64("msg_id", "digest", "size").alias("member"),
-            (F.col("ts_us") - F.col("sent_us")).alias("lag_us"),
-        )
+        _members(entries)
         .groupBy(*_BUCKET)
-        .agg(
-            F.count(F.lit(1)).alias("messages"),
-            F.count_if("is_delivered").alias("delivered"),
-            F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
-            *fold_columns(F.col("member")),
-            F.min("lag_us").alias("lag_min_us"),
-            F.max("lag_us").alias("lag_max_us"),
-        )
+        .agg(*_sums("", F.lit(True)), *_sums_of_receiver(F.lit(True), delivered="delivered"))
         .withColumn("set_sum", set_sum(F.col("sum_low"), F.col("sum_high")))
         .select(*BOOK_TOTAL.fieldNames())
     )
 
 
-def compare_totals(out_totals: DataFrame, in_totals: DataFrame, delays: DataFrame, *, skew_us: int) -> DataFrame:
-    """Level one: the totals of both books side by side; rows of `recon_bucket`.
+def both_totals(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
+    """Level one of two books that are both at hand: totals of either side by side, in one pass and without a join."""
+    is_out = F.col("is_out")
+    members = _members(claims(out_book)).withColumn("is_out", F.lit(True))
+    members = members.unionByName(_members(answers(in_book)).withColumn("is_out", F.lit(False)))
+    summed = members.groupBy(*_BUCKET).agg(
+        *_sums("out_", is_out), *_sums("in_", ~is_out), *_sums_of_receiver(~is_out, delivered="in_delivered")
+    )
+    return summed.withColumns(
+        {f"{side}_set_sum": set_sum(F.col(f"{side}_sum_low"), F.col(f"{side}_sum_high")) for side in ("out", "in")}
+    ).select(*_BUCKET, *_SIDE_BY_SIDE, *_OF_RECEIVER)
+
+
+def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
+    """The same out of totals of which the other side has shown no more."""
+
+    def side(book_totals: DataFrame, name: str, *more: Column) -> DataFrame:
+        sums = (F.col(one).alias(f"{name}_{one}") for one in ("messages", "bytes", "set_xor", "set_sum"))
+        return book_totals.select(*_BUCKET, *sums, *more)
+
+    of_receiver = (F.col("delivered").alias("in_delivered"), F.col("lag_min_us"), F.col("lag_max_us"))
+    sides = side(out_totals, "out").join(side(in_totals, "in", *of_receiver), on=list(_BUCKET), how="full")
+    counted = (*_SIDE_BY_SIDE, "in_delivered")
+    return sides.withColumns({name: F.coalesce(name, F.lit(0)) for name in counted})
+
+
+def compare(sides: DataFrame, delays: DataFrame, *, skew_us: int) -> DataFrame:
+    """Level one: which totals are the same; rows of `recon_bucket`.
 
     A bucket also counts as different when a message in it took `skew_us` longer, or less, than the pair's `low_us` in
     `delays`: otherwise a clock that jumps would go unseen where the books agree.
+
+    Args:
+        sides: From `both_totals` or `joined_totals`.
+        delays: `schemas.PAIR_DELAY`: what the records' times usually differ by.
+        skew_us: How much more or less is unusual.
     """
-    sides = _side(out_totals, "out").join(_side(in_totals, "in"), on=list(_BUCKET), how="full")
+    short = {f"{side}_set_{fold}": f"{side}_{fold}" for side in ("out", "in") for fold in ("xor", "sum")}
     is_same = F.lit(True)
-    for name in ("messages", "bytes", "xor", "sum"):
+    for name in ("messages", "bytes", "set_xor", "set_sum"):
         is_same &= F.col(f"out_{name}") == F.col(f"in_{name}")
     low_us = F.coalesce("low_us", "lag_min_us")
     is_punctual = (F.col("lag_max_us") - low_us <= skew_us) & (low_us - F.col("lag_min_us") <= skew_us)
     return (
-        sides.withColumns({name: F.coalesce(name, F.lit(0)) for name in _COUNTED})
-        .withColumn("dt", day_of(F.col("bucket_us")))
+        sides.withColumn("dt", day_of(F.col("bucket_us")))
         .join(F.broadcast(delays.select(*_DAILY, "low_us")), on=list(_DAILY), how="left")
         .withColumn("is_equal", F.coalesce(is_same & is_punctual, F.lit(False)))
+        .withColumnsRenamed(short)
         .select(*RECON_BUCKET.schema.fieldNames())
     )
 
 
-def _side(side_totals: DataFrame, side: str) -> DataFrame:
-    names = {"delivered": "in_delivered", "lag_min_us": "lag_min_us", "lag_max_us": "lag_max_us"}
-    of_receiver = [F.col(name).alias(as_) for name, as_ in names.items()] if side == "in" else []
-    return side_totals.select(
-        *_BUCKET,
-        F.col("messages").alias(f"{side}_messages"),
-        F.col("bytes").alias(f"{side}_bytes"),
-        F.col("set_xor").alias(f"{side}_xor"),
-        F.col("set_sum").alias(f"{side}_sum"),
-        *of_receiver,
+def _members(entries: DataFrame) -> DataFrame:
+    return entries.select(
+        *PAIR,
+        bucket_us(F.col("sent_us")).alias("bucket_us"),
+        F.coalesce("size", F.lit(0)).alias("size"),
+        (F.col("outcome") == DELIVERED).alias("is_delivered"),
+        F.xxhash64("msg_id", "digest", "size").alias("member"),
+        (F.col("ts_us") - F.col("sent_us")).alias("lag_us"),
     )
+
+
+def _sums(side: str, is_meant: Column) -> list[Column]:
+    """What both books are compared by; `side` begins the names."""
+    folds = fold_columns(F.when(is_meant, F.col("member")))
+    return [
+        F.count_if(is_meant).alias(f"{side}messages"),
+        F.sum(F.when(is_meant, F.col("size")).otherwise(0)).alias(f"{side}bytes"),
+        *(fold.alias(f"{side}{name}") for fold, name in zip(folds, ("set_xor", "sum_low", "sum_high"), strict=True)),
+    ]
+
+
+def _sums_of_receiver(is_meant: Column, *, delivered: str) -> list[Column]:
+    return [
+        F.count_if(is_meant & F.col("is_delivered")).alias(delivered),
+        F.min(F.when(is_meant, F.col("lag_us"))).alias("lag_min_us"),
+        F.max(F.when(is_meant, F.col("lag_us"))).alias("lag_max_us"),
+    ]
 
 
 def disputed(entries: DataFrame, buckets: DataFrame) -> DataFrame:

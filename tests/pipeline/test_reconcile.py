@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.testing import assertDataFrameEqual
 
 from pipeline.schemas import RECON_CASE, RECON_PAIR, SEGMENTS
 from pipeline.transforms import reconcile
@@ -104,8 +105,7 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
     for number, (_, sides) in enumerate(TABLE.values(), 1):
         for members in sides:
             rows[members["role"]].append(book_row(number, **members) | {"src_domain": f"a{number}.example"})
-    out_totals = reconcile.totals(reconcile.claims(book(spark, rows["out"])))
-    in_totals = reconcile.totals(reconcile.answers(book(spark, rows["in"])))
+    out_book, in_book = book(spark, rows["out"]), book(spark, rows["in"])
     usual = (
         delays(spark)
         .limit(0)
@@ -116,7 +116,11 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
             )
         )
     )
-    buckets = reconcile.compare_totals(out_totals, in_totals, usual, skew_us=SKEW_US)
+    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), usual, skew_us=SKEW_US)
+    joined = reconcile.joined_totals(
+        reconcile.totals(reconcile.claims(out_book)), reconcile.totals(reconcile.answers(in_book))
+    )
+    assertDataFrameEqual(reconcile.compare(joined, usual, skew_us=SKEW_US), buckets)
     equal = {row.src_domain for row in buckets.where("is_equal").collect()}
     names = {f"a{number}.example": name for number, name in enumerate(TABLE, 1)}
     assert {names[domain] for domain in equal} <= agreeing
@@ -177,12 +181,7 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     in_rows = [*records_of(TABLE, "in"), *(book_row(number, "in", **same) for number in range(500, 510))]
     in_rows[-1] = {**in_rows[-1], "outcome": "denied"}
     out_book, in_book = book(spark, out_rows), book(spark, in_rows)
-    buckets = reconcile.compare_totals(
-        reconcile.totals(reconcile.claims(out_book)),
-        reconcile.totals(reconcile.answers(in_book)),
-        delays(spark, 0),
-        skew_us=SKEW_US,
-    )
+    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), delays(spark, 0), skew_us=SKEW_US)
     assert buckets.where("is_equal").count() == 1
     details = reconcile.message_by_message(reconcile.disputed(out_book, buckets), reconcile.disputed(in_book, buckets))
     rows = reconcile.judge(details, delays(spark), completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US)
