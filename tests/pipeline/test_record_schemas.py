@@ -23,8 +23,8 @@ SCHEMAS: dict[Kind, StructType] = {
     Kind.STUB: schemas.STUB_EVENT,
     Kind.LINK: schemas.LINK_EVENT,
     Kind.POLICY: schemas.POLICY_EVENT,
+    Kind.SESSION: schemas.SESSION_EVENT,
 }
-"""Sessions of runtimes stay with their node: nothing in the pipeline asks for them."""
 
 BRONZE = {
     Kind.MESSAGE: schemas.BRONZE_MDR,
@@ -32,6 +32,7 @@ BRONZE = {
     Kind.STUB: schemas.BRONZE_STUB_EVENT,
     Kind.LINK: schemas.BRONZE_LINK_EVENT,
     Kind.POLICY: schemas.BRONZE_POLICY_EVENT,
+    Kind.SESSION: schemas.BRONZE_SESSION_EVENT,
 }
 
 
