@@ -55,7 +55,7 @@ def run(
         Exit status: 0 faultless, 1 something was lost or differs, 2 the demo could not run.
     """
     console = Console(stderr=json_output)
-    folder = state_dir or default_state_dir()
+    folder = (state_dir or default_state_dir()).absolute()
     try:
         scene = load_scene(scene_file or SCENE_FILE)
         if fresh:

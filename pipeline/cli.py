@@ -43,6 +43,9 @@ Config = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Settings of the node, for policies and peers that were in force.")
 ]
 
+_EXTRA = frozenset({"deltalake", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"})
+"""What the extra `pipeline` brings; anything else that is missing is a defect of ours."""
+
 app = typer.Typer(
     help="What nodes wrote down: statements, reconciliation, policy replay, stub health, abuse.", no_args_is_help=True
 )
@@ -57,6 +60,11 @@ def _errors_told(*, as_json: bool) -> Iterator[None]:
 
     try:
         yield
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write(f"error: {exc.name} is not installed; `pip install 'trapezoid[pipeline]'` brings it\n")
+        raise typer.Exit(FAILURE) from exc
     except (LakeError, ExtractError, HostError, OSError) as exc:
         detail = exc.detail if isinstance(exc, HostError) else str(exc)
         if as_json:
@@ -66,16 +74,19 @@ def _errors_told(*, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _spark(folder: Path, master: str, memory: str, *, as_json: bool) -> Iterator[tuple[Lake, SparkSession]]:
-    """A session and the lake. Spark is an extra of the distribution, and who has not got it is told how to."""
-    try:
-        from pipeline.session import start_session
-        from pipeline.tables import Lake
-    except ModuleNotFoundError as exc:
-        sys.stderr.write(f"error: {exc.name} is not installed; `pip install 'trapezoid[pipeline]'` brings it\n")
-        raise typer.Exit(FAILURE) from exc
+def _spark(
+    folder: Path, master: str, memory: str, *, as_json: bool, spools: Sequence[Path] | None = ()
+) -> Iterator[tuple[Lake, SparkSession]]:
+    """A session and the lake. Spark is an extra of the distribution, and who has not got it is told how to.
+
+    `spools` will be read, too; None: nobody knows how much there will be.
+    """
     with _errors_told(as_json=as_json):
-        session = start_session(master or None, memory=memory)
+        from pipeline.session import bytes_in, start_session
+        from pipeline.tables import Lake
+
+        input_bytes = None if spools is None else bytes_in([folder, *spools])
+        session = start_session(master or None, memory=memory, input_bytes=input_bytes)
         try:
             yield Lake(folder, session), session
         finally:
@@ -159,13 +170,15 @@ def run(
         old, new = _gates(config, deployed, policy)
         trust = load_trust(keys, requires_signatures=require_signatures)
     report = out or lake / "report.html"
-    with _spark(lake, master, memory, as_json=json) as (opened, session):
+    with _spark(lake, master, memory, as_json=json, spools=spool) as (opened, session):
         from pipeline.whole import WholeRun, jobs
 
         what = WholeRun(spools=spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed)
         for name, work in jobs(opened, session, what):
             terminal.job(name, work)
-    terminal.end(report=str(report))
+    if report.is_file():
+        terminal.end(report=str(report))
+    terminal.end()
 
 
 @app.command()
@@ -186,7 +199,7 @@ def ingest(
         from pipeline.node_keys import load_trust
 
         trust = load_trust(keys, requires_signatures=require_signatures)
-    with _spark(lake, master, memory, as_json=json) as (opened, session):
+    with _spark(lake, master, memory, as_json=json, spools=None if follow else spool) as (opened, session):
         from pipeline.jobs import ingest as job
 
         if not follow:

@@ -62,5 +62,9 @@ class Terminal:
 
 def _told(result: JobResult) -> str:
     """What a person wants to know of a job."""
-    rows = ", ".join(f"{name} {count:,}" for name, count in result.rows.items() if count) or "nothing new"
-    return f"{rows}; {result.findings:,} findings" if result.findings else rows
+    rows = (
+        result.outcome
+        or ", ".join(f"{name} {count:,}" for name, count in result.rows.items() if count)
+        or "nothing new"
+    )
+    return f"{rows}; {result.findings:,} to look at" if result.findings else rows

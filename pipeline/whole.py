@@ -13,6 +13,7 @@ from pipeline.jobs import abuse, audit, ingest, reconcile, refine, replay, repor
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.node_keys import Trust
 from pipeline.replaying import GateSettings
+from pipeline.schemas import BRONZE_MDR
 from pipeline.tables import Lake
 
 Job: TypeAlias = Callable[[], JobResult]
@@ -42,8 +43,10 @@ class WholeRun:
 
 
 def jobs(lake: Lake, spark: SparkSession, what: WholeRun) -> Iterator[tuple[str, Job]]:
-    """Name and call of each job, in order."""
+    """Name and call of each job, in order; to be called one by one. Without any message in the lake, ingest is all."""
     yield "ingest", lambda: ingest.run(lake, spark, what.spools, trust=what.trust)
+    if not lake.has(BRONZE_MDR):
+        return
     yield "refine", lambda: refine.run(lake, spark)
     yield "settle", lambda: settle.run(lake, spark)
     yield "reconcile", lambda: reconcile.run(lake, spark, allowed=what.allowed)

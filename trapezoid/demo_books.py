@@ -26,12 +26,13 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
     """
     try:
         from pipeline.node_keys import load_trust
-        from pipeline.session import start_session
+        from pipeline.session import bytes_in, start_session
         from pipeline.tables import Lake
         from pipeline.terminal import Terminal
         from pipeline.whole import WholeRun, combined, jobs
     except ModuleNotFoundError as exc:
         raise SettingsError(f"{exc.name} is not installed: pip install 'trapezoid[pipeline]'") from exc
+    state_dir = state_dir.absolute()
     settings = [load_settings(file) for file in sorted(state_dir.glob("*/node.toml"))]
     if not settings:
         raise SettingsError(f"{state_dir}: no nodes have run here")
@@ -47,7 +48,7 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
         out=lake_folder / "report.html",
     )
     terminal = Terminal(as_json=as_json)
-    session = start_session()
+    session = start_session(input_bytes=bytes_in([lake_folder, *what.spools]))
     try:
         for name, work in jobs(Lake(lake_folder, session), session, what):
             terminal.job(name, work)

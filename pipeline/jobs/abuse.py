@@ -39,6 +39,7 @@ def run(lake: Lake, spark: SparkSession, *, allowed: int = 0) -> JobResult:
     counts = lake.read(ALERT).groupBy("pattern").agg(F.count("*").alias("alerts")).orderBy("pattern").collect()
     result.details["alerts"] = {row["pattern"]: row["alerts"] for row in counts}
     result.findings = written.rows
+    result.outcome = f"{usual.rows:,} baselines"
     result.warnings += [f"{row['alerts']} × {row['pattern']}" for row in counts]
     if written.rows > allowed:
         result.exit_code = ExitCode.FINDINGS

@@ -62,6 +62,7 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
         _compare_with_stored(lake, rows, result)
     result.details = {"books": [{"node": node, "kind": kind, **facts} for (node, kind), facts in sorted(nodes.items())]}
     result.findings = len(result.warnings)
+    result.outcome = f"{len(nodes)} books"
     if len(result.warnings) > _TOLD:
         result.warnings[_TOLD:] = [f"{len(result.warnings) - _TOLD} more; see the details"]
     if any(facts["gaps"] for facts in nodes.values()):

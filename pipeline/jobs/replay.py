@@ -84,6 +84,7 @@ def run(
     noted = lake.commit(table, REPLAY_RUN, txn=once, meta=meta)
     result.wrote(REPLAY_RUN.name, noted.rows, noted.version)
     result.findings = total["changed"] or 0
+    result.outcome = f"{row['messages']:,} decisions, {result.findings:,} would change"
     result.details = {**row, "changed": result.findings, "other_revision": checked["other_revision"]}
     result.details["unchecked"] = checked["unchecked"]
     _judge(result, checked["agreed"], checked["differed"], checked["other_revision"], checked["differing"], allowed)

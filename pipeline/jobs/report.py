@@ -38,5 +38,6 @@ def run(lake: Lake, spark: SparkSession, *, out: Path) -> JobResult:
     temporary.write_text(page, encoding="utf-8")
     temporary.replace(out)
     result.versions = dict(facts.versions)
+    result.outcome = f"{len(page.encode()) // 1024:,} KiB"
     result.details = {"path": str(out.absolute()), "bytes": len(page.encode())}
     return result

@@ -27,6 +27,7 @@ class JobResult:
 
     Attributes:
         job: Its name, as on the command line.
+        outcome: What came out, in a few words for people; empty: the rows say it.
         rows: Rows written, by table.
         versions: Version of every table that was read or written, after the job.
         timings_s: Seconds of wall time by step, in order.
@@ -37,6 +38,7 @@ class JobResult:
     """
 
     job: str
+    outcome: str = ""
     rows: dict[str, int] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     timings_s: dict[str, float] = field(default_factory=dict)

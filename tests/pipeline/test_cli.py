@@ -1,0 +1,207 @@
+"""The command line: what it says, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from pipeline.cli import app
+from protofly.record_segments import SEALED_SUFFIX
+from tests.pipeline.spools import KEY, NODE, NodeBook, message
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Borrowed:
+    """The session of all tests, which a command must not end."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def stop(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+
+@pytest.fixture
+def borrowed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands use the session of all tests."""
+    monkeypatch.setattr("pipeline.session.start_session", lambda *_, **__: Borrowed(spark))
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts Spark fails."""
+
+    def start(*_: object, **__: object) -> None:
+        pytest.fail("Spark was started")
+
+    monkeypatch.setattr("pipeline.session.start_session", start)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """Two sound segments of one node."""
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(number) for number in range(1, 4)])
+    book.seal([message(number) for number in range(4, 6)])
+    return book.spool
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.json"
+    record = msgspec.to_builtins(KEY.record())
+    path.write_bytes(msgspec.json.encode({KEY.key_id: {"node": NODE, **record}}))
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+# Settings that are wrong are told before Spark is started.
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "--policy", "NONE.toml"), "NONE.toml"),
+        (("run", "--keys", "NONE.json"), "NONE.json"),
+        (("run", "--config", "NONE.toml"), "NONE.toml"),
+        (("ingest", "--keys", "NONE.json"), "NONE.json"),
+    ],
+)
+def test_a_file_that_is_missing_is_named_before_spark_is_started(
+    tmp_path: Path, spool: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    done = run(*arguments, "--spool", spool, "--lake", tmp_path / "lake")
+    assert done.exit_code == 1
+    assert told in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.output
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path, spool: Path) -> None:
+    done = run("ingest", "--json", "--spool", spool, "--lake", tmp_path / "lake", "--keys", tmp_path / "none")
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert told["exit_code"] == 1
+    assert "none" in told["error"]
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    assert run("ingest", "--nonsense").exit_code == 2
+
+
+# Exit codes.
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("borrowed")
+def test_sound_segments_end_with_0_and_one_json_object(tmp_path: Path, spool: Path, keys: Path) -> None:
+    done = run("ingest", "--json", "--spool", spool, "--lake", tmp_path / "lake", "--keys", keys)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["exit_code"] == 0
+    [job] = told["jobs"]
+    assert (job["job"], job["rows"]["bronze_mdr"], job["warnings"]) == ("ingest", 5, [])
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("borrowed")
+def test_a_damaged_segment_is_a_finding_and_a_missing_one_leaves_the_input_incomplete(
+    tmp_path: Path, spool: Path, keys: Path
+) -> None:
+    last = max(spool.glob(f"*{SEALED_SUFFIX}"))
+    whole = last.read_bytes()
+    last.write_bytes(whole[:-9])
+    where = ("--spool", spool, "--lake", tmp_path / "lake", "--keys", keys)
+    torn = run("ingest", *where)
+    assert torn.exit_code == 2
+    assert "1 to look at" in torn.stderr
+    last.write_bytes(whole)
+    healed = run("ingest", *where)
+    assert healed.exit_code == 0, healed.stderr
+    book = NodeBook(spool)
+    book.segno, book.seq, book.prev_sha256 = 5, 90, "0" * 64
+    book.seal([message(100)])
+    gap = run("ingest", *where)
+    assert gap.exit_code == 3
+    assert "segments 3…5" in gap.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("borrowed")
+def test_a_folder_that_is_no_lake_is_refused_with_1(tmp_path: Path, spool: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "diary.txt").write_text("dear diary")
+    done = run("ingest", "--spool", spool, "--lake", tmp_path / "lake")
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output
+    assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("borrowed")
+def test_an_empty_spool_is_told_and_ends_with_3(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    done = run("run", "--spool", tmp_path / "spool", "--lake", tmp_path / "lake")
+    assert done.exit_code == 3, done.output
+    assert f"no segments in {tmp_path / 'spool'}" in done.stderr
+    assert "refine" not in done.stderr
+    assert "report" not in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("borrowed")
+def test_a_spool_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    done = run("ingest", "--spool", tmp_path / "nowhere", "--lake", tmp_path / "lake")
+    assert done.exit_code == 1
+    assert "nowhere" in done.stderr
+
+
+# As a program.
+
+
+def test_the_package_is_a_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "pipeline", "--help"], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0
+    jobs = ("synth", "run", "ingest", "refine", "settle", "reconcile", "export", "import", "replay", "stubs", "abuse")
+    for job in (*jobs, "audit", "compact", "retention", "report"):
+        assert job in done.stdout
+
+
+_WITHOUT_PYSPARK = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyspark":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from pipeline.cli import app
+app(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "ingest"])
+def test_who_has_no_pyspark_is_told_how_to_get_it(tmp_path: Path, spool: Path, command: str) -> None:
+    where = ["--spool", str(spool), "--lake", str(tmp_path / "lake")]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_PYSPARK, command, *where], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: pyspark is not installed; `pip install 'trapezoid[pipeline]'` brings it\n"
