@@ -1,8 +1,10 @@
 """Clock offsets of many domains out of the delays between pairs of them: weighted least squares. Pure; no Spark.
 
 Every pair with traffic both ways gives one equation, offset(b) − offset(a) = half the difference of its two delays,
-with an error of at most half their sum. Weighted by how many messages stand behind them, all equations of a connected
-component are solved together; offsets are told relative to its median domain, because no clock is the right one.
+with an error of at most half their sum. They weigh as much as messages stand behind them, and the less the larger that
+error is: where few messages went, one that came late or was timed by a clock that jumped would else move everybody. All
+equations of a connected component are solved together; offsets are told relative to its median domain, because no clock
+is the right one. Two delays with a negative sum cannot be: a clock was set in between, and the pair says nothing.
 
 The solution is a weighted sum of the equations, so its error is at most the same sum of their errors, each counted
 positive: a bound, not an estimate, as far as delays are truly those of the line.
@@ -17,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _CHUNK = 1024
+_LEAST_ERROR_US = 1_000
+"""No pair is believed to know better, however short its line is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +75,19 @@ def _equations(delays: Mapping[tuple[str, str], Delay]) -> list[_Equation]:
     equations = []
     for (src, dst), there in sorted(delays.items()):
         back = delays.get((dst, src))
-        if src >= dst or back is None:
+        if src >= dst or back is None or there.low_us + back.low_us < 0:
             continue
+        error_us = (there.low_us + back.low_us) / 2
         equations.append(
             _Equation(
                 low=src,
                 high=dst,
                 difference_us=(there.low_us - back.low_us) / 2,
-                error_us=abs(there.low_us + back.low_us) / 2,
-                weight=there.messages * back.messages / (there.messages + back.messages),
+                error_us=error_us,
+                weight=there.messages
+                * back.messages
+                / (there.messages + back.messages)
+                / (max(error_us, _LEAST_ERROR_US) / _LEAST_ERROR_US) ** 2,
                 messages=there.messages + back.messages,
             )
         )

@@ -40,11 +40,11 @@ from pipeline.extract_file import (
 from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
 from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together
 from pipeline.jobs.result import JobResult
-from pipeline.schemas import PEER_BOOK, PEER_EXTRACT, PEER_TOTAL, SILVER_MDR, Table
+from pipeline.schemas import CLOCK_OFFSET, PEER_BOOK, PEER_EXTRACT, PEER_TOTAL, SILVER_MDR, Table
 from pipeline.stages import list_staged
 from pipeline.tables import Lake
 from pipeline.transforms.books import BUCKET_US, DAY_US, ID_TIME_TRUST_US
-from pipeline.transforms.clocks import typical_delays
+from pipeline.transforms.clocks import Clocks, typical_delays
 from pipeline.transforms.reconcile import answers, claims, compare, disputed, joined_totals, totals
 from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
@@ -195,7 +195,8 @@ def reconcile_with(
     where = {"domain": domain, "peer": peer, "day": day}
     out_totals, in_totals = _both_totals(lake, version, **where)
     delays = typical_delays(in_totals)
-    buckets = compare(joined_totals(out_totals, in_totals), delays, skew_us=_SKEW_US).persist()
+    clocks = Clocks(delays, lake.read(CLOCK_OFFSET).limit(0))
+    buckets = compare(joined_totals(out_totals, in_totals), clocks, skew_us=_SKEW_US).persist()
     _refuse_contradictions(lake, buckets, **where)
     proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
     known = {
@@ -212,15 +213,15 @@ def reconcile_with(
     )
     meta = {"input_versions": {SILVER_MDR.name: version}, "peer": peer, "signed": [theirs["sha256"], details["sha256"]]}
     bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
-    hold_together(lake, result, books, delays, [day], bounds, meta=meta, domains=[domain, peer])
+    hold_together(lake, result, books, clocks, [day], bounds, meta=meta, domains=[domain, peer])
     buckets.unpersist()
     conclude(result, day=day, allowed=allowed)
     ways = [row for row in delays.collect() if row.dt == day]
-    clocks = solve_offsets(Delay(row.src_domain, row.dst_domain, row.low_us, row.messages) for row in ways)
-    if clocks:
-        offset_us = {one.domain: one.offset_us for one in clocks}
+    solved = solve_offsets(Delay(row.src_domain, row.dst_domain, row.low_us, row.messages) for row in ways)
+    if solved:
+        offset_us = {one.domain: one.offset_us for one in solved}
         result.details["peer_clock_offset_us"] = offset_us[peer] - offset_us[domain]
-        result.details["peer_clock_error_us"] = max(one.error_us for one in clocks)
+        result.details["peer_clock_error_us"] = max(one.error_us for one in solved)
     return result
 
 
@@ -290,7 +291,8 @@ def _of_extract(lake: Lake, table: Table, role: str, *, domain: str, peer: str, 
 def _compared(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> DataFrame:
     """Level one of both directions, from our books and the partner's totals; both sides find the same."""
     out_totals, in_totals = _both_totals(lake, version, domain=domain, peer=peer, day=day)
-    return compare(joined_totals(out_totals, in_totals), typical_delays(in_totals), skew_us=_SKEW_US)
+    clocks = Clocks(typical_delays(in_totals), lake.read(CLOCK_OFFSET).limit(0))
+    return compare(joined_totals(out_totals, in_totals), clocks, skew_us=_SKEW_US)
 
 
 def _both_totals(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> tuple[DataFrame, DataFrame]:

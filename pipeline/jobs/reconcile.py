@@ -30,7 +30,7 @@ from pipeline.schemas import (
 )
 from pipeline.tables import Lake
 from pipeline.transforms.books import BUCKET_US, book
-from pipeline.transforms.clocks import matched_times, pair_delays
+from pipeline.transforms.clocks import Clocks, matched_times, pair_delays
 from pipeline.transforms.evidence import cases_with_evidence
 from pipeline.transforms.reconcile import (
     CASES,
@@ -112,11 +112,11 @@ def run(
     out_book, in_book = (book_of_days(silver, role, days, domains=proved) for role in ("out", "in"))
     with result.timed("clocks"):
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
-        delays = write_clocks(lake, spark, result, pair_delays(matched_times(out_book, in_book, one_in=one_in)), days)
+        clocks = write_clocks(lake, spark, result, pair_delays(matched_times(out_book, in_book, one_in=one_in)), days)
     books = Books(out_book, in_book, both_totals(out_book, in_book), completeness_frame(spark, proved))
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
-    hold_together(lake, result, books, delays, days, bounds, meta=meta, domains=proved)
+    hold_together(lake, result, books, clocks, days, bounds, meta=meta, domains=proved)
     conclude(result, day=day, allowed=allowed)
     return result
 
@@ -125,7 +125,7 @@ def hold_together(
     lake: Lake,
     result: JobResult,
     books: Books,
-    delays: DataFrame,
+    clocks: Clocks,
     days: Collection[str],
     bounds: Bounds,
     *,
@@ -141,12 +141,12 @@ def hold_together(
         replace_days(lake, result, rows.unionByName(kept), table, days, meta)
 
     with result.timed("totals"):
-        buckets = compare(books.sides, delays, skew_us=bounds.skew_us).persist()
+        buckets = compare(books.sides, clocks, skew_us=bounds.skew_us).persist()
         ours = F.col("dt").isin(*days)
         write(buckets.where(ours), RECON_BUCKET)
     with result.timed("records"):
         messages = message_by_message(disputed(books.out_book, buckets), disputed(books.in_book, buckets))
-        judged = judge(messages, delays, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us).where(
+        judged = judge(messages, clocks, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us).where(
             ours
         )
         judged = judged.persist()
@@ -160,8 +160,8 @@ def hold_together(
 
 def write_clocks(
     lake: Lake, spark: SparkSession, result: JobResult, delays: DataFrame, days: Collection[str]
-) -> DataFrame:
-    """Solve each day's clocks, write them, and give back the delays that they were made from."""
+) -> Clocks:
+    """Solve each day's clocks and write them."""
     rows = [row.asDict() for row in delays.collect()]
     offsets = []
     for day in sorted(days):
@@ -173,7 +173,8 @@ def write_clocks(
         offsets += [(*astuple(offset), day) for offset in solve_offsets(of_day)]
     frame = spark.createDataFrame(offsets, _OFFSET_COLUMNS)
     replace_days(lake, result, frame, CLOCK_OFFSET, days, {})
-    return spark.createDataFrame([tuple(row[name] for name in PAIR_DELAY.names) for row in rows], PAIR_DELAY)
+    known = spark.createDataFrame([tuple(row[name] for name in PAIR_DELAY.names) for row in rows], PAIR_DELAY)
+    return Clocks(known, frame)
 
 
 _OFFSET_COLUMNS: Final = (
@@ -184,6 +185,8 @@ _OFFSET_COLUMNS: Final = (
 def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
     """Count findings and choose the exit code."""
     result.findings = sum(result.details[word] for word in CASES if word != "pending")
+    told = [("matched", result.details["matched"]), *((word, result.details[word]) for word in CASES)]
+    result.outcome = ", ".join(f"{count:,} {word}" for word, count in told if count or word in {"matched", "lost"})
     if result.findings > allowed:
         result.exit_code = ExitCode.FINDINGS
     if day is not None and result.details["pending"]:

@@ -9,6 +9,7 @@ Source: pipeline study, section 8.3; the same argument as in RFC 5905, section 8
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame, GroupedData
@@ -62,3 +63,40 @@ def typical_delays(in_totals: DataFrame) -> DataFrame:
         F.round(low_us).cast("long").alias("low_us"), F.sum("messages").alias("messages")
     )
     return delays.select(*PAIR_DELAY.fieldNames())
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What is known about the times of two books.
+
+    Attributes:
+        delays: `schemas.PAIR_DELAY`.
+        offsets: Rows of `clock_offset`.
+    """
+
+    delays: DataFrame
+    offsets: DataFrame
+
+
+def with_usual(rows: DataFrame, clocks: Clocks) -> DataFrame:
+    """Add what the times of a message's two records usually differ by, `usual_us`, and the doubt about that.
+
+    Where both clocks are known that is their difference, and the doubt is the sum of their error bounds: a pair with
+    few messages cannot tell what is usual, all pairs together can. Otherwise it is the pair's own low quantile, and
+    null where there is none.
+
+    Args:
+        rows: Anything with a pair and `dt`.
+        clocks: What is known.
+    """
+    usual = rows.join(F.broadcast(clocks.delays.select(*_PAIR, "dt", "low_us")), on=[*_PAIR, "dt"], how="left")
+    for side in ("src", "dst"):
+        named = {"offset_us": f"{side}_offset_us", "error_us": f"{side}_error_us", "component": f"{side}_component"}
+        offsets = clocks.offsets.select(F.col("domain").alias(f"{side}_domain"), "dt", *named).withColumnsRenamed(named)
+        usual = usual.join(F.broadcast(offsets), on=[f"{side}_domain", "dt"], how="left")
+    is_known = F.col("src_component") == F.col("dst_component")
+    apart_us = F.when(is_known, F.col("dst_offset_us") - F.col("src_offset_us"))
+    doubt_us = F.when(is_known, F.col("src_error_us") + F.col("dst_error_us")).otherwise(0)
+    return usual.withColumns({"usual_us": F.coalesce(apart_us, "low_us"), "doubt_us": doubt_us}).drop(
+        "low_us", *(f"{side}_{name}" for side in ("src", "dst") for name in ("offset_us", "error_us", "component"))
+    )

@@ -33,6 +33,7 @@ from pyspark.sql import functions as F
 
 from pipeline.schemas import BOOK_TOTAL, RECON_BUCKET, RECON_PAIR
 from pipeline.transforms.books import DELIVERED, DUPLICATE, bucket_us, day_of
+from pipeline.transforms.clocks import Clocks, with_usual
 from pipeline.transforms.folds import fold_columns, set_sum
 
 CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
@@ -100,26 +101,25 @@ def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
     return sides.withColumns({name: F.coalesce(name, F.lit(0)) for name in counted})
 
 
-def compare(sides: DataFrame, delays: DataFrame, *, skew_us: int) -> DataFrame:
+def compare(sides: DataFrame, clocks: Clocks, *, skew_us: int) -> DataFrame:
     """Level one: which totals are the same; rows of `recon_bucket`.
 
-    A bucket also counts as different when a message in it took `skew_us` longer, or less, than the pair's `low_us` in
-    `delays`: otherwise a clock that jumps would go unseen where the books agree.
+    A bucket also counts as different when a message in it took `skew_us` longer, or less, than is usual: otherwise a
+    clock that jumps would go unseen where the books agree.
 
     Args:
         sides: From `both_totals` or `joined_totals`.
-        delays: `schemas.PAIR_DELAY`: what the records' times usually differ by.
-        skew_us: How much more or less is unusual.
+        clocks: What is usual.
+        skew_us: How much more or less is not.
     """
     short = {f"{side}_set_{fold}": f"{side}_{fold}" for side in ("out", "in") for fold in ("xor", "sum")}
     is_same = F.lit(True)
     for name in ("messages", "bytes", "set_xor", "set_sum"):
         is_same &= F.col(f"out_{name}") == F.col(f"in_{name}")
-    low_us = F.coalesce("low_us", "lag_min_us")
-    is_punctual = (F.col("lag_max_us") - low_us <= skew_us) & (low_us - F.col("lag_min_us") <= skew_us)
+    low_us, allowed_us = F.coalesce("usual_us", "lag_min_us"), F.col("doubt_us") + skew_us
+    is_punctual = (F.col("lag_max_us") - low_us <= allowed_us) & (low_us - F.col("lag_min_us") <= allowed_us)
     return (
-        sides.withColumn("dt", day_of(F.col("bucket_us")))
-        .join(F.broadcast(delays.select(*_DAILY, "low_us")), on=list(_DAILY), how="left")
+        with_usual(sides.withColumn("dt", day_of(F.col("bucket_us"))), clocks)
         .withColumn("is_equal", F.coalesce(is_same & is_punctual, F.lit(False)))
         .withColumnsRenamed(short)
         .select(*RECON_BUCKET.schema.fieldNames())
@@ -185,12 +185,12 @@ def message_by_message(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
     return claimed.join(answered, on=list(_MESSAGE), how="full")
 
 
-def judge(messages: DataFrame, delays: DataFrame, completeness: DataFrame, *, grace_us: int, skew_us: int) -> DataFrame:
+def judge(messages: DataFrame, clocks: Clocks, completeness: DataFrame, *, grace_us: int, skew_us: int) -> DataFrame:
     """Level two: give every message its one class.
 
     Args:
         messages: From `message_by_message`.
-        delays: `schemas.PAIR_DELAY`: what the records' times usually differ by.
+        clocks: What the records' times usually differ by.
         completeness: `schemas.COMPLETENESS` of the domains.
         grace_us: How long after its own time a message may still get into the other side's book.
         skew_us: Skewed is a message whose times differ by this much more than usual and than the time that the sender
@@ -205,9 +205,8 @@ def judge(messages: DataFrame, delays: DataFrame, completeness: DataFrame, *, gr
         .withColumn("dt", day_of(F.col("sent_us")))
         .join(F.broadcast(_completeness_of(completeness, "src_domain", "out")), on="src_domain", how="left")
         .join(F.broadcast(_completeness_of(completeness, "dst_domain", "in")), on="dst_domain", how="left")
-        .join(F.broadcast(delays.select(*_DAILY, "low_us")), on=list(_DAILY), how="left")
     )
-    return known.withColumn("case_class", _case_class(grace_us, skew_us))
+    return with_usual(known, clocks).withColumn("case_class", _case_class(grace_us, skew_us))
 
 
 def _completeness_of(completeness: DataFrame, domain: str, side: str) -> DataFrame:
@@ -246,9 +245,9 @@ def _is_proven(side: str, grace_us: int) -> Column:
 
 
 def _is_skewed(skew_us: int) -> Column:
-    unusual_us = F.col("in.ts_us") - F.col("out.ts_us") - F.col("low_us")
-    waited_us = F.coalesce("out.span_us", F.lit(0))
-    return F.coalesce((unusual_us < -skew_us) | (unusual_us > waited_us + skew_us), F.lit(False))
+    unusual_us = F.col("in.ts_us") - F.col("out.ts_us") - F.col("usual_us")
+    waited_us, allowed_us = F.coalesce("out.span_us", F.lit(0)), F.col("doubt_us") + skew_us
+    return F.coalesce((unusual_us < -allowed_us) | (unusual_us > waited_us + allowed_us), F.lit(False))
 
 
 def pair_counts(buckets: DataFrame, judged: DataFrame, completeness: DataFrame) -> DataFrame:

@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.schemas import BOOK, COMPLETENESS, PAIR_DELAY
+from pipeline.schemas import BOOK, CLOCK_OFFSET, COMPLETENESS, PAIR_DELAY
+from pipeline.transforms.clocks import Clocks
 from tests.pipeline.rows import MONDAY_US, day_of
 
 NOON_US = MONDAY_US + 12 * 3_600_000_000
@@ -56,7 +57,13 @@ def completeness(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
     )
 
 
+def clocks(spark: SparkSession, low_us: int = TRANSIT_US, *, offsets: Iterable[tuple[str, int, int]] = ()) -> Clocks:
+    """What is usual between both domains; `offsets` are domain, offset and error in µs."""
+    known = [(domain, offset_us, error_us, 1, 100, 0, day_of(NOON_US)) for domain, offset_us, error_us in offsets]
+    return Clocks(delays(spark, low_us), spark.createDataFrame(known, CLOCK_OFFSET.schema))
+
+
 def delays(spark: SparkSession, low_us: int = TRANSIT_US) -> DataFrame:
-    """What is usual between both domains."""
+    """What is usual between both domains as a table."""
     pairs = (("a.example", "b.example"), ("b.example", "a.example"))
     return spark.createDataFrame([(*pair, day_of(NOON_US), low_us, 100) for pair in pairs], PAIR_DELAY)

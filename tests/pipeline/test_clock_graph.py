@@ -33,6 +33,15 @@ def test_lines_that_differ_mislead_by_half_the_difference_and_the_bound_says_so(
     assert max(offsets[A].error_us, offsets[B].error_us) == 6_000
 
 
+def test_a_pair_with_one_message_timed_by_a_clock_that_jumped_moves_nobody() -> None:
+    clocks = {A: 0, B: 0, C: 0}
+    sound = [delay for pair in ((A, B), (B, C)) for delay in both_ways(clocks, *pair, there_us=9_000, back_us=9_000)]
+    for jump_us in (5_000_000, -5_000_000):
+        jumped = [Delay(A, C, 9_000 + jump_us, 1), Delay(C, A, 9_000, 1)]
+        offsets = found(sound + jumped)
+        assert max(abs(one.offset_us) for one in offsets.values()) < 10
+
+
 def test_a_domain_that_only_listens_has_no_offset() -> None:
     one_way = Delay(A, C, 10_000, 500)
     assert set(found([*both_ways({A: 0, B: 0}, A, B, there_us=1, back_us=1), one_way])) == {A, B}

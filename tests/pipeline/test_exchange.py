@@ -112,6 +112,7 @@ def rewritten(path: Path, author: str, reader: str, change: Any, *, name: str, *
     return other
 
 
+@pytest.mark.long
 def test_both_operators_find_the_same_cases_from_what_they_have_shown_each_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_an_extract_shows_no_address_and_nothing_of_other_partners(spark: SparkS
     assert uuid7(NOON_US, 77).hex() not in repr(shown)
 
 
+@pytest.mark.long
 def test_details_that_do_not_add_up_to_the_signed_totals_are_refused_and_nothing_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:

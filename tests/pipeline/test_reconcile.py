@@ -12,8 +12,9 @@ from pyspark.testing import assertDataFrameEqual
 
 from pipeline.schemas import RECON_CASE, RECON_PAIR, SEGMENTS
 from pipeline.transforms import reconcile
+from pipeline.transforms.clocks import Clocks
 from pipeline.transforms.evidence import cases_with_evidence
-from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, book, book_row, completeness, delays
+from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, book, book_row, clocks, completeness, delays
 from tests.pipeline.rows import day_of
 
 pytestmark = pytest.mark.spark
@@ -85,7 +86,7 @@ def judged(
 ) -> Any:
     messages = reconcile.message_by_message(book(spark, out_rows), book(spark, in_rows))
     return reconcile.judge(
-        messages, delays(spark, low_us), completeness(spark, *known), grace_us=GRACE_US, skew_us=SKEW_US
+        messages, clocks(spark, low_us), completeness(spark, *known), grace_us=GRACE_US, skew_us=SKEW_US
     )
 
 
@@ -116,11 +117,12 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
             )
         )
     )
-    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), usual, skew_us=SKEW_US)
+    known = Clocks(usual, clocks(spark).offsets)
+    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), known, skew_us=SKEW_US)
     joined = reconcile.joined_totals(
         reconcile.totals(reconcile.claims(out_book)), reconcile.totals(reconcile.answers(in_book))
     )
-    assertDataFrameEqual(reconcile.compare(joined, usual, skew_us=SKEW_US), buckets)
+    assertDataFrameEqual(reconcile.compare(joined, known, skew_us=SKEW_US), buckets)
     equal = {row.src_domain for row in buckets.where("is_equal").collect()}
     names = {f"a{number}.example": name for number, name in enumerate(TABLE, 1)}
     assert {names[domain] for domain in equal} <= agreeing
@@ -174,6 +176,21 @@ def test_a_clock_that_is_always_wrong_does_not_make_messages_skewed(spark: Spark
     assert found.case_class == "matched"
 
 
+@pytest.mark.parametrize(
+    ("off_us", "error_us", "expected"),
+    [(0, 20_000, "skewed"), (5_000_000, 20_000, "matched"), (0, 4_500_000, "matched")],
+)
+def test_known_clocks_say_what_is_usual_where_the_pair_itself_has_too_few_messages(
+    spark: SparkSession, off_us: int, error_us: int, expected: str
+) -> None:
+    """The only message of the day took 5 s more: the pair alone would call that usual."""
+    late = book_row(1, "in", ts_us=NOON_US + TRANSIT_US + 5 * SECOND_US)
+    messages = reconcile.message_by_message(book(spark, [book_row(1, "out")]), book(spark, [late]))
+    known = clocks(spark, TRANSIT_US + 5 * SECOND_US, offsets=[("a.example", 0, 0), ("b.example", off_us, error_us)])
+    [row] = reconcile.judge(messages, known, completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US).collect()
+    assert row.case_class == expected
+
+
 def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     quiet_us = NOON_US + 30 * MINUTE_US
     same: dict[str, Any] = {"sent_us": quiet_us, "ts_us": quiet_us}
@@ -181,10 +198,10 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     in_rows = [*records_of(TABLE, "in"), *(book_row(number, "in", **same) for number in range(500, 510))]
     in_rows[-1] = {**in_rows[-1], "outcome": "denied"}
     out_book, in_book = book(spark, out_rows), book(spark, in_rows)
-    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), delays(spark, 0), skew_us=SKEW_US)
+    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), clocks(spark, 0), skew_us=SKEW_US)
     assert buckets.where("is_equal").count() == 1
     details = reconcile.message_by_message(reconcile.disputed(out_book, buckets), reconcile.disputed(in_book, buckets))
-    rows = reconcile.judge(details, delays(spark), completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US)
+    rows = reconcile.judge(details, clocks(spark), completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US)
     [pair] = reconcile.pair_counts(buckets, rows, completeness(spark)).collect()
     expected = {
         name: sum(one == name for one, _ in TABLE.values()) for name in ("matched", *reconcile.CASES, "undelivered")
