@@ -1,4 +1,7 @@
-"""`python -m benchmarks [--quick] [--only PART] [--json FILE]`: the same as `trapezoid bench`."""
+"""`python -m benchmarks [--quick] [--only PART] [--json FILE]`: the same as `trapezoid bench`.
+
+`--only pipeline` measures the data pipeline, which is no part of the other tables: see `benchmarks.pipeline`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,23 @@ from pathlib import Path
 
 from benchmarks.suite import Part, run
 
+_PIPELINE = "pipeline"
+
 
 def main() -> int:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description="Measure the whole trapezoid beside its parts, and one domain.")
     parser.add_argument("--quick", action="store_true", help="short runs, done within a minute")
-    parser.add_argument("--only", choices=[part.value for part in Part], help="one of the two tables")
+    parser.add_argument("--only", choices=[*(part.value for part in Part), _PIPELINE], help="one of the tables")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON; - for standard output")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where keys, certificates and caches are kept")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="with --only pipeline: messages")
     arguments = parser.parse_args()
+    if arguments.only == _PIPELINE:
+        from benchmarks.pipeline.__main__ import main as measure_pipeline
+
+        rows = 200_000 if arguments.quick else arguments.rows
+        return measure_pipeline([f"--rows={rows}", *([f"--json={arguments.json}"] if arguments.json else [])])
     parts = frozenset({Part(arguments.only)} if arguments.only else Part)
     return run(quick=arguments.quick, json_file=arguments.json, state_dir=arguments.state, parts=parts)
 

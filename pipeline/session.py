@@ -16,8 +16,6 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
@@ -28,6 +26,8 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.maxConcurrentOutputFileWriters": "8",
 }
 
+_HERE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Where all of Spark is in this process, nobody else has to reach it; executors elsewhere have to."""
 SMALL_BYTES: Final = 16 << 20
 """Compressed input of about a quarter of a million records: up to here, compiling Java costs more than it saves."""
 _SMALL: Final = {
@@ -51,8 +51,8 @@ def start_session(
     Args:
         master: Any Spark master; None leaves it to `spark-submit`, and is `local[*]` without one.
         app: Name that the cluster shows.
-        memory: Heap of the driver, which is the whole of Spark with a local master.
-        shuffle_partitions: Parts of a shuffle; a few per core.
+        memory: Heap of the driver, which is the whole of Spark with a local master; `spark-submit` has its own option.
+        shuffle_partitions: Parts of a shuffle with a local master; a few per core. A cluster has its own settings.
         input_bytes: About how much will be read; None when nobody knows. Little input on this machine is not worth
             the preparations that pay with much: this changes how long it takes, nothing else.
         more: Further settings, which win.
@@ -60,22 +60,24 @@ def start_session(
     Raises:
         Exception: Whatever Spark says when the master cannot be reached.
     """
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    is_local = not is_submitted and (master or DEFAULT_MASTER).startswith("local")
     # Workers run this very interpreter: another one on the path would not know this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
-    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    is_local = not is_submitted and (master or DEFAULT_MASTER).startswith("local")
-    if master is not None or not is_submitted:
+    settings = dict(_SETTINGS)
+    if not is_submitted:
         builder = builder.master(master or DEFAULT_MASTER)
-    settings = {
-        **_SETTINGS,
-        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-        "spark.driver.memory": memory,
-        "spark.sql.shuffle.partitions": str(shuffle_partitions),
-        **(_SMALL if is_local and input_bytes is not None and input_bytes <= SMALL_BYTES else {}),
-        **(more or {}),
-    }
+        settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        settings["spark.driver.memory"] = memory
+    elif master is not None:
+        builder = builder.master(master)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {**_HERE, "spark.sql.shuffle.partitions": str(shuffle_partitions)}
+        if input_bytes is not None and input_bytes <= SMALL_BYTES:
+            settings |= _SMALL
+    settings |= more or {}
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,27 +17,37 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pipeline.shapes import SHAPES, Figures, measure
+from benchmarks.pipeline.shapes import REFINED, SHAPES, Figures, measure
+from benchmarks.pipeline.spools import make_traffic
 from benchmarks.pipeline.traffic import Plan, Planted, fill_lake
 
 BAR_ROWS: Final = 10_000_000
-_ENGINES: Final = ("duckdb", "spark")
+_FILL, _FILL_SPOOLS = "fill", "fill-spools"
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Read the arguments and run; 1 when the engines disagree, 2 when a bar is missed."""
-    arguments = _parser().parse_args()
+    arguments = _parser().parse_args(argv)
     if arguments.worker:
         return _work(arguments)
     console = Console(stderr=arguments.json == Path("-"))
-    shapes = [shape for shape in SHAPES if not arguments.only or shape.name in arguments.only]
+    wanted = set(arguments.only or [shape.name for shape in SHAPES])
+    if "replay" in wanted:
+        wanted.add("ingest")  # brings the records
+    shapes = [shape for shape in SHAPES if shape.name in wanted]
+    lakes = {shape.lake for shape in shapes}
     figures: list[Figures] = []
+    planted = Planted()
     with tempfile.TemporaryDirectory(prefix="trapezoid-bench-", dir=arguments.folder) as scratch:
-        folder = Path(scratch) / "lake"
-        console.print(f"making {arguments.rows:,} messages, each in two books …")
-        planted = _in_own_process(arguments, folder, "fill", "spark", Planted)
+        folder = Path(scratch)
+        if REFINED in lakes:
+            console.print(f"making {arguments.rows:,} messages, each in two books …")
+            planted = _in_own_process(arguments, folder, _FILL, "spark", Planted)
+        if lakes - {REFINED}:
+            console.print(f"making segments with {arguments.rows:,} records …")
+            _in_own_process(arguments, folder, _FILL_SPOOLS, "none", int)
         for shape in shapes:
-            for engine in _ENGINES:
+            for engine in shape.engines:
                 figures.append(_in_own_process(arguments, folder, shape.name, engine, Figures))
                 console.print(f"[dim]{shape.name} on {engine}: {figures[-1].cpu_s:.1f} CPU s[/]")
     if arguments.json:
@@ -77,13 +88,15 @@ def _work(arguments: argparse.Namespace) -> int:
     # Spark's children write where they like: what is answered goes to the standard output of before.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    if name == "fill":
+    if name == _FILL:
         from pipeline.session import start_session
         from pipeline.tables import Lake
 
         spark = start_session("local[1]", memory="1g")
-        answer: Figures | Planted = fill_lake(Lake(Path(folder), spark), Plan(messages=arguments.rows))
+        answer: Figures | Planted | int = fill_lake(Lake(Path(folder, REFINED), spark), Plan(messages=arguments.rows))
         spark.stop()
+    elif name == _FILL_SPOOLS:
+        answer = make_traffic(Path(folder), arguments.rows)
     else:
         [shape] = [one for one in SHAPES if one.name == name]
         answer = measure(
@@ -107,20 +120,22 @@ def show(console: Console, figures: Sequence[Figures], planted: Planted, *, rows
     bars = {shape.name: shape.bar_cpu_s for shape in SHAPES}
     code = 0
     complaints = []
-    for duck, spark in zip(figures[::2], figures[1::2], strict=True):
+    for _, group in groupby(figures, key=lambda one: one.shape):
+        by_engine = {one.engine: one for one in group}
+        spark, duck = by_engine["spark"], by_engine.get("duckdb")
         bar = bars[spark.shape]
         scaled = None if bar is None else bar * rows / BAR_ROWS
         table.add_row(
             spark.shape,
             f"{spark.cpu_s:.1f}",
-            f"{duck.cpu_s:.1f}",
-            f"{spark.cpu_s / max(duck.cpu_s, 0.01):.1f}×",
+            f"{duck.cpu_s:.1f}" if duck else "–",
+            f"{spark.cpu_s / max(duck.cpu_s, 0.01):.1f}×" if duck else "",
             "" if scaled is None else f"{scaled:.0f}",
             f"{spark.wall_s:.1f}",
-            f"{duck.wall_s:.1f}",
+            f"{duck.wall_s:.1f}" if duck else "",
             f"{spark.peak_mib}",
         )
-        if spark.answer != duck.answer:
+        if duck is not None and spark.answer != duck.answer:
             code = 1
             complaints.append(f"[red]✗ {spark.shape}: Spark says {spark.answer}, DuckDB {duck.answer}[/]")
         wrong = {word: count for word, count in planted.cases.items() if spark.answer.get(word, 0) != count}

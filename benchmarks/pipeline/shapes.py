@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import duckdb
 from duckdb import DuckDBPyConnection
 from msgspec import Struct
 from pyspark.sql import functions as F
 
 from benchmarks.pipeline.oracle import answer, numbers, open_oracle
+from benchmarks.pipeline.spools import INGESTED, ingest_on_duckdb, ingest_on_spark, replay_on_spark
 from benchmarks.process_time import process_tree
 from pipeline.jobs import reconcile, settle
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
@@ -23,6 +25,7 @@ from pipeline.tables import Lake
 from pipeline.transforms.reconcile import CASES
 from pipeline.transforms.settle import settle_hourly
 
+REFINED: Final = "lake"
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,28 +44,49 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One kind of work. `bar_cpu_s` is for 10 M records (of each side)."""
+    """One kind of work.
+
+    Attributes:
+        bar_cpu_s: For 10 M records (of each side).
+        spark: What Spark does with a lake.
+        duckdb: What DuckDB does, on its silver records, or with the folder of everything; None where SQL has no answer.
+        roles: Records that DuckDB looks at.
+        lake: Which lake it is about.
+    """
 
     name: str
     bar_cpu_s: float | None
     spark: Callable[[Lake], dict[str, int]]
-    duckdb: Callable[[DuckDBPyConnection], dict[str, int]]
+    duckdb: Callable[[DuckDBPyConnection], dict[str, int]] | None = None
+    duckdb_on_files: Callable[[DuckDBPyConnection, Path], dict[str, int]] | None = None
     roles: tuple[str, ...] = ("in", "out")
+    lake: str = REFINED
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Who can do it, in the order of measuring."""
+        return ("duckdb", "spark") if self.duckdb or self.duckdb_on_files else ("spark",)
 
 
 def measure(shape: Shape, engine: str, folder: Path, *, rows: int, memory: str, threads: int) -> Figures:
-    """Run one shape on one engine, in this process, and write nothing that a later run could use."""
+    """Run one shape on one engine, in this process. `folder` is that of the lakes."""
     if engine == "spark":
         spark = start_session(f"local[{threads}]", memory=memory)
         # Everybody's first action loads classes: that is not what this work costs.
         spark.range(1000).groupBy((F.col("id") % 7).alias("part")).count().collect()
-        lake = Lake(folder, spark)
+        lake = Lake(folder / shape.lake, spark)
         with _timed() as spent:
             answered = shape.spark(lake)
         spark.stop()
+    elif shape.duckdb_on_files is not None:
+        files = duckdb.connect(config={"threads": threads, "memory_limit": f"{memory}B"})
+        with _timed() as spent:
+            answered = shape.duckdb_on_files(files, folder)
     else:
+        assert shape.duckdb is not None
         roles = f"role IN {shape.roles}"
-        connection = open_oracle(folder / SILVER_MDR.name, roles=roles, threads=threads, memory=f"{memory}B")
+        silver = folder / shape.lake / SILVER_MDR.name
+        connection = open_oracle(silver, roles=roles, threads=threads, memory=f"{memory}B")
         with _timed() as spent:
             answered = shape.duckdb(connection)
     return Figures(
@@ -164,4 +188,7 @@ SHAPES: Final = (
     Shape(name="settle-hourly", bar_cpu_s=30.0, spark=_settle_on_spark, duckdb=_settle_on_duckdb, roles=("out", "out")),
     Shape(name="settle", bar_cpu_s=None, spark=_settle_job, duckdb=_settle_days_on_duckdb),
     Shape(name="reconcile", bar_cpu_s=60.0, spark=_reconcile_on_spark, duckdb=_reconcile_on_duckdb),
+    Shape(name="ingest", bar_cpu_s=100.0, spark=ingest_on_spark, duckdb_on_files=ingest_on_duckdb, lake=INGESTED),
+    # 20 M decisions at 120,000 in a second on a core. Behind `ingest`, of which it takes the records.
+    Shape(name="replay", bar_cpu_s=166.7, spark=replay_on_spark, lake=INGESTED),
 )

@@ -53,7 +53,7 @@ def run(
     run_id = f"{max(version, 0):08d}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     records = judged(_range(lake, domain, from_us, until_us))
     with result.timed("decide"):
-        parts = replayed(records, deployed, proposed, count_from_us=from_us or 0).localCheckpoint()
+        parts = replayed(records, deployed, proposed, count_from_us=from_us or 0).persist()
         checked = checks(parts).first()
         assert checked is not None
     cells = flips(parts).withColumn("run", F.lit(run_id))
@@ -64,6 +64,7 @@ def run(
     changed = F.when(F.col("old_decision") != F.col("new_decision"), F.col("messages")).otherwise(F.lit(0))
     total = cells.agg(F.sum("messages").alias("messages"), F.sum(changed).alias("changed")).first()
     assert total is not None
+    parts.unpersist()
     rules = sorted(set(unreplayable_rules(new, old, is_hashed=False)))
     is_valid = checked["differed"] == 0 and checked["agreed"] > 0
     row = {

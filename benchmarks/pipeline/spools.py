@@ -1,0 +1,77 @@
+"""From the segments of nodes to refined records, and what a policy would have done with them.
+
+The traffic is that of `pipeline synth` without faults: real segments, signed and chained, of fifty domains.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import duckdb
+from pyspark.sql import functions as F
+
+from federation.core.policy_text import PolicyText, load_policies
+from pipeline.jobs import ingest, refine
+from pipeline.node_keys import load_trust
+from pipeline.replaying import GateSettings
+from pipeline.schemas import SILVER_MDR
+from pipeline.synth.run import KEYS_NAME, SPOOL_FOLDER, synth
+from pipeline.synth.world import SynthOptions
+from pipeline.tables import Lake
+from pipeline.transforms.replay import checks, flips, judged, replayed
+
+DOMAINS: Final = 50
+RULES: Final = 80
+TRAFFIC: Final = "traffic"
+INGESTED: Final = "ingested"
+
+
+def make_traffic(folder: Path, rows: int) -> int:
+    """Write spools below a folder; says how many message records are in them."""
+    truth = synth(SynthOptions(rows=rows, domains=DOMAINS, has_faults=False), folder / TRAFFIC)
+    return truth.records["mdr"]
+
+
+def ingest_on_spark(lake: Lake) -> dict[str, int]:
+    """Verify, take in and refine everything."""
+    traffic = lake.folder.parent / TRAFFIC
+    trust = load_trust(traffic / KEYS_NAME, requires_signatures=True)
+    ingest.run(lake, lake.spark, [traffic / SPOOL_FOLDER], trust=trust)
+    refine.run(lake, lake.spark)
+    sums = lake.read(SILVER_MDR).agg(F.count("*"), F.sum("size_in")).collect()[0]
+    return {"records": sums[0], "bytes": sums[1]}
+
+
+def ingest_on_duckdb(connection: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
+    """Read the same message segments and write them as Parquet by day; nothing is verified, chained or committed."""
+    segments = str(folder / TRAFFIC / SPOOL_FOLDER / "*" / "mdr-*.jsonl.zst")
+    target = folder / "by-duckdb"
+    lines = connection.read_json(segments, format="newline_delimited", compression="zstd")
+    rows = lines.project("*, strftime(make_timestamp(ts_us), '%Y-%m-%d') AS dt")
+    rows.write_parquet(str(target), compression="zstd", partition_by=["dt"])
+    written = connection.read_parquet(str(target / "*" / "*.parquet"))
+    [(records, size_bytes)] = written.aggregate("count(*), sum(size_in)").fetchall()
+    return {"records": records, "bytes": int(size_bytes)}
+
+
+def replay_on_spark(lake: Lake) -> dict[str, int]:
+    """Decide every record twice, under two policies of 80 rules alike; says how many decisions that was."""
+    records = judged(lake.read(SILVER_MDR))
+    parts = replayed(records, _policies("old"), _policies("new")).persist()
+    sums = flips(parts).agg(F.sum("messages")).collect()[0]
+    checked = checks(parts).collect()[0]
+    parts.unpersist()
+    return {"decisions": 2 * ((sums[0] or 0) + checked["not_replayable"])}
+
+
+def _policies(name: str) -> GateSettings:
+    """Three quarters of the rules name a domain and a size, one quarter an address: that is looked at every time."""
+    rules = [f'id = "{name}"\n']
+    for number in range(RULES):
+        domain = f"d{number % DOMAINS:03}.example"
+        condition = f'linkDomain = {{ equals = "{domain}" }}, size = {{ moreThan = {9_000 + number} }}'
+        if number % 4 == 0:
+            condition = f'msgTo = {{ like = "hyperty://{domain}/secret-{number}/*" }}'
+        rules.append(f'[[rules]]\nid = "r{number}"\neffect = "deny"\ncondition = {{ {condition} }}\n')
+    return GateSettings(canonical=load_policies([PolicyText("rules.toml", "".join(rules), "toml")]).canonical)
