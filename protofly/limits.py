@@ -49,6 +49,20 @@ HTTP_HEAD_BYTES: Final = 16 << 10
 HTTP_HEADERS: Final = 128  # as many as the WebSocket library takes
 WAITING_PACKETS: Final = 64
 
+# Runtimes over HTTPS. Source: message specification, section 19.5.
+HTTP_SESSIONS_PER_ADDRESS: Final = 256
+HTTP_POLL_SECONDS: Final = 10.0
+HTTP_POLL_SECONDS_MAX: Final = 60.0  # longer than what most proxies let a request hang
+HTTP_LOST_POLLS: Final = 3
+HTTP_QUEUE_MESSAGES: Final = 200
+HTTP_POSTS_PER_SESSION: Final = 32
+HTTP_REPLY_SECONDS: Final = 20.0  # somewhat more than REQUEST_TTL_SECONDS, so that the node's own answer is in time
+HTTP_RESUME_MESSAGES: Final = 1000
+HTTP_RESUME_BYTES: Final = 1 << 20
+HTTP_STREAM_BYTES: Final = 64 << 10  # waiting in a stream itself; the queue holds the rest
+HTTP_KEEP_ALIVE_SECONDS: Final = 30.0
+HTTP_ENDED_REMEMBERED: Final = 1000
+
 # Allocation. Source: message specification, section 7.1.
 ALLOCATION_NUMBER: Final = 100
 ALLOCATION_PER_SESSION: Final = 10_000
@@ -68,7 +82,20 @@ REGISTRY_ENTRIES_PER_SESSION: Final = 10_000
 REGISTRY_TEXT_CHARS: Final = 2048
 REGISTRY_LIST_ENTRIES: Final = 100
 REGISTRY_ANSWER_ENTRIES: Final = 1000
+
+# GUIDs and their records. Source: reTHINK data formats, section 4.3.
+GUID_RECORD_BYTES: Final = 64 << 10
+GUID_RECORD_ENTRIES: Final = 256
+GUID_KEY_CHARS: Final = 1024
+GUID_FUTURE_SECONDS: Final = 300.0
 PAGE_ENTRIES: Final = 50
+
+# Inquiries of services at back-ends (registries, brokers, catalogues).
+INQUIRIES: Final = 1024
+INQUIRIES_PER_CONNECTOR: Final = 256  # one slow back-end leaves room for the others
+INQUIRIES_PER_ASKER: Final = 64
+INQUIRY_SECONDS: Final = 10.0  # below the 15 s after which a requester gives up by itself
+INQUIRY_STEPS: Final = 4
 
 # State store.
 STATE_RETRY_SECONDS: Final = 1.0
