@@ -28,6 +28,8 @@ class Table(Enum):
     LINK_NUMBERS = "link_numbers"
     LINKS = "links"
     PARKED = "parked"
+    INBOX = "inbox"
+    AGENT_QUEUES = "agent_queues"
 
 
 class Change(NamedTuple):
