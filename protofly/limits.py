@@ -97,6 +97,31 @@ INQUIRIES_PER_ASKER: Final = 64
 INQUIRY_SECONDS: Final = 10.0  # below the 15 s after which a requester gives up by itself
 INQUIRY_STEPS: Final = 4
 
+# Parked requests and inboxes. Source: message specification, sections 19.2 and 19.3.
+PARKED_SECONDS: Final = 86_400.0
+PARKED_MAX_SECONDS: Final = 7 * 86_400.0
+PARKED_PER_AGENT: Final = 10_000
+PARKED_PER_SENDER: Final = 5_000  # in all queues together: one sender leaves room for the others
+PARKED_BYTES: Final = 256 << 20
+PARKED_EXPIRED_AT_ONCE: Final = 1_000
+AGENT_QUEUES: Final = 100_000
+AGENT_UNANSWERED: Final = 1_000
+AGENT_UNANSWERED_DEFAULT: Final = 32
+INBOX_SECONDS: Final = 86_400.0
+INBOX_PER_OWNER: Final = 1_000
+INBOX_ENTRIES: Final = 200_000
+REPEATED_SECONDS: Final = 30.0
+FINISHED_REMEMBERED: Final = 10_000
+FINISHED_BYTES: Final = 64 << 20
+OUTBOX_WINDOW: Final = 256
+OUTBOX_RETRY_SECONDS: Final = 15.0
+OUTBOX_RETRY_MAX_SECONDS: Final = 300.0
+
+# Events that subscribers acknowledge. Source: message specification, section 19.1.
+GUARANTEED_EVENTS: Final = 10_000
+GUARANTEED_SECONDS: Final = 60.0
+GUARANTEED_RETRY_SECONDS: Final = 5.0
+
 # State store.
 STATE_RETRY_SECONDS: Final = 1.0
 STATE_WAITING_ROWS: Final = 200_000
