@@ -126,6 +126,7 @@ class Node:
             "sessions": self.bus.live_sessions,
             "counters": dict(sorted(counters.items())),
             "records": msgspec.to_builtins(self.records.statistics()),
+            "connectors": self.bus.inquiries.statistics(),
             "state": msgspec.to_builtins(self.store.statistics()),
             "cache": msgspec.to_builtins(self.cache.statistics()),
             "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
@@ -211,6 +212,7 @@ async def serve(
             await traffic.start(node.federation.run)
             traffic.start_soon(node.bus.run_flusher)
             traffic.start_soon(node.bus.run_sweeper)
+            await traffic.start(node.bus.inquiries.run)
             await traffic.start(node.door.run, listeners)
             if node.site is not None:
                 await traffic.start(node.site.run)

@@ -19,6 +19,7 @@ import trio
 from federation.core.border import check_hops, hops_of
 from federation.link_context import Refusal
 from federation.router import Federation
+from msg_node.connectors.inquiries import Inquiries
 from msg_node.core.admission import check_named_source, check_passable, is_told_of_ownership
 from msg_node.core.answers import described, session_refusal, validator_reply
 from msg_node.core.delivery import Delivery, Place, Route
@@ -88,9 +89,6 @@ class Bus:
         self._state = state
         self._services = services
         self._seeds = Seeds()
-        self.foreign = ForeignObjects(
-            node=node, state=state, remote=remote, send=self._send_abroad, apply=self._apply_for
-        )
         self._judge_local = judge_local
         self.ping_seconds = ping_seconds
         self._max_hops = max_hops
@@ -111,10 +109,16 @@ class Bus:
                 connections=self._connections,
                 counters=self.counters,
                 record=record,
+                inquire=lambda asked: self.inquiries.ask(asked),
                 route_own=self._route_own,
+                enqueue=self._enqueue,
                 forget=self._forget_session,
                 wake=self.wake_flusher,
             )
+        )
+        self.inquiries = Inquiries(self._outcomes.concluded)
+        self.foreign = ForeignObjects(
+            node=node, state=state, remote=remote, send=self._send_abroad, apply=self._outcomes.apply_for
         )
 
     def connect_federation(self, federation: Federation) -> None:
@@ -452,12 +456,6 @@ class Bus:
 
     # Subscriptions to objects of other domains.
 
-    def _apply_for(self, sid: int, result: ServiceResult) -> None:
-        port = self._ports.get(sid)
-        if port is None:
-            result.replies.clear()
-        self._outcomes.apply(result, self._route_own if port is None else partial(self._enqueue, port))
-
     def _send_abroad(self, domain: str, message: Message) -> Refusal | None:
         assert self._federation is not None
         return self._federation.send(domain, message)
@@ -466,6 +464,7 @@ class Bus:
 
     def drain(self) -> None:
         """The node stops: say so to every runtime and close. Source: message specification, section 5.4."""
+        self.inquiries.drain()
         for sid, message in self._services.draining("", list(self._ports)).items():
             self._ports[sid].enqueue(message)
         for port in list(self._connections.values()):

@@ -11,10 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from msg_node.core.answers import not_stored
 from msg_node.core.node_state import NodeState
 from msg_node.core.service import (
+    Asked,
     Bind,
     CloseConnection,
     Effect,
@@ -39,8 +41,8 @@ logger = logging.getLogger("msg_node")
 class Surroundings:
     """What outcomes reach into.
 
-    `ports` are the bus's live connections by session, `connections` all of them by number. `forget` is told which
-    session is over, `wake` has everything that was queued written.
+    `ports` are the bus's live connections by session, `connections` all of them by number. `inquire` asks connectors,
+    `enqueue` queues for one port, `forget` is told which session is over, `wake` has all that was queued written.
     """
 
     state: NodeState
@@ -50,7 +52,9 @@ class Surroundings:
     connections: dict[int, RuntimePort]
     counters: Counter[str]
     record: Callable[[Record], None]
+    inquire: Callable[[Asked], None]
     route_own: Callable[[Message], None]
+    enqueue: Callable[[RuntimePort, Message], None]
     forget: Callable[[int], None]
     wake: Callable[[], None]
 
@@ -77,6 +81,9 @@ class Outcomes:
             logger.error("state cannot be stored: %s", error)
             self._around.counters["storage failures"] += 1
             result.replies[:] = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
+            for asked in result.inquiries:
+                result.replies += self._around.services.refused(asked, error)
+            result.inquiries.clear()
             self._leave(result, answer)
             for effect in result.effects:
                 if isinstance(effect, Bind):
@@ -86,6 +93,18 @@ class Outcomes:
             self._around.store.submit(result.changes, lambda: self._leave(result, answer), failed)
         except HostError as exc:
             failed(exc)
+
+    def apply_for(self, number: int, result: ServiceResult) -> None:
+        """Apply what follows for a session or link that is not at hand: a session's replies need its connection."""
+        port = self._around.ports.get(number)
+        if port is None and number > 0:
+            result.replies.clear()
+        self.apply(result, self._around.route_own if port is None else partial(self._around.enqueue, port))
+
+    def concluded(self, asked: Asked, outcome: object) -> None:
+        """An inquiry has come to its end: answer, if the asker is still there, or ask on."""
+        result = self._around.services.concluded(asked, outcome, now=time.time())
+        self.apply_for(asked.caller.number, result)
 
     def sweep(self) -> bool:
         """End some of what is over; whether there may be more."""
@@ -130,6 +149,8 @@ class Outcomes:
             answer(reply)
         for notification in result.notifications:
             self._around.route_own(notification)
+        for asked in result.inquiries:
+            self._around.inquire(asked)
         for effect in result.effects:
             if isinstance(effect, CloseConnection):
                 self._close_connection(effect)

@@ -1,7 +1,9 @@
 """What the services of the node share: a request with its caller, an answer, and what a step asks of the bus.
 
 A service takes a `ServiceRequest` and gives an `Answer`, or raises a `PeerError` that becomes the refusal. It knows
-nothing about headers, dialects or commits. Source: message specification, sections 2.4 and 4.
+nothing about headers, dialects or commits. A service that has to ask somebody outside of this process first gives an
+`Inquiry` in place of its answer (`inquire`); `msg_node.connectors.inquiries` says how that goes on. Source: message
+specification, sections 2.4 and 4.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Literal
+from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -18,7 +20,8 @@ from msg_node.core.changes import Change
 from msg_node.core.registry import StatusChange
 from msg_node.core.resources import Members
 from protofly import codec
-from protofly.errors import Code
+from protofly.errors import Code, HostError
+from protofly.limits import INQUIRY_SECONDS
 from protofly.message import Message
 
 
@@ -69,7 +72,63 @@ class Answer(msgspec.Struct, frozen=True):
     status_changes: list[StatusChange] = msgspec.field(default_factory=list)
 
 
-Service = Callable[[ServiceRequest], Answer]
+_Question = TypeVar("_Question", bound=msgspec.Struct)
+_Reply = TypeVar("_Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorName(Generic[_Question, _Reply]):
+    """The name of a connector, and the types of what it is asked and what it replies."""
+
+    word: str
+
+
+class Inquiry(msgspec.Struct, frozen=True):
+    """What is to be asked outside before there is an answer; made by `inquire`.
+
+    Attributes:
+        connector: Name of the connector that is asked.
+        question: What it is asked.
+        conclude: Makes the answer, or a further inquiry, of its reply and the time (seconds since the Unix epoch).
+        failed: Makes them of the error in place of a reply; None: the code of the error is the answer.
+        seconds: How long the connector may take.
+    """
+
+    connector: str
+    question: msgspec.Struct
+    conclude: Callable[[object, float], Answer | Inquiry]
+    failed: Callable[[HostError, float], Answer | Inquiry] | None
+    seconds: float
+
+
+def inquire(
+    connector: ConnectorName[_Question, _Reply],
+    question: _Question,
+    conclude: Callable[[_Reply, float], Answer | Inquiry],
+    *,
+    failed: Callable[[HostError, float], Answer | Inquiry] | None = None,
+    seconds: float = INQUIRY_SECONDS,
+) -> Inquiry:
+    """Ask `connector`, and let `conclude` make the answer of its reply.
+
+    `conclude` and `failed` run in the step that ends the inquiry: they may change the state of the node, whose changes
+    are durable before the answer leaves, and may raise PeerError for a refusal. See `Inquiry`.
+    """
+    return Inquiry(
+        connector.word, question, cast("Callable[[object, float], Answer | Inquiry]", conclude), failed, seconds
+    )
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """An inquiry under way: the request that it is for, who asked, and how many inquiries came before for it."""
+
+    message: Message
+    caller: Caller
+    inquiry: Inquiry
+    step: int = 0
+
+
+Service = Callable[[ServiceRequest], Answer | Inquiry]
 """A service. Raises PeerError for a refusal."""
 
 
@@ -174,6 +233,7 @@ class ServiceResult(msgspec.Struct):
     Attributes:
         replies: For whom asked; when there are `changes` they leave only after the commit.
         notifications: Messages of our own, to be routed like any other, after the commit as well.
+        inquiries: To be asked, after the commit as well; the replies to their requests come later.
         changes: To be committed.
         effects: To be done at once, in order.
         notices: To be queued at once, before anything is closed.
@@ -182,6 +242,7 @@ class ServiceResult(msgspec.Struct):
 
     replies: list[Message] = msgspec.field(default_factory=list)
     notifications: list[Message] = msgspec.field(default_factory=list)
+    inquiries: list[Asked] = msgspec.field(default_factory=list)
     changes: list[Change] = msgspec.field(default_factory=list)
     effects: list[Effect] = msgspec.field(default_factory=list)
     notices: list[Notice] = msgspec.field(default_factory=list)

@@ -19,13 +19,24 @@ from msg_node.core.proof import Offered
 from msg_node.core.registry import StatusChange
 from msg_node.core.registry_entry import IncompleteError
 from msg_node.core.registry_service import RegistryService
-from msg_node.core.service import Answer, Caller, Notice, Service, ServiceRequest, ServiceResult, SessionNews
+from msg_node.core.service import (
+    Answer,
+    Asked,
+    Caller,
+    Inquiry,
+    Notice,
+    Service,
+    ServiceRequest,
+    ServiceResult,
+    SessionNews,
+)
 from msg_node.core.session import Dialect
 from msg_node.core.session_service import OpenRefusedError, ReconnectionError, SessionService, SessionStep
 from msg_node.core.subscription_service import SubscriptionService
 from protofly import codec
 from protofly.address import canonical_key, domain_of
-from protofly.errors import DESCRIPTIONS, Code, PeerError
+from protofly.errors import DESCRIPTIONS, Code, HostError, PeerError
+from protofly.limits import INQUIRY_STEPS
 from protofly.message import Message
 
 SESSION_KEY = "mn:/session"
@@ -70,6 +81,7 @@ class Services:
         first_id: int,
         tells_presence: bool = False,
         more: Mapping[str, Service] | None = None,
+        at: Mapping[str, Service] | None = None,
     ) -> None:
         """Make the table of services.
 
@@ -82,6 +94,7 @@ class Services:
                 3, rule 7.
             tells_presence: Those who listen to `<runtime>/status` are told when a runtime comes and goes.
             more: Further services by path below `msg-node`, such as `stubs`.
+            at: Services by canonical key, such as `global://registry`: in place of what is there without them.
         """
         self._state = state
         self._session_service = session_service
@@ -93,6 +106,7 @@ class Services:
         self._below = tuple(f"domain://msg-node.{domain}/" for domain in sorted(state.domains))
         for domain in state.domains:
             self._add_domain(domain, more or {})
+        self._services.update(at or {})
 
     def _add_domain(self, domain: str, more: Mapping[str, Service]) -> None:
         node = f"domain://msg-node.{domain}"
@@ -132,13 +146,53 @@ class Services:
             return ServiceResult()
         service = self._services.get(message.to_key, no_such_service)
         who = self._caller(caller)
+        answer: Answer | Inquiry
         try:
             answer = service(ServiceRequest(message, who, domain_of(message.to), now, seed))
         except PeerError as exc:
             answer = _refusal(exc)
+        if isinstance(answer, Inquiry):
+            return ServiceResult(inquiries=[Asked(message, who, answer)], changes=self._state.take_changes())
+        return self._answered(message, who, answer)
+
+    def concluded(self, asked: Asked, outcome: object, *, now: float) -> ServiceResult:
+        """Go on with a request whose inquiry has come to its end.
+
+        Args:
+            asked: The inquiry.
+            outcome: What the connector replied, or the HostError that is in place of a reply.
+            now: Seconds since the Unix epoch.
+        """
+        inquiry = asked.inquiry
+        answer: Answer | Inquiry
+        try:
+            if not isinstance(outcome, HostError):
+                answer = inquiry.conclude(outcome, now)
+            elif inquiry.failed is not None:
+                answer = inquiry.failed(outcome, now)
+            else:
+                answer = _refusal(outcome)
+        except PeerError as exc:
+            answer = _refusal(exc)
+        if not isinstance(answer, Inquiry):
+            return self._answered(asked.message, asked.caller, answer)
+        if asked.step + 1 >= INQUIRY_STEPS:
+            return self._answered(asked.message, asked.caller, _refusal(PeerError(Code.INTERNAL, "too many inquiries")))
+        next_one = Asked(asked.message, asked.caller, answer, asked.step + 1)
+        return ServiceResult(inquiries=[next_one], changes=self._state.take_changes())
+
+    def refused(self, asked: Asked, error: HostError) -> list[Message]:
+        """The replies to a request whose inquiry cannot be asked."""
+        return self._answered(asked.message, asked.caller, _refusal(error)).replies
+
+    def status_told(self, changes: Iterable[StatusChange]) -> ServiceResult:
+        """Tell the subscribers of registry entries what became of them."""
+        return ServiceResult(notifications=[self._notification(change) for change in changes])
+
+    def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
         told = [self._notification(change) for change in answer.status_changes]
-        return ServiceResult(replies, told, self._state.take_changes())
+        return ServiceResult(replies, told, changes=self._state.take_changes())
 
     def handle_session(
         self,
@@ -288,7 +342,7 @@ class Services:
         return Answer(value=value)
 
 
-def _refusal(error: PeerError) -> Answer:
+def _refusal(error: HostError) -> Answer:
     value: object = msgspec.UNSET
     if isinstance(error, OpenRefusedError) and error.retry_after_seconds:
         value = {"retryAfter": error.retry_after_seconds}

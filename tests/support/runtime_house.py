@@ -10,7 +10,7 @@ import json
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -29,6 +29,7 @@ from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.rules import Rules
+from msg_node.core.service import Service
 from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
@@ -50,6 +51,9 @@ FOREIGN = "beta.example"
 FOREIGN_SM = f"domain://msg-node.{FOREIGN}/sm"
 PATIENCE_SECONDS = 10.0
 _MARK = "that is all"
+
+ServicesAt = Callable[[NodeState], Mapping[str, Service]]
+"""Makes services over the state of the house, by canonical key."""
 
 Json = dict[str, Any]
 
@@ -252,6 +256,7 @@ class RuntimeHouse:
         allows_guests: bool = False,
         max_sessions: int = SESSIONS,
         returns_by_address: bool = False,
+        services_at: ServicesAt | None = None,
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
@@ -271,6 +276,7 @@ class RuntimeHouse:
             node_url=NODE,
             version="1",
             first_id=1000,
+            at=services_at(self.state) if services_at is not None else None,
         )
         self.remote = RemoteSubscriptions(NODE, 5000)
         self.domains = NearDomains()
@@ -366,6 +372,7 @@ async def runtime_house(
     origins: Collection[str] = ("*",),
     max_sessions: int = SESSIONS,
     returns_by_address: bool = False,
+    services_at: ServicesAt | None = None,
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -379,6 +386,7 @@ async def runtime_house(
         allows_guests=allows_guests,
         max_sessions=max_sessions,
         returns_by_address=returns_by_address,
+        services_at=services_at,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()
@@ -386,6 +394,7 @@ async def runtime_house(
         await services.start(store.run)
         async with trio.open_nursery() as traffic:
             traffic.start_soon(house.bus.run_flusher)
+            await traffic.start(house.bus.inquiries.run)
             door = Door(house.bus, context=context, acceptor=None, max_bytes=max_bytes, origins=origins)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             house.port = listeners[0].socket.getsockname()[1]
