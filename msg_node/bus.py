@@ -31,7 +31,8 @@ from msg_node.core.service import ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
 from msg_node.foreign_objects import ForeignObjects
 from msg_node.outcomes import Outcomes, Surroundings
-from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
+from msg_node.outlets import Outlets
+from msg_node.runtime_port import RuntimePort
 from msg_node.seeds import Seeds
 from msg_node.state_store import StateStore
 from protofly import codec
@@ -83,8 +84,6 @@ class Bus:
         ping_seconds: float,
         max_hops: int = MAX_HOPS,
     ) -> None:
-        self._wait_accepting = wait_accepting
-        self._is_accepting = is_accepting
         self._node = node
         self._state = state
         self._services = services
@@ -93,13 +92,12 @@ class Bus:
         self.ping_seconds = ping_seconds
         self._max_hops = max_hops
         self._delivery = Delivery(state, serves=services.serves)
-        self._federation: Federation | None = None
-        self._ports: dict[int, RuntimePort] = {}
-        self._connections: dict[int, RuntimePort] = {}
-        self._dirty_ports: set[RuntimePort] = set()
-        self._dirty = trio.Event()
-        self._link_blockers: set[Congestible] = set()
         self.counters: Counter[str] = Counter()
+        self.outlets = Outlets(state, self.counters, wait_accepting=wait_accepting, is_accepting=is_accepting)
+        self._ports, self._connections = self.outlets.ports, self.outlets.connections
+        self._to_listeners, self._enqueue = self.outlets.to_listeners, self.outlets.enqueue
+        self.wait_for_port, self.wait_for_room = self.outlets.wait_for_port, self.outlets.wait_for_room
+        self.wake_flusher, self.run_flusher = self.outlets.wake, self.outlets.run
         self._outcomes = Outcomes(
             Surroundings(
                 state=state,
@@ -113,17 +111,17 @@ class Bus:
                 route_own=self._route_own,
                 enqueue=self._enqueue,
                 forget=self._forget_session,
-                wake=self.wake_flusher,
+                wake=self.outlets.wake,
             )
         )
         self.inquiries = Inquiries(self._outcomes.concluded)
         self.foreign = ForeignObjects(
-            node=node, state=state, remote=remote, send=self._send_abroad, apply=self._outcomes.apply_for
+            node=node, state=state, remote=remote, send=self.outlets.send_abroad, apply=self._outcomes.apply_for
         )
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell the bus where foreign messages go; once, before anything runs."""
-        self._federation = federation
+        self.outlets.connect_federation(federation)
 
     # Connections.
 
@@ -134,10 +132,7 @@ class Bus:
 
     def disconnected(self, port: RuntimePort) -> None:
         """A connection has ended."""
-        self._connections.pop(port.connection, None)
-        self._dirty_ports.discard(port)
-        if port.sid is not None and self._ports.get(port.sid) is port:
-            del self._ports[port.sid]
+        self.outlets.closed(port)
         lost = self._services.connection_lost(port.connection, now=time.time())
         self._outcomes.apply(lost, self._route_own)
 
@@ -150,6 +145,11 @@ class Bus:
     def live_sessions(self) -> int:
         """Sessions with a connection."""
         return len(self._ports)
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the books take more; readers pause while they do not."""
+        return self.outlets.is_accepting
 
     # Batches in.
 
@@ -170,7 +170,7 @@ class Bus:
             if port.blockers:
                 break
         self.counters["frames in"] += taken
-        self.wake_flusher()
+        self.outlets.wake()
         return taken
 
     def _take_frame(self, port: RuntimePort, raw: bytes, now: float) -> None:
@@ -198,7 +198,7 @@ class Bus:
                 codes.append(self._from_link(domain, number, message, now))
             except PeerError as exc:
                 codes.append(exc.code)
-        self.wake_flusher()
+        self.outlets.wake()
         return codes
 
     def answer(self, message: Message) -> None:
@@ -207,7 +207,7 @@ class Bus:
             self.foreign.answered(message, "")
         else:
             self._route_own(message)
-        self.wake_flusher()
+        self.outlets.wake()
 
     # From sessions.
 
@@ -302,7 +302,6 @@ class Bus:
                 self._state.sessions.heard(holder.sid, now=holder.heard_at)
 
     def _to_foreign(self, message: Message, domain: str, sid: int, port: RuntimePort) -> Refusal | None:
-        assert self._federation is not None
         if message.to.startswith("domain://msg-node."):
             if message.to_key.endswith("/sm") and message.type in ("subscribe", "unsubscribe"):
                 self.foreign.request(message, domain, sid)
@@ -311,9 +310,9 @@ class Bus:
                 return Refusal(
                     Code.TRANSIT
                 )  # addresses of our hyperties come from us; message specification, section 18.4
-        refusal = self._federation.send(domain, message, port.roles)
+        refusal = self.outlets.send_abroad(domain, message, port.roles)
         if refusal is None:
-            link = self._federation.congested_link(domain)
+            link = self.outlets.blocker(domain)
             if link is not None:
                 port.blockers.add(link)
         return refusal
@@ -354,7 +353,7 @@ class Bus:
             if sids:
                 if message.type == "delete":
                     self.foreign.object_deleted(message, domain)
-                return self._to_listeners(sids, message, self._link_blockers)
+                return self.outlets.from_link_to(sids, message)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if route.place is Place.SERVICE:
             result = self._services.handle(message, number, now=now, seed=self._seeds.next())
@@ -366,56 +365,7 @@ class Bus:
             return Code.NO_SUCH_SERVICE
         return route.code
 
-    @property
-    def is_accepting(self) -> bool:
-        """Whether the books take more; readers pause while they do not."""
-        return self._is_accepting()
-
-    async def wait_for_room(self) -> None:
-        """Let a link's reader pause while local receivers are congested.
-
-        Bounded, so that one slow runtime does not stop a domain.
-        """
-        if not self._is_accepting():
-            await self._wait_accepting()
-        if self._link_blockers:
-            blockers, self._link_blockers = self._link_blockers, set()
-            await wait_relief(blockers)
-
-    async def wait_for_port(self, port: RuntimePort) -> None:
-        """Let a runtime's reader pause while what it writes to is congested."""
-        if not self._is_accepting():
-            await self._wait_accepting()
-        blockers, port.blockers = port.blockers, set()
-        await wait_relief(blockers)
-
     # Out.
-
-    def _to_listeners(self, numbers: tuple[int, ...], message: Message, blockers: set[Congestible]) -> Code | None:
-        """Queue for every listener; a code only when nobody could be given the message."""
-        delivered = False
-        refused: Code | None = None
-        local = message
-        if message.peek.via:
-            local = codec.with_body(message, codec.without_members(message.body, ("via",)))
-        for number in numbers:
-            if number > 0:
-                port = self._ports.get(number)
-                code = Code.NOT_CONNECTED if port is None else port.enqueue(local)
-                if port is not None and code is None:
-                    self._dirty_ports.add(port)
-                    if port.is_congested and not port.is_slow:
-                        blockers.add(port)
-            else:
-                assert self._federation is not None
-                refusal = self._federation.send(self._state.domain_of_link(number), message)
-                code = None if refusal is None else refusal.code
-            delivered = delivered or code is None
-            refused = refused or code
-        if delivered:
-            self.counters["delivered"] += 1
-            return None
-        return refused if message.expects_reply else None
 
     def _observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
         """The observers of an object were told that it is no more. Source: message specification, section 9.6."""
@@ -430,10 +380,6 @@ class Bus:
         if message.expects_reply:
             self.answer(codec.refusal(message, Code.TIMEOUT, source=self._node))
 
-    def _enqueue(self, port: RuntimePort, message: Message) -> None:
-        port.enqueue(message)
-        self._dirty_ports.add(port)
-
     def _route_own(self, message: Message) -> None:
         """Route a message of the node's own."""
         try:
@@ -446,19 +392,12 @@ class Bus:
                 message = described(message)
             self._to_listeners(route.numbers, message, set())
         elif route.place is Place.FOREIGN:
-            assert self._federation is not None
-            self._federation.send(route.domain, message)
+            self.outlets.send_abroad(route.domain, message)
 
     def _forget_session(self, sid: int) -> None:
         """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
         self._delivery.learned.forget(sid)
         self.foreign.forget_unheard()
-
-    # Subscriptions to objects of other domains.
-
-    def _send_abroad(self, domain: str, message: Message) -> Refusal | None:
-        assert self._federation is not None
-        return self._federation.send(domain, message)
 
     # Time.
 
@@ -469,21 +408,6 @@ class Bus:
             self._ports[sid].enqueue(message)
         for port in list(self._connections.values()):
             port.close(GOING_AWAY, "the node stops")
-
-    def wake_flusher(self) -> None:
-        """Have everything that was queued written in this scheduler round."""
-        self._dirty.set()
-
-    async def run_flusher(self) -> None:
-        """Once per scheduler round, give every destination its block."""
-        assert self._federation is not None
-        while True:
-            await self._dirty.wait()
-            self._dirty = trio.Event()
-            ports, self._dirty_ports = self._dirty_ports, set()
-            for port in ports:
-                port.flush()
-            self._federation.flush()
 
     async def run_sweeper(self) -> None:
         """End what is over, ping who is silent, close who does not read."""

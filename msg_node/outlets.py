@@ -1,0 +1,154 @@
+"""Where messages leave the bus: a queue per connected runtime and per foreign domain, all flushed once per round.
+
+Putting a message into a queue is a plain call; one write per destination follows in the same scheduler round. Who is
+congested slows down whoever sends to it. Source: design, section 3; message specification, sections 20.8 and 20.9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from federation.link_context import Refusal
+from federation.router import Federation
+from msg_node.core.node_state import NodeState
+from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
+from protofly import codec
+from protofly.errors import Code
+from protofly.message import Message
+
+
+class Outlets:
+    """The queues of everybody to whom messages go.
+
+    Args:
+        wait_accepting: Waits until the books take more records (settings: `records.durability`).
+        is_accepting: Whether they do.
+
+    Attributes:
+        ports: The live connections by session.
+        connections: All of them by number.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        counters: Counter[str],
+        *,
+        wait_accepting: Callable[[], Awaitable[None]],
+        is_accepting: Callable[[], bool],
+    ) -> None:
+        self._state = state
+        self._counters = counters
+        self._wait_accepting = wait_accepting
+        self._is_accepting = is_accepting
+        self._federation: Federation | None = None
+        self.ports: dict[int, RuntimePort] = {}
+        self.connections: dict[int, RuntimePort] = {}
+        self._dirty_ports: set[RuntimePort] = set()
+        self._dirty = trio.Event()
+        self._link_blockers: set[Congestible] = set()
+
+    def connect_federation(self, federation: Federation) -> None:
+        """Tell where foreign messages go; once, before anything runs."""
+        self._federation = federation
+
+    def closed(self, port: RuntimePort) -> None:
+        """A connection has ended."""
+        self.connections.pop(port.connection, None)
+        self._dirty_ports.discard(port)
+        if port.sid is not None and self.ports.get(port.sid) is port:
+            del self.ports[port.sid]
+
+    # In.
+
+    def enqueue(self, port: RuntimePort, message: Message) -> None:
+        """Queue for one connection."""
+        port.enqueue(message)
+        self._dirty_ports.add(port)
+
+    def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
+        """Queue for another domain; a refusal is the caller's to answer. `roles` are those of the sender's session."""
+        assert self._federation is not None
+        return self._federation.send(domain, message, roles)
+
+    def blocker(self, domain: str) -> Congestible | None:
+        """The link of a domain if its senders should pause."""
+        assert self._federation is not None
+        return self._federation.congested_link(domain)
+
+    def from_link_to(self, numbers: tuple[int, ...], message: Message) -> Code | None:
+        """Queue what a link brought; see `to_listeners`. The readers of links wait with the rest (`wait_for_room`)."""
+        return self.to_listeners(numbers, message, self._link_blockers)
+
+    def to_listeners(self, numbers: tuple[int, ...], message: Message, blockers: set[Congestible]) -> Code | None:
+        """Queue for every listener; a code only when nobody could be given the message.
+
+        `blockers` gains whoever the sender should wait for.
+        """
+        delivered = False
+        refused: Code | None = None
+        local = message
+        if message.peek.via:
+            local = codec.with_body(message, codec.without_members(message.body, ("via",)))
+        for number in numbers:
+            if number > 0:
+                port = self.ports.get(number)
+                code = Code.NOT_CONNECTED if port is None else port.enqueue(local)
+                if port is not None and code is None:
+                    self._dirty_ports.add(port)
+                    if port.is_congested and not port.is_slow:
+                        blockers.add(port)
+            else:
+                refusal = self.send_abroad(self._state.domain_of_link(number), message)
+                code = None if refusal is None else refusal.code
+            delivered = delivered or code is None
+            refused = refused or code
+        if delivered:
+            self._counters["delivered"] += 1
+            return None
+        return refused if message.expects_reply else None
+
+    # Room.
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the books take more; readers pause while they do not."""
+        return self._is_accepting()
+
+    async def wait_for_room(self) -> None:
+        """Let a link's reader pause while local receivers are congested.
+
+        Bounded, so that one slow runtime does not stop a domain.
+        """
+        if not self._is_accepting():
+            await self._wait_accepting()
+        if self._link_blockers:
+            blockers, self._link_blockers = self._link_blockers, set()
+            await wait_relief(blockers)
+
+    async def wait_for_port(self, port: RuntimePort) -> None:
+        """Let a runtime's reader pause while what it writes to is congested."""
+        if not self._is_accepting():
+            await self._wait_accepting()
+        blockers, port.blockers = port.blockers, set()
+        await wait_relief(blockers)
+
+    # Out.
+
+    def wake(self) -> None:
+        """Have everything that was queued written in this scheduler round."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Once per scheduler round, give every destination its block."""
+        assert self._federation is not None
+        while True:
+            await self._dirty.wait()
+            self._dirty = trio.Event()
+            ports, self._dirty_ports = self._dirty_ports, set()
+            for port in ports:
+                port.flush()
+            self._federation.flush()
