@@ -110,7 +110,7 @@ class Outcomes:
         """End some of what is over; whether there may be more."""
         result = self._around.services.sweep(now=time.time())
         self.apply(result, self._around.route_own)
-        return bool(result.news)
+        return bool(result.news or result.changes)
 
     def _write_down(self, news: SessionNews) -> None:
         """Count and record what happened to a session."""

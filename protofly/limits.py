@@ -82,12 +82,18 @@ REGISTRY_ENTRIES_PER_SESSION: Final = 10_000
 REGISTRY_TEXT_CHARS: Final = 2048
 REGISTRY_LIST_ENTRIES: Final = 100
 REGISTRY_ANSWER_ENTRIES: Final = 1000
+REGISTRY_SWEPT_AT_ONCE: Final = 50  # a millisecond or two; the bus goes on in between
 
 # GUIDs and their records. Source: reTHINK data formats, section 4.3.
 GUID_RECORD_BYTES: Final = 64 << 10
 GUID_RECORD_ENTRIES: Final = 256
 GUID_KEY_CHARS: Final = 1024
 GUID_FUTURE_SECONDS: Final = 300.0
+GUIDS_REMEMBERED: Final = 100_000
+GUID_CHECKS_AT_ONCE: Final = 2  # some milliseconds of CPU each, in threads
+GLOBAL_REGISTRY_READ_SECONDS: Final = 10.0  # its authors measured 5.5 s at worst
+GLOBAL_REGISTRY_WRITE_SECONDS: Final = 20.0  # and 13.9 s
+GLOBAL_REGISTRY_CACHE_SECONDS: Final = 3600.0
 PAGE_ENTRIES: Final = 50
 
 # Inquiries of services at back-ends (registries, brokers, catalogues).

@@ -11,19 +11,20 @@ Source: message specification, section 10; data formats, section 5.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from msg_node.core.changes import Journal, Rows, Table, decode_row
+from msg_node.core.deadlines import Deadlines
 from msg_node.core.registry_entry import Changed, Entry, Status, apply, new_entry
 from protofly.address import canonical_key, parse
 from protofly.errors import Code, PeerError
-from protofly.limits import REGISTRY_ENTRIES_PER_SESSION, REGISTRY_RETENTION_SECONDS
+from protofly.limits import REGISTRY_ENTRIES_PER_SESSION, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
 
 _Place = TypeVar("_Place")
 
@@ -55,7 +56,8 @@ class DomainRegistry:
         self._entries: dict[str, Entry] = {}
         self._index: dict[tuple[Index, str], dict[str, None]] = {}
         self._by_sid: dict[int, dict[str, None]] = {}
-        self._due: list[tuple[float, str]] = []  # heap; outdated items are skipped when they come up
+        self._ended: dict[int, float] = {}  # sessions that are over and have entries left, and since when
+        self._due = Deadlines()
 
     # Look-ups.
 
@@ -76,7 +78,7 @@ class DomainRegistry:
 
     def next_due(self) -> float | None:
         """When `sweep` has something to look at next."""
-        return self._due[0][0] if self._due else None
+        return self._due.next_second()
 
     # Changes.
 
@@ -89,12 +91,13 @@ class DomainRegistry:
         Source: message specification, section 10.1.
         """
         entry = new_entry(url, changed, sid=sid, now=now)
-        old = self._entries.get(entry.key)
+        key = entry.key
+        old = self._entries.get(key)
         if (old is None or old.sid != sid) and len(self._by_sid.get(sid, ())) >= self._per_session:
             raise PeerError(Code.QUOTA, f"a session may register {self._per_session} entries")
         if old is not None:
             entry = replace(entry, started_at=old.started_at)
-        return self._put(entry, old)
+        return self._put(key, entry, old)
 
     def update(self, key: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:
         """Change members of an entry, which refreshes it.
@@ -112,7 +115,7 @@ class DomainRegistry:
         entry = apply(old, changed, sid=sid, now=now)
         if changed.status is None and old.status is Status.DISCONNECTED:
             entry = replace(entry, status=Status.LIVE)
-        return self._put(entry, old)
+        return self._put(key, entry, old)
 
     def delete(self, key: str) -> list[StatusChange]:
         """Forget an entry.
@@ -125,31 +128,27 @@ class DomainRegistry:
         entry = self._entries.get(key)
         if entry is None:
             raise PeerError(Code.NOT_REGISTERED, "no such entry")
-        self._forget(entry)
+        self._forget(key, entry)
         self._journal.delete(Table.REGISTRY, key)
         return [StatusChange(entry.url, Status.DISCONNECTED)] if entry.is_connected else []
 
     def disconnect_session(self, sid: int, *, now: float) -> list[StatusChange]:
-        """A session ended: its entries cannot be reached any more."""
-        changes: list[StatusChange] = []
-        for key in list(self._by_sid.get(sid, ())):
-            old = self._entries[key]
-            status = Status.DISCONNECTED if old.is_connected else old.status
-            changes += self._put(replace(old, sid=0, status=status, refreshed_at=now), old)
-        return changes
+        """A session ended: its entries cannot be reached any more. Where it has very many, sweeps see to the rest."""
+        self._ended[sid] = now
+        return self._disconnect_ended(REGISTRY_SWEPT_AT_ONCE)
 
-    def sweep(self, *, now: float) -> list[StatusChange]:
-        """Disconnect what was not refreshed in time, forget what has been disconnected for long."""
-        changes: list[StatusChange] = []
-        while self._due and self._due[0][0] <= now:
-            _, key = heapq.heappop(self._due)
-            entry = self._entries.get(key)
-            if entry is None or _due_at(entry) > now:
-                continue
+    def sweep(self, *, now: float, limit: int = REGISTRY_SWEPT_AT_ONCE) -> list[StatusChange]:
+        """Disconnect what was not refreshed in time, forget what has been disconnected for long.
+
+        At most `limit` entries of each kind are looked at; whoever sweeps calls again while that changes something.
+        """
+        changes = self._disconnect_ended(limit)
+        for key in self._due.take_due(now, limit):
+            entry = self._entries[key]
             if entry.is_connected:
-                changes += self._put(replace(entry, status=Status.DISCONNECTED), entry)
+                changes += self._put(key, replace(entry, status=Status.DISCONNECTED), entry)
             else:
-                self._forget(entry)
+                self._forget(key, entry)
                 self._journal.delete(Table.REGISTRY, key)
         return changes
 
@@ -162,40 +161,64 @@ class DomainRegistry:
         for key, raw in rows.items():
             entry = decode_row(raw, Entry, table=Table.REGISTRY, key=key)
             if entry.sid and entry.sid not in sids:
-                self._put(replace(entry, sid=0, status=Status.DISCONNECTED, refreshed_at=now), None)
+                self._put(key, replace(entry, sid=0, status=Status.DISCONNECTED, refreshed_at=now), None)
             else:
-                self._insert(entry)
+                self._insert(key, entry)
 
     # Inner steps.
 
-    def _put(self, entry: Entry, old: Entry | None) -> list[StatusChange]:
-        if old is not None:
-            self._forget(old)
-        self._insert(entry)
-        self._journal.put(Table.REGISTRY, entry.key, entry)
+    def _disconnect_ended(self, limit: int) -> list[StatusChange]:
+        """Disconnect at most `limit` entries of sessions that have ended."""
+        changes: list[StatusChange] = []
+        for sid, ended_at in list(self._ended.items()):
+            for key in list(islice(self._by_sid.get(sid, ()), limit)):
+                old = self._entries[key]
+                status = Status.DISCONNECTED if old.is_connected else old.status
+                changes += self._put(key, replace(old, sid=0, status=status, refreshed_at=ended_at), old)
+                limit -= 1
+            if sid not in self._by_sid:
+                del self._ended[sid]
+        return changes
+
+    def _put(self, key: str, entry: Entry, old: Entry | None) -> list[StatusChange]:
+        if old is not None and _is_found_alike(old, entry):
+            self._entries[key] = entry
+            self._due.set(key, _due_at(entry))
+        else:
+            if old is not None:
+                self._forget(key, old)
+            self._insert(key, entry)
+        self._journal.put(Table.REGISTRY, key, entry)
         if old is None or old.status is entry.status:
             return []
         return [StatusChange(entry.url, entry.status)]
 
-    def _insert(self, entry: Entry) -> None:
-        key = entry.key
+    def _insert(self, key: str, entry: Entry) -> None:
         self._entries[key] = entry
         for place in _places(entry):
             self._index.setdefault(place, {})[key] = None
         if entry.sid:
             self._by_sid.setdefault(entry.sid, {})[key] = None
-        heapq.heappush(self._due, (_due_at(entry), key))
-        if len(self._due) > 2 * len(self._entries) + 64:
-            self._due = [(_due_at(one), other) for other, one in self._entries.items()]
-            heapq.heapify(self._due)
+        self._due.set(key, _due_at(entry))
 
-    def _forget(self, entry: Entry) -> None:
-        key = entry.key
+    def _forget(self, key: str, entry: Entry) -> None:
         del self._entries[key]
+        self._due.discard(key)
         for place in _places(entry):
             _discard(self._index, place, key)
         if entry.sid:
             _discard(self._by_sid, entry.sid, key)
+
+
+def _is_found_alike(old: Entry, new: Entry) -> bool:
+    """Whether two states of an entry stand in the same places: a keep-alive moves nothing."""
+    return (
+        old.sid == new.sid
+        and old.user == new.user
+        and old.guid == new.guid
+        and old.name == new.name
+        and old.reporter == new.reporter
+    )
 
 
 def _discard(table: dict[_Place, dict[str, None]], place: _Place, key: str) -> None:

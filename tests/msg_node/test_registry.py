@@ -11,8 +11,8 @@ from msg_node.core.credentials import Credential, digest_of
 from msg_node.core.registry import DomainRegistry, Index, StatusChange, identifiers_of
 from msg_node.core.registry_entry import Changed, Status, read_changed
 from protofly.errors import Code, PeerError
-from protofly.limits import REGISTRY_EXPIRES_MAX_SECONDS, REGISTRY_RETENTION_SECONDS
-from tests.support.state_house import DOMAIN, REGISTRY, SM, StateHouse
+from protofly.limits import REGISTRY_EXPIRES_MAX_SECONDS, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
+from tests.support.state_house import DOMAIN, GRACE_SECONDS, REGISTRY, SM, StateHouse
 
 HYPERTY = f"hyperty://{DOMAIN}/h-ana"
 ROOM = f"comm://{DOMAIN}/room-51"
@@ -421,7 +421,7 @@ def test_many_keep_alives_use_bounded_memory() -> None:
     registry.register(HYPERTY, read_changed(hyperty()), sid=1, now=0)
     for now in range(1000):
         registry.update(HYPERTY, Changed(), sid=1, now=now)
-    assert len(registry._due) <= 66
+    assert len(registry._due) == 1
 
 
 def test_end_of_session_disconnects_its_entries_and_tells_so(house: StateHouse, ana: int) -> None:
@@ -429,6 +429,21 @@ def test_end_of_session_disconnects_its_entries_and_tells_so(house: StateHouse, 
     assert sorted(event.to for event in result.notifications) == [f"{ROOM}/registration", f"{HYPERTY}/registration"]
     bo, _ = house.open("rt-bo", 2)
     assert read(house, bo, USER)["code"] == 408
+
+
+def test_a_session_with_very_many_entries_ends_in_several_steps(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    number = 2 * REGISTRY_SWEPT_AT_ONCE + 1
+    for one in range(number):
+        assert register(house, sid, hyperty(f"hyperty://{DOMAIN}/h-{one}"))["code"] == 200
+    house.keep(house.services.connection_lost(1, now=house.now).changes)
+    house.now += GRACE_SECONDS
+    told = []
+    while (result := house.services.sweep(now=house.now)).changes:
+        house.keep(result.changes)
+        told.append(len(result.notifications))
+    assert (sum(told), max(told)) == (number, 2 * REGISTRY_SWEPT_AT_ONCE)  # the end of the session, and its sweep
+    assert not any(entry.is_connected or entry.sid for entry in house.state.registry.entries())
 
 
 def test_runtime_that_comes_back_without_proof_revives_its_entries(house: StateHouse, ana: int) -> None:
