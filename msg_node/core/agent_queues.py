@@ -95,7 +95,9 @@ class AgentQueues:
             raise PeerError(Code.BAD_BODY, "queue must be an object")
         row = QueueRow(
             expires_seconds=_number(queue.get("expires"), "queue.expires must be seconds, more than 0"),
-            unanswered=min(int(_number(queue.get("max"), "queue.max must be a number of at least 1")), AGENT_UNANSWERED),
+            unanswered=min(
+                int(_number(queue.get("max"), "queue.max must be a number of at least 1")), AGENT_UNANSWERED
+            ),
         )
         if agent not in self._rows and len(self._rows) >= self._max_agents:
             raise PeerError(Code.QUOTA, "too many agents have queues of their own")

@@ -1,0 +1,123 @@
+"""What becomes of a request that waits: six words, four of them final, and how they are told.
+
+Source: message specification, section 19.2.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from protofly import codec
+from protofly.answer_codes import code_of
+from protofly.errors import DESCRIPTIONS, Code
+from protofly.message import Message
+
+_ABSENT = Raw()
+
+
+class Status(StrEnum):
+    """Where a request stands."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing comes after it."""
+        return self not in (Status.PENDING, Status.DELIVERED)
+
+
+_WORDS = {
+    "pending": Status.PENDING,
+    "queued": Status.PENDING,
+    "delivered": Status.DELIVERED,
+    "running": Status.DELIVERED,
+    "complete": Status.COMPLETED,
+    "completed": Status.COMPLETED,
+    "failed": Status.FAILED,
+    "error": Status.FAILED,
+    "cancelled": Status.CANCELLED,
+    "canceled": Status.CANCELLED,
+    "expired": Status.EXPIRED,
+}
+
+
+def read_status(value: object) -> Status | None:
+    """A status in any accepted spelling; None for anything else."""
+    return _WORDS.get(value.lower()) if isinstance(value, str) else None
+
+
+class Word(NamedTuple):
+    """One word about a request: its status, the code that goes with it, a reason, and the value, as JSON text."""
+
+    status: Status
+    code: int
+    reason: str = ""
+    value: bytes = b""
+    description: str = ""
+
+    @classmethod
+    def of_code(cls, status: Status, code: Code, detail: str = "") -> Word:
+        """A word of the node's own."""
+        description = f"{code.description}: {detail}" if detail else ""
+        return cls(status, code.status, code.word, description=description)
+
+
+CANCELLED = Word.of_code(Status.CANCELLED, Code.CANCELLED)
+EXPIRED = Word.of_code(Status.EXPIRED, Code.EXPIRED)
+
+
+class _AnswerBody(msgspec.Struct, frozen=True, gc=False):
+    status: Raw = _ABSENT
+    value: Raw = _ABSENT
+    reason: Raw = _ABSENT
+    description: Raw = _ABSENT
+
+
+_decode_answer = msgspec.json.Decoder(_AnswerBody).decode
+
+
+def word_of(reply: Message) -> Word:
+    """What a reply of an agent, or of another node, says about the request.
+
+    Below 200 it is at work on it; 202 and a status that is not final: another node keeps the request for its agent.
+    """
+    code = code_of(reply)
+    body = _decode_answer(reply.body) if reply.body else _AnswerBody()
+    said = read_status(codec.body_text(bytes(body.status)))
+    reason = codec.body_text(bytes(body.reason))
+    value, description = bytes(body.value), codec.body_text(bytes(body.description))
+    if 0 < code < 200:
+        return Word(Status.DELIVERED, code, reason, value, description)
+    if code == 202 and said is not None and not said.is_final:
+        return Word(said, code, reason, value, description)
+    if 200 <= code < 300:
+        return Word(said if said is not None and said.is_final else Status.COMPLETED, code, reason, value, description)
+    if not code:
+        return Word.of_code(Status.FAILED, Code.BAD_REPLY, "the answer holds no code")
+    status = said if said in (Status.CANCELLED, Status.EXPIRED) else Status.FAILED
+    return Word(status, code, reason, value, description)
+
+
+def status_body(word: Word, request_id: str, *, source: str = "", expires_at: float = 0.0) -> dict[str, object]:
+    """The members that tell one word about a request."""
+    body: dict[str, object] = {"code": word.code, "description": word.description or DESCRIPTIONS.get(word.code, "")}
+    if word.reason:
+        body["reason"] = word.reason
+    body["requestId"] = request_id
+    body["status"] = word.status.value
+    if word.value:
+        body["value"] = Raw(word.value)
+    if expires_at:
+        body["expires"] = int(expires_at)
+    if source:
+        body["source"] = source
+    return body
