@@ -265,7 +265,7 @@ class CompiledPolicies:
             predicate = settle(rule.condition, facts)
             if predicate is never:
                 continue
-            step = Step(predicate, rule.decision, rule.source.effect is Effect.PERMIT)
+            step = Step(predicate, rule.decision, rule.source.effect is Effect.PERMIT, rule.beginning)
             if rule.source.mode is Mode.REPORT:
                 reporting.append(combine_steps((step,), Algorithm.FIRST_APPLICABLE))
             else:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final, NamedTuple
 
+from federation.core.policy_beginnings import Beginning
 from federation.core.policy_closures import Predicate, always, never, unknown
 from federation.core.policy_model import Algorithm, Decision, Effect, Facts, ShadowOutcome
 
@@ -22,11 +24,12 @@ INDETERMINATE: Final = Decision(Effect.INDETERMINATE)
 
 
 class Step(NamedTuple):
-    """One rule: what it decides if its condition holds."""
+    """One rule: what it decides if its condition holds, which it cannot unless a text begins so."""
 
     predicate: Predicate
     decision: Decision
     is_permit: bool
+    beginning: Beginning | None = None
 
     @property
     def is_final(self) -> bool:
@@ -66,19 +69,47 @@ def combine_steps(steps: Sequence[Step], algorithm: Algorithm) -> Evaluate:
     if ordered[0].is_final:
         return constant(ordered[0].decision)
 
+    runs = _runs(ordered)
+
     def decide(facts: Facts) -> Decision:
         answer = NOT_APPLICABLE
-        for predicate, decision, is_permit in ordered:
-            outcome = predicate(facts)
-            if outcome is False:
-                continue
-            if outcome is None and is_permit:
-                answer = INDETERMINATE
-                continue
-            return decision
+        for beginning, steps in runs:
+            if beginning is not None:
+                text = beginning.read(facts)
+                if isinstance(text, str) and not text.startswith(beginning.texts):
+                    continue
+            for predicate, decision, is_permit in steps:
+                outcome = predicate(facts)
+                if outcome is False:
+                    continue
+                if outcome is None and is_permit:
+                    answer = INDETERMINATE
+                    continue
+                return decision
         return answer
 
     return decide
+
+
+_Run = tuple[Beginning | None, tuple[tuple[Predicate, Decision, bool], ...]]
+
+
+def _runs(ordered: Sequence[Step]) -> tuple[_Run, ...]:
+    """Neighbours that are ruled out together, by the beginning of one text; all others are asked one by one."""
+    runs: list[_Run] = []
+    for name, group in groupby(ordered, key=lambda step: step.beginning and step.beginning.attribute):
+        steps = list(group)
+        beginnings = [step.beginning for step in steps if step.beginning is not None]
+        shared = None
+        if name is not None and len(steps) > 1:
+            texts = tuple(dict.fromkeys(text for one in beginnings for text in one.texts))
+            shared = Beginning(name, beginnings[0].read, texts)
+        asked = tuple((step.predicate, step.decision, step.is_permit) for step in steps)
+        if shared is None and runs and runs[-1][0] is None:
+            runs[-1] = (None, runs[-1][1] + asked)
+        else:
+            runs.append((shared, asked))
+    return tuple(runs)
 
 
 _ORDER: Final[dict[Algorithm, Callable[[Step], bool]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from federation.core.policy_beginnings import Beginning, find_beginning
 from federation.core.policy_closures import (
     Predicate,
     all_of,
@@ -36,12 +37,13 @@ _BY_TYPE: Final = _BY_GATE | {"actionType"}
 
 
 class CompiledRule(NamedTuple):
-    """One rule: its conditions, where the index files it, and the decision that it makes whenever it decides."""
+    """One rule: its conditions, where the index files it, how texts begin where it applies, and what it decides."""
 
     rule_id: str
     source: Rule
     condition: Split
     guard: Guard | None
+    beginning: Beginning | None
     decision: Decision
     policy_number: int
 
@@ -79,10 +81,11 @@ def compile_rule(policy_set: PolicySet, policy: Policy, rule: Rule, policy_numbe
     try:
         condition = compile_split([rule.target, rule.condition])
         guard = find_guard([policy_set.target, policy.target, rule.target, rule.condition])
+        beginning = find_beginning([rule.target, rule.condition])
     except SettingsError as exc:
         raise SettingsError(f"rule {rule_id}: {exc.detail}") from exc
     decision = Decision(rule.effect, rule_id, reason, obligations)
-    return CompiledRule(rule_id, rule, condition, guard, decision, policy_number)
+    return CompiledRule(rule_id, rule, condition, guard, beginning, decision, policy_number)
 
 
 def compile_split(conditions: Iterable[Condition]) -> Split:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +45,8 @@ def value_of(attribute: str, facts: Facts) -> str | int | None:
         return facts.message.type
     if attribute == "size":
         return facts.size_bytes
+    if attribute == "msgTo":
+        return facts.message.to if "://" in facts.message.to else None
     return facts.identity_user or None if facts.identity_verified else None
 
 
@@ -67,7 +71,8 @@ def compares(test: Test, facts: Facts) -> bool | None:
         return any(int(value) > int(parameter) for parameter in test.parameters)
     patterns = [str(parameter) for parameter in test.parameters]
     if not test.attribute.endswith("Domain"):
-        return str(value) in patterns
+        is_wild = test.operator is Operator.LIKE
+        return any(fnmatchcase(str(value), p) if is_wild else p in ("*", str(value)) for p in patterns)
     return any(str(value) == p or (p.startswith("*.") and str(value).endswith(p[1:])) for p in patterns)
 
 
@@ -125,7 +130,21 @@ def _domain_test(attribute: str) -> st.SearchStrategy[Test]:
     )
 
 
+def _text_test(attribute: str, *patterns: str) -> st.SearchStrategy[Test]:
+    return st.builds(
+        Test,
+        attribute=st.just(attribute),
+        operator=st.sampled_from([Operator.LIKE, Operator.LIKE, Operator.EQUALS]),
+        parameters=st.lists(st.sampled_from(patterns), max_size=3).map(tuple),
+    ).filter(lambda test: test.operator is Operator.LIKE or not any("*" in str(p) for p in test.parameters))
+
+
+_TEXTS = st.one_of(
+    _text_test("msgTo", "hyperty://b.example/*", "hyperty://c.example/h", "*/h", "hyperty://*.b.example/h"),
+    _text_test("identity.user", "ana@*", "bo@idp.example", "b*", "*"),
+)
 _SINGLE = st.one_of(
+    _TEXTS,
     _domain_test("srcSPDomain"),
     _domain_test("dstSPDomain"),
     _domain_test("linkDomain"),
@@ -173,7 +192,9 @@ _SETS = st.lists(
 
 
 def _facts(hook: Hook, domains: tuple[str, str], type_: str, size: int, user: str) -> Facts:
-    message = a_message(type_=type_, from_=f"hyperty://{domains[0]}/h", to=f"hyperty://{domains[1]}/h")
+    message = a_message(
+        type_=type_, from_=f"hyperty://{domains[0]}/h", to=f"hyperty://{domains[1]}/h" if domains[1] else "no address"
+    )
     others = {"size_bytes": size, "identity_user": user, "identity_verified": bool(user)}
     if size == 0:
         others |= {"from_domain": ""}
@@ -183,7 +204,7 @@ def _facts(hook: Hook, domains: tuple[str, str], type_: str, size: int, user: st
 _FACTS = st.builds(
     _facts,
     st.sampled_from(HOOKS),
-    st.tuples(st.sampled_from(DOMAINS), st.sampled_from(DOMAINS)),
+    st.tuples(st.sampled_from(DOMAINS), st.sampled_from((*DOMAINS, ""))),
     st.sampled_from(TYPES),
     st.sampled_from([0, 400, 600]),
     st.sampled_from(["", "ana@idp.example", "bo@idp.example"]),
@@ -202,6 +223,31 @@ def test_engine_decides_as_the_specification_says(sets: list[PolicySet], many: l
         decision = policies.decide(facts)
         assert (decision.effect, decision.rule_id) == expected(sets, facts)
         assert again.decide(facts).rule_id == decision.rule_id
+    assert policies.faults == 0
+
+
+_NEIGHBOURS = st.lists(
+    st.builds(
+        Rule,
+        id=st.uuids().map(str),
+        effect=st.sampled_from([Effect.PERMIT, Effect.DENY, Effect.DENY]),
+        condition=st.one_of(_TEXTS, _TEXTS, st.builds(AllOf, parts=st.tuples(_TEXTS, _SINGLE)), _SINGLE),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rules=_NEIGHBOURS, algorithm=st.sampled_from(Algorithm), many=st.lists(_FACTS, min_size=1, max_size=8))
+def test_rules_that_texts_rule_out_together_decide_as_if_each_were_asked(
+    rules: list[Rule], algorithm: Algorithm, many: list[Facts]
+) -> None:
+    sets = [PolicySet(id="s", policies=(Policy(id="p", rules=tuple(rules), algorithm=algorithm),))]
+    policies = compile_policies(sets)
+    for facts in many:
+        decision = policies.decide(facts)
+        assert (decision.effect, decision.rule_id) == expected(sets, facts)
     assert policies.faults == 0
 
 
