@@ -27,6 +27,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from msg_node.core.lanes import Lanes
 from msg_node.core.service import Asked, ConnectorName
 from protofly.errors import Code, HostError
 from protofly.limits import INQUIRIES, INQUIRIES_PER_ASKER, INQUIRIES_PER_CONNECTOR
@@ -49,6 +50,9 @@ class Inquiries:
         self._of_connector: Counter[str] = Counter()
         self._of_asker: Counter[int] = Counter()
         self._last_number = 0
+        self._lanes = Lanes()
+        self._turns: dict[int, trio.Event] = {}  # of those that wait for their turn
+        self._handing_back = 0
         self._is_stopping = False
         self.counters: Counter[str] = Counter()
 
@@ -67,6 +71,7 @@ class Inquiries:
             return
         self._last_number += 1
         self._open[self._last_number] = asked
+        self._enter_lane(self._last_number, asked)
         self._of_connector[asked.inquiry.connector] += 1
         self._of_asker[asked.caller.number] += 1
         self._waiting.send_nowait((self._last_number, asked))  # has room: no more are open than it holds
@@ -89,6 +94,18 @@ class Inquiries:
             async for number, asked in self._coming:
                 nursery.start_soon(self._ask, number, asked)
 
+    def _enter_lane(self, number: int, asked: Asked) -> None:
+        lane = asked.inquiry.lane
+        if not lane or (asked.step and self._lanes.follow(lane, self._handing_back, number)):
+            return
+        if not self._lanes.enter(lane, number, is_sharing=asked.inquiry.is_sharing):
+            self._turns[number] = trio.Event()
+
+    def _leave_lane(self, number: int, lane: str) -> None:
+        self._turns.pop(number, None)
+        for next_one in self._lanes.leave(lane, number):
+            self._turns.pop(next_one).set()
+
     def _refusal(self, asked: Asked) -> HostError | None:
         """Why an inquiry cannot be asked, if it cannot."""
         name = asked.inquiry.connector
@@ -109,6 +126,8 @@ class Inquiries:
         outcome: object
         with trio.move_on_after(inquiry.seconds) as deadline:
             try:
+                if number in self._turns:
+                    await self._turns[number].wait()
                 outcome = await self._connectors[inquiry.connector](inquiry.question)
             except HostError as error:
                 outcome = error
@@ -127,7 +146,10 @@ class Inquiries:
         _count_down(self._of_asker, asked.caller.number)
         word = outcome.code.word if isinstance(outcome, HostError) else "answered"
         self.counters[f"{asked.inquiry.connector} {word}"] += 1
+        self._handing_back = number
         self._hand_back(asked, outcome)
+        self._handing_back = 0
+        self._leave_lane(number, asked.inquiry.lane)
 
     def _hand_back(self, asked: Asked, outcome: object) -> None:
         try:

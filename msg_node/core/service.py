@@ -91,7 +91,9 @@ class Inquiry(msgspec.Struct, frozen=True):
         question: What it is asked.
         conclude: Makes the answer, or a further inquiry, of its reply and the time (seconds since the Unix epoch).
         failed: Makes them of the error in place of a reply; None: the code of the error is the answer.
-        seconds: How long the connector may take.
+        seconds: How long it may take, the wait for its turn included.
+        lane: Inquiries of one lane are asked in the order in which they came; "": in no order.
+        is_sharing: It may go together with others of its lane that share.
     """
 
     connector: str
@@ -99,6 +101,8 @@ class Inquiry(msgspec.Struct, frozen=True):
     conclude: Callable[[object, float], Answer | Inquiry]
     failed: Callable[[HostError, float], Answer | Inquiry] | None
     seconds: float
+    lane: str
+    is_sharing: bool
 
 
 def inquire(
@@ -108,15 +112,17 @@ def inquire(
     *,
     failed: Callable[[HostError, float], Answer | Inquiry] | None = None,
     seconds: float = INQUIRY_SECONDS,
+    lane: str = "",
+    is_sharing: bool = False,
 ) -> Inquiry:
     """Ask `connector`, and let `conclude` make the answer of its reply.
 
     `conclude` and `failed` run in the step that ends the inquiry: they may change the state of the node, whose changes
-    are durable before the answer leaves, and may raise PeerError for a refusal. See `Inquiry`.
+    are durable before the answer leaves, and may raise PeerError for a refusal. A further inquiry of the same lane
+    keeps its place in it, unless something had to become durable in between. See `Inquiry`.
     """
-    return Inquiry(
-        connector.word, question, cast("Callable[[object, float], Answer | Inquiry]", conclude), failed, seconds
-    )
+    typed = cast("Callable[[object, float], Answer | Inquiry]", conclude)
+    return Inquiry(connector.word, question, typed, failed, seconds, lane, is_sharing)
 
 
 class Asked(msgspec.Struct, frozen=True):

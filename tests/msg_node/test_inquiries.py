@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from msg_node.connectors import inquiries
 from msg_node.core.node_state import NodeState
@@ -57,12 +58,17 @@ class OracleService:
             partial(self._conclude, method, request),
             failed=self._failed if method == "comforted" else None,
             seconds=self._seconds,
+            lane=f"{request.caller.number}" if method.startswith("in order") else "",
+            is_sharing=request.message.type == "read",
         )
 
     def _conclude(self, method: str, request: ServiceRequest, reply: str, now: float) -> Answer | Inquiry:
         assert now > 0
         if method == "again":
             return inquire(ORACLE_NAME, OracleQuestion(reply), partial(self._conclude, "", request))
+        if method == "in order, twice":
+            lane = f"{request.caller.number}"
+            return inquire(ORACLE_NAME, OracleQuestion(reply), partial(self._conclude, "", request), lane=lane)
         if method == "for ever":
             return inquire(ORACLE_NAME, OracleQuestion(reply), partial(self._conclude, method, request))
         if method == "refuse":
@@ -165,6 +171,70 @@ async def test_what_both_halves_of_a_service_change_is_durable_before_the_answer
         sid = house.state.sessions.by_runtime(runtime_address("ana"))
         owner = house.state.owners.owner
         assert owner("comm://alpha.example/before") == owner("comm://alpha.example/after") == sid is not None
+
+
+class Turnstile:
+    """Notes who came, and lets one through at a time."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+        self._let = trio.Semaphore(0)
+
+    async def __call__(self, question: OracleQuestion) -> str:
+        self.came.append(question.text)
+        await self._let.acquire()
+        return question.text + "'"
+
+    async def let(self) -> None:
+        self._let.release()
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_inquiries_of_a_lane_keep_their_order_and_those_that_share_go_together(tmp_path: Path) -> None:
+    turnstile = Turnstile()
+    async with oracle_house(tmp_path, turnstile) as house:
+        ana, bo = await house.opened("ana"), await house.opened("bo")
+
+        def asked(type_: str, text: str, method: str = "in order") -> Json:
+            return a_message(type_, ana.address, ORACLE, {"value": text, "method": method}, id_=text)
+
+        await ana.say(
+            asked("create", "w1", "in order, twice"),
+            asked("update", "w2"),
+            asked("read", "r1"),
+            asked("read", "r2"),
+            asked("update", "w3"),
+        )
+        await ana.heard()
+        await trio.testing.wait_all_tasks_blocked()
+        assert turnstile.came == ["w1"]
+        await bo.say(a_message("create", bo.address, ORACLE, {"value": "b", "method": "in order"}, id_=1))
+        await bo.heard()
+        await trio.testing.wait_all_tasks_blocked()
+        assert turnstile.came == ["w1", "b"]
+        await turnstile.let()
+        assert turnstile.came == ["w1", "b", "w1'"]
+        for _ in range(2):
+            await turnstile.let()
+        assert turnstile.came == ["w1", "b", "w1'", "w2"]
+        await turnstile.let()
+        assert sorted(turnstile.came[4:]) == ["r1", "r2"]
+        for _ in range(3):
+            await turnstile.let()
+        assert turnstile.came[6:] == ["w3"]
+        replies = [(await ana.next())["id"] for _ in range(5)]
+        assert (replies[:2], sorted(replies[2:4]), replies[4]) == (["w1", "w2"], ["r1", "r2"], "w3")
+        assert len(house.bus.inquiries._lanes) == 0
+
+
+async def test_who_waits_too_long_for_its_turn_leaves_the_lane_to_the_next(tmp_path: Path) -> None:
+    turnstile = Turnstile()
+    async with oracle_house(tmp_path, turnstile, seconds=0.05) as house:
+        ana = await house.opened("ana")
+        for id_ in range(3):
+            await ana.say(a_message("create", ana.address, ORACLE, {"value": "x", "method": "in order"}, id_=id_))
+        assert [code_and_reason(await ana.next()) for _ in range(3)] == [(504, "timeout")] * 3
+        assert len(house.bus.inquiries._lanes) == 0
 
 
 # What goes wrong.
