@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli import app as pipeline_app
-from trapezoid import commands_conformance, commands_keys, commands_peer, commands_policy, commands_stub
+from trapezoid import commands_conformance, commands_guid, commands_keys, commands_peer, commands_policy, commands_stub
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
@@ -21,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(commands_guid.app, name="guid")
 app.add_typer(commands_keys.app, name="keys")
 app.add_typer(commands_peer.app, name="peer")
 app.add_typer(commands_policy.app, name="policy")
@@ -148,6 +149,7 @@ def demo(
 
 
 app.command()(commands_conformance.conformance)
+app.command()(commands_guid.serve_global_registry)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,17 +43,26 @@ def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
 
 
 def _run(settings: Settings, sandbox: Sandbox | None) -> None:
-    import trio
-
     from msg_node.app import serve as serve_node
 
+    run_services(partial(serve_node, settings, on_ready=tell_ready, sandbox=sandbox))
+
+
+def run_services(main: Callable[[], Awaitable[None]]) -> None:
+    """Run what runs services in nurseries, until it ends.
+
+    Raises:
+        HostError: The first plain reason, when there is no other kind of error beside it.
+    """
+    import trio
+
     try:
-        trio.run(partial(serve_node, settings, on_ready=_tell_ready, sandbox=sandbox))
+        trio.run(main)
     except BaseExceptionGroup as group:
         ours, others = group.split(HostError)
         if ours is None or others is not None:
             raise
-        raise _first(ours) from group  # services run in nurseries; the operator gets the first plain reason
+        raise _first(ours) from group
 
 
 def _first(group: BaseExceptionGroup[HostError]) -> HostError:
@@ -64,7 +73,8 @@ def _first(group: BaseExceptionGroup[HostError]) -> HostError:
     return error
 
 
-def _tell_ready(facts: dict[str, object]) -> None:
+def tell_ready(facts: dict[str, object]) -> None:
+    """Say on standard output that everything is up, and where: `ready {…}`, one line."""
     sys.stdout.write(f"ready {msgspec.json.encode(facts).decode()}\n")
     sys.stdout.flush()
 

@@ -1,0 +1,131 @@
+"""Records of GUIDs on disk, and how far each GUID has come: what the global registry connector remembers.
+
+One SQLite file. A record and its mark are on disk before `accept` returns, so that a restart never takes a registry's
+word for something older; the record itself is kept as it was signed, to be checked again whenever it is used. Beyond
+`GUIDS_REMEMBERED` the GUID that was seen longest ago is forgotten; one that was revoked goes last.
+
+Source: reTHINK data formats, section 4.3, checks 5, 7 and 8.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from protofly.errors import Code, HostError
+from protofly.guid_record import GuidRecord, Mark, advance
+from protofly.limits import GUIDS_REMEMBERED
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS guid (
+    guid TEXT PRIMARY KEY, jwt TEXT NOT NULL, last_update_us INTEGER NOT NULL, digest TEXT NOT NULL,
+    revoked INTEGER NOT NULL, seen_at REAL NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS guid_by_age ON guid (revoked, seen_at);
+"""
+_OLDEST = "DELETE FROM guid WHERE guid IN (SELECT guid FROM guid ORDER BY revoked, seen_at LIMIT ?)"
+
+
+class Kept(NamedTuple):
+    """What is remembered of one GUID: its record as it was signed ("" after a deletion), its mark, when it was seen."""
+
+    jwt: str
+    mark: Mark
+    seen_at: float
+
+
+class GuidStore:
+    """Durable records by GUID. Plain calls that wait for the disk: for threads, and for programs without a loop."""
+
+    def __init__(self, path: Path, *, max_guids: int = GUIDS_REMEMBERED) -> None:
+        """Open or create the file, readable by its owner only.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        self._path = path
+        self._max_guids = max_guids
+        self._lock = threading.Lock()
+        try:
+            path.touch(mode=0o600)
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.executescript(_SCHEMA)
+            self._count = int(self._database.execute("SELECT count(*) FROM guid").fetchone()[0])
+        except (sqlite3.Error, OSError) as exc:
+            raise HostError(Code.STORAGE, f"{path}: {exc}") from exc
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._database.close()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def load(self, guid: str) -> Kept | None:
+        """What is remembered of a GUID, None for nothing.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        with self._lock:
+            return self._load(guid)
+
+    def accept(self, record: GuidRecord, jwt: str, *, now: float) -> None:
+        """Hold a record against what was seen before, and remember it.
+
+        Args:
+            record: What `jwt` says; it proves its GUID.
+            jwt: As it was signed.
+            now: Seconds since the Unix epoch.
+
+        Raises:
+            RecordError: See `advance`; then everything stays as it was.
+            HostError: STORAGE.
+        """
+        with self._lock:
+            kept = self._load(record.guid)
+            mark = advance(record, None if kept is None else kept.mark, now=now)
+            row = (record.guid, jwt, mark.last_update_us, mark.digest, int(mark.is_revoked), now)
+            try:
+                self._database.execute("INSERT OR REPLACE INTO guid VALUES (?, ?, ?, ?, ?, ?)", row)
+                self._count += kept is None
+                if self._count > self._max_guids:
+                    self._count -= self._database.execute(_OLDEST, (self._count - self._max_guids,)).rowcount
+            except sqlite3.Error as exc:
+                raise HostError(Code.STORAGE, f"{self._path}: {exc}") from exc
+
+    def forget(self, guid: str) -> bool:
+        """Drop the record of a GUID, but not how far it had come; whether there was one.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        with self._lock:
+            try:
+                dropped = self._database.execute("UPDATE guid SET jwt = '' WHERE guid = ? AND jwt <> ''", (guid,))
+            except sqlite3.Error as exc:
+                raise HostError(Code.STORAGE, f"{self._path}: {exc}") from exc
+            return dropped.rowcount > 0
+
+    def _load(self, guid: str) -> Kept | None:
+        try:
+            row = self._database.execute(
+                "SELECT jwt, last_update_us, digest, revoked, seen_at FROM guid WHERE guid = ?", (guid,)
+            ).fetchone()
+        except sqlite3.Error as exc:
+            raise HostError(Code.STORAGE, f"{self._path}: {exc}") from exc
+        if row is None:
+            return None
+        jwt, last_update_us, digest, revoked, seen_at = row
+        return Kept(jwt, Mark(last_update_us, digest, bool(revoked)), seen_at)
