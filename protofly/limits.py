@@ -90,6 +90,7 @@ GUID_RECORD_ENTRIES: Final = 256
 GUID_KEY_CHARS: Final = 1024
 GUID_FUTURE_SECONDS: Final = 300.0
 GUIDS_REMEMBERED: Final = 100_000
+GUID_RECORDS_IN_MEMORY: Final = 2_000
 GUID_CHECKS_AT_ONCE: Final = 2  # some milliseconds of CPU each, in threads
 GLOBAL_REGISTRY_READ_SECONDS: Final = 10.0  # its authors measured 5.5 s at worst
 GLOBAL_REGISTRY_WRITE_SECONDS: Final = 20.0  # and 13.9 s
@@ -102,6 +103,24 @@ INQUIRIES_PER_CONNECTOR: Final = 256  # one slow back-end leaves room for the ot
 INQUIRIES_PER_ASKER: Final = 64
 INQUIRY_SECONDS: Final = 10.0  # below the 15 s after which a requester gives up by itself
 INQUIRY_STEPS: Final = 4
+BACKEND_ATTEMPTS: Final = 3
+BACKEND_ATTEMPT_SECONDS: Final = 3.0  # three of them end before an inquiry does
+BACKEND_RETRY_SECONDS: Final = 0.1
+BACKEND_RETRIES_PER_CALL: Final = 0.1
+BACKEND_RETRY_STOCK: Final = 10.0
+BACKEND_FAILURES_BEFORE_OPEN: Final = 5
+BACKEND_OPEN_SECONDS: Final = 5.0
+BACKEND_OPEN_MAX_SECONDS: Final = 60.0
+BACKEND_ANSWER_BYTES: Final = 512 << 10  # what is in it has to fit into a message
+
+# External domain registry. Source: message specification, section 10.3; data formats, sections 5.1 and 5.3.
+REGISTRY_POLL_SECONDS: Final = 5.0
+REGISTRY_CACHE_SECONDS: Final = 5.0
+REGISTRY_CACHED_ANSWERS: Final = 10_000
+REGISTRY_CLOCK_SKEW_SECONDS: Final = 60.0
+REGISTRY_PERSONS_FOLLOWED: Final = 16  # hyperties of one user whose data objects are asked for
+REGISTRY_STATUSES_REMEMBERED: Final = 10_000
+REGISTRY_FAREWELLS_AT_ONCE: Final = 100
 
 # Parked requests and inboxes. Source: message specification, sections 19.2 and 19.3.
 PARKED_SECONDS: Final = 86_400.0

@@ -8,7 +8,7 @@ specification, sections 2.4 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -63,13 +63,17 @@ class ServiceRequest(msgspec.Struct, frozen=True, dict=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a service says. UNSET leaves `value` out, "" takes the default `description` of the code."""
+    """What a service says. UNSET leaves `value` out, "" takes the default `description` of the code.
+
+    `members` are further ones of the body, such as other spellings that runtimes read.
+    """
 
     code: int = 200
     value: object = msgspec.UNSET
     reason: str = ""
     description: str = ""
     status_changes: list[StatusChange] = msgspec.field(default_factory=list)
+    members: Mapping[str, object] | None = None
 
 
 _Question = TypeVar("_Question", bound=msgspec.Struct)

@@ -14,6 +14,7 @@ import msgspec
 from msg_node.core.allocation_service import AllocationService
 from msg_node.core.certificates import PeerCertificate
 from msg_node.core.credentials import OPERATOR
+from msg_node.core.delivery_service import DeliveryService, InboxService
 from msg_node.core.node_state import NodeState
 from msg_node.core.proof import Offered
 from msg_node.core.registry import StatusChange
@@ -42,8 +43,6 @@ from protofly.message import Message
 SESSION_KEY = "mn:/session"
 _REOPEN_TYPES = frozenset({"re-open", "reopen", "re_open"})
 _SWITCHED_OFF = (
-    "msg-node.{}/inbox",
-    "msg-node.{}/delivery",
     "msg-node.{}/pep",
     "msg-node.{}/peers",
 )
@@ -117,6 +116,8 @@ class Services:
         self._services[f"{node}/hyperty-address-allocation"] = AllocationService(self._state, fixed_scheme="hyperty")
         self._services[f"{node}/object-address-allocation"] = AllocationService(self._state, default_scheme="comm")
         self._services[f"{node}/sm"] = SubscriptionService(self._state)
+        self._services[f"{node}/delivery"] = DeliveryService(self._state)
+        self._services[f"{node}/inbox"] = InboxService(self._state)
         self._services[f"domain://registry.{domain}"] = RegistryService(self._state)
         for path, service in more.items():
             self._services[f"{node}/{path}"] = service
@@ -186,8 +187,9 @@ class Services:
         return self._answered(asked.message, asked.caller, _refusal(error)).replies
 
     def status_told(self, changes: Iterable[StatusChange]) -> ServiceResult:
-        """Tell the subscribers of registry entries what became of them."""
-        return ServiceResult(notifications=[self._notification(change) for change in changes])
+        """Tell the subscribers of registry entries what became of them, and keep it."""
+        told = [self._notification(change) for change in changes]
+        return ServiceResult(notifications=told, changes=self._state.take_changes())
 
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
@@ -283,7 +285,7 @@ class Services:
             description=description,
             reason=answer.reason or None,
             value=answer.value,
-            extra={"desc": description} if has_desc else None,
+            extra={**(answer.members or {}), "desc": description} if has_desc else answer.members,
         )
 
     def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:
