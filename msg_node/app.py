@@ -334,8 +334,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
-            on_live=bus.foreign.link_is_live,
-            is_wanted=bus.foreign.is_wanted,
+            on_live=bus.link_is_live,
+            is_wanted=bus.wants_link,
             wake=bus.wake_flusher,
             our_aliases=frozenset(settings.node.aliases),
             max_hops=settings.limits.max_hops,
@@ -357,6 +357,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         max_bytes=settings.limits.frame_bytes,
         queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
         origins=settings.listen.origins,
+        https=config_meaning.https_options(settings),
     )
     node = Node(
         settings,
@@ -407,6 +408,7 @@ def _build_bus(
         state,
         grace_seconds=settings.sessions.grace_seconds,
         ping_seconds=settings.sessions.ping_seconds,
+        poll_seconds=settings.https.poll_seconds,
         allows_guests=settings.sessions.guests,
         permit=partial(config_meaning.permit_session, gate, settings.node.domain),
     )

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from msg_node.config_bindings import HttpsSettings
 from protofly import limits
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -44,7 +45,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where local runtimes (`/ws`, `/socket.io/`, `/stub/connect`) and the stubs of other nodes (`/link`) connect."""
+    """Where runtimes (`/ws`, `/socket.io/`, `/stub/connect`, `/messages`) and other nodes' stubs (`/link`) connect."""
 
     host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8443
@@ -411,6 +412,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     node: NodeSettings
     listen: ListenSettings = ListenSettings()
+    https: HttpsSettings = HttpsSettings()
     site: SiteSettings | None = None
     publish: PublishSettings | None = None
     discovery: DiscoverySettings = DiscoverySettings()

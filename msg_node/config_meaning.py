@@ -15,6 +15,7 @@ from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
 from federation.policy_files import read_policies
 from msg_node.config import PeerSettings, Settings
+from msg_node.connectors.https import HttpsOptions
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError, SettingsError
@@ -125,6 +126,11 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_OPTIONAL  # other domains' stubs have none; who needs one is asked at `open`
         context.num_tickets = 0  # every connection proves itself anew, against the authorities of today
     return context
+
+
+def https_options(settings: Settings) -> HttpsOptions | None:
+    """How runtimes over HTTP are served, None when they are not."""
+    return HttpsOptions(settings.https.poll_seconds, settings.https.queue_messages) if settings.https.serve else None
 
 
 def bindings(settings: Settings) -> frozenset[str]:

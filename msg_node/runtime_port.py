@@ -61,6 +61,8 @@ class MessageChannel(Protocol):
 
     silent_periods: int
     """How many ping periods a runtime may stay silent beyond the first one before it counts as lost."""
+    stuck_seconds: float
+    """How long it may take nothing before its runtime is closed as one that does not read."""
 
     @property
     def is_closed(self) -> bool:
@@ -288,7 +290,7 @@ class RuntimePort:
 
     def close_stuck(self, now: float) -> bool:
         """Close the connection of a runtime that has not read for too long; `now` is trio time."""
-        if not self.stuck_since or now - self.stuck_since < STUCK_SECONDS:
+        if not self.stuck_since or now - self.stuck_since < self.channel.stuck_seconds:
             return False
         self._give_up()
         return True

@@ -19,6 +19,7 @@ from federation.byte_channel import ByteChannel
 from federation.core.link_frames import SUBPROTOCOL
 from federation.peer_session import LinkAcceptor
 from msg_node.bus import Bus
+from msg_node.connectors.https import HttpsBinding, HttpsOptions
 from msg_node.connectors.matrix import REASON_HEADER, Matrix
 from msg_node.connectors.polling import PollingConnection
 from msg_node.connectors.reception import ANY_ORIGIN, Reception
@@ -70,6 +71,7 @@ class Door:
         max_bytes: Largest message of a runtime.
         queue: What may wait for one runtime.
         origins: Web origins whose pages may connect as runtimes; `*` is any.
+        https: How runtimes over HTTP are served; None: not at all.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Door:
         max_bytes: int = FRAME_BYTES,
         queue: QueueBounds | None = None,
         origins: Collection[str] = (ANY_ORIGIN,),
+        https: HttpsOptions | None = HttpsOptions(),  # noqa: B008 - frozen
     ) -> None:
         self._context = context
         self._acceptor = acceptor
@@ -88,6 +91,7 @@ class Door:
         self.counters: Counter[str] = Counter()
         self._reception = Reception(bus, max_bytes, queue or QueueBounds(), origins, self.counters)
         self._matrix = Matrix(self._reception)
+        self._https = None if https is None else HttpsBinding(self._reception, https)
 
     async def run(
         self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -96,6 +100,8 @@ class Door:
         async with trio.open_nursery() as drains, trio.open_nursery() as connections:
             self._drains = drains
             self._socket_io = SocketIo(self._reception, connections)
+            if self._https is not None:
+                connections.start_soon(self._https.run)
             task_status.started()
             await trio.serve_listeners(self._serve, listeners, handler_nursery=connections)
 
@@ -154,6 +160,9 @@ class Door:
             )
             await polling.serve(head)
             return
+        if arrival.entry is Entry.HTTPS and self._https is not None:
+            await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=knock.done)
+            return
         websocket = ServerWebSocket(max_bytes=self._reception.max_bytes)
         websocket.receive(head)
         if websocket.request_path is None:
@@ -170,9 +179,9 @@ class Door:
 
     def _may_enter(self, websocket: ServerWebSocket, arrival: Arrival) -> bool:
         """Whether an upgrade request is for something here and may have it; else it is answered."""
-        if arrival.entry is Entry.NOBODY or (arrival.entry is Entry.LINK and self._acceptor is None):
+        if arrival.entry in (Entry.NOBODY, Entry.HTTPS) or (arrival.entry is Entry.LINK and self._acceptor is None):
             headers = {REASON_HEADER: arrival.text} if arrival.status == 403 else {}
-            websocket.reject(arrival.status or 404, f"{arrival.text or 'no links here'}\n", headers=headers)
+            websocket.reject(arrival.status or 404, f"{arrival.text or 'nobody is served here'}\n", headers=headers)
         elif not websocket.is_upgrade:
             with contextlib.suppress(PeerError):
                 websocket.accept()

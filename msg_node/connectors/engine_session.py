@@ -17,7 +17,7 @@ from msg_node.bus import Bus
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
 from msg_node.core import engine_io
 from msg_node.core.engine_io import Kind
-from msg_node.runtime_port import RuntimePort
+from msg_node.runtime_port import STUCK_SECONDS, RuntimePort
 from protofly.limits import WAITING_PACKETS
 from protofly.websocket import PROTOCOL_ERROR, TOO_BIG, UNSUPPORTED
 
@@ -45,6 +45,7 @@ class EngineSession:
 
     silent_periods: int = 2
     """The client pings by itself, more often than once a period: two empty ones after the first are its time-out."""
+    stuck_seconds: float = STUCK_SECONDS
 
     def __init__(self, sid: str, *, max_bytes: int) -> None:
         self.sid = sid

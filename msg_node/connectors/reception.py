@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 from msg_node.bus import Bus
 from msg_node.core.proof import Offered
@@ -16,6 +16,7 @@ from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
 from protofly.limits import FRAME_BYTES
 
 ANY_ORIGIN: Final = "*"
+_Port = TypeVar("_Port", bound=RuntimePort)
 
 
 @dataclass(slots=True)
@@ -42,14 +43,20 @@ class Reception:
 
     def welcome(self, channel: MessageChannel, dialect: Dialect, offered: Offered) -> RuntimePort:
         """Give a connection its port. Whoever calls this calls `farewell` when the connection has ended."""
-        port = RuntimePort(
+        return self.welcome_as(RuntimePort, channel, dialect, offered, self.queue)
+
+    def welcome_as(
+        self, kind: type[_Port], channel: MessageChannel, dialect: Dialect, offered: Offered, queue: QueueBounds
+    ) -> _Port:
+        """Give a connection a port of a certain kind, with a queue of its own size; see `welcome`."""
+        port = kind(
             next(self._numbers),
             channel,
             dialect=dialect,
             bearer=offered.token,
             counters=self.bus.counters,
             now=time.time(),
-            bounds=self.queue,
+            bounds=queue,
         )
         port.certificate = offered.certificate
         self.counters["runtimes"] += 1

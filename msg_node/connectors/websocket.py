@@ -11,7 +11,7 @@ from typing import Final
 
 from federation.byte_channel import ByteChannel
 from msg_node.bus import Bus
-from msg_node.runtime_port import LINE_BYTES, RuntimePort
+from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS, RuntimePort
 from protofly.websocket import WebSocket
 
 UNANSWERED_PINGS: Final = 2
@@ -24,6 +24,7 @@ class WebSocketChannel:
     __slots__ = ("line", "websocket")
 
     silent_periods: int = UNANSWERED_PINGS
+    stuck_seconds: float = STUCK_SECONDS
 
     def __init__(self, line: ByteChannel, websocket: WebSocket) -> None:
         self.line = line

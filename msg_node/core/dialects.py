@@ -6,6 +6,7 @@
 | `/socket.io/` | dialect A in Engine.IO and socket.io framing |
 | `/stub/connect` | dialect B: the first frame is a command |
 | `/stub/connect?runtimeURL=…` | dialect C |
+| `/messages`, `/twin` | dialect A in HTTP requests |
 | `/link` | the stub of another domain |
 
 Source: message specification, sections 5.1 to 5.3; wire facts of the reference nodes, sections 3.1 and 4.1.
@@ -21,6 +22,8 @@ from urllib.parse import parse_qsl
 RUNTIME_PATH: Final = "/ws"
 LINK_PATH: Final = "/link"
 MATRIX_PATH: Final = "/stub/connect"
+MESSAGES_PATH: Final = "/messages"
+TWIN_PATH: Final = "/twin"
 ENGINE_PATHS: Final = frozenset({"/socket.io/", "/socket.io"})
 BAD_PATH: Final = "Invalid request path!"
 NO_RUNTIME: Final = "runtimeURL Parameter is missing!"
@@ -34,6 +37,7 @@ class Entry(Enum):
     ENGINE_IO = "engine.io"
     COMMAND_FRAMES = "command-frames"
     QUERY = "query"
+    HTTPS = "https"
     LINK = "link"
     NOBODY = "nobody"
 
@@ -61,13 +65,15 @@ def arrival_at(target: str) -> Arrival:
         return Arrival(Entry.SESSION_MESSAGES)
     if path == LINK_PATH:
         return Arrival(Entry.LINK)
+    if path in (MESSAGES_PATH, TWIN_PATH):
+        return Arrival(Entry.HTTPS)
     if path in ENGINE_PATHS:
         return Arrival(Entry.ENGINE_IO, parameters_of(query))
     if path == MATRIX_PATH:
         return _matrix_arrival(query)
     if path.startswith("/stub"):
         return Arrival(Entry.NOBODY, status=403, text=BAD_PATH)
-    return Arrival(Entry.NOBODY, status=404, text="runtimes connect to /ws, /socket.io/ or /stub/connect")
+    return Arrival(Entry.NOBODY, status=404, text="runtimes connect to /ws, /socket.io/, /stub/connect or /messages")
 
 
 def _matrix_arrival(query: str) -> Arrival:

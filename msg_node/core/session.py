@@ -15,23 +15,28 @@ class Dialect(Enum):
     """How the stub of a runtime speaks to us. Source: message specification, sections 5.1 to 5.3.
 
     `SOCKET_IO` is dialect A in the framing of the Node.js node, whose stubs are told no token and keep their plain
-    runtime address.
+    runtime address. `HTTPS` is dialect A in requests and a return channel, `MQTT` through a broker.
     """
 
     SESSION_MESSAGES = "a"
     SOCKET_IO = "a/socket.io"
+    HTTPS = "a/https"
+    MQTT = "a/mqtt"
     COMMAND_FRAMES = "b"
     QUERY = "c"
 
     @property
     def has_token(self) -> bool:
         """Whether the runtime is told a token, with which it can bring its session back."""
-        return self is Dialect.SESSION_MESSAGES
+        return self in _WITH_TOKEN
 
     @property
     def reads_desc(self) -> bool:
         """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
-        return self is Dialect.SESSION_MESSAGES or self is Dialect.SOCKET_IO
+        return self in _WITH_TOKEN or self is Dialect.SOCKET_IO
+
+
+_WITH_TOKEN = frozenset({Dialect.SESSION_MESSAGES, Dialect.HTTPS, Dialect.MQTT})
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,7 +28,7 @@ from msg_node.core.service import (
 from msg_node.core.session import Dialect, Opened, Opener, OpenRefused, Session
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
-from protofly.limits import PING_SECONDS, SESSION_GRACE_SECONDS, UNPROVED_OPENS
+from protofly.limits import HTTP_POLL_SECONDS, PING_SECONDS, SESSION_GRACE_SECONDS, UNPROVED_OPENS
 from protofly.message import Message
 
 RECONNECTION_FAIL = "Reconnection fail. The token is unknown or has expired."
@@ -88,6 +88,7 @@ class SessionService:
         functions: What the open reply tells about this node.
         grace_seconds: Told to runtimes as the time in which a lost session can be re-opened.
         ping_seconds: Told to runtimes as the rhythm of our pings.
+        poll_seconds: Told to runtimes over HTTP as the rhythm of their polls.
         allows_guests: Runtimes of foreign domains may open sessions, with a credential that covers them.
         permit: Asks the policies.
     """
@@ -99,6 +100,7 @@ class SessionService:
         functions: Collection[str] = ("federation",),
         grace_seconds: float = SESSION_GRACE_SECONDS,
         ping_seconds: float = PING_SECONDS,
+        poll_seconds: float = HTTP_POLL_SECONDS,
         allows_guests: bool = False,
         permit: Permit = permit_all,
     ) -> None:
@@ -106,6 +108,7 @@ class SessionService:
         self._allows_guests = allows_guests
         self._permit = permit
         self._told = {"grace": grace_seconds, "ping": ping_seconds, "functions": list(functions)}
+        self._poll_seconds = poll_seconds
         self._unproved: Counter[int] = Counter()
 
     # Verbs.
@@ -283,6 +286,8 @@ class SessionService:
         session = self._state.sessions.get(sid)
         assert session is not None
         told = {**self._told, "listening": [session.runtime, f"{session.runtime}/sm"]}
+        if session.dialect is Dialect.HTTPS:
+            told["poll"] = self._poll_seconds
         return told if session.ends is None else {**told, "expires": max(int(session.ends - now), 0)}
 
     def _opened(

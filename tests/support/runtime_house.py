@@ -22,6 +22,7 @@ from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.bus import Bus, JudgeLocal
 from msg_node.connectors.door import Door
+from msg_node.connectors.https import HttpsBinding
 from msg_node.connectors.socketio import SocketIo
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
@@ -207,6 +208,8 @@ class NearDomains:
         self.roles: list[frozenset[str]] = []
         self.refusals: dict[str, Refusal] = {}
         self.congested: dict[str, Congestible] = {}
+        self.away: set[str] = set()
+        self.reached: list[str] = []
         self.flushes = 0
 
     def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
@@ -215,6 +218,15 @@ class NearDomains:
             self.sent.append((domain, message))
             self.roles.append(roles)
         return refusal
+
+    def reach(self, domain: str, _message: Message, _roles: frozenset[str] = frozenset()) -> Refusal | None:
+        refusal = self.refusals.get(domain)
+        if refusal is None:
+            self.reached.append(domain)
+        return refusal
+
+    def is_live(self, domain: str) -> bool:
+        return domain not in self.away
 
     def congested_link(self, domain: str) -> Congestible | None:
         return self.congested.get(domain)
@@ -315,6 +327,13 @@ class RuntimeHouse:
         """The Engine.IO sessions at the door."""
         assert self.door is not None
         return self.door._socket_io
+
+    @property
+    def https(self) -> HttpsBinding:
+        """The runtimes over HTTP at the door."""
+        assert self.door is not None
+        assert self.door._https is not None
+        return self.door._https
 
     def port_of(self, name: str) -> RuntimePort:
         """The node's end of a runtime's connection."""

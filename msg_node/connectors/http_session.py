@@ -1,0 +1,314 @@
+"""One runtime over HTTP: its messages come in posts, the node's go out by a stream of events or to polls.
+
+The session is the channel of the runtime's port. A reply that a post waits for goes into the answer to that post; all
+else goes to the event stream or the poll that is there, and without either it waits in the port's queue, with the
+bounds that every slow runtime meets. What went out is kept for a while (`ReturnLog`), since HTTP tells nobody whether
+an answer was read. The newest stream or poll counts: an older one may hang on a line that nobody knows to be dead.
+
+Source: message specification, section 19.5.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import trio
+
+from msg_node.core.return_log import CLOSE_EVENT, COMMENT, LOST_EVENT, Numbered, ReturnLog, own_event, stream_event
+from msg_node.core.session import Dialect
+from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from protofly.answer_codes import code_of
+from protofly.codec import body_members
+from protofly.errors import Code, PeerError
+from protofly.limits import HTTP_STREAM_BYTES
+from protofly.message import Message
+
+_PROVISIONAL: Final = range(100, 200)
+
+
+class Outlet(Protocol):
+    """A stream or a poll: where messages leave."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it takes messages now."""
+
+    def give(self, messages: list[Numbered], missing: int) -> None:
+        """Pass messages on; `missing` are those in front of them that cannot be sent any more."""
+
+    def ping(self) -> None:
+        """Give a sign of life, where there is one to give."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Say goodbye. `code` is a WebSocket close code, 0 without one."""
+
+
+class EventStream:
+    """Server-sent events on their way: what is to be written next."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._bytes = 0
+        self._more = trio.Event()
+        self._is_over = False
+
+    @property
+    def has_room(self) -> bool:
+        """See `Outlet`."""
+        return self._bytes <= HTTP_STREAM_BYTES and not self._is_over
+
+    def give(self, messages: list[Numbered], missing: int) -> None:
+        """See `Outlet`."""
+        if missing:
+            self._put(own_event(LOST_EVENT, {"code": 410, "reason": Code.EXPIRED.word, "messages": missing}))
+        self._put(b"".join(map(stream_event, messages)))
+
+    def ping(self) -> None:
+        """See `Outlet`."""
+        if not self._parts:
+            self._put(COMMENT)
+
+    def close(self, code: int, reason: str) -> None:
+        """See `Outlet`."""
+        if not self._is_over:
+            self._put(own_event(CLOSE_EVENT, {"code": code, "reason": reason}))
+        self._is_over = True
+
+    def _put(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._bytes += len(data)
+        self._more.set()
+
+    async def next(self) -> bytes:
+        """Wait for something to write; b"" when the stream is over."""
+        while not self._parts and not self._is_over:
+            self._more = trio.Event()
+            await self._more.wait()
+        data, self._parts, self._bytes = b"".join(self._parts), [], 0
+        return data
+
+
+class Poll:
+    """One GET that hangs until there is something to say."""
+
+    def __init__(self) -> None:
+        self.messages: list[Numbered] = []
+        self.missing = 0
+        self.is_done = trio.Event()
+        self._is_over = False
+
+    @property
+    def has_room(self) -> bool:
+        """See `Outlet`: until it is answered, which is soon after the first message."""
+        return not self._is_over
+
+    def give(self, messages: list[Numbered], missing: int) -> None:
+        """See `Outlet`."""
+        self.messages += messages
+        self.missing += missing
+        self.is_done.set()
+
+    def ping(self) -> None:
+        """See `Outlet`: the end of its time is the sign."""
+
+    def close(self, code: int, reason: str) -> None:  # noqa: ARG002 - the next request is told
+        """See `Outlet`."""
+        self._is_over = True
+        self.is_done.set()
+
+
+class Expected:
+    """A reply that a post waits for."""
+
+    def __init__(self) -> None:
+        self.has_come = trio.Event()
+        self.reply: Message | None = None
+
+    def settle(self, reply: Message | None) -> None:
+        """It is here, or it will not come any more (None)."""
+        self.reply = reply
+        self.has_come.set()
+
+
+_Transaction = tuple[bytes | None, str]
+"""Id and requester: what a reply shares with its request. Source: message specification, section 3."""
+
+
+class HttpPort(RuntimePort):
+    """A runtime's port that knows which replies are waited for."""
+
+    __slots__ = ("_expected",)
+
+    def __init__(
+        self,
+        connection: int,
+        channel: MessageChannel,
+        *,
+        bearer: str,
+        counters: Counter[str],
+        now: float,
+        dialect: Dialect = Dialect.HTTPS,
+        bounds: QueueBounds | None = None,
+    ) -> None:
+        super().__init__(connection, channel, bearer=bearer, counters=counters, now=now, dialect=dialect, bounds=bounds)
+        self._expected: dict[_Transaction, deque[Expected]] = {}
+
+    def expect(self, request: Message) -> Expected:
+        """From now on the final reply to `request` goes to who asked here, and to nobody else.
+
+        Raises:
+            PeerError: BAD_HEADER when the sender is no address.
+        """
+        expected = Expected()
+        self._expected.setdefault(_transaction(request.id, request.from_key), deque()).append(expected)
+        return expected
+
+    def give_up(self, request: Message, expected: Expected) -> None:
+        """Nobody waits for that reply any more: when it comes it goes the way of all messages."""
+        key = _transaction(request.id, request.from_key)
+        waiting = self._expected.get(key)
+        if waiting is not None and expected in waiting:
+            waiting.remove(expected)
+            if not waiting:
+                del self._expected[key]
+
+    def give_up_all(self) -> None:
+        """The session is over: no reply will come."""
+        expected, self._expected = self._expected, {}
+        for waiting in expected.values():
+            for one in waiting:
+                one.settle(None)
+
+    def enqueue(self, message: Message) -> Code | None:
+        """See `RuntimePort`; a reply that is waited for does not queue."""
+        if message.type == "response" and self._expected:
+            try:
+                key = _transaction(message.id, message.to_key)
+            except PeerError:
+                return super().enqueue(message)
+            waiting = self._expected.get(key)
+            if waiting and code_of(message) not in _PROVISIONAL:
+                waiting.popleft().settle(message)
+                if not waiting:
+                    del self._expected[key]
+                return None
+        return super().enqueue(message)
+
+
+def _transaction(id_: bytes | None, requester_key: str) -> _Transaction:
+    return id_, requester_key
+
+
+class HttpSession:
+    """A runtime's session from its first post to its end; see `MessageChannel`.
+
+    Args:
+        remote: Address of the client that opened it.
+        on_ended: Told once, when it is over.
+    """
+
+    silent_periods: int = sys.maxsize
+    """Silence is judged by the polls (`away_since`)."""
+    stuck_seconds: float = math.inf
+    """So is who does not fetch what waits."""
+
+    def __init__(self, remote: str, on_ended: Callable[[HttpSession], None]) -> None:
+        self.remote = remote
+        self.port: HttpPort | None = None
+        self.token_digest = ""
+        self.log = ReturnLog()
+        self.away_since: float | None = trio.current_time()
+        """Since when (trio time) there is neither stream nor poll; None while there is one."""
+        self.ended_because = ""
+        self.posts = 0
+        self._on_ended = on_ended
+        self._outlet: Outlet | None = None
+        self.ended = trio.Event()
+
+    # What the port asks for.
+
+    @property
+    def is_closed(self) -> bool:
+        """See `MessageChannel`."""
+        return self.ended.is_set()
+
+    @property
+    def takes_more(self) -> bool:
+        """See `MessageChannel`."""
+        return self._outlet is not None and not self.ended.is_set() and self._outlet.has_room
+
+    def send(self, messages: list[bytes]) -> None:
+        """See `MessageChannel`."""
+        numbered = self.log.add(messages, now=trio.current_time())
+        if self._outlet is not None:
+            self._outlet.give(numbered, 0)
+
+    def ping(self) -> None:
+        """See `MessageChannel`."""
+        if self._outlet is not None:
+            self._outlet.ping()
+
+    def close(self, code: int, reason: str) -> None:
+        """See `MessageChannel`."""
+        self.ended_because = self.ended_because or reason
+        outlet, self._outlet = self._outlet, None
+        if outlet is not None:
+            outlet.close(code, reason)
+        self.end()
+
+    def drop(self) -> None:
+        """See `MessageChannel`."""
+        self.end()
+
+    # What requests tell.
+
+    def attach(self, outlet: Outlet, after: int | None) -> None:
+        """A stream or a poll is there, in place of any other; first it gets what follows on `after`."""
+        if self._outlet is not None:
+            self._outlet.close(0, "another stream or poll came")
+        self._outlet = outlet
+        self.away_since = None
+        if after is not None:
+            missing, messages = self.log.after(after)
+            if missing or messages:
+                outlet.give(messages, missing)
+        self.flush()
+
+    def detach(self, outlet: Outlet) -> None:
+        """A stream or a poll has ended."""
+        if self._outlet is outlet:
+            self._outlet = None
+            self.away_since = trio.current_time()
+
+    def flush(self) -> None:
+        """The stream has room again."""
+        if self.port is not None:
+            self.port.flush()
+
+    def end(self) -> None:
+        """It is over: nothing is taken and nothing given any more. May be called again."""
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        outlet, self._outlet = self._outlet, None
+        if outlet is not None:
+            outlet.close(0, self.ended_because)
+        if self.port is not None:
+            self.port.is_closing = True
+            self.port.give_up_all()
+        self._on_ended(self)
+
+
+def token_in(request: Message, reply: Message) -> str:
+    """The session token that a reply to `open` or `re-open` gives or confirms, "" when it refuses."""
+    if code_of(reply) != 200:
+        return ""
+    try:
+        token = body_members(reply.body).get("runtimeToken")
+    except PeerError:
+        return ""
+    return token if isinstance(token, str) else request.from_.strip().rpartition("/")[2]
