@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from os import urandom
+from secrets import randbits
 
 import trio
 
@@ -22,19 +23,22 @@ from federation.router import Federation
 from msg_node.connectors.inquiries import Inquiries
 from msg_node.core.admission import check_named_source, check_passable, is_told_of_ownership
 from msg_node.core.answers import described, session_refusal, validator_reply
-from msg_node.core.delivery import Delivery, Place, Route
+from msg_node.core.delivery import SOMEWHERE, Delivery, Place, Route
 from msg_node.core.identifiers import SEED_BYTES
 from msg_node.core.node_state import NodeState, Source
+from msg_node.core.registry import StatusChange
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.resources import object_of_events
 from msg_node.core.service import ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
+from msg_node.deliveries import Deliveries
 from msg_node.foreign_objects import ForeignObjects
 from msg_node.outcomes import Outcomes, Surroundings
 from msg_node.outlets import Outlets
 from msg_node.runtime_port import RuntimePort
 from msg_node.seeds import Seeds
 from msg_node.state_store import StateStore
+from msg_node.user_routing import UserRouting
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -112,12 +116,20 @@ class Bus:
                 enqueue=self._enqueue,
                 forget=self._forget_session,
                 wake=self.outlets.wake,
+                bound=lambda sid: self.deliveries.bound(sid),
+                lost=lambda sid: self.deliveries.lost(sid),
+                settled=lambda: self.deliveries.settle(),
             )
         )
         self.inquiries = Inquiries(self._outcomes.concluded)
+        self.deliveries = Deliveries(
+            state, self.outlets, self.counters, node=node, apply=self._outcomes.apply, first_id=randbits(30)
+        )
+        self._open_requests = self.deliveries.transactions
         self.foreign = ForeignObjects(
             node=node, state=state, remote=remote, send=self.outlets.send_abroad, apply=self._outcomes.apply_for
         )
+        self.users = UserRouting(state, self.outlets, node=node, judge_local=judge_local, refuse=self._refuse_later)
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell the bus where foreign messages go; once, before anything runs."""
@@ -205,7 +217,7 @@ class Bus:
         """Route a reply that the node made in place of somebody else."""
         if self.foreign.is_answer(message):
             self.foreign.answered(message, "")
-        else:
+        elif not (self._open_requests and self.deliveries.outbox.link_refused(message)):
             self._route_own(message)
         self.outlets.wake()
 
@@ -244,9 +256,14 @@ class Bus:
     def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> None:
         """Hand a checked message of a session to its destination."""
         assert port.sid is not None
+        if self._open_requests and message.type == "response" and self.deliveries.answered(message, port.sid):
+            return
         refusal = None if route.domain else self._judge_local(message, port.roles)
         if refusal is not None:
             pass
+        elif message.peek.message_class and message.is_action and route.place is not Place.SERVICE:
+            self.deliveries.take(message, port.sid, now, self._seeds.next(), roles=port.roles)
+            return
         elif route.place is Place.LISTENERS:
             code = self._to_listeners(route.numbers, message, port.blockers)
             refusal = None if code is None else Refusal(code)
@@ -302,6 +319,8 @@ class Bus:
                 self._state.sessions.heard(holder.sid, now=holder.heard_at)
 
     def _to_foreign(self, message: Message, domain: str, sid: int, port: RuntimePort) -> Refusal | None:
+        if domain is SOMEWHERE:
+            return self.users.take(message, sid, port.roles)
         if message.to.startswith("domain://msg-node."):
             if message.to_key.endswith("/sm") and message.type in ("subscribe", "unsubscribe"):
                 self.foreign.request(message, domain, sid)
@@ -332,6 +351,14 @@ class Bus:
         if message.expects_reply or (refusal.code is Code.NOT_OWNER and is_told_of_ownership(message)):
             self._enqueue(port, self._refusal(port, message, refusal))
 
+    def _refuse_later(self, number: int, message: Message, refusal: Refusal) -> None:
+        """Refuse a message that waited, to the session or the link that it came from."""
+        port = self._ports.get(number)
+        if port is not None:
+            self._refuse(port, message, refusal)
+        elif number < 0 and message.expects_reply:
+            self._route_own(codec.refusal(message, refusal.code, source=self._node))
+
     def _refusal(self, port: RuntimePort, message: Message, refusal: Refusal) -> Message:
         return session_refusal(
             message, refusal.code, refusal.value, source=self._node, has_desc=port.dialect.reads_desc
@@ -347,6 +374,8 @@ class Bus:
             self._state.consents.saw_reply(message)
         if message.peek.ttl or message.type == "forward":
             check_passable(message)
+        if (self._open_requests or message.peek.message_class) and self._is_kept(domain, number, message, now):
+            return None
         route = self._delivery.route(message, number, now)
         if route.place is Place.LISTENERS:
             sids = tuple([target for target in route.numbers if target > 0])
@@ -361,9 +390,24 @@ class Bus:
             return None
         if route.place is Place.FOREIGN:
             return Code.TRANSIT
+        if route.place is Place.USER:
+            refusal = self.users.take(message, number)
+            return None if refusal is None else refusal.code
         if route.place is Place.SESSION_VERBS:
             return Code.NO_SUCH_SERVICE
         return route.code
+
+    def _is_kept(self, domain: str, number: int, message: Message, now: float) -> bool:
+        """Whether a link brought a request that may wait here, or word of one that waits here or there."""
+        if message.type == "response":
+            return self.deliveries.answered(message, number)
+        if message.type == "update":
+            return message.to.endswith("/inbox") and self.deliveries.outbox.told(domain, message)
+        is_ours = domain_of(message.to) in self._state.domains and not self._services.serves(message.to_key)
+        if is_ours and message.is_action:
+            self.deliveries.take_from_link(message, domain, number, now, self._seeds.next())
+            return True
+        return False
 
     # Out.
 
@@ -377,7 +421,7 @@ class Bus:
     def _expired(self, message: Message) -> None:
         """The time of a message was over before a slow runtime read it."""
         self.counters["expired"] += 1
-        if message.expects_reply:
+        if message.expects_reply and not self.deliveries.keeps(message):
             self.answer(codec.refusal(message, Code.TIMEOUT, source=self._node))
 
     def _route_own(self, message: Message) -> None:
@@ -399,6 +443,19 @@ class Bus:
         self._delivery.learned.forget(sid)
         self.foreign.forget_unheard()
 
+    def tell_statuses(self, changes: list[StatusChange]) -> None:
+        """Registry entries have another status, as another registry says: keep it, and tell who listens."""
+        self._outcomes.apply(self._services.status_told(changes), self._route_own)
+
+    def link_is_live(self, domain: str) -> None:
+        """A link is up (again): renew what we listen to there, hand over what waits for it."""
+        self.foreign.link_is_live(domain)
+        self.deliveries.outbox.link_is_live(domain, time.time())
+
+    def wants_link(self, domain: str) -> bool:
+        """Whether a domain's link is needed although nothing is under way."""
+        return self.foreign.is_wanted(domain) or self.deliveries.outbox.is_wanted(domain)
+
     # Time.
 
     def drain(self) -> None:
@@ -416,6 +473,7 @@ class Bus:
             while self._outcomes.sweep():
                 await trio.lowlevel.checkpoint()
             self.foreign.expire()
+            self.deliveries.tick(time.time())
             for number, port in enumerate(list(self._connections.values()), 1):
                 port.check(time.time(), ping_seconds=self.ping_seconds)
                 if number % SWEEP_PORTS == 0:

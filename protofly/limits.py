@@ -63,6 +63,15 @@ HTTP_STREAM_BYTES: Final = 64 << 10  # waiting in a stream itself; the queue hol
 HTTP_KEEP_ALIVE_SECONDS: Final = 30.0
 HTTP_ENDED_REMEMBERED: Final = 1000
 
+# Digital twin: memory holds all of it.
+TWIN_THINGS: Final = 10_000
+TWIN_THINGS_PER_AGENT: Final = 1_000
+TWIN_BYTES: Final = 64 << 20
+TWIN_DESCRIPTION_BYTES: Final = 64 << 10
+TWIN_VALUES_PER_THING: Final = 128
+TWIN_VALUE_BYTES: Final = 4 << 10
+TWIN_PAGE_BYTES: Final = 256 << 10  # an answer has to fit into a message
+
 # Allocation. Source: message specification, section 7.1.
 ALLOCATION_NUMBER: Final = 100
 ALLOCATION_PER_SESSION: Final = 10_000
@@ -95,6 +104,17 @@ GUID_CHECKS_AT_ONCE: Final = 2  # some milliseconds of CPU each, in threads
 GLOBAL_REGISTRY_READ_SECONDS: Final = 10.0  # its authors measured 5.5 s at worst
 GLOBAL_REGISTRY_WRITE_SECONDS: Final = 20.0  # and 13.9 s
 GLOBAL_REGISTRY_CACHE_SECONDS: Final = 3600.0
+
+# Messages that wait until it is known where a user is.
+USER_WAITING_MESSAGES: Final = 4_096
+USER_WAITING_PER_SENDER: Final = 256
+USER_WAITING_BYTES: Final = 16 << 20
+USER_LOOKUPS_AT_ONCE: Final = 16
+USER_LOOKUP_SECONDS: Final = 13.0  # the registry's ten and the checks, below the 15 s of a requester
+USER_PLACES_KNOWN: Final = 10_000
+USER_PLACES_SECONDS: Final = 300.0
+USER_MISSING_SECONDS: Final = 5.0
+USER_DOMAINS: Final = 8
 PAGE_ENTRIES: Final = 50
 
 # Inquiries of services at back-ends (registries, brokers, catalogues).

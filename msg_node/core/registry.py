@@ -56,6 +56,8 @@ class DomainRegistry:
         self._entries: dict[str, Entry] = {}
         self._index: dict[tuple[Index, str], dict[str, None]] = {}
         self._by_sid: dict[int, dict[str, None]] = {}
+        self.keeps_farewells = False
+        self._farewells: dict[str, None] = {}
         self._ended: dict[int, float] = {}  # sessions that are over and have entries left, and since when
         self._due = Deadlines()
 
@@ -92,12 +94,40 @@ class DomainRegistry:
         """
         entry = new_entry(url, changed, sid=sid, now=now)
         key = entry.key
+        self.check_quota(sid, key)
         old = self._entries.get(key)
-        if (old is None or old.sid != sid) and len(self._by_sid.get(sid, ())) >= self._per_session:
-            raise PeerError(Code.QUOTA, f"a session may register {self._per_session} entries")
         if old is not None:
             entry = replace(entry, started_at=old.started_at)
         return self._put(key, entry, old)
+
+    def check_quota(self, sid: int, key: str) -> None:
+        """Refuse when a session would have too many entries.
+
+        Raises:
+            PeerError: QUOTA.
+        """
+        keys = self._by_sid.get(sid, {})
+        if key not in keys and len(keys) >= self._per_session:
+            raise PeerError(Code.QUOTA, f"a session may register {self._per_session} entries")
+
+    def adopt(self, entry: Entry) -> None:
+        """Take over an entry as another registry has it, in place of what is here."""
+        key = entry.key
+        self._put(key, entry, self._entries.get(key))
+
+    def observe(self, key: str, status: Status, *, now: float) -> list[StatusChange]:
+        """Another registry says that an entry has this status; nothing is refreshed."""
+        old = self._entries.get(key)
+        if old is None or old.status is status:
+            return []
+        return self._put(key, replace(old, status=status, refreshed_at=max(old.refreshed_at, now)), old)
+
+    def take_farewells(self, limit: int) -> list[Entry]:
+        """Entries that the end of a session has disconnected since the last call, if `keeps_farewells` says so."""
+        keys = list(islice(self._farewells, limit))
+        for key in keys:
+            del self._farewells[key]
+        return [entry for key in keys if (entry := self._entries.get(key)) is not None and not entry.is_connected]
 
     def update(self, key: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:
         """Change members of an entry, which refreshes it.
@@ -175,6 +205,8 @@ class DomainRegistry:
                 old = self._entries[key]
                 status = Status.DISCONNECTED if old.is_connected else old.status
                 changes += self._put(key, replace(old, sid=0, status=status, refreshed_at=ended_at), old)
+                if self.keeps_farewells and old.is_connected:
+                    self._farewells[key] = None
                 limit -= 1
             if sid not in self._by_sid:
                 del self._ended[sid]

@@ -129,7 +129,40 @@ def _target(resource: str, domain: str) -> tuple[By, str, str]:
 
 def find(registry: DomainRegistry, query: Query) -> list[Entry]:
     """Entries that a query means, oldest first."""
-    return [entry for entry in _candidates(registry, query) if _fits(entry, query)]
+    return [entry for entry in _candidates(registry, query) if fits(entry, query)]
+
+
+def is_dataobject_search(query: Query) -> bool:
+    """Whether a query names a person and means the data objects that the hyperties of that person report."""
+    return query.by in _OF_PERSONS and query.scheme not in ("", _HYPERTY)
+
+
+def is_named(entry: Entry, query: Query) -> bool:
+    """Whether an entry that somebody else found has what a query names."""
+    match query.by:
+        case By.URL:
+            return _same(entry.url, query.text)
+        case By.USER:
+            return _same(entry.user, query.text)
+        case By.GUID:
+            return not entry.guid or _bare_guid(entry.guid) == _bare_guid(query.text)
+        case By.IDENTIFIER:
+            return query.text in identifiers_of(entry.user)
+        case By.NAME:
+            return entry.name == query.text
+        case By.REPORTER:
+            return _same(entry.reporter, query.text)
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return canonical_key(one) == canonical_key(other)
+    except PeerError:
+        return one == other
+
+
+def _bare_guid(text: str) -> str:
+    return text.removeprefix("user-guid://")
 
 
 def _candidates(registry: DomainRegistry, query: Query) -> list[Entry]:
@@ -137,12 +170,13 @@ def _candidates(registry: DomainRegistry, query: Query) -> list[Entry]:
         entry = registry.get(canonical_key(query.text))
         return [] if entry is None else [entry]
     found = registry.find(_INDEX[query.by], query.text)
-    if query.by in _OF_PERSONS and query.scheme not in ("", _HYPERTY):
+    if is_dataobject_search(query):
         return [entry for person in found for entry in registry.find(Index.REPORTER, person.url)]
     return found
 
 
-def _fits(entry: Entry, query: Query) -> bool:
+def fits(entry: Entry, query: Query) -> bool:
+    """Whether an entry passes the filters of a query."""
     scheme = scheme_of(entry.url)
     is_right_scheme = not entry.is_hyperty if query.scheme == _ANY_OBJECT else query.scheme in ("", scheme)
     return (

@@ -8,12 +8,15 @@ for everybody whom a gate lets through.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry import Index
 from msg_node.core.registry_entry import Changed, Entry, Status, read_changed, shown, status_of, url_of
 from msg_node.core.registry_query import Query, address_in, find, read_query
 from msg_node.core.resources import Members, key_or_refuse, object_of, text_of
-from msg_node.core.service import Answer, ServiceRequest
+from msg_node.core.service import Answer, Inquiry, ServiceRequest
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_ENTRIES
@@ -25,7 +28,7 @@ class RegistryService:
     def __init__(self, state: NodeState) -> None:
         self._state = state
 
-    def __call__(self, request: ServiceRequest) -> Answer:
+    def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve `create`, `read`, `update` and `delete`.
 
         Raises:
@@ -45,31 +48,34 @@ class RegistryService:
             case _:
                 return self._delete(request)
 
-    def _create(self, request: ServiceRequest) -> Answer:
+    def _create(self, request: ServiceRequest) -> Answer | Inquiry:
         value = object_of(request.members, "value")
         url = url_of(value)
         if not url:
             raise PeerError(Code.BAD_BODY, "value.url is missing")
-        self._check_writer(request, key_or_refuse(url))
+        key = key_or_refuse(url)
+        self._check_writer(request, key, self._state.registry.get(key))
         changes = self._state.registry.register(url, read_changed(value), sid=request.caller.number, now=request.now)
         return Answer(status_changes=changes)
 
-    def _update(self, request: ServiceRequest) -> Answer:
+    def _update(self, request: ServiceRequest) -> Answer | Inquiry:
         """Decide in the order of section 10.2."""
         members, value = request.members, object_of(request.members, "value")
         resource = text_of(members, "resource") or url_of(value)
         if not resource:
             raise PeerError(Code.BAD_BODY, "no entry is named")
         key = key_or_refuse(address_in(resource, request.domain))
-        self._check_writer(request, key)
-        changes = self._state.registry.update(key, _changed(members, value), sid=request.caller.number, now=request.now)
+        self._check_writer(request, key, self._state.registry.get(key))
+        changes = self._state.registry.update(
+            key, changed_by(members, value), sid=request.caller.number, now=request.now
+        )
         return Answer(status_changes=changes)
 
-    def _delete(self, request: ServiceRequest) -> Answer:
+    def _delete(self, request: ServiceRequest) -> Answer | Inquiry:
         value = object_of(request.members, "value")
         resource = text_of(request.members, "resource") or url_of(value)
         key = key_or_refuse(address_in(resource, request.domain)) if resource else self._key_of_name(value)
-        self._check_writer(request, key)
+        self._check_writer(request, key, self._state.registry.get(key))
         return Answer(status_changes=self._state.registry.delete(key))
 
     def _key_of_name(self, value: Members) -> str:
@@ -84,8 +90,8 @@ class RegistryService:
             raise PeerError(Code.DUPLICATE, "several data objects have this name")
         return found[0].key
 
-    def _check_writer(self, request: ServiceRequest, key: str) -> None:
-        """Refuse who may not write about an address.
+    def _check_writer(self, request: ServiceRequest, key: str, entry: Entry | None) -> None:
+        """Refuse who may not write about an address; `entry` is what is registered for it.
 
         Raises:
             PeerError: NOT_OWNER.
@@ -96,7 +102,6 @@ class RegistryService:
         if domain_of(key) not in self._state.domains:
             raise PeerError(Code.NOT_OWNER, "this registry keeps addresses of its own domain")
         owner = self._state.owners.owner(key)
-        entry = self._state.registry.get(key)
         if owner is None:
             is_free = entry is None or not entry.is_connected or self._is_ours(entry, sid)
         else:
@@ -105,27 +110,44 @@ class RegistryService:
             raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
 
     def _is_ours(self, entry: Entry, sid: int) -> bool:
-        if entry.sid == sid:
+        if entry.sid and entry.sid == sid:
             return True
         session = self._state.sessions.get(sid)
         return session is not None and canonical_key(entry.runtime) == session.runtime_key
 
-    def _read(self, request: ServiceRequest) -> Answer:
+    def _read(self, request: ServiceRequest) -> Answer | Inquiry:
         query = read_query(request.members, domain=request.domain, own_domains=self._state.domains)
         found = find(self._state.registry, query)
-        if not found:
-            return Answer(404, reason=Code.NOT_REGISTERED.word)
-        if any(entry.is_connected for entry in found):
-            return Answer(200, _value(request.members, query, found))
-        return Answer(
-            408,
-            _value(request.members, query, found),
-            Code.TEMPORARILY_UNAVAILABLE.word,
-            "Temporarily Unavailable",
-        )
+        return found_answer(request.members, query, found, shown)
 
 
-def _changed(members: Members, value: Members) -> Changed:
+class Findable(Protocol):
+    """What can be found: an entry of ours, or a record of another registry."""
+
+    @property
+    def url(self) -> str:
+        """Address of the entry."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether somebody can be reached there now."""
+
+
+_Found = TypeVar("_Found", bound=Findable)
+_Show = Callable[[_Found], Mapping[str, object]]
+
+
+def found_answer(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:
+    """What a reader is told; `show` makes the members of an entry. Source: message specification, section 10.6."""
+    if not found:
+        return Answer(404, reason=Code.NOT_REGISTERED.word)
+    value = _value(members, query, found, show)
+    if any(entry.is_connected for entry in found):
+        return Answer(200, value)
+    return Answer(408, value, Code.TEMPORARILY_UNAVAILABLE.word, "Temporarily Unavailable")
+
+
+def changed_by(members: Members, value: Members) -> Changed:
     """What an update changes; nothing at all is a keep-alive. Source: message specification, section 10.2."""
     if members.get("attribute") == "status" and isinstance(members.get("value"), str):
         return Changed(status=status_of(members["value"]))
@@ -140,16 +162,16 @@ def _changed(members: Members, value: Members) -> Changed:
     raise PeerError(Code.BAD_BODY, "nothing to update")
 
 
-def _value(members: Members, query: Query, found: list[Entry]) -> object:
+def _value(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> object:
     """Strict out: one object for a single address, else a map; a list when the requester wants one."""
     if members.get("shape") == "list":
-        return [shown(entry) for entry in _page(members, found)]
+        return [show(entry) for entry in _page(members, found)]
     if query.is_single:
-        return shown(found[0])
-    return {entry.url: shown(entry) for entry in _page(members, found)}
+        return show(found[0])
+    return {entry.url: show(entry) for entry in _page(members, found)}
 
 
-def _page(members: Members, found: list[Entry]) -> list[Entry]:
+def _page(members: Members, found: Sequence[_Found]) -> Sequence[_Found]:
     """Pages count from 1; who asks for none gets all, within reason. Source: message specification, section 1.3."""
     page = members.get("page")
     if not isinstance(page, int) or isinstance(page, bool):

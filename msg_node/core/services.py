@@ -34,6 +34,7 @@ from msg_node.core.service import (
 from msg_node.core.session import Dialect
 from msg_node.core.session_service import OpenRefusedError, ReconnectionError, SessionService, SessionStep
 from msg_node.core.subscription_service import SubscriptionService
+from msg_node.core.twin_service import TwinService
 from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import DESCRIPTIONS, Code, HostError, PeerError
@@ -118,6 +119,7 @@ class Services:
         self._services[f"{node}/sm"] = SubscriptionService(self._state)
         self._services[f"{node}/delivery"] = DeliveryService(self._state)
         self._services[f"{node}/inbox"] = InboxService(self._state)
+        self._services[f"{node}/twin"] = TwinService(self._state)
         self._services[f"domain://registry.{domain}"] = RegistryService(self._state)
         for path, service in more.items():
             self._services[f"{node}/{path}"] = service

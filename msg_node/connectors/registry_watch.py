@@ -1,0 +1,88 @@
+"""What goes on between a node and an external domain registry without a request of a runtime.
+
+The registry is asked for news of statuses, and is told which entries the end of a session has disconnected. Both are
+soft state: what is missed is made good by `expires`. Source: message specification, section 10.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import trio
+
+from msg_node.connectors.backend import Backend
+from msg_node.core.registry import StatusChange
+from msg_node.core.registry_relay import RegistryRelay
+from msg_node.core.registry_rest import UPDATED
+from protofly.errors import HostError
+from protofly.limits import REGISTRY_POLL_SECONDS
+
+logger = logging.getLogger("msg_node")
+
+FAREWELL_SECONDS = 1.0
+
+
+class RegistryWatch:
+    """Polls and says farewell.
+
+    Args:
+        relay: Knows what is to be said, and what an answer means.
+        backend: The registry.
+        tell: Takes changes of statuses, for subscribers and for the state file.
+        poll_seconds: Pause between two questions for news; 0: none is asked, for a registry whose news another node of
+            the domain takes (it tells each piece once).
+    """
+
+    def __init__(
+        self,
+        relay: RegistryRelay,
+        backend: Backend,
+        tell: Callable[[list[StatusChange]], None],
+        *,
+        poll_seconds: float = REGISTRY_POLL_SECONDS,
+    ) -> None:
+        self._relay = relay
+        self._backend = backend
+        self._tell = tell
+        self._poll_seconds = poll_seconds
+        self.counters: Counter[str] = Counter()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Work until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._say_farewells)
+            if self._poll_seconds:
+                nursery.start_soon(self._poll)
+            task_status.started()
+
+    async def _poll(self) -> None:
+        while True:
+            await trio.sleep(self._poll_seconds)
+            await self.poll_once()
+
+    async def poll_once(self) -> None:
+        """Ask for news, and tell them."""
+        try:
+            answer = await self._backend.call(UPDATED)
+            changes = self._relay.observe(answer, time.time())
+        except HostError as error:
+            self.counters[f"polls {error.code.word}"] += 1  # the breaker tells the log when it is for longer
+            return
+        self.counters["polls answered"] += 1
+        if changes:
+            self._tell(changes)
+
+    async def _say_farewells(self) -> None:
+        while True:
+            await trio.sleep(FAREWELL_SECONDS)
+            while calls := self._relay.take_farewells():
+                for call in calls:
+                    try:
+                        await self._backend.call(call)
+                    except HostError as error:
+                        self.counters[f"farewells {error.code.word}"] += 1
+                    else:
+                        self.counters["farewells said"] += 1
