@@ -90,6 +90,38 @@ class Federation:
                 return Refusal(exc.code)
         return link.send(message, roles)
 
+    def reach(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
+        """Have the link of a domain made, for a message that somebody keeps until it is up.
+
+        A refusal says that the message may not go there. Whoever keeps it says so by `LinkContext.is_wanted`.
+        """
+        try:
+            link = self._links.get(domain) or self._open(domain, message)
+            facts = Facts(
+                "out",
+                message,
+                domain_of(message.from_),
+                domain,
+                domain,
+                len(message.raw),
+                0,
+                time.time(),
+                session_roles=roles,
+            )
+        except PeerError as exc:
+            return Refusal(exc.code)
+        verdict = self._gate.judge(facts)
+        if not verdict.permitted:
+            return Refusal(verdict.code or Code.POLICY)
+        if not link.is_live:
+            link.needed.set()
+        return None
+
+    def is_live(self, domain: str) -> bool:
+        """Whether the link of a domain is up."""
+        link = self._links.get(domain)
+        return link is not None and link.is_live
+
     def _touched(self, link: DomainLink) -> None:
         self._dirty.add(link)
         self._context.wake()

@@ -43,6 +43,7 @@ class Surroundings:
 
     `ports` are the bus's live connections by session, `connections` all of them by number. `inquire` asks connectors,
     `enqueue` queues for one port, `forget` is told which session is over, `wake` has all that was queued written.
+    `bound` and `lost` are told which session has got, or lost, its connection; `settled`, that all of a step was said.
     """
 
     state: NodeState
@@ -57,6 +58,9 @@ class Surroundings:
     enqueue: Callable[[RuntimePort, Message], None]
     forget: Callable[[int], None]
     wake: Callable[[], None]
+    bound: Callable[[int], None]
+    lost: Callable[[int], None]
+    settled: Callable[[], None]
 
 
 class Outcomes:
@@ -154,6 +158,9 @@ class Outcomes:
         for effect in result.effects:
             if isinstance(effect, CloseConnection):
                 self._close_connection(effect)
+            elif isinstance(effect, Bind):
+                self._around.bound(effect.sid)
+        self._around.settled()
         self._around.wake()
 
     def _do(self, effect: Effect) -> None:
@@ -167,6 +174,7 @@ class Outcomes:
             port = self._around.ports.pop(effect.sid, None)
             if port is not None:
                 port.sid = None  # what follows in the same read is no session's
+            self._around.lost(effect.sid)
             if isinstance(effect, Ended):
                 self._around.forget(effect.sid)
 

@@ -74,6 +74,16 @@ class Outlets:
         assert self._federation is not None
         return self._federation.send(domain, message, roles)
 
+    def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
+        """Have another domain's link made for a message that is kept meanwhile; a refusal says that it may not go."""
+        assert self._federation is not None
+        return self._federation.reach(domain, message, roles)
+
+    def is_live(self, domain: str) -> bool:
+        """Whether the link to a domain is up."""
+        assert self._federation is not None
+        return self._federation.is_live(domain)
+
     def blocker(self, domain: str) -> Congestible | None:
         """The link of a domain if its senders should pause."""
         assert self._federation is not None

@@ -19,7 +19,11 @@ class BodyPeek(
     msgspec.Struct,
     frozen=True,
     gc=False,
-    rename={"session_token": "sessionToken", "asserted_identity": "assertedIdentity"},
+    rename={
+        "session_token": "sessionToken",
+        "asserted_identity": "assertedIdentity",
+        "message_class": "class",
+    },
 ):
     """Body members that the node itself reads or removes, each as raw JSON text; empty when absent.
 
@@ -36,12 +40,15 @@ class BodyPeek(
     auth: Raw = _ABSENT
     session_token: Raw = _ABSENT
     asserted_identity: Raw = _ABSENT
+    message_class: Raw = _ABSENT
+    guarantee: Raw = _ABSENT
 
 
 NO_PEEK = BodyPeek()
 
 REQUESTS_WITHOUT_REPLY = frozenset({"event", "pong"})
 _EVENT_SUFFIXES = ("/changes", "/status", "/registration")
+_EVENT_FORMS = frozenset({"update", "create", "event"})
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +88,24 @@ class Message(msgspec.Struct, frozen=True, gc=False):
             return False
         if self.type in ("update", "delete") and self.to.endswith(_EVENT_SUFFIXES):
             return bytes(self.peek.receipt) == b"true"
+        if self.type in _EVENT_FORMS and self.is_class_event:
+            return bytes(self.peek.receipt) == b"true"
         return True
+
+    @property
+    def is_class_event(self) -> bool:
+        """Whether this is an event of the class: said by `body.class`, or by an address `<thing>/events/<name>`.
+
+        Only for the types `update`, `create` and `event`. Source: message specification, section 19.
+        """
+        if self.peek.message_class:
+            return bytes(self.peek.message_class) == b'"event"'
+        return "/events/" in self.to and self.to.startswith("thing:") and self.type in _EVENT_FORMS
+
+    @property
+    def is_action(self) -> bool:
+        """Whether this is an action: it may wait for its recipient. Source: message specification, section 19."""
+        return self.type == "execute" and bytes(self.peek.message_class) == b'"action"'
 
     @property
     def wants_receipt(self) -> bool:

@@ -17,12 +17,12 @@ def check_passable(message: Message) -> None:
     """Refuse a message whose time is over, or that is wrapped too often.
 
     Raises:
-        PeerError: TIMEOUT, TOO_DEEP.
+        PeerError: TIMEOUT, or EXPIRED for an action; TOO_DEEP.
 
     Source: message specification, sections 9.7 and 20.7.
     """
     if ttl_of(message) == 0:
-        raise PeerError(Code.TIMEOUT, "the time of this message is over")
+        raise PeerError(Code.EXPIRED if message.is_action else Code.TIMEOUT, "the time of this message is over")
     check_levels(message)
 
 

@@ -12,7 +12,7 @@ section 7.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import islice
@@ -70,6 +70,10 @@ class Owners:
         journal: Where changes are collected.
         per_session: Addresses that one session may own.
         pools: Addresses to lend, by scheme.
+
+    Attributes:
+        watched: Keys that somebody waits for, in tables of his own.
+        arrived: Those of them that got an owner by allocation or claim; whoever waits takes them out.
     """
 
     def __init__(
@@ -88,6 +92,8 @@ class Owners:
         self._blocks: dict[tuple[int, str], set[str]] = {}
         self._deep: dict[int, dict[str, None]] = {}  # what is owned below something else could be
         self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self.watched: tuple[Container[str], ...] = ()
+        self.arrived: list[str] = []
 
     # Look-ups.
 
@@ -252,6 +258,9 @@ class Owners:
     def _own(self, key: str, row: OwnedRow, *, is_deep: bool | None = None) -> None:
         self._insert(key, row, is_deep=is_deep)
         self._journal.put(Table.ADDRESSES, key, row)
+        for keys in self.watched:
+            if key in keys:
+                self.arrived.append(key)
 
     def _insert(self, key: str, row: OwnedRow, *, is_deep: bool | None = None) -> None:
         """Enter one address; `is_deep`: whether another could stand above it, None where that is not known yet."""

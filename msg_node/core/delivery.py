@@ -11,8 +11,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from msg_node.core.agent_queues import agent_of
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry import Index
+from msg_node.core.user_places import hyperties_of, live_numbers
 from protofly.address import destination_of, domain_of, scheme_of
 from protofly.errors import Code
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_SECONDS
@@ -22,8 +24,14 @@ _OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
 _EVENT_TYPES = frozenset({"update", "event", "response"})
 _CHANGES = "/changes"
 _CHANGES_CHARS = len(_CHANGES)
+_THINGS = "thing://"
 _WRITES = frozenset({"update", "create", "delete"})
 _USERS = frozenset({"user", "user-guid", "acct"})
+_GUIDS = "user-guid:"
+
+
+SOMEWHERE = "?"
+"""The domain of a user who has to be found first: none that there is."""
 
 
 class Place(Enum):
@@ -31,6 +39,7 @@ class Place(Enum):
 
     SESSION_VERBS = "session-verbs"
     SERVICE = "service"
+    USER = "user"
     LISTENERS = "listeners"
     FOREIGN = "foreign"
     BOTH = "both"
@@ -41,7 +50,8 @@ class Place(Enum):
 class Route(NamedTuple):
     """A destination.
 
-    `numbers` are sessions (positive) and links (negative), `domain` is set for FOREIGN and BOTH, `code` for REFUSED.
+    `numbers` are sessions (positive) and links (negative), `domain` is set for FOREIGN and BOTH, and `SOMEWHERE` for
+    USER; `code` is set for REFUSED.
     """
 
     place: Place
@@ -52,6 +62,7 @@ class Route(NamedTuple):
 
 _SESSION_VERBS = Route(Place.SESSION_VERBS)
 _SERVICE = Route(Place.SERVICE)
+_USER = Route(Place.USER, domain=SOMEWHERE)
 _DROPPED = Route(Place.DROPPED)
 _NOT_REPORTER = Route(Place.REFUSED, code=Code.NOT_OWNER)
 
@@ -132,6 +143,13 @@ class Delivery:
             is_owner = self._state.owners.owner(object_key) == origin
             if not is_owner and not self._state.may_change(origin, object_key, message.from_key):
                 return _NOT_REPORTER
+        if owner is None and key.startswith(_THINGS):
+            refused = self._check_event(message, key, origin)
+            if refused is not None:
+                return refused
+            if message.type not in _EVENT_TYPES and not message.is_class_event:  # subscribers hear events, no requests
+                found = self._agent(key)
+                return _nowhere(message) if found in (None, origin) else Route(Place.LISTENERS, (found,))
         if owner is not None and message.id is not None and message.type not in _EVENT_TYPES:
             if owner == origin:
                 return _nowhere(message)
@@ -155,7 +173,7 @@ class Delivery:
             return _SESSION_VERBS
         if self._serves(key):
             return _SERVICE
-        found = self._session_for(key, now)
+        found = self._session_for(message, key, now)
         if found is not None and found != origin:
             return Route(Place.LISTENERS, (found,))
         if self._state.rules.resolves_users and scheme_of(key) in _USERS:
@@ -167,11 +185,11 @@ class Delivery:
         domain = domain_of(key)
         if domain and domain not in self._state.domains:
             return Route(Place.FOREIGN, domain=domain)
-        registry, owners = self._state.registry, self._state.owners
-        entries = registry.find(Index.GUID if key.startswith("user-guid:") else Index.USER, key)
-        holders = [owners.owner(entry.key) or entry.sid for entry in entries if entry.is_hyperty and entry.is_connected]
-        numbers = tuple(dict.fromkeys(number for number in holders if number != origin))
-        return Route(Place.LISTENERS, numbers) if numbers else _nowhere(message)
+        index = Index.GUID if key.startswith(_GUIDS) else Index.USER
+        numbers = live_numbers(self._state, hyperties_of(self._state, [(index, key)]), origin)
+        if numbers:
+            return Route(Place.LISTENERS, numbers)
+        return _USER if index is Index.GUID and origin else _nowhere(message)
 
     def _hears_itself(self, origin: int) -> bool:
         """Whether a session gets copies of its own. Source: message specification, section 20.5."""
@@ -180,7 +198,17 @@ class Delivery:
         session = self._state.sessions.get(origin)
         return session is not None and session.dialect.reads_desc
 
-    def _session_for(self, key: str, now: float) -> int | None:
+    def _check_event(self, message: Message, key: str, origin: int) -> Route | None:
+        """Events of a thing come from its agent. Source: message specification, section 19.1."""
+        if origin > 0 and message.is_class_event and self._agent(key) not in (None, origin):
+            return _NOT_REPORTER
+        return None
+
+    def _agent(self, key: str) -> int | None:
+        """Who answers for a thing. Source: message specification, section 19."""
+        return self._state.owners.owner(agent_of(key))
+
+    def _session_for(self, message: Message, key: str, now: float) -> int | None:
         below = self._state.sessions.below(key)
         if below is not None:
             return below
@@ -188,6 +216,8 @@ class Delivery:
             owner = self._state.owners.owner(key.rpartition("/")[0])
             if owner is not None:
                 return owner
+        if key.startswith(_THINGS) and not message.is_class_event:
+            return self._agent(key)
         return self.learned.find(key, now)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from msg_node.core.agent_queues import AgentQueues, QueueRules
 from msg_node.core.changes import Journal, Rows, Table
 from msg_node.core.inbox import Inboxes
+from msg_node.core.parked import Entry
 from msg_node.core.parking import Bounds, Parking
 from protofly.limits import AGENT_UNANSWERED_DEFAULT, INBOX_PER_OWNER, INBOX_SECONDS, PARKED_SECONDS
 
@@ -31,10 +32,15 @@ class DeliveryState:
 
     Args:
         first_number: Where the ids of inbox entries begin, at random below 2^31.
+
+    Attributes:
+        cancelled: Requests that somebody with the right to has cancelled, and whether that was their sender; whoever
+            carries it out takes them out.
     """
 
     def __init__(self, journal: Journal, rules: DeliveryRules | None = None, *, first_number: int = 1) -> None:
         rules = rules or DeliveryRules()
+        self.cancelled: list[tuple[Entry, bool]] = []
         self.parking = Parking(journal, rules.bounds)
         self.inboxes = Inboxes(
             journal, first_number=first_number, keep_seconds=rules.inbox_seconds, per_owner=rules.inbox_per_owner

@@ -9,7 +9,7 @@ is in seconds since the Unix epoch. Source: message specification, section 19.3.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from dataclasses import dataclass
 
 import msgspec
@@ -109,9 +109,9 @@ class Inboxes:
         """Addresses in whose names a runtime sent what their inboxes tell of."""
         return sorted(self._of_runtime.get(runtime_key, ()))
 
-    def holds(self, owner: str) -> bool:
-        """Whether an address has anything."""
-        return owner in self._of_owner
+    def owners(self) -> KeysView[str]:
+        """Every address that has anything; it stays true."""
+        return self._of_owner.keys()
 
     def find(self, request_id: str) -> InboxEntry | None:
         """The word about a request."""

@@ -19,6 +19,8 @@ from msg_node.core.allocation import Owners
 from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
 from msg_node.core.credentials import Credentials
+from msg_node.core.delivery_state import DeliveryState
+from msg_node.core.parked import Sender
 from msg_node.core.proof import Proven
 from msg_node.core.registry import DomainRegistry, StatusChange
 from msg_node.core.resources import P2P_NAMES, object_of_events
@@ -81,6 +83,7 @@ class NodeState:
         registry: DomainRegistry | None = None,
         journal: Journal | None = None,
         rules: Rules | None = None,
+        delivery: DeliveryState | None = None,
     ) -> None:
         """Make an empty state.
 
@@ -93,6 +96,7 @@ class NodeState:
             registry: See `sessions`.
             journal: Where changes are collected.
             rules: What this node insists on.
+            delivery: What waits for those who are away; see `sessions`.
         """
         self.domains = domains
         self._nodes = reserved
@@ -104,6 +108,8 @@ class NodeState:
         self.owners = Owners(self._journal) if owners is None else owners
         self.listeners = Listeners(self._journal) if listeners is None else listeners
         self.registry = DomainRegistry(self._journal) if registry is None else registry
+        self.delivery = DeliveryState(self._journal) if delivery is None else delivery
+        self.owners.watched = (self.delivery.parking.queues(), self.delivery.inboxes.owners())
         self._links: dict[str, int] = {}
         self._link_domains: dict[int, str] = {}
 
@@ -239,6 +245,17 @@ class NodeState:
             return Source.OWN if above == sid else Source.NOT_OWNER
         return self._unowned_source(sid, from_key)
 
+    def is_sender(self, sid: int, sender: Sender, key: str) -> bool:
+        """Whether a session may hear what became of a request that `sender` handed in under the name `key`.
+
+        It is of the same runtime, or owns that address now; and it holds the same credential, if there was one.
+        """
+        session = self.sessions.get(sid)
+        if session is None or sender.domain or (sender.credential and sender.credential != session.credential):
+            return False
+        owner = self.owners.owner(key)
+        return owner == sid if owner is not None else session.runtime_key == sender.runtime_key
+
     def _holder_above(self, key: str) -> int | None:
         runtime_key = runtime_part(key)
         if runtime_key and runtime_key not in self.reserved:
@@ -333,3 +350,4 @@ class NodeState:
         self.owners.restore(rows.get(Table.ADDRESSES, {}), sids=sids)
         self.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | self._link_domains.keys())
         self.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
+        self.delivery.restore(rows, now=now)

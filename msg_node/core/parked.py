@@ -38,6 +38,7 @@ class ParkedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: float
     credential: str = ""
     domain: str = ""
+    roles: tuple[str, ...] = ()
     wire_id: str = ""
     status: Status = Status.PENDING
     is_acknowledged: bool = False
@@ -54,7 +55,8 @@ class Entry:
     """One open request.
 
     `wire_id` is the id under which it is handed over, where its own is taken by another one; `reply_until` is how long
-    the sender still waits for a direct answer (None: it has had one). `is_invitation`: parked because a policy said so;
+    the sender still waits for a direct answer (None: it has had one), at session or link `asker` (0 after a restart).
+    `roles` are those of the sender's session. `is_invitation`: parked because a policy said so;
     its answer goes to the sender as an answer.
     """
 
@@ -72,6 +74,8 @@ class Entry:
     is_acknowledged: bool = False
     is_cancelling: bool = False
     reply_until: float | None = None
+    roles: frozenset[str] = frozenset()
+    asker: int = 0
 
     @property
     def transaction(self) -> TransactionKey:
@@ -120,6 +124,7 @@ def row_of(entry: Entry, word: Word | None = None) -> ParkedRow:
         domain=sender.domain,
         accepted_at=entry.accepted_at,
         expires_at=entry.expires_at,
+        roles=tuple(sorted(entry.roles)),
         wire_id="" if entry.has_own_id else entry.wire_id.decode(),
         status=word.status if word is not None else entry.status if entry.is_acknowledged else Status.PENDING,
         is_acknowledged=entry.is_acknowledged,
@@ -166,4 +171,5 @@ def from_row(row: ParkedRow, expires_at: float) -> Entry:
         is_stored=True,
         is_acknowledged=row.is_acknowledged,
         is_cancelling=row.is_cancelling,
+        roles=frozenset(row.roles),
     )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, KeysView
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -75,14 +75,18 @@ class Bounds(NamedTuple):
 
 
 class Parking:
-    """All open requests of a node."""
+    """All open requests of a node.
+
+    Attributes:
+        transactions: They by what their answers mirror; while it is empty, no answer concerns this book.
+    """
 
     def __init__(self, journal: Journal, bounds: Bounds | None = None) -> None:
         self._journal = journal
         self._bounds = bounds or Bounds()
         self._queues: dict[str, _Queue] = {}
         self._by_id: dict[tuple[str, str], Entry] = {}
-        self._by_transaction: dict[TransactionKey, Entry] = {}
+        self.transactions: dict[TransactionKey, Entry] = {}
         self._by_sender: dict[Sender, dict[int, Entry]] = {}
         self._by_taker: dict[int, set[str]] = {}
         self._unanswered: dict[int, Entry] = {}  # whose senders wait for a direct answer, the longest waiting first
@@ -114,10 +118,10 @@ class Parking:
         """The open request that a reply would answer."""
         if reply.id is None:
             return None
-        return self._by_transaction.get((reply.to_key, reply.id, reply.from_key))
+        return self.transactions.get((reply.to_key, reply.id, reply.from_key))
 
-    def queues(self) -> Collection[str]:
-        """Keys of all queues that hold anything."""
+    def queues(self) -> KeysView[str]:
+        """Keys of all queues that hold anything; it stays true."""
         return self._queues.keys()
 
     def in_queue(self, queue: str) -> list[Entry]:
@@ -156,7 +160,7 @@ class Parking:
         """
         if request.id is None:
             return None
-        entry = self._by_transaction.get((request.from_key, request.id, request.to_key))
+        entry = self.transactions.get((request.from_key, request.id, request.to_key))
         if entry is None or entry.sender != sender or entry.request.body != request.body:
             return None
         return entry if entry.has_own_id and now - entry.accepted_at <= REPEATED_SECONDS else None
@@ -172,6 +176,8 @@ class Parking:
         request_id: str,
         wants_seconds: float,
         now: float,
+        roles: frozenset[str] = frozenset(),
+        asker: int = 0,
         is_invitation: bool = False,
     ) -> Entry:
         """Take a request.
@@ -183,6 +189,8 @@ class Parking:
             request_id: A fresh one, or for a foreign domain's request the one that its node gave.
             wants_seconds: How long it may take, before the operator's cap.
             now: Seconds since the Unix epoch.
+            roles: Of the session of its sender.
+            asker: Session or link that it came from.
             is_invitation: It is parked because a policy said so.
 
         Raises:
@@ -202,7 +210,7 @@ class Parking:
             raise PeerError(Code.OVERLOAD, "too much waits for others")
         fresh_id = msgspec.json.encode(request_id)
         own_id = request.id or fresh_id
-        is_taken = (request.from_key, own_id, request.to_key) in self._by_transaction
+        is_taken = (request.from_key, own_id, request.to_key) in self.transactions
         entry = Entry(
             self._next_number,
             request_id,
@@ -213,6 +221,8 @@ class Parking:
             now + min(wants_seconds, bounds.longest_seconds),
             fresh_id if is_taken else own_id,
             is_invitation=is_invitation,
+            roles=roles,
+            asker=asker,
         )
         self._next_number += 1
         self._insert(entry)
@@ -410,7 +420,7 @@ class Parking:
 
     def _insert(self, entry: Entry) -> None:
         self._by_id[entry.sender.domain, entry.request_id] = entry
-        self._by_transaction[entry.transaction] = entry
+        self.transactions[entry.transaction] = entry
         self._by_sender.setdefault(entry.sender, {})[entry.number] = entry
         self._bytes += entry.size_bytes
         heapq.heappush(self._expiries, (entry.expires_at, entry.number, entry))
@@ -420,7 +430,7 @@ class Parking:
 
     def _remove(self, entry: Entry) -> None:
         del self._by_id[entry.sender.domain, entry.request_id]
-        del self._by_transaction[entry.transaction]
+        del self.transactions[entry.transaction]
         self._unanswered.pop(entry.number, None)
         self._bytes -= entry.size_bytes
         theirs = self._by_sender[entry.sender]

@@ -193,7 +193,7 @@ def test_sessions_are_told_before_the_node_stops(house: StateHouse) -> None:
     [
         (f"domain://msg-node.{DOMAIN}/nothing", 404, "no-such-service"),
         (f"domain://msg-node.{DOMAIN}/sm/deeper", 404, "no-such-service"),
-        (f"domain://msg-node.{DOMAIN}/inbox", 501, "connector-off"),
+        (f"domain://msg-node.{DOMAIN}/peers", 501, "connector-off"),
         (f"domain://idm.{DOMAIN}", 501, "connector-off"),
         ("global://registry/", 501, "connector-off"),
         ("global://registry.", 501, "connector-off"),

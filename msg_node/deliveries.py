@@ -1,0 +1,468 @@
+"""Requests on their way to whoever may be away: taken, handed over or parked, answered once.
+
+What is decided is in the books (`core/parking`, `core/inbox`); here it is carried out: who is connected, what is queued
+for whom, what is committed before a word leaves. A request to an agent that is connected is handed over at once and
+stored only when its answer takes longer than a sender waits; any other is stored before its sender is told 202. What is
+for another domain stands in the outbox (a queue named like the domain) until that domain's node has said that it keeps
+it. Source: message specification, section 19.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
+
+from msg_node.core.agent_queues import agent_of
+from msg_node.core.answers import described
+from msg_node.core.delivery_messages import (
+    abroad_event,
+    given_id,
+    handed_over,
+    inbox_event,
+    mirrored_answer,
+    notice_body,
+    status_reply,
+    waiting_word,
+    wants_seconds,
+)
+from msg_node.core.delivery_status import CANCELLED, EXPIRED, Status, Word, status_body, word_of
+from msg_node.core.identifiers import identifier
+from msg_node.core.inbox import InboxEntry
+from msg_node.core.node_state import NodeState
+from msg_node.core.parked import Entry, Sender
+from msg_node.core.service import ServiceResult
+from msg_node.outbox import Outbox, is_domain
+from msg_node.outlets import Outlets
+from protofly import codec
+from protofly.address import canonical_key, domain_of
+from protofly.errors import Code, PeerError
+from protofly.limits import PARKED_MAX_SECONDS, REQUEST_TTL_SECONDS
+from protofly.message import Message
+
+Apply = Callable[[ServiceResult, Callable[[Message], None]], None]
+"""Commits what a step changed; its replies leave through the callback."""
+
+
+class Deliveries:
+    """The way of every request that may wait.
+
+    Args:
+        node: Address of this node.
+        apply: See `Apply`.
+        first_id: Random start of the ids of our own requests, below 2^31.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        outlets: Outlets,
+        counters: Counter[str],
+        *,
+        node: str,
+        apply: Apply,
+        first_id: int,
+    ) -> None:
+        self._state = state
+        self._books = state.delivery
+        self._parking = state.delivery.parking
+        self._outlets = outlets
+        self._counters = counters
+        self._url = f"domain://msg-node.{domain_of(node)}/delivery"
+        self._apply = apply
+        self._ids = count(first_id)
+        self.transactions = self._parking.transactions
+        self.outbox = Outbox(state, outlets, url=self._url, ids=self._ids, heard=self.heard)
+
+    # Requests in.
+
+    def take(self, message: Message, asker: int, now: float, seed: bytes, *, roles: frozenset[str]) -> None:
+        """Take an action of a session of ours, for an agent of ours or of another domain.
+
+        Raises:
+            PeerError: Why it is refused.
+        """
+        sender = self._sender(asker)
+        entry = self._parking.repeats(message, sender, now)
+        if entry is not None:
+            self._tell_where_it_stands(entry)
+            return
+        domain = self.outbox.domain_of(message)
+        queue = domain or agent_of(message.to_key)
+        self._submit(message, queue, sender, asker, now, "d-" + identifier(seed, 0), roles)
+
+    def take_from_link(self, message: Message, domain: str, number: int, now: float, seed: bytes) -> None:
+        """Take an action of another domain for an agent of ours; what it hands over again is told how it stands.
+
+        Raises:
+            PeerError: Why it is refused.
+        """
+        request_id = given_id(message)
+        if request_id:
+            entry = self._parking.find(domain, request_id)
+            if entry is not None:
+                self._counters["repeated requests"] += 1
+                if entry.reply_until is None:
+                    self._outlets.send_abroad(domain, status_reply(entry, waiting_word(entry)))
+                return
+            finished = self._parking.finished(domain, request_id)
+            if finished is not None:
+                self._counters["repeated requests"] += 1
+                self._outlets.send_abroad(domain, _told_again(message, request_id, finished.word))
+                return
+        request_id = request_id or "d-" + identifier(seed, 0)
+        queue = agent_of(message.to_key)
+        self._submit(message, queue, Sender("", domain=domain), number, now, request_id, frozenset())
+
+    def park_invitation(self, message: Message, asker: int, now: float, seed: bytes, roles: frozenset[str]) -> None:
+        """Park a request to somebody who is away, because a policy says so. Source: message specification, 19.3.
+
+        Raises:
+            PeerError: Why it is refused.
+        """
+        sender = self._sender(asker)
+        entry = self._parking.repeats(message, sender, now) or self._parking.submit(
+            message,
+            message.to_key,
+            sender,
+            request_id="d-" + identifier(seed, 0),
+            wants_seconds=self._lifetime(message, message.to_key),
+            now=now,
+            roles=roles,
+            asker=asker,
+            is_invitation=True,
+        )
+        self._park([entry])
+
+    def _submit(
+        self,
+        message: Message,
+        queue: str,
+        sender: Sender,
+        asker: int,
+        now: float,
+        request_id: str,
+        roles: frozenset[str],
+    ) -> None:
+        entry = self._parking.submit(
+            message,
+            queue,
+            sender,
+            request_id=request_id,
+            wants_seconds=self._lifetime(message, queue),
+            now=now,
+            roles=roles,
+            asker=asker,
+        )
+        self._parking.owe_reply(entry, now + REQUEST_TTL_SECONDS)
+        if is_domain(queue):
+            refusal = self.outbox.begin(entry, now)
+            if refusal is not None:
+                self._withdraw(entry)
+                raise PeerError(refusal.code)
+        elif self._holder(queue):
+            self.hand_over(queue, now)
+        if entry.status is Status.PENDING:
+            self._park([entry])
+
+    def _lifetime(self, message: Message, queue: str) -> float:
+        """Seconds: what the sender wants, at most what the agent said."""
+        wanted = wants_seconds(message)
+        longest = PARKED_MAX_SECONDS if is_domain(queue) else self._books.queues.rules(queue).expires_seconds
+        if is_domain(queue) and wanted is None:
+            return self._books.queues.rules(queue).expires_seconds
+        return longest if wanted is None else min(wanted, longest)
+
+    def _sender(self, asker: int) -> Sender:
+        if asker < 0:
+            return Sender("", domain=self._state.domain_of_link(asker))
+        session = self._state.sessions.get(asker)
+        return Sender("") if session is None else Sender(session.runtime_key, session.credential)
+
+    # Handing over.
+
+    def hand_over(self, queue: str, now: float) -> None:
+        """Give the agent of a queue, or the other domain, what it may have now."""
+        if is_domain(queue):
+            self.outbox.hand_over(queue, now)
+            return
+        sid = self._holder(queue)
+        if not sid:
+            return
+        entries = self._parking.take(queue, sid, unanswered=self._books.queues.rules(queue).unanswered)
+        for index, entry in enumerate(entries):
+            if self._outlets.to_listeners((sid,), handed_over(entry, now), set()) is not None:
+                self._parking.untaken(entries[index:])
+                break
+            self._counters["actions handed over"] += 1
+        if entries:
+            self._outlets.wake()
+
+    def _holder(self, queue: str) -> int:
+        """The live session that answers for a queue; 0: there is none."""
+        sid = self._state.owners.owner(queue)
+        return sid if sid is not None and sid in self._outlets.ports else 0
+
+    def bound(self, sid: int) -> None:
+        """A session has a connection (again), and was told so: hand over what waited for it."""
+        now = time.time()
+        self.lost(sid)
+        for queue in self._queues_of(sid):
+            self.hand_over(queue, now)
+        session = self._state.sessions.get(sid)
+        if session is not None and len(self._books.inboxes):
+            for owner in self._books.inboxes.owners_of(session.runtime_key):
+                self._tell_inbox(owner)
+            for row in self._state.owners.owned(sid):
+                self._tell_inbox(canonical_key(row.url))
+
+    def _queues_of(self, sid: int) -> list[str]:
+        queues, owners = self._parking.queues(), self._state.owners
+        session = self._state.sessions.get(sid)
+        if not queues or session is None:
+            return []
+        if len(queues) <= owners.count(sid):
+            return [queue for queue in queues if owners.owner(queue) == sid]
+        keys = [session.runtime_key, *(canonical_key(row.url) for row in owners.owned(sid))]
+        return [key for key in keys if key in queues]
+
+    def lost(self, sid: int) -> None:
+        """A session has lost its connection: what it had not answered waits again, and its senders are told so."""
+        for queue in self._parking.lost(sid):
+            waiting = [entry for entry in self._parking.in_queue(queue) if entry.status is Status.PENDING]
+            for entry in waiting:
+                if entry.is_cancelling:
+                    self.finish(entry, CANCELLED)
+            self._park([entry for entry in waiting if not entry.is_stored and not entry.is_cancelling])
+
+    def settle(self) -> None:
+        """Go on with what services and sessions changed: addresses that came, requests that were cancelled."""
+        if self._state.owners.arrived:
+            arrived, self._state.owners.arrived = self._state.owners.arrived, []
+            now = time.time()
+            for key in arrived:
+                self.hand_over(key, now)
+                self._tell_inbox(key)
+        if self._books.cancelled:
+            cancelled, self._books.cancelled = self._books.cancelled, []
+            for entry, by_sender in cancelled:
+                self._cancelled(entry, by_sender=by_sender)
+
+    def _cancelled(self, entry: Entry, *, by_sender: bool) -> None:
+        """Somebody who may has cancelled: what nobody has is over, else whoever has it is asked."""
+        if entry.status is Status.PENDING and not entry.is_acknowledged:
+            self.finish(entry, CANCELLED, is_told=by_sender)
+        else:
+            self.outbox.ask_to_cancel(entry, self._holder(entry.queue))
+
+    # Answers.
+
+    def answered(self, message: Message, number: int) -> bool:
+        """A session or link answers; returns whether that was about a request of this book."""
+        if self.outbox.cancel_answered(message):
+            return True
+        entry = self._parking.answered_by(message)
+        if entry is None:
+            return False
+        if is_domain(entry.queue):
+            is_theirs = number < 0 and self._state.domain_of_link(number) == entry.queue
+        else:
+            is_theirs = number > 0 and self._state.owners.owner(entry.queue) == number
+        if not is_theirs or entry.status is Status.PENDING:
+            self._counters["refused answers"] += 1
+            return True
+        self.heard(entry, word_of(message), message)
+        return True
+
+    def heard(self, entry: Entry, word: Word, answer: Message | None = None) -> None:
+        """Whoever has a request says how it stands with it."""
+        queue = entry.queue
+        if word.status.is_final:
+            self.finish(entry, word, answer=answer)
+            if self._parking.waits(queue):
+                self.hand_over(queue, time.time())
+            return
+        is_kept_elsewhere = word.code >= 200
+        is_news = self._parking.acknowledged(entry, word.status)
+        if is_kept_elsewhere:
+            self._parking.release(entry)
+        if entry.reply_until is not None and is_kept_elsewhere:
+            self._park([entry])
+        elif entry.reply_until is not None:
+            self._parking.owe_reply(entry, time.time() + REQUEST_TTL_SECONDS)
+            self._reply(entry, word, answer)
+        elif is_news:
+            self._notify(entry, word)
+        if is_kept_elsewhere and self._parking.waits(queue):
+            self.hand_over(queue, time.time())
+
+    def finish(self, entry: Entry, word: Word, *, answer: Message | None = None, is_told: bool = False) -> None:
+        """The one final word about a request: to its sender if he waits, else into his inbox.
+
+        `is_told`: he knows already.
+        """
+        is_owed = entry.reply_until is not None
+        self._parking.finish(entry, word)
+        self._counters[f"actions {word.status.value}"] += 1
+        if is_told:
+            self._apply(ServiceResult(changes=self._state.take_changes()), _to_nobody)
+        elif (is_owed or entry.is_invitation) and self._reply(entry, word, answer):
+            pass
+        else:
+            self._notify(entry, word)
+
+    def _reply(self, entry: Entry, word: Word, answer: Message | None = None) -> bool:
+        """Answer the request of a sender who is there; False when he is not."""
+        if entry.is_invitation and answer is not None:
+            reply = mirrored_answer(entry, answer)
+        else:
+            reply = status_reply(entry, word)
+        return self._send_to_sender(entry, reply)
+
+    def _send_to_sender(self, entry: Entry, message: Message) -> bool:
+        result = ServiceResult(replies=[message])
+        if entry.sender.domain:
+            result.changes = self._state.take_changes()
+            self._apply(result, partial(self._send_abroad, entry.sender.domain))
+            return True
+        sid = entry.asker if entry.asker in self._outlets.ports else self._live_session_of(entry)
+        if not sid:
+            return False
+        result.changes = self._state.take_changes()
+        self._apply(result, partial(self._send_to, sid))
+        return True
+
+    def _notify(self, entry: Entry, word: Word) -> None:
+        """Tell one word through the inbox of the sender; it is kept until he acknowledges it."""
+        if entry.sender.domain:
+            event = abroad_event(entry, word, self._url, next(self._ids))
+            self._apply(
+                ServiceResult(replies=[event], changes=self._state.take_changes()),
+                partial(self._send_abroad, entry.sender.domain),
+            )
+            return
+        self._books.inboxes.deposit(
+            entry.request.from_key,
+            entry.sender,
+            entry.request_id,
+            entry.queue,
+            notice_body(entry, word),
+            is_final=word.status.is_final,
+            now=time.time(),
+        )
+        self._tell_inbox(entry.request.from_key)
+
+    def _tell_inbox(self, owner: str) -> None:
+        """Push what an address has not been told to whoever speaks for it, if that one is there."""
+        told = []
+        for one in self._books.inboxes.untold(owner):
+            sid = self._live_owner(one)
+            if sid:
+                self._books.inboxes.told(one)
+                told.append((sid, inbox_event(one, self._url)))
+        changes = self._state.take_changes()
+        if not told:
+            if changes:
+                self._apply(ServiceResult(changes=changes), _to_nobody)
+            return
+        receivers = dict.fromkeys(sid for sid, _ in told)
+        for sid in receivers:
+            events = [event for number, event in told if number == sid]
+            self._apply(ServiceResult(replies=events, changes=changes), partial(self._send_to, sid))
+            changes = []
+
+    def _live_owner(self, entry: InboxEntry) -> int:
+        return self._live_speaker(entry.owner, entry.sender)
+
+    def _live_session_of(self, entry: Entry) -> int:
+        return self._live_speaker(entry.request.from_key, entry.sender)
+
+    def _live_speaker(self, key: str, sender: Sender) -> int:
+        """The live session that may hear what `sender` asked in the name of `key`; 0: there is none."""
+        owner = self._state.owners.owner(key)
+        sid = owner if owner is not None else self._state.sessions.by_runtime(sender.runtime_key)
+        if sid is None or sid not in self._outlets.ports or not self._state.is_sender(sid, sender, key):
+            return 0
+        return sid
+
+    def _send_to(self, sid: int, message: Message) -> None:
+        port = self._outlets.ports.get(sid)
+        if port is None:
+            self._counters["unheard answers"] += 1
+            return
+        self._outlets.enqueue(port, described(message) if message.is_response and port.dialect.reads_desc else message)
+
+    def _send_abroad(self, domain: str, message: Message) -> None:
+        self._outlets.send_abroad(domain, message)
+
+    # Parking.
+
+    def _park(self, entries: Iterable[Entry]) -> None:
+        """Store requests, and tell those who wait for an answer that theirs is parked, once it is on the disk."""
+        for entry in entries:
+            if not entry.is_stored:
+                self._parking.store(entry)
+                self._counters["actions parked"] += 1
+            is_owed = entry.reply_until is not None or entry.is_invitation
+            self._parking.replied(entry)
+            if not is_owed:
+                continue
+            reply = status_reply(entry, waiting_word(entry))
+            answer = partial(self._parked, entry)
+            self._apply(ServiceResult(replies=[reply], changes=self._state.take_changes()), answer)
+        changes = self._state.take_changes()
+        if changes:
+            self._apply(ServiceResult(changes=changes), _to_nobody)
+
+    def _parked(self, entry: Entry, reply: Message) -> None:
+        """The word that a request is parked, or that the disk did not take it: then nobody keeps it."""
+        if bytes(reply.peek.code).startswith(b"5"):
+            self._withdraw(entry)
+        if entry.sender.domain:
+            self._send_abroad(entry.sender.domain, reply)
+        else:
+            self._send_to(entry.asker, reply)
+
+    def _withdraw(self, entry: Entry) -> None:
+        """A request is refused after all; its sender is told by whoever calls."""
+        if self._parking.find(entry.sender.domain, entry.request_id) is entry:
+            self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE))
+            self._apply(ServiceResult(changes=self._state.take_changes()), _to_nobody)
+
+    def _tell_where_it_stands(self, entry: Entry) -> None:
+        """A sender repeats its request: the answer that it waits for comes, or it hears where the request stands."""
+        self._counters["repeated requests"] += 1
+        if entry.reply_until is None:
+            self._send_to_sender(entry, status_reply(entry, waiting_word(entry)))
+
+    # Time, and what never arrived.
+
+    def keeps(self, message: Message) -> bool:
+        """Whether a message that a slow recipient did not read in time is a request of this book, which ends it."""
+        if message.id is None:
+            return False
+        return (message.from_key, message.id, message.to_key) in self.transactions
+
+    def tick(self, now: float) -> None:
+        """End what is over, stop waiting for answers, try again where something waits; every second or so."""
+        for entry in self._parking.expired(now):
+            self.finish(entry, EXPIRED)
+        self._park(self._parking.overdue_replies(now))
+        self._books.inboxes.expire(now)
+        for queue in [one for one in self._parking.queues() if self._parking.waits(one)]:
+            self.hand_over(queue, now)
+        changes = self._state.take_changes()
+        if changes:
+            self._apply(ServiceResult(changes=changes), _to_nobody)
+
+
+def _told_again(request: Message, request_id: str, word: Word) -> Message:
+    """The final word about a request that another domain hands over again."""
+    body = status_body(word, request_id)
+    return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
+
+
+def _to_nobody(_message: Message) -> None:
+    """There is no reply."""
