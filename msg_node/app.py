@@ -46,13 +46,16 @@ from federation.supervisor import StubSupervisor, SupervisorContext
 from federation.supply import Supply
 from federation.traces import Traces
 from msg_node import config_meaning
+from msg_node.backends import Backends
 from msg_node.bus import Bus
 from msg_node.config import Settings
 from msg_node.config_addresses import build_pools, build_rules
+from msg_node.config_delivery import build_delivery_rules
 from msg_node.config_sessions import build_credentials
 from msg_node.connectors.door import Door
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
+from msg_node.core.delivery_state import DeliveryState
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.services import Services
@@ -87,6 +90,7 @@ class Node:
 
     settings: Settings
     bus: Bus
+    backends: Backends
     federation: Federation
     store: StateStore
     records: RecordsWriter
@@ -127,6 +131,7 @@ class Node:
             "counters": dict(sorted(counters.items())),
             "records": msgspec.to_builtins(self.records.statistics()),
             "connectors": self.bus.inquiries.statistics(),
+            "backends": self.backends.status(),
             "state": msgspec.to_builtins(self.store.statistics()),
             "cache": msgspec.to_builtins(self.cache.statistics()),
             "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
@@ -213,6 +218,7 @@ async def serve(
             traffic.start_soon(node.bus.run_flusher)
             traffic.start_soon(node.bus.run_sweeper)
             await traffic.start(node.bus.inquiries.run)
+            await traffic.start(node.backends.run)
             await traffic.start(node.door.run, listeners)
             if node.site is not None:
                 await traffic.start(node.site.run)
@@ -283,7 +289,9 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     gate = config_meaning.build_gate(settings)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     inventory = StubInventory()
-    bus = _build_bus(settings, state, store, records, node_url, gate, inventory)
+    backends = Backends(settings, state)
+    bus = _build_bus(settings, state, store, records, node_url, gate, inventory, backends)
+    backends.connect(bus)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
     dialler = Dialler(names, allow_addresses=config_meaning.allowed_addresses(settings), log=log)
@@ -362,6 +370,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     node = Node(
         settings,
         bus,
+        backends,
         federation,
         store,
         records,
@@ -403,6 +412,7 @@ def _build_bus(
     node_url: str,
     gate: Gate,
     inventory: StubInventory,
+    backends: Backends,
 ) -> Bus:
     sessions = SessionService(
         state,
@@ -421,6 +431,7 @@ def _build_bus(
         first_id=first_id,
         tells_presence=settings.sessions.presence,
         more={"stubs": inventory},
+        at=backends.services,
     )
     remote = RemoteSubscriptions(node_url, random.SystemRandom().randrange(1, 1 << 31))
     bus = Bus(
@@ -459,6 +470,11 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
         rules=build_rules(settings),
+        delivery=DeliveryState(
+            journal,
+            build_delivery_rules(settings.delivery),
+            first_number=random.SystemRandom().randrange(1, 1 << 31),
+        ),
     )
     state.restore(store.load(), now=time.time())
     return state

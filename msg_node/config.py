@@ -16,6 +16,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from msg_node.config_bindings import HttpsSettings
+from msg_node.config_delivery import DeliverySettings
+from msg_node.config_identity import GlobalRegistrySettings
+from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
 from protofly import limits
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -417,6 +420,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     publish: PublishSettings | None = None
     discovery: DiscoverySettings = DiscoverySettings()
     policy: PolicySettings = PolicySettings()
+    registry: RegistrySettings | None = None
+    qos: QosSettings | None = None
+    catalogue: CatalogueSettings = CatalogueSettings()
     limits: LimitSettings = LimitSettings()
     records: RecordSettings = RecordSettings()
     sandbox: SandboxSettings = SandboxSettings()
@@ -424,6 +430,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allocation: AllocationSettings = AllocationSettings()
     subscriptions: SubscriptionSettings = SubscriptionSettings()
     routing: RoutingSettings = RoutingSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    global_registry: GlobalRegistrySettings | None = None
     compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
     peer: tuple[PeerSettings, ...] = ()
@@ -442,8 +450,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             switches.append("allocation.strict_release: any runtime releases any address")
         if not self.routing.reporter_only:
             switches.append("routing.reporter_only: any runtime changes any object")
+        if self.global_registry is not None and self.global_registry.insecure_plaintext:
+            switches.append("global_registry.insecure_plaintext: look-ups of people without TLS")
         if self.compat.return_by_address:
             switches.append("compat.return_by_address: who knows the address of a lost runtime gets what it held")
+        for table, backend in (("registry", self.registry), ("qos", self.qos)):
+            if backend is not None and backend.insecure_plaintext:
+                switches.append(f"{table}.insecure_plaintext: no TLS to {backend.url}")
         switches += [
             f"peer {peer.domain}: insecure_plaintext: no TLS to this domain"
             for peer in self.peer

@@ -142,6 +142,18 @@ REGISTRY_PERSONS_FOLLOWED: Final = 16  # hyperties of one user whose data object
 REGISTRY_STATUSES_REMEMBERED: Final = 10_000
 REGISTRY_FAREWELLS_AT_ONCE: Final = 100
 
+# QoS broker. Source: message specification, section 14.
+QOS_LEASE_SECONDS: Final = 600
+QOS_LEASE_MAX_SECONDS: Final = 86_400
+QOS_LEASES: Final = 10_000
+QOS_LEASES_PER_SESSION: Final = 100
+QOS_WATCH_SECONDS: Final = 30.0
+QOS_CALL_SECONDS: Final = 5.0  # the broker does not answer at all when a parameter is missing
+
+# Catalogue connector. Source: data formats, section 2.
+CATALOGUE_CACHE_SECONDS: Final = 300.0
+CATALOGUE_CACHED: Final = 1000
+
 # Parked requests and inboxes. Source: message specification, sections 19.2 and 19.3.
 PARKED_SECONDS: Final = 86_400.0
 PARKED_MAX_SECONDS: Final = 7 * 86_400.0

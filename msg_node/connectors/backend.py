@@ -45,10 +45,10 @@ class Backend:
         self._budget = RetryBudget()
         self.counters: Counter[str] = Counter()
 
-    @property
-    def circuit(self) -> Circuit:
-        """State of the breaker."""
-        return self._breaker.state
+    def status(self) -> dict[str, object]:
+        """How it is, for operators: where it is, state of the breaker, what came of the calls."""
+        counted = {name.replace(" ", "_"): count for name, count in self.counters.items()}
+        return {"url": self._http.base_url, "circuit": self._breaker.state.value, **counted}
 
     async def __call__(self, question: Calls) -> Answers:
         """Make calls, one after the other.

@@ -1,0 +1,77 @@
+"""The services that stand in front of other servers, as the settings name them: made, connected, run, looked at.
+
+Source: message specification, sections 10 and 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from msg_node.bus import Bus
+from msg_node.config import Settings
+from msg_node.config_registries import BackendSettings, backend_context
+from msg_node.connectors.backend import Backend
+from msg_node.connectors.backend_http import BackendHttp
+from msg_node.connectors.registry_watch import RegistryWatch
+from msg_node.core.node_state import NodeState
+from msg_node.core.registry_relay import REGISTRY, RegistryRelay
+from msg_node.core.service import Service
+from protofly.limits import BACKEND_ANSWER_BYTES
+
+
+class Backends:
+    """What the settings say is elsewhere.
+
+    Use: `services` go into the table of services, then `connect`, then `run` in a nursery.
+    """
+
+    def __init__(self, settings: Settings, state: NodeState) -> None:
+        """Make them; nothing is asked yet.
+
+        Raises:
+            SettingsError: A file that the settings name cannot be used.
+        """
+        self._settings = settings
+        self._relay = self._registry = None
+        if settings.registry is not None:
+            self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
+            self._registry = _backend("registry", "the domain registry", settings.registry)
+        self._watch: RegistryWatch | None = None
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """Services by canonical key, for `Services(at=…)`."""
+        services: dict[str, Service] = {}
+        for domain in self._settings.own_domains:
+            if self._relay is not None:
+                services[f"domain://registry.{domain}"] = self._relay
+        return services
+
+    def connect(self, bus: Bus) -> None:
+        """Have inquiries answered, and news told; once, before anything runs."""
+        if self._relay is not None and self._registry is not None and self._settings.registry is not None:
+            bus.inquiries.connect(REGISTRY, self._registry)
+            self._watch = RegistryWatch(
+                self._relay, self._registry, bus.tell_statuses, poll_seconds=self._settings.registry.poll_seconds
+            )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do what is to be done without requests, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self._watch is not None:
+                nursery.start_soon(self._watch.run)
+            task_status.started()
+
+    def status(self) -> dict[str, object]:
+        """How each is, for operators."""
+        told: dict[str, object] = {}
+        if self._registry is not None:
+            told["registry"] = self._registry.status()
+        return told
+
+
+def _backend(table: str, name: str, settings: BackendSettings) -> Backend:
+    http = BackendHttp(settings.url, backend_context(table, settings), max_bytes=BACKEND_ANSWER_BYTES)
+    return Backend(name, http, attempt_seconds=settings.attempt_seconds)
