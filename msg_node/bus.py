@@ -461,6 +461,7 @@ class Bus:
     def drain(self) -> None:
         """The node stops: say so to every runtime and close. Source: message specification, section 5.4."""
         self.inquiries.drain()
+        self.users.drain()
         for sid, message in self._services.draining("", list(self._ports)).items():
             self._ports[sid].enqueue(message)
         for port in list(self._connections.values()):

@@ -273,7 +273,7 @@ def refusal_abroad(request: Message, code: Code, detail: str, *, node: str, our_
     """Answer a request of another domain, in the name that it asked, or of our node where that name is not ours."""
     reply = codec.refusal(request, code, source=node, detail=detail)
     try:
-        is_ours = address.domain_of(request.to) in our_domains
+        is_ours = address.domain_of(request.to) in {"", *our_domains}  # a user by GUID has no domain and was asked here
     except PeerError:
         is_ours = False
     if is_ours:

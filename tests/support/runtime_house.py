@@ -414,6 +414,7 @@ async def runtime_house(
         async with trio.open_nursery() as traffic:
             traffic.start_soon(house.bus.run_flusher)
             await traffic.start(house.bus.inquiries.run)
+            await traffic.start(house.bus.users.run)
             door = Door(house.bus, context=context, acceptor=None, max_bytes=max_bytes, origins=origins)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             house.port = listeners[0].socket.getsockname()[1]

@@ -1,0 +1,66 @@
+"""Where a user can be: what his GUID record says, and which of his hyperties are live in our own domain.
+
+Source: message specification, sections 11 and 20.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from msg_node.core.node_state import NodeState
+from msg_node.core.registry import Index
+from msg_node.core.registry_entry import Entry
+from protofly.address import domain_of, scheme_of, valid_domain
+from protofly.errors import PeerError
+from protofly.guid import guid_address
+from protofly.guid_record import GuidRecord, UserId
+from protofly.limits import USER_DOMAINS
+
+
+class UserPlaces(NamedTuple):
+    """What a record says about where its holder is.
+
+    `here` are his names that our own registry may know, `domains` other domains that know him, in his order;
+    `ends_at`: until when the record counts, seconds since the Unix epoch.
+    """
+
+    here: tuple[tuple[Index, str], ...]
+    domains: tuple[str, ...]
+    ends_at: float
+
+
+def places_of(record: GuidRecord, own_domains: Collection[str]) -> UserPlaces:
+    """Read the places out of a record that has been proved."""
+    here: list[tuple[Index, str]] = [(Index.GUID, guid_address(record.guid))]
+    domains: dict[str, None] = {}
+    for user_id in record.user_ids:
+        domain = _domain_of(user_id)
+        if domain in own_domains:
+            here.append((Index.USER, user_id.uid))
+        elif domain:
+            domains[domain] = None
+    return UserPlaces(tuple(here), tuple(domains)[:USER_DOMAINS], record.timeout_us / 1e6)
+
+
+def _domain_of(user_id: UserId) -> str:
+    """The domain whose registry knows a user identifier: as the record says, or that of the identifier itself."""
+    with suppress(PeerError):
+        if user_id.domain:
+            return valid_domain(user_id.domain.lower())
+        if scheme_of(user_id.uid) == "user":
+            return valid_domain(domain_of(user_id.uid))
+    return ""
+
+
+def hyperties_of(state: NodeState, names: Iterable[tuple[Index, str]]) -> list[Entry]:
+    """The hyperties that our registry has for somebody with these names, live ones and others."""
+    found = {entry.key: entry for index, text in names for entry in state.registry.find(index, text)}
+    return [entry for entry in found.values() if entry.is_hyperty]
+
+
+def live_numbers(state: NodeState, entries: Iterable[Entry], origin: int) -> tuple[int, ...]:
+    """The sessions that hold live entries, except the one that asks."""
+    holders = [state.owners.owner(entry.key) or entry.sid for entry in entries if entry.is_connected]
+    return tuple(dict.fromkeys(number for number in holders if number != origin))
