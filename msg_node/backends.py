@@ -18,6 +18,7 @@ from msg_node.connectors.registry_watch import RegistryWatch
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.core.service import Service
+from msg_node.people import People
 from protofly.limits import BACKEND_ANSWER_BYTES
 
 
@@ -34,6 +35,7 @@ class Backends:
             SettingsError: A file that the settings name cannot be used.
         """
         self._settings = settings
+        self._people = People(settings)
         self._relay = self._registry = None
         if settings.registry is not None:
             self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
@@ -43,7 +45,7 @@ class Backends:
     @property
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
-        services: dict[str, Service] = {}
+        services: dict[str, Service] = {**self._people.services}
         for domain in self._settings.own_domains:
             if self._relay is not None:
                 services[f"domain://registry.{domain}"] = self._relay
@@ -51,6 +53,7 @@ class Backends:
 
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and news told; once, before anything runs."""
+        self._people.connect(bus)
         if self._relay is not None and self._registry is not None and self._settings.registry is not None:
             bus.inquiries.connect(REGISTRY, self._registry)
             self._watch = RegistryWatch(
@@ -60,13 +63,14 @@ class Backends:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:
+            await nursery.start(self._people.run)
             if self._watch is not None:
                 nursery.start_soon(self._watch.run)
             task_status.started()
 
     def status(self) -> dict[str, object]:
         """How each is, for operators."""
-        told: dict[str, object] = {}
+        told: dict[str, object] = self._people.status()
         if self._registry is not None:
             told["registry"] = self._registry.status()
         return told

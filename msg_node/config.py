@@ -450,11 +450,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             switches.append("allocation.strict_release: any runtime releases any address")
         if not self.routing.reporter_only:
             switches.append("routing.reporter_only: any runtime changes any object")
-        if self.global_registry is not None and self.global_registry.insecure_plaintext:
-            switches.append("global_registry.insecure_plaintext: look-ups of people without TLS")
         if self.compat.return_by_address:
             switches.append("compat.return_by_address: who knows the address of a lost runtime gets what it held")
-        for table, backend in (("registry", self.registry), ("qos", self.qos)):
+        backends = (("registry", self.registry), ("qos", self.qos), ("global_registry", self.global_registry))
+        for table, backend in backends:
             if backend is not None and backend.insecure_plaintext:
                 switches.append(f"{table}.insecure_plaintext: no TLS to {backend.url}")
         switches += [

@@ -23,7 +23,7 @@ from msgspec import inspect
 from msg_node.config import PeerSettings, Settings
 from msg_node.config_addresses import address_problems
 from msg_node.config_lines import Position, locate_keys
-from msg_node.config_people import people_problems
+from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
 from protofly.address import valid_domain
 from protofly.errors import PeerError, SettingsError
@@ -227,7 +227,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
             source.complain(("site", "public_url"), "not an https:// URL")
     if settings.publish is not None:
         _check_publish(settings, source)
-    for place, text in (*session_problems(settings), *address_problems(settings), *people_problems(settings)):
+    for place, text in (*session_problems(settings), *address_problems(settings), *_problems_elsewhere(settings)):
         source.complain(place, text)
     for server in settings.discovery.nameservers:
         _check_nameserver(server, source)
@@ -237,6 +237,13 @@ def _check_together(settings: Settings, source: _Source) -> None:
             source.complain(("peer", index, "domain"), f"a second entry for {peer.domain}")
         seen.add(peer.domain)
         _check_peer(peer, ("peer", index), settings, source)
+
+
+def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    """What is wrong with the servers that the settings name."""
+    yield from backend_problems("registry", settings.registry)
+    yield from backend_problems("qos", settings.qos)
+    yield from backend_problems("global_registry", settings.global_registry)
 
 
 def _check_domain(path: KeyPath, domain: str, source: _Source) -> None:
