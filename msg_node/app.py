@@ -49,7 +49,7 @@ from msg_node import config_meaning
 from msg_node.backends import Backends
 from msg_node.bus import Bus
 from msg_node.config import Settings
-from msg_node.config_addresses import build_pools, build_rules
+from msg_node.config_addresses import build_pools, build_rules, kept_objects
 from msg_node.config_delivery import build_delivery_rules
 from msg_node.config_sessions import build_credentials
 from msg_node.connectors.door import Door
@@ -63,6 +63,7 @@ from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
 from msg_node.core.stub_inventory import StubInventory
 from msg_node.core.subscriptions import Listeners
+from msg_node.core.twin import Twin
 from msg_node.policy_deployment import PolicyDeployment
 from msg_node.quarantine import Quarantine
 from msg_node.records_writer import RecordsWriter, WriterOptions
@@ -470,6 +471,7 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
         rules=build_rules(settings),
+        twin=Twin(journal, objects=kept_objects(settings)),
         delivery=DeliveryState(
             journal,
             build_delivery_rules(settings.delivery),

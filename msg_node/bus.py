@@ -31,6 +31,7 @@ from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.resources import object_of_events
 from msg_node.core.service import ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
+from msg_node.core.twin_service import keep_value
 from msg_node.deliveries import Deliveries
 from msg_node.foreign_objects import ForeignObjects
 from msg_node.outcomes import Outcomes, Surroundings
@@ -259,6 +260,8 @@ class Bus:
         if self._open_requests and message.type == "response" and self.deliveries.answered(message, port.sid):
             return
         refusal = None if route.domain else self._judge_local(message, port.roles)
+        if self._state.twin.watches and refusal is None:
+            keep_value(self._state, message, port.sid, now)
         if refusal is not None:
             pass
         elif message.peek.message_class and message.is_action and route.place is not Place.SERVICE:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from msg_node.config_bindings import HttpsSettings
+from msg_node.config_bindings import HttpsSettings, TwinSettings
 from msg_node.config_delivery import DeliverySettings
 from msg_node.config_identity import GlobalRegistrySettings
 from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
@@ -430,6 +430,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allocation: AllocationSettings = AllocationSettings()
     subscriptions: SubscriptionSettings = SubscriptionSettings()
     routing: RoutingSettings = RoutingSettings()
+    twin: TwinSettings = TwinSettings()
     delivery: DeliverySettings = DeliverySettings()
     global_registry: GlobalRegistrySettings | None = None
     compat: CompatSettings = CompatSettings()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msg_node.config import PoolSettings, Settings
 from msg_node.core.resources import is_reserved
 from msg_node.core.rules import Rules
-from protofly.address import canonical_key, scheme_of
+from protofly.address import canonical_key, domain_of, scheme_of
 from protofly.errors import PeerError
 
 Problem = tuple[tuple[str | int, ...], str]
@@ -30,6 +30,25 @@ def address_problems(settings: Settings) -> Iterator[Problem]:
         seen_schemes.add(pool.scheme)
         for text in _wrong_addresses(pool, seen_keys):
             yield (*place, "addresses"), text
+
+
+def twin_problems(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with `[twin]`."""
+    for index, text in enumerate(settings.twin.objects):
+        try:
+            key = canonical_key(text.removesuffix("/*"))
+            is_ours = domain_of(key) in settings.own_domains
+        except PeerError:
+            is_ours = False
+        if not is_ours:
+            yield ("twin", "objects", index), f"{text!r} is no address of our own domain"
+
+
+def kept_objects(settings: Settings) -> list[str]:
+    """Keys of the objects whose attributes the twin keeps."""
+    return [
+        canonical_key(text.removesuffix("/*")) + ("/*" if text.endswith("/*") else "") for text in settings.twin.objects
+    ]
 
 
 def _wrong_addresses(pool: PoolSettings, seen_keys: set[str]) -> Iterator[str]:

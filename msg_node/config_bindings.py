@@ -1,6 +1,6 @@
-"""What an operator may write about the bindings beside the WebSocket: `[https]`.
+"""What an operator may write about the bindings beside the WebSocket, and about the digital twin.
 
-Source: message specification, section 19.5.
+Source: message specification, sections 19.1 and 19.5.
 """
 
 from __future__ import annotations
@@ -25,3 +25,12 @@ class HttpsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     queue_messages: Annotated[
         Annotated[int, Meta(ge=1)], Meta(description="Messages waiting for one runtime between polls.")
     ] = limits.HTTP_QUEUE_MESSAGES
+
+
+class TwinSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The digital twin: descriptions and latest values of things; see `docs/twin.md`."""
+
+    objects: Annotated[
+        tuple[str, ...],
+        Meta(description="Objects whose attributes are kept as well; `/*` at the end of one means all below it."),
+    ] = ()

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import inspect
 
 from msg_node.config import PeerSettings, Settings
-from msg_node.config_addresses import address_problems
+from msg_node.config_addresses import address_problems, twin_problems
 from msg_node.config_lines import Position, locate_keys
 from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
@@ -227,7 +227,12 @@ def _check_together(settings: Settings, source: _Source) -> None:
             source.complain(("site", "public_url"), "not an https:// URL")
     if settings.publish is not None:
         _check_publish(settings, source)
-    for place, text in (*session_problems(settings), *address_problems(settings), *_problems_elsewhere(settings)):
+    for place, text in (
+        *session_problems(settings),
+        *address_problems(settings),
+        *twin_problems(settings),
+        *_problems_elsewhere(settings),
+    ):
         source.complain(place, text)
     for server in settings.discovery.nameservers:
         _check_nameserver(server, source)

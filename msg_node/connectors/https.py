@@ -7,6 +7,7 @@ code; what the bus refuses is a reply like any other. Source: message specificat
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -36,6 +37,7 @@ from msg_node.core.services import SESSION_KEY
 from msg_node.core.session import Dialect
 from msg_node.runtime_port import QueueBounds
 from protofly import codec
+from protofly.address import domain_of
 from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
 from protofly.limits import (
@@ -301,10 +303,48 @@ class HttpsBinding:
     # The digital twin.
 
     async def _read_twin(self, request: Request) -> Response:
-        """`read` to the twin in the session's name; the answer is the value alone."""
+        """`read` of the twin in the name of the session's runtime; the answer is its value alone."""
         session = self.find(request)
         is_known(request.scope)
-        raise PeerError(Code.CONNECTOR_OFF, f"no twin here for {session.remote}")
+        assert session.port is not None
+        parameters = parameters_of(request.url.query)
+        runtime = self._reception.bus.runtime_of(session.port)
+        resource = parameters.get("resource", "")
+        body: dict[str, object] = {"resource": resource} if resource else {}
+        body |= {name: number for name in ("page",) if (number := number_in(parameters.get(name, "")))}
+        message = codec.build(
+            id=f"twin-{secrets.token_urlsafe(9)}",
+            type="read",
+            from_=runtime,
+            to=f"domain://msg-node.{domain_of(runtime)}/twin",
+            body=body or None,
+        )
+        answer = await self._exchange(request, session, message.raw, message, is_alone=True)
+        reply = _decode_told(_decode_reply(bytes(answer.body)).body)
+        if reply.code != 200:
+            return _problem(_code_named(reply.code, reply.reason), reply.description)
+        return Response(bytes(reply.value) or b"null", media_type=JSON, headers=_NO_STORE)
+
+
+class _Reply(msgspec.Struct):
+    body: msgspec.Raw
+
+
+class _Told(msgspec.Struct):
+    """What a reply of the node's own says."""
+
+    code: int
+    reason: str = ""
+    description: str = ""
+    value: msgspec.Raw = msgspec.Raw()
+
+
+_decode_reply = msgspec.json.Decoder(_Reply).decode
+_decode_told = msgspec.json.Decoder(_Told).decode
+
+
+def _code_named(status: int, word: str) -> Code:
+    return next((code for code in Code if code.value == (status, word)), Code.INTERNAL)
 
 
 class _ReturnChannel:

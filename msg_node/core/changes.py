@@ -30,6 +30,8 @@ class Table(Enum):
     PARKED = "parked"
     INBOX = "inbox"
     AGENT_QUEUES = "agent_queues"
+    TWIN_THINGS = "twin_things"
+    TWIN_VALUES = "twin_values"
 
 
 class Change(NamedTuple):

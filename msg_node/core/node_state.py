@@ -29,6 +29,7 @@ from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused, Session
 from msg_node.core.sessions import Sessions
 from msg_node.core.subscriptions import Listeners
+from msg_node.core.twin import Twin
 from protofly.address import domain_of, is_below, scheme_of
 from protofly.errors import Code
 
@@ -84,6 +85,7 @@ class NodeState:
         journal: Journal | None = None,
         rules: Rules | None = None,
         delivery: DeliveryState | None = None,
+        twin: Twin | None = None,
     ) -> None:
         """Make an empty state.
 
@@ -97,6 +99,7 @@ class NodeState:
             journal: Where changes are collected.
             rules: What this node insists on.
             delivery: What waits for those who are away; see `sessions`.
+            twin: Descriptions and values of things; see `sessions`.
         """
         self.domains = domains
         self._nodes = reserved
@@ -109,6 +112,7 @@ class NodeState:
         self.listeners = Listeners(self._journal) if listeners is None else listeners
         self.registry = DomainRegistry(self._journal) if registry is None else registry
         self.delivery = DeliveryState(self._journal) if delivery is None else delivery
+        self.twin = Twin(self._journal) if twin is None else twin
         self.owners.watched = (self.delivery.parking.queues(), self.delivery.inboxes.owners())
         self._links: dict[str, int] = {}
         self._link_domains: dict[int, str] = {}
@@ -164,6 +168,7 @@ class NodeState:
 
         Return the sessions with what they held.
         """
+        self.twin.store_values()
         ended, changes = [], []
         for session in self.sessions.expire(now=now):
             ended.append((session, self.holdings(session.sid)))
@@ -351,3 +356,4 @@ class NodeState:
         self.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | self._link_domains.keys())
         self.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
         self.delivery.restore(rows, now=now)
+        self.twin.restore(rows.get(Table.TWIN_THINGS, {}), rows.get(Table.TWIN_VALUES, {}))

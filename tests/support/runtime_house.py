@@ -34,6 +34,7 @@ from msg_node.core.service import Service
 from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
+from msg_node.core.twin import Twin
 from msg_node.runtime_port import Congestible, RuntimePort
 from msg_node.state_store import StateStore
 from protofly import codec
@@ -269,6 +270,7 @@ class RuntimeHouse:
         max_sessions: int = SESSIONS,
         returns_by_address: bool = False,
         services_at: ServicesAt | None = None,
+        kept_objects: Collection[str] = (),
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
@@ -281,6 +283,7 @@ class RuntimeHouse:
             sessions=sessions,
             owners=Owners(journal, pools=pools),
             rules=rules,
+            twin=Twin(journal, objects=kept_objects),
         )
         self.services = Services(
             self.state,
@@ -392,6 +395,7 @@ async def runtime_house(
     max_sessions: int = SESSIONS,
     returns_by_address: bool = False,
     services_at: ServicesAt | None = None,
+    kept_objects: Collection[str] = (),
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -406,6 +410,7 @@ async def runtime_house(
         max_sessions=max_sessions,
         returns_by_address=returns_by_address,
         services_at=services_at,
+        kept_objects=kept_objects,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()
