@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from secrets import token_bytes
 
 import msgspec
@@ -33,7 +32,6 @@ from federation.attempt_log import AttemptLog
 from federation.core.message_ids import MessageIds
 from federation.core.trapezoid import LegLimits
 from federation.dialler import Dialler
-from federation.domain_link import DomainLink
 from federation.gate import Gate
 from federation.identity import Identity
 from federation.link_context import LinkContext
@@ -64,6 +62,7 @@ from msg_node.core.sessions import Sessions
 from msg_node.core.stub_inventory import StubInventory
 from msg_node.core.subscriptions import Listeners
 from msg_node.core.twin import Twin
+from msg_node.node_status import link_status, rss_kib
 from msg_node.policy_deployment import PolicyDeployment
 from msg_node.quarantine import Quarantine
 from msg_node.records_writer import RecordsWriter, WriterOptions
@@ -126,7 +125,7 @@ class Node:
             "node": self.settings.node_id,
             "version": VERSION,
             "pid": os.getpid(),
-            "rss_kib": _rss_kib(),
+            "rss_kib": rss_kib(),
             "uptime_seconds": round(time.time() - self.started_at, 3),
             "sessions": self.bus.live_sessions,
             "counters": dict(sorted(counters.items())),
@@ -139,50 +138,11 @@ class Node:
             "insecure": list(self.settings.insecure_switches),
             "policy_revision": self.gate.policies.revision,
             "links": [
-                {**_link_status(link), "discovery": msgspec.to_builtins(self.resolver.explain(link.domain))}
+                {**link_status(link), "discovery": msgspec.to_builtins(self.resolver.explain(link.domain))}
                 for link in self.federation.links
             ],
             "traces": self.traces.snapshot(),
         }
-
-
-def _link_status(link: DomainLink) -> dict[str, object]:
-    return {
-        "domain": link.domain,
-        "state": link.state,
-        "detail": link.detail,
-        "carried_by": link.carried_by,
-        "worker_pid": link.worker_pid,
-        "stub": link.stub,
-        "cache": "hit" if link.times.is_warm else "miss",
-        "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.times.steps],
-        "waiting": link.leg.waiting,
-        "under_way": link.leg.under_way,
-        **{
-            name.replace(" ", "_"): link.counters[name]
-            for name in (
-                "sent",
-                "accepted",
-                "received",
-                "denied",
-                "expired",
-                "trapped",
-                "rejected",
-                "duplicates",
-                "late replies",
-                "spoofed",
-                "timeouts",
-                "undeliverable",
-                "stub faults",
-            )
-        },
-        "lost": 0 if link.leg.is_carried or not link.leg.under_way else link.leg.under_way,
-    }
-
-
-def _rss_kib() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize() // 1024
 
 
 async def serve(
