@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
+from pipeline.local_rows import local_frame
 from pipeline.schemas import QUARANTINE
 from pipeline.segments import Place, Segment, is_unchanged
 from pipeline.stages import list_staged
@@ -132,7 +133,7 @@ def _write(
         parsed = records.select("*", file, F.lit(None).cast("string").alias("line"), F.lit(False).alias("repeated"))
     else:
         parsed = parsed_lines(reader.text(str(links)).select(F.col("value").alias("line"), file), kind)
-    facts = lake.spark.createDataFrame([_facts(segment) for segment in segments], SEGMENT_FACTS)
+    facts = local_frame(lake.spark, [_facts(segment) for segment in segments], SEGMENT_FACTS)
     judged = judged_records(parsed, facts, kind)
     judged.write.mode("append").partitionBy("is_good", "dt").parquet(str(stage / _ROWS))
     return _count(stage / _ROWS, segments)

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from pipeline import durable
 from pipeline.list_log import ListLog
+from pipeline.local_rows import local_frame
 from pipeline.schemas import TABLES, Table
 from pipeline.stages import StagedFile, Stages, age_s, list_staged
 from pipeline.table_log import (
@@ -118,7 +119,7 @@ class Lake:
         table = _table(table)
         paths = [str(self.folder / table.name / file.path) for file in files]
         if not paths:
-            return self.spark.createDataFrame([], table.schema)
+            return local_frame(self.spark, [], table.schema)
         base = str(self.folder / table.name)
         rows = self.spark.read.schema(table.schema).option("basePath", base).parquet(*paths)
         return rows.select(table.schema.names)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
 from pipeline.findings import Finding, Verdict
+from pipeline.local_rows import local_frame
 from pipeline.schemas import COMPLETENESS, SEGMENTS, SILVER_MDR
 from pipeline.tables import Lake
 from protofly.records import Kind
@@ -87,4 +88,4 @@ def _number(row: Mapping[str, Any]) -> tuple[str, int, int]:
 def completeness_frame(spark: SparkSession, domains: Mapping[str, Completeness]) -> DataFrame:
     """The same as rows of `schemas.COMPLETENESS`."""
     rows = [(domain, one.from_us, one.until_us, list(one.holes), one.proof) for domain, one in sorted(domains.items())]
-    return spark.createDataFrame(rows, COMPLETENESS)
+    return local_frame(spark, rows, COMPLETENESS)

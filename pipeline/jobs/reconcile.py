@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pipeline.clock_graph import Delay, solve_offsets
 from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.local_rows import local_frame
 from pipeline.schemas import (
     CLOCK_OFFSET,
     PAIR_DELAY,
@@ -171,15 +172,10 @@ def write_clocks(
             if row["dt"] == day
         ]
         offsets += [(*astuple(offset), day) for offset in solve_offsets(of_day)]
-    frame = spark.createDataFrame(offsets, _OFFSET_COLUMNS)
+    frame = local_frame(spark, offsets, CLOCK_OFFSET.schema)
     replace_days(lake, result, frame, CLOCK_OFFSET, days, {})
-    known = spark.createDataFrame([tuple(row[name] for name in PAIR_DELAY.names) for row in rows], PAIR_DELAY)
+    known = local_frame(spark, [tuple(row[name] for name in PAIR_DELAY.names) for row in rows], PAIR_DELAY)
     return Clocks(known, frame)
-
-
-_OFFSET_COLUMNS: Final = (
-    "domain string, offset_us long, error_us long, pairs int, messages long, component int, dt string"
-)
 
 
 def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:

@@ -17,11 +17,13 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from pipeline.completeness import NOTHING, Completeness
 from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.schemas import SILVER_MDR, STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.local_rows import local_frame
+from pipeline.schemas import INT, LONG, SILVER_MDR, STATEMENT_BOOK, STATEMENT_DAILY, TEXT, TRAFFIC_HOURLY
 from pipeline.statements import canonical_statements
 from pipeline.tables import Lake
 from pipeline.transforms.settle import set_digests, settle_daily, settle_hourly
@@ -164,7 +166,7 @@ def _settle_days(
             )
     if decisions:
         rows = _statements(lake, spark, books, decisions, proved, silver_version=result.versions[SILVER_MDR.name])
-        replaced = spark.createDataFrame([(one.our_domain, one.day, one.version) for one in decisions], _VERSION_OF)
+        replaced = local_frame(spark, [(one.our_domain, one.day, one.version) for one in decisions], _VERSION_OF)
         unchanged = kept.join(F.broadcast(replaced), on=[*_WHOSE, "version"], how="left_anti")
         affected = sorted({one.day for one in decisions})
         done = lake.commit(
@@ -222,8 +224,9 @@ def _fingerprints(books: DataFrame, name: str) -> DataFrame:
     return books.select(*_KEY, F.sha2(F.to_json(F.struct(*said)), 256).alias(name))
 
 
-_VERSION_OF: Final = "our_domain string, dt string, version int"
-_DECISION: Final = f"{_VERSION_OF}, status string, complete_until_us long"
+_DAY_OF: Final = StructType([StructField("our_domain", TEXT), StructField("dt", TEXT)])
+_VERSION_OF: Final = StructType([*_DAY_OF, StructField("version", INT)])
+_DECISION: Final = StructType([*_VERSION_OF, StructField("status", TEXT), StructField("complete_until_us", LONG)])
 
 
 def _statements(
@@ -239,10 +242,10 @@ def _statements(
         (one.our_domain, one.day, one.version, one.status, proved.get(one.our_domain, NOTHING).until_us)
         for one in decisions
     ]
-    rows = books.join(F.broadcast(spark.createDataFrame(told, _DECISION)), on=list(_WHOSE), how="inner")
+    rows = books.join(F.broadcast(local_frame(spark, told, _DECISION)), on=list(_WHOSE), how="inner")
     signed_off = [(one.our_domain, one.day) for one in decisions if one.status != "draft"]
     records = lake.read(SILVER_MDR, silver_version).where(F.col("dt").isin(*{day for _, day in signed_off}))
-    theirs = spark.createDataFrame(signed_off, "our_domain string, dt string")
+    theirs = local_frame(spark, signed_off, _DAY_OF)
     digests = set_digests(records.join(F.broadcast(theirs), on=list(_WHOSE), how="left_semi"))
     digest = F.when(F.col("status") != "draft", F.coalesce("set_digest", F.lit(sha256(b"").hexdigest())))
     return (

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.local_rows import local_frame
 from pipeline.schemas import BOOK, CLOCK_OFFSET, COMPLETENESS, PAIR_DELAY
 from pipeline.transforms.clocks import Clocks
 from tests.pipeline.rows import MONDAY_US, day_of
@@ -43,7 +44,7 @@ def book_row(number: int, role: str, **members: Any) -> dict[str, Any]:
 
 def book(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     """A DataFrame of `schemas.BOOK`."""
-    return spark.createDataFrame([tuple(row[name] for name in BOOK.names) for row in rows], BOOK)
+    return local_frame(spark, [tuple(row[name] for name in BOOK.names) for row in rows], BOOK)
 
 
 def completeness(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
@@ -52,18 +53,17 @@ def completeness(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
     known = {domain: {"domain": domain} | whole for domain in ("a.example", "b.example")}
     for row in rows:
         known[row["domain"]] |= row
-    return spark.createDataFrame(
-        [tuple(row[name] for name in COMPLETENESS.names) for row in known.values()], COMPLETENESS
-    )
+    rows_of_all = [tuple(row[name] for name in COMPLETENESS.names) for row in known.values()]
+    return local_frame(spark, rows_of_all, COMPLETENESS)
 
 
 def clocks(spark: SparkSession, low_us: int = TRANSIT_US, *, offsets: Iterable[tuple[str, int, int]] = ()) -> Clocks:
     """What is usual between both domains; `offsets` are domain, offset and error in µs."""
     known = [(domain, offset_us, error_us, 1, 100, 0, day_of(NOON_US)) for domain, offset_us, error_us in offsets]
-    return Clocks(delays(spark, low_us), spark.createDataFrame(known, CLOCK_OFFSET.schema))
+    return Clocks(delays(spark, low_us), local_frame(spark, known, CLOCK_OFFSET.schema))
 
 
 def delays(spark: SparkSession, low_us: int = TRANSIT_US) -> DataFrame:
     """What is usual between both domains as a table."""
     pairs = (("a.example", "b.example"), ("b.example", "a.example"))
-    return spark.createDataFrame([(*pair, day_of(NOON_US), low_us, 100) for pair in pairs], PAIR_DELAY)
+    return local_frame(spark, [(*pair, day_of(NOON_US), low_us, 100) for pair in pairs], PAIR_DELAY)

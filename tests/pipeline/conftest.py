@@ -10,8 +10,12 @@ from pyspark.sql import SparkSession
 from pipeline.session import start_session
 from pipeline.tables import Lake
 
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Tests are over before a better compiler or collector would pay."""
+SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn300m",
+    "spark.default.parallelism": "2",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Hundreds of queries over a few rows each: compiling them would take most of the time. `./run endurance` compiles."""
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +28,8 @@ def spark() -> Iterator[SparkSession]:
             app="tests",
             memory="1g",
             shuffle_partitions=2,
-            more={"spark.driver.extraJavaOptions": JVM_OPTIONS, "spark.default.parallelism": "2"},
+            input_bytes=0,
+            more=SETTINGS,
         )
         yield session
         session.stop()

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.local_rows import local_frame
 from pipeline.schemas import SILVER_MDR
 
 HOUR_US = 3_600_000_000
@@ -57,4 +58,4 @@ def silver_row(**members: Any) -> dict[str, Any]:
 def silver(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     """A `silver_mdr` of rows as `silver_row` makes them."""
     names = SILVER_MDR.schema.names
-    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], SILVER_MDR.schema)
+    return local_frame(spark, [tuple(row.get(name) for name in names) for row in rows], SILVER_MDR.schema)

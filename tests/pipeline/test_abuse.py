@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from federation.core.policy import CompiledPolicies, Effect, Facts
 from federation.core.policy_text import PolicyText, load_policies
+from pipeline.local_rows import local_frame
 from pipeline.schemas import BRONZE_LINK_EVENT, TRAFFIC_HOURLY
 from pipeline.transforms import abuse
 from pipeline.transforms.baselines import (
@@ -91,9 +92,8 @@ def link_events(spark: SparkSession) -> DataFrame:
         claims = [f"hyperty://c.example/h-{number}" for number in range(attempts)]
         rows += [{"domain": peer_of(case), "event": "spoofed", "src_key": claim} for claim in claims]
     common = {"node": silver_row()["node"], "ts_us": MONDAY_US}
-    return spark.createDataFrame(
-        [tuple({**common, **row}.get(name) for name in names) for row in rows], BRONZE_LINK_EVENT.schema
-    )
+    values = [tuple({**common, **row}.get(name) for name in names) for row in rows]
+    return local_frame(spark, values, BRONZE_LINK_EVENT.schema)
 
 
 def peer_of(case: str) -> str:
@@ -103,7 +103,7 @@ def peer_of(case: str) -> str:
 @pytest.fixture(scope="module")
 def hourly(spark: SparkSession) -> DataFrame:
     rows = [row for case, counts in COUNTS.items() for row in traffic_rows(peer_of(case), counts)]
-    return hourly_incoming(spark.createDataFrame(rows, TRAFFIC_HOURLY.schema)).localCheckpoint()
+    return hourly_incoming(local_frame(spark, rows, TRAFFIC_HOURLY.schema)).localCheckpoint()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import CLOCK_OFFSET, RECON_CASE, SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.tables import Lake
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.endurance]
 
 MASK = 2**64 - 1
 PLAN = Plan(messages=6_000, domains=8, pairs=40, days=2, faults=20.0)

@@ -1,6 +1,6 @@
 """The same jobs on a real cluster, one executor killed amid them, leave the same tables as on this machine alone.
 
-`./run cluster` runs it; it takes minutes, so the suite does not.
+`./run endurance` runs it; it takes minutes, so the suite does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.synth.run import synth
 from pipeline.synth.world import SynthOptions
 from tests.pipeline.clusters import HOME, cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.endurance]
 
 PROGRAM = str(Path(pipeline.__main__.__file__))
 INCOMPLETE = 3

@@ -30,7 +30,7 @@ from protofly.signatures import SigningKey
 from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, uuid7
 from tests.pipeline.rows import silver, silver_row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.endurance]
 
 A, B = "a.example", "b.example"
 DAY = "2026-03-02"
@@ -112,7 +112,6 @@ def rewritten(path: Path, author: str, reader: str, change: Any, *, name: str, *
     return other
 
 
-@pytest.mark.long
 def test_both_operators_find_the_same_cases_from_what_they_have_shown_each_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -148,7 +147,6 @@ def test_an_extract_shows_no_address_and_nothing_of_other_partners(spark: SparkS
     assert uuid7(NOON_US, 77).hex() not in repr(shown)
 
 
-@pytest.mark.long
 def test_details_that_do_not_add_up_to_the_signed_totals_are_refused_and_nothing_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -46,7 +46,7 @@ def test_a_commit_without_room_says_so_and_leaves_nothing(
     assert not lake.has(STUB_REGRESSION)
 
 
-@pytest.mark.long
+@pytest.mark.endurance
 @pytest.mark.spark
 def test_ingest_on_a_disk_that_is_full_commits_nothing_and_goes_on_once_there_is_room(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")

@@ -172,7 +172,7 @@ def test_following_takes_in_what_comes_in_between(lake: Lake, tmp_path: Path) ->
     assert [result.rows.get("bronze_mdr", 0) for result in rounds] == [1, 1]
 
 
-@pytest.mark.long
+@pytest.mark.endurance
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_split_order_or_repetition_stores_the_same_rows(

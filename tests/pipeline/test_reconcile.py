@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
+from pipeline.local_rows import local_frame
 from pipeline.schemas import RECON_CASE, RECON_PAIR, SEGMENTS
 from pipeline.transforms import reconcile
 from pipeline.transforms.clocks import Clocks
@@ -111,7 +112,8 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
         delays(spark)
         .limit(0)
         .union(
-            spark.createDataFrame(
+            local_frame(
+                spark,
                 [(f"a{number}.example", "b.example", day_of(NOON_US), TRANSIT_US, 1) for number in range(1, 40)],
                 delays(spark).schema,
             )
@@ -254,8 +256,8 @@ def test_evidence_names_the_segments_that_hold_the_records(spark: SparkSession) 
             "verdict": "accepted",
         },
     ]
-    segments = spark.createDataFrame(
-        [tuple(row.get(name) for name in SEGMENTS.schema.names) for row in ledger], SEGMENTS.schema
+    segments = local_frame(
+        spark, [tuple(row.get(name) for name in SEGMENTS.schema.names) for row in ledger], SEGMENTS.schema
     )
     out_rows = [book_row(1, "out"), book_row(2, "out")]
     in_rows = [book_row(2, "in", digest=OTHER), book_row(3, "in", seq=77)]
@@ -275,8 +277,6 @@ def test_evidence_names_the_segments_that_hold_the_records(spark: SparkSession) 
 
 def test_the_other_digest_is_shown_also_when_it_was_the_second_copy(spark: SparkSession) -> None:
     in_rows = [book_row(1, "in"), book_row(1, "in", seq=2, digest=OTHER)]
-    cases = cases_with_evidence(
-        judged(spark, [book_row(1, "out")], in_rows), spark.createDataFrame([], SEGMENTS.schema)
-    )
+    cases = cases_with_evidence(judged(spark, [book_row(1, "out")], in_rows), local_frame(spark, [], SEGMENTS.schema))
     [row] = cases.select("in_digest", F.col("copies_in")).collect()
     assert (bytes(row.in_digest), row.copies_in) == (OTHER, 2)

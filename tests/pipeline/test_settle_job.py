@@ -74,7 +74,7 @@ def test_what_becomes_of_a_statement(
     assert (decision and (decision.status, decision.version)) == expected
 
 
-@pytest.mark.long
+@pytest.mark.endurance
 @pytest.mark.spark
 def test_a_day_is_draft_then_final_then_restated_and_every_version_stays_readable(
     lake: Lake, spark: SparkSession
