@@ -39,6 +39,12 @@ _WIRE_NAMES = {
     "data_schemes": "dataSchemes",
     "expires_seconds": "expires",
 }
+_SPELLINGS = (
+    ("hypertyID", "url", "hypertyURL"),
+    ("userID", "user"),
+    ("descriptor", "hypertyDescriptorURL"),
+    ("runtime", "hypertyRuntimeURL"),
+)
 _OF_HYPERTIES = ("descriptor", "runtime", "guid", "p2p_handler", "p2p_requester", "resources", "data_schemes")
 _OF_OBJECTS = ("schema", "name", "reporter", "runtime", "p2p_requester", "resources", "data_schemes")
 
@@ -237,7 +243,7 @@ def url_named(members: Mapping[str, object]) -> bool:
 
 def _record(key: str, members: object) -> Record | None:
     """Read one record, None when it is none."""
-    if not isinstance(members, dict):
+    if not isinstance(members, dict) or any(_differ(members, names) for names in _SPELLINGS):
         return None
     try:
         url = url_of(members) or key
@@ -257,6 +263,11 @@ def _record(key: str, members: object) -> Record | None:
     except PeerError:
         return None
     return Record(entry, members)
+
+
+def _differ(members: Mapping[str, object], names: tuple[str, ...]) -> bool:
+    """Whether a record says one thing in several spellings that do not agree: readers would believe either."""
+    return len({str(members[name]) for name in names if name in members}) > 1
 
 
 def _seconds(instant: object) -> float:
