@@ -103,7 +103,7 @@ GUID_RECORDS_IN_MEMORY: Final = 2_000
 GUID_CHECKS_AT_ONCE: Final = 2  # some milliseconds of CPU each, in threads
 GLOBAL_REGISTRY_READ_SECONDS: Final = 10.0  # its authors measured 5.5 s at worst
 GLOBAL_REGISTRY_WRITE_SECONDS: Final = 20.0  # and 13.9 s
-GLOBAL_REGISTRY_CACHE_SECONDS: Final = 3600.0
+GLOBAL_REGISTRY_CACHE_SECONDS: Final = 300.0  # how long a revocation may go unnoticed
 
 # Messages that wait until it is known where a user is.
 USER_WAITING_MESSAGES: Final = 4_096
