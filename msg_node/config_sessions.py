@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msg_node.config import CertificateSettings, IssuerSettings, Settings
-from msg_node.core.bearer_tokens import ALGORITHMS, IssuerRules
+from msg_node.core.bearer_tokens import IssuerRules
 from msg_node.core.certificates import CertificateEntry
 from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.issuer_keys import VerificationKey, key_of_pem, keys_of_jwks
 from msg_node.core.runtime_address import is_pattern
+from msg_node.core.signed_tokens import ALGORITHMS
 from protofly.errors import SettingsError
 
 _PATTERN = "not a runtime address, with or without a final `*` behind the slash after its domain"

@@ -15,11 +15,12 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from msg_node.core.bearer_tokens import IssuerRules, check_token, issuer_of, looks_like_token
+from msg_node.core.bearer_tokens import IssuerRules, check_token
 from msg_node.core.certificates import CertificateEntry, PeerCertificate
 from msg_node.core.issuer_keys import VerificationKey
 from msg_node.core.proof import ANONYMOUS, Offered, Proven
 from msg_node.core.runtime_address import covers, covers_any, names_in_full
+from msg_node.core.signed_tokens import issuer_of, looks_like_token
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS

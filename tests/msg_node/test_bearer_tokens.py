@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from msg_node.core.bearer_tokens import ALGORITHMS, TokenProof, check_token, issuer_of, looks_like_token
+from msg_node.core.bearer_tokens import TokenProof, check_token
 from msg_node.core.credentials import Credentials, digest_of
 from msg_node.core.issuer_keys import key_of_pem, keys_of_jwks
 from msg_node.core.proof import Offered
+from msg_node.core.signed_tokens import ALGORITHMS, issuer_of, looks_like_token
 from protofly.errors import Code, PeerError
 from tests.support.token_issuer import AUDIENCE, ISSUER, Algorithm, TokenIssuer, part
 
