@@ -83,14 +83,11 @@ def check_token(
     """
     claims = signed_claims(token, keys, algorithms=rules.algorithms)
     holder = _holder_of(claims, rules, now)
-    granted = [
-        pattern
-        for pattern in text_claims(claim_at(claims, rules.runtime_claim))
-        if covers(pattern.strip(), runtime_key)
-    ]
+    named = [pattern.strip() for pattern in text_claims(claim_at(claims, rules.runtime_claim))]
+    granted = [pattern for pattern in named if covers(pattern, runtime_key)]
     if not granted or not covers_any(rules.runtimes, runtime_key):
         raise TokenRefusedError(f"it is not for this runtime (claim `{rules.runtime_claim}`)")
-    return replace(holder, is_in_full=any(names_in_full(pattern.strip(), runtime_key) for pattern in granted))
+    return replace(holder, is_in_full=any(names_in_full(pattern, runtime_key) for pattern in granted))
 
 
 def introspect(token: str, rules: IssuerRules, keys: Sequence[VerificationKey], *, now: float) -> TokenProof:

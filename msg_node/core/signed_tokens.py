@@ -1,4 +1,4 @@
-"""Signed tokens (JWT): is this one signed by a key of the issuer that it names, for us, now. What it says is for others.
+"""Signed tokens (JWT): is this one signed by a key of the issuer that it names, and now. What it says is for others.
 
 Theory of operation. The header of a token says which key and algorithm it claims, its payload which issuer; neither is
 believed. The issuer named inside picks the rules and keys, the key limits the algorithm (`issuer_keys`), and only a
