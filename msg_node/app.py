@@ -49,6 +49,7 @@ from msg_node.bus import Bus
 from msg_node.config import Settings
 from msg_node.config_addresses import build_pools, build_rules, kept_objects
 from msg_node.config_delivery import build_delivery_rules
+from msg_node.config_middleware import active_steps
 from msg_node.config_sessions import build_credentials
 from msg_node.connectors.door import Door
 from msg_node.core.allocation import Owners
@@ -136,6 +137,7 @@ class Node:
             "cache": msgspec.to_builtins(self.cache.statistics()),
             "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
             "insecure": list(self.settings.insecure_switches),
+            "middleware": list(active_steps(self.settings)),
             "policy_revision": self.gate.policies.revision,
             "links": [
                 {**link_status(link), "discovery": msgspec.to_builtins(self.resolver.explain(link.domain))}
@@ -402,7 +404,7 @@ def _build_bus(
         store=store,
         remote=remote,
         record=records.append,
-        judge_local=partial(config_meaning.judge_local, gate),
+        stack=config_meaning.build_stack(settings, gate, state.sessions),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,

@@ -29,11 +29,12 @@ from msg_node.core.node_state import NodeState, Source
 from msg_node.core.registry import StatusChange
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.resources import object_of_events
-from msg_node.core.service import ServiceResult
+from msg_node.core.service import Event, ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
 from msg_node.core.twin_service import keep_value
 from msg_node.deliveries import Deliveries
 from msg_node.foreign_objects import ForeignObjects
+from msg_node.middleware import Stack
 from msg_node.outcomes import Outcomes, Surroundings
 from msg_node.outlets import Outlets
 from msg_node.runtime_port import RuntimePort
@@ -52,15 +53,7 @@ SWEEP_SECONDS = 1.0
 SWEEP_PORTS = 200  # looked after at a time: thousands at once would be a pause that everybody notices
 _FLAGS = ("auth", "sessionToken")
 _NODE_ORIGIN = 0
-
-
-JudgeLocal = Callable[[Message, frozenset[str]], Refusal | None]
-"""Says why a message of a session with these roles may not go to somebody of our own domain, or None."""
-
-
-def let_pass(_message: Message, _roles: frozenset[str]) -> Refusal | None:
-    """No gate on our own bus."""
-    return None
+_NO_STEPS = Stack()
 
 
 class Bus:
@@ -69,7 +62,7 @@ class Bus:
     Args:
         node: Address of this node.
         record: Takes records for the books.
-        judge_local: The gate `local`, for what stays on our own bus.
+        stack: What each message of a session passes before it is delivered.
         wait_accepting: Waits until the books take more records (settings: `records.durability`).
         is_accepting: Whether they do.
     """
@@ -83,7 +76,7 @@ class Bus:
         store: StateStore,
         remote: RemoteSubscriptions,
         record: Callable[[Record], None],
-        judge_local: JudgeLocal = let_pass,
+        stack: Stack = _NO_STEPS,
         wait_accepting: Callable[[], Awaitable[None]],
         is_accepting: Callable[[], bool],
         ping_seconds: float,
@@ -93,7 +86,7 @@ class Bus:
         self._state = state
         self._services = services
         self._seeds = Seeds()
-        self._judge_local = judge_local
+        self._judge = stack.judge
         self.ping_seconds = ping_seconds
         self._max_hops = max_hops
         self._delivery = Delivery(state, serves=services.serves)
@@ -130,7 +123,9 @@ class Bus:
         self.foreign = ForeignObjects(
             node=node, state=state, remote=remote, send=self.outlets.send_abroad, apply=self._outcomes.apply_for
         )
-        self.users = UserRouting(state, self.outlets, node=node, judge_local=judge_local, refuse=self._refuse_later)
+        self.users = UserRouting(
+            state, self.outlets, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
+        )
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell the bus where foreign messages go; once, before anything runs."""
@@ -259,7 +254,8 @@ class Bus:
         assert port.sid is not None
         if self._open_requests and message.type == "response" and self.deliveries.answered(message, port.sid):
             return
-        refusal = None if route.domain else self._judge_local(message, port.roles)
+        judge = self._judge
+        refusal = None if judge is None else judge(message, port.sid, port.roles, route.domain, now)
         if self._state.twin.watches and refusal is None:
             keep_value(self._state, message, port.sid, now)
         if refusal is not None:
@@ -273,9 +269,7 @@ class Bus:
             if message.type == "delete":
                 self._observed_deletion(message, route.numbers)
         elif route.domain:
-            refusal = self._to_foreign(message, route.domain, port.sid, port)
-            if route.place is Place.BOTH and refusal is None:
-                self._to_listeners(route.numbers, message, port.blockers)
+            refusal = self._to_foreign(message, route, port.sid, port)
         elif route.place is Place.SERVICE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
             self._outcomes.apply(result, partial(self._enqueue, port))
@@ -321,7 +315,9 @@ class Bus:
             if holder is not None and holder.sid is not None:
                 self._state.sessions.heard(holder.sid, now=holder.heard_at)
 
-    def _to_foreign(self, message: Message, domain: str, sid: int, port: RuntimePort) -> Refusal | None:
+    def _to_foreign(self, message: Message, route: Route, sid: int, port: RuntimePort) -> Refusal | None:
+        """To another domain, and to those of us who listen as well, if there are any."""
+        domain = route.domain
         if domain is SOMEWHERE:
             return self.users.take(message, sid, port.roles)
         if message.to.startswith("domain://msg-node."):
@@ -337,6 +333,8 @@ class Bus:
             link = self.outlets.blocker(domain)
             if link is not None:
                 port.blockers.add(link)
+            if route.place is Place.BOTH:
+                self._to_listeners(route.numbers, message, port.blockers)
         return refusal
 
     def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
@@ -458,6 +456,10 @@ class Bus:
     def wants_link(self, domain: str) -> bool:
         """Whether a domain's link is needed although nothing is under way."""
         return self.foreign.is_wanted(domain) or self.deliveries.outbox.is_wanted(domain)
+
+    def tell_events(self, events: list[Event]) -> None:
+        """Something happened that no request has caused: keep it, and tell who listens."""
+        self._outcomes.apply(self._services.events_told(events), self._route_own)
 
     # Time.
 

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from msg_node.config_bindings import HttpsSettings, TwinSettings
 from msg_node.config_delivery import DeliverySettings
 from msg_node.config_identity import GlobalRegistrySettings
+from msg_node.config_middleware import MiddlewareSettings
 from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
 from protofly import limits
 
@@ -431,6 +432,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     subscriptions: SubscriptionSettings = SubscriptionSettings()
     routing: RoutingSettings = RoutingSettings()
     twin: TwinSettings = TwinSettings()
+    middleware: MiddlewareSettings = MiddlewareSettings()
     delivery: DeliverySettings = DeliverySettings()
     global_registry: GlobalRegistrySettings | None = None
     compat: CompatSettings = CompatSettings()

@@ -23,6 +23,7 @@ from msgspec import inspect
 from msg_node.config import PeerSettings, Settings
 from msg_node.config_addresses import address_problems, twin_problems
 from msg_node.config_lines import Position, locate_keys
+from msg_node.config_middleware import middleware_problems
 from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
 from protofly.address import valid_domain
@@ -231,6 +232,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *session_problems(settings),
         *address_problems(settings),
         *twin_problems(settings),
+        *middleware_problems(settings),
         *_problems_elsewhere(settings),
     ):
         source.complain(place, text)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import ssl
 import time
+from collections.abc import Callable
+from functools import partial
 
 from catalogue_client.core.state import TrustAnchor
 from federation.core.auth import channel_binding
@@ -14,8 +16,12 @@ from federation.core.resolution import PeerEntry
 from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
 from federation.policy_files import read_policies
+from msg_node import middleware
 from msg_node.config import PeerSettings, Settings
+from msg_node.config_middleware import StepName, active_steps
 from msg_node.connectors.https import HttpsOptions
+from msg_node.core.sessions import Sessions
+from msg_node.middleware import Stack, Step, make_stack
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError, SettingsError
@@ -40,6 +46,18 @@ def judge_local(gate: Gate, message: Message, roles: frozenset[str]) -> Refusal 
     facts = Facts("local", message, *domains, "", len(message.raw), 0, time.time(), session_roles=roles)
     verdict = gate.judge(facts)
     return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
+
+
+def build_stack(settings: Settings, gate: Gate, sessions: Sessions) -> Stack:
+    """What each message of a session passes before it is delivered, as the settings order it."""
+    chosen = settings.middleware
+    makers: dict[StepName, Callable[[], Step]] = {
+        "logging": lambda: middleware.log(chosen.logging.every),
+        "authentication": lambda: middleware.authentication(sessions, chosen.authentication.open_to),
+        "rate": lambda: middleware.rate(chosen.rate.limit, max_sessions=settings.limits.sessions),
+        "authorisation": lambda: middleware.authorisation(partial(judge_local, gate)),
+    }
+    return make_stack([(name, makers[name]()) for name in active_steps(settings)], partial(judge_local, gate))
 
 
 def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozenset[str]) -> None:

@@ -20,7 +20,7 @@ import trio
 
 from federation.link_context import Refusal
 from federation.router import Federation
-from msg_node.bus import Bus, JudgeLocal
+from msg_node.bus import Bus
 from msg_node.connectors.door import Door
 from msg_node.connectors.https import HttpsBinding
 from msg_node.connectors.socketio import SocketIo
@@ -35,6 +35,7 @@ from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
 from msg_node.core.twin import Twin
+from msg_node.middleware import JudgeLocal, Step, authorisation, make_stack
 from msg_node.runtime_port import Congestible, RuntimePort
 from msg_node.state_store import StateStore
 from protofly import codec
@@ -271,6 +272,7 @@ class RuntimeHouse:
         returns_by_address: bool = False,
         services_at: ServicesAt | None = None,
         kept_objects: Collection[str] = (),
+        steps: Sequence[tuple[str, Step]] = (),
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
@@ -303,7 +305,10 @@ class RuntimeHouse:
             store=store,
             remote=self.remote,
             record=self.books.records.append,
-            judge_local=lambda message, roles: self.judge_local(message, roles),
+            stack=make_stack(
+                [*steps, ("authorisation", authorisation(lambda message, roles: self.judge_local(message, roles)))],
+                lambda message, roles: self.judge_local(message, roles),
+            ),
             wait_accepting=self.books.wait_accepting,
             is_accepting=lambda: self.books.is_accepting,
             ping_seconds=ping_seconds,
@@ -396,6 +401,7 @@ async def runtime_house(
     returns_by_address: bool = False,
     services_at: ServicesAt | None = None,
     kept_objects: Collection[str] = (),
+    steps: Sequence[tuple[str, Step]] = (),
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -411,6 +417,7 @@ async def runtime_house(
         returns_by_address=returns_by_address,
         services_at=services_at,
         kept_objects=kept_objects,
+        steps=steps,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()
