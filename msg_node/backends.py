@@ -14,8 +14,10 @@ from msg_node.config import Settings
 from msg_node.config_registries import BackendSettings, backend_context
 from msg_node.connectors.backend import Backend
 from msg_node.connectors.backend_http import BackendHttp
+from msg_node.connectors.qos_watch import QosWatch
 from msg_node.connectors.registry_watch import RegistryWatch
 from msg_node.core.node_state import NodeState
+from msg_node.core.qos_service import BROKER, QosService
 from msg_node.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.core.service import Service
 from msg_node.people import People
@@ -41,6 +43,11 @@ class Backends:
             self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
             self._registry = _backend("registry", "the domain registry", settings.registry)
         self._watch: RegistryWatch | None = None
+        self._qos = self._broker = None
+        if settings.qos is not None:
+            self._qos = QosService(state, max_lease_seconds=settings.qos.max_lease_seconds)
+            self._broker = _backend("qos", "the QoS broker", settings.qos)
+        self._qos_watch: QosWatch | None = None
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -49,6 +56,8 @@ class Backends:
         for domain in self._settings.own_domains:
             if self._relay is not None:
                 services[f"domain://registry.{domain}"] = self._relay
+            if self._qos is not None:
+                services[f"domain://qos.{domain}"] = services[f"domain://qos-broker.{domain}"] = self._qos
         return services
 
     def connect(self, bus: Bus) -> None:
@@ -60,12 +69,24 @@ class Backends:
                 self._relay, self._registry, bus.tell_statuses, poll_seconds=self._settings.registry.poll_seconds
             )
 
+        if self._qos is not None and self._broker is not None and self._settings.qos is not None:
+            bus.inquiries.connect(BROKER, self._broker)
+            self._qos_watch = QosWatch(
+                self._qos,
+                self._broker,
+                bus.tell_events,
+                domain=self._settings.node.domain,
+                watch_seconds=self._settings.qos.watch_seconds,
+            )
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._people.run)
             if self._watch is not None:
                 nursery.start_soon(self._watch.run)
+            if self._qos_watch is not None:
+                nursery.start_soon(self._qos_watch.run)
             task_status.started()
 
     def status(self) -> dict[str, object]:
@@ -73,6 +94,8 @@ class Backends:
         told: dict[str, object] = self._people.status()
         if self._registry is not None:
             told["registry"] = self._registry.status()
+        if self._broker is not None:
+            told["qos"] = self._broker.status()
         return told
 
 

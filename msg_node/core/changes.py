@@ -27,6 +27,7 @@ class Table(Enum):
     REGISTRY = "registry"
     LINK_NUMBERS = "link_numbers"
     LINKS = "links"
+    QOS_LEASES = "qos_leases"
     PARKED = "parked"
     INBOX = "inbox"
     AGENT_QUEUES = "agent_queues"

@@ -20,6 +20,7 @@ from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
 from msg_node.core.credentials import Credentials
 from msg_node.core.delivery_state import DeliveryState
+from msg_node.core.leases import Leases
 from msg_node.core.parked import Sender
 from msg_node.core.proof import Proven
 from msg_node.core.registry import DomainRegistry, StatusChange
@@ -111,6 +112,7 @@ class NodeState:
         self.owners = Owners(self._journal) if owners is None else owners
         self.listeners = Listeners(self._journal) if listeners is None else listeners
         self.registry = DomainRegistry(self._journal) if registry is None else registry
+        self.leases = Leases(self._journal)
         self.delivery = DeliveryState(self._journal) if delivery is None else delivery
         self.twin = Twin(self._journal) if twin is None else twin
         self.owners.watched = (self.delivery.parking.queues(), self.delivery.inboxes.owners())
@@ -195,6 +197,7 @@ class NodeState:
     def _release(self, sid: int, *, now: float) -> list[StatusChange]:
         self.owners.release_all(sid)
         self.listeners.remove_all(sid)
+        self.leases.end_session(sid)
         return self.registry.disconnect_session(sid, now=now)
 
     # Foreign domains as listeners.
@@ -355,5 +358,6 @@ class NodeState:
         self.owners.restore(rows.get(Table.ADDRESSES, {}), sids=sids)
         self.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | self._link_domains.keys())
         self.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
+        self.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
         self.delivery.restore(rows, now=now)
         self.twin.restore(rows.get(Table.TWIN_THINGS, {}), rows.get(Table.TWIN_VALUES, {}))

@@ -62,6 +62,14 @@ class ServiceRequest(msgspec.Struct, frozen=True, dict=True):
         return codec.body_members(self.message.body)
 
 
+class Event(msgspec.Struct, frozen=True):
+    """An `update` of the node's own, for whoever listens to `to`."""
+
+    from_: str
+    to: str
+    body: dict[str, object]
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What a service says. UNSET leaves `value` out, "" takes the default `description` of the code.
 
@@ -73,6 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
     reason: str = ""
     description: str = ""
     status_changes: list[StatusChange] = msgspec.field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     members: Mapping[str, object] | None = None
 
 

@@ -24,6 +24,7 @@ from msg_node.core.service import (
     Answer,
     Asked,
     Caller,
+    Event,
     Inquiry,
     Notice,
     Service,
@@ -193,9 +194,17 @@ class Services:
         told = [self._notification(change) for change in changes]
         return ServiceResult(notifications=told, changes=self._state.take_changes())
 
+    def events_told(self, events: Iterable[Event]) -> ServiceResult:
+        """Tell events that no request has caused, and keep what they say."""
+        return ServiceResult(notifications=[self._event(event) for event in events], changes=self._state.take_changes())
+
+    def _event(self, event: Event) -> Message:
+        return codec.build(id=self._fresh_id(), type="update", from_=event.from_, to=event.to, body=event.body)
+
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
         told = [self._notification(change) for change in answer.status_changes]
+        told += [self._event(event) for event in answer.events]
         return ServiceResult(replies, told, changes=self._state.take_changes())
 
     def handle_session(
