@@ -343,7 +343,7 @@ class Deliveries:
                 partial(self._send_abroad, entry.sender.domain),
             )
             return
-        self._books.inboxes.deposit(
+        notice = self._books.inboxes.deposit(
             entry.request.from_key,
             entry.sender,
             entry.request_id,
@@ -352,12 +352,15 @@ class Deliveries:
             is_final=word.status.is_final,
             now=time.time(),
         )
-        self._tell_inbox(entry.request.from_key)
+        self._tell([notice])
 
     def _tell_inbox(self, owner: str) -> None:
         """Push what an address has not been told to whoever speaks for it, if that one is there."""
+        self._tell(self._books.inboxes.untold(owner))
+
+    def _tell(self, notices: Iterable[InboxEntry]) -> None:
         told = []
-        for one in self._books.inboxes.untold(owner):
+        for one in notices:
             sid = self._live_owner(one)
             if sid:
                 self._books.inboxes.told(one)

@@ -14,6 +14,8 @@ TRIO_RELAY: Final = "trio-websocket"
 OBSERVERS: Final = 100
 PIPELINED: Final = 1000
 """Requests that may be unanswered. The published suites write all of theirs before they read."""
+PARKED_AT_ONCE: Final = 64
+"""Actions that may be unanswered: what many senders together have under way, so that waiting for the disk shows."""
 CROWDS: Final = (10, 1_000, 10_000)
 ADDRESSES_PER_SESSION: Final = 10
 
@@ -67,6 +69,21 @@ class Allocation(Shape):
     judged: str = NODE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parking(Shape):
+    """Actions for an agent that is away, at most `window` unanswered; or, with `drains`, its return to them.
+
+    Figures count actions: answered when they are on the disk, or taken and answered by the agent.
+    """
+
+    count: int
+    window: int
+    drains: bool = False
+    body_bytes: int = 0
+    variants: tuple[str, ...] = (NODE,)
+    judged: str = NODE
+
+
 def shapes(*, quick: bool) -> tuple[Shape, ...]:
     """The whole plan; quick runs are fewer and leave out the larger bodies."""
     rounds = 3 if quick else 7
@@ -101,6 +118,21 @@ def shapes(*, quick: bool) -> tuple[Shape, ...]:
             bars=(Bar(figure="messages_per_second", limit=25_000, at_least=True),),
         ),
         Allocation(name="sequential", count=500 if quick else 2_000, window=1),
+        Parking(
+            name="park",
+            count=10_000,
+            window=PARKED_AT_ONCE,
+            rounds=rounds,
+            bars=(Bar(figure="messages_per_second", limit=5_000, at_least=True), Bar(figure="p99_ms", limit=20.0)),
+        ),
+        Parking(
+            name="drain",
+            count=10_000,
+            window=PARKED_AT_ONCE,
+            drains=True,
+            rounds=rounds,
+            bars=(Bar(figure="messages_per_second", limit=5_000, at_least=True),),
+        ),
     )
 
 

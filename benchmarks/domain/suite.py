@@ -16,6 +16,7 @@ from benchmarks.domain.plan import (
     Allocation,
     FanOut,
     PairFlood,
+    Parking,
     crowd_name,
     crowd_shapes,
     shapes,
@@ -114,6 +115,9 @@ async def _run(shape: Shape, variant: DomainVariant) -> Run:
         case Allocation():
             assert isinstance(variant, OneNode)
             return await variant.allocate(shape)
+        case Parking():
+            assert isinstance(variant, OneNode)
+            return await variant.park(shape)
         case _:
             raise AssertionError(shape)
 

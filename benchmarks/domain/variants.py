@@ -10,7 +10,7 @@ from typing import Any, Final
 import trio
 
 from benchmarks.domain.node_package import install_ws_relay
-from benchmarks.domain.plan import ADDRESSES_PER_SESSION, Allocation, FanOut, PairFlood
+from benchmarks.domain.plan import ADDRESSES_PER_SESSION, Allocation, FanOut, PairFlood, Parking
 from benchmarks.process_time import resident_kib
 from benchmarks.sides import Load, Meter, Pair, Run, Side
 from benchmarks.variants import Variant
@@ -20,6 +20,7 @@ from interop.processes import Child
 DOMAIN: Final = "a.example"
 CLIENT: Final = "benchmarks.domain.client"
 CROWD: Final = "benchmarks.domain.crowd"
+DELIVERY: Final = "benchmarks.domain.delivery_client"
 _SETTLE: Final = Load(count=200, rate=2000.0, body_bytes=100)
 
 
@@ -118,18 +119,20 @@ class OneNode(DomainVariant):
         self._sessions = sessions
         self._crowd: Side | None = None
         self._allocator: Side | None = None
+        self._waiter: Side | None = None
         self._runs = 0
         self.session_kib: float | None = None
 
     async def prepare(self) -> Child:
-        """A node with the settings that it has by itself; an empty data directory."""
+        """A node with the settings that it has by itself, but for how much may wait; an empty data directory."""
         data = self.folder / "data"
         for name in ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm"):
             (data / name).unlink(missing_ok=True)
         settings = self.folder / "node.toml"
         settings.write_text(
             f'[node]\ndomain = "{DOMAIN}"\ndata_dir = {json.dumps(str(data))}\n\n'
-            '[listen]\nhost = "127.0.0.1"\nport = 0\ninsecure_plaintext = true\n'
+            '[listen]\nhost = "127.0.0.1"\nport = 0\ninsecure_plaintext = true\n\n'
+            "[delivery]\nper_agent = 20_000\nper_sender = 20_000\n"
         )
         data.mkdir(exist_ok=True, mode=0o700)
         return Child(["trapezoid", "serve", "--config", str(settings)], log_file=self.folder / "node.log")
@@ -182,27 +185,47 @@ class OneNode(DomainVariant):
         )
         cpu, foreign_cores = meter.read()
         await self._allocator.do("release", domain=DOMAIN)
-        turns = answer["turns_ns"]
-        return Run(
-            messages_per_second=round(answer["answered"] / answer["nanoseconds"] * 1e9),
-            p50_ms=milliseconds(percentile(turns, 0.5)),
-            p99_ms=milliseconds(percentile(turns, 0.99)),
-            longest_ms=milliseconds(max(turns, default=None)),
-            cpu_us_per_message=round(cpu / 1e3 / max(answer["answered"], 1), 2),
-            lost=answer["lost"],
-            duplicated=answer["duplicated"],
-            reordered=answer["reordered"],
-            refused=answer["refused"],
-            foreign_cores=foreign_cores,
-        )
+        return _run_of(answer, cpu, foreign_cores)
+
+    async def park(self, shape: Parking) -> Run:
+        """One run of a sender whose agent is away, or of the agent's return."""
+        if self._waiter is None:
+            self._waiter = Side("waiter", log_file=self.folder / "clients.log", program=DELIVERY)
+            await self._waiter.start_process()
+        self._runs += 1
+        agent, sender = f"agent-{self._runs}", f"sender-{self._runs}"
+        place = {"url": self._url, "ca_file": "", "domain": DOMAIN, "agent": agent, "count": shape.count}
+        meter = Meter(self.pids(), {self._waiter.pid})
+        answer = await self._waiter.do("park", name=sender, window=shape.window, **place)
+        if shape.drains:
+            meter = Meter(self.pids(), {self._waiter.pid})
+            answer = await self._waiter.do("drain", name=f"{agent}-runtime", sender=sender, **place)
+        return _run_of(answer, *meter.read())
 
     async def stop_clients(self) -> None:
         """End all clients."""
         await super().stop_clients()
         with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
-            for side in (self._allocator, self._crowd):
+            for side in (self._allocator, self._waiter, self._crowd):
                 if side is not None:
                     await side.stop()
+
+
+def _run_of(answer: dict[str, Any], cpu_ns: int, foreign_cores: float) -> Run:
+    """What a client that asks and waits tells of a run."""
+    turns = answer["turns_ns"]
+    return Run(
+        messages_per_second=round(answer["answered"] / answer["nanoseconds"] * 1e9),
+        p50_ms=milliseconds(percentile(turns, 0.5)),
+        p99_ms=milliseconds(percentile(turns, 0.99)),
+        longest_ms=milliseconds(max(turns, default=None)),
+        cpu_us_per_message=round(cpu_ns / 1e3 / max(answer["answered"], 1), 2),
+        lost=answer["lost"],
+        duplicated=answer["duplicated"],
+        reordered=answer["reordered"],
+        refused=answer["refused"],
+        foreign_cores=foreign_cores,
+    )
 
 
 class BroadcastRelay(DomainVariant):

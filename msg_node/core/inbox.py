@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, KeysView
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +19,8 @@ from msgspec import Raw
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.parked import Sender
 from protofly.limits import INBOX_ENTRIES, INBOX_PER_OWNER, INBOX_SECONDS
+
+_Box = TypeVar("_Box", bound="dict[int, InboxEntry]")
 
 
 class InboxRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,7 +96,9 @@ class Inboxes:
         self._per_owner = per_owner
         self._max_entries = max_entries
         self._entries: OrderedDict[int, InboxEntry] = OrderedDict()  # the oldest first
-        self._of_owner: dict[str, dict[int, InboxEntry]] = {}
+        self._of_owner: dict[str, OrderedDict[int, InboxEntry]] = {}
+        self._not_final: dict[str, OrderedDict[int, InboxEntry]] = {}
+        self._untold: dict[str, dict[int, InboxEntry]] = {}
         self._of_request: dict[str, InboxEntry] = {}
         self._of_runtime: dict[str, set[str]] = {}
         self.dropped = 0
@@ -124,9 +129,9 @@ class Inboxes:
         older = self._of_request.get(request_id)
         if older is not None:
             self._remove(older)
-        theirs = self._of_owner.get(owner, {})
-        if len(theirs) >= self._per_owner:
-            self._drop(next((one for one in theirs.values() if not one.is_final), next(iter(theirs.values()))))
+        theirs = self._of_owner.get(owner)
+        if theirs is not None and len(theirs) >= self._per_owner:
+            self._drop(next(iter((self._not_final.get(owner) or theirs).values())))
         elif len(self._entries) >= self._max_entries:
             self._drop(next(iter(self._entries.values())))
         entry = InboxEntry(self._next_number, owner, request_id, queue, body, now, sender, is_final)
@@ -138,15 +143,16 @@ class Inboxes:
     def told(self, entry: InboxEntry) -> None:
         """The entry was pushed to its owner; it is not pushed again."""
         entry.is_told = True
+        _leave(self._untold, entry)
         self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())
 
     def untold(self, owner: str) -> list[InboxEntry]:
         """What an address has not been told, the oldest first."""
-        return [entry for entry in self._of_owner.get(owner, {}).values() if not entry.is_told]
+        return list(self._untold.get(owner, {}).values())
 
     def acknowledge(self, owner: str, numbers: Iterable[int]) -> int:
         """An owner needs these entries no more; returns how many there were."""
-        theirs = self._of_owner.get(owner, {})
+        theirs: dict[int, InboxEntry] = self._of_owner.get(owner, OrderedDict())
         known = [theirs[number] for number in dict.fromkeys(numbers) if number in theirs]
         for entry in known:
             self._remove(entry)
@@ -195,7 +201,11 @@ class Inboxes:
 
     def _insert(self, entry: InboxEntry) -> None:
         self._entries[entry.number] = entry
-        self._of_owner.setdefault(entry.owner, {})[entry.number] = entry
+        self._of_owner.setdefault(entry.owner, OrderedDict())[entry.number] = entry
+        if not entry.is_final:
+            self._not_final.setdefault(entry.owner, OrderedDict())[entry.number] = entry
+        if not entry.is_told:
+            self._untold.setdefault(entry.owner, {})[entry.number] = entry
         self._of_request[entry.request_id] = entry
         self._of_runtime.setdefault(entry.sender.runtime_key, set()).add(entry.owner)
 
@@ -206,10 +216,10 @@ class Inboxes:
     def _remove(self, entry: InboxEntry) -> None:
         del self._entries[entry.number]
         del self._of_request[entry.request_id]
-        theirs = self._of_owner[entry.owner]
-        del theirs[entry.number]
-        if not theirs:
-            del self._of_owner[entry.owner]
+        for table in (self._of_owner, self._not_final):
+            _leave(table, entry)
+        _leave(self._untold, entry)
+        theirs: dict[int, InboxEntry] = self._of_owner.get(entry.owner, OrderedDict())
         runtime_key = entry.sender.runtime_key
         if not any(one.sender.runtime_key == runtime_key for one in theirs.values()):
             owners = self._of_runtime[runtime_key]
@@ -217,6 +227,14 @@ class Inboxes:
             if not owners:
                 del self._of_runtime[runtime_key]
         self._journal.delete(Table.INBOX, _row_key(entry.number))
+
+
+def _leave(table: dict[str, _Box], entry: InboxEntry) -> None:
+    theirs = table.get(entry.owner)
+    if theirs is not None:
+        theirs.pop(entry.number, None)
+        if not theirs:
+            del table[entry.owner]
 
 
 def _row_key(number: int) -> str:

@@ -56,7 +56,7 @@ from protofly.message import Message
 
 @dataclass(slots=True)
 class _Queue:
-    waiting: dict[int, Entry] = field(default_factory=dict)
+    waiting: OrderedDict[int, Entry] = field(default_factory=OrderedDict)  # taken from its front
     handed: dict[int, Entry] = field(default_factory=dict)
     aside: dict[int, Entry] = field(default_factory=dict)
     taker: int = 0
@@ -89,7 +89,9 @@ class Parking:
         self.transactions: dict[TransactionKey, Entry] = {}
         self._by_sender: dict[Sender, dict[int, Entry]] = {}
         self._by_taker: dict[int, set[str]] = {}
-        self._unanswered: dict[int, Entry] = {}  # whose senders wait for a direct answer, the longest waiting first
+        self._unanswered: OrderedDict[int, Entry] = (
+            OrderedDict()
+        )  # whose senders wait for a direct answer, the longest waiting first
         self._expiries: list[tuple[float, int, Entry]] = []
         self._finished: OrderedDict[tuple[str, str], Finished] = OrderedDict()
         self._finished_bytes = 0
@@ -275,7 +277,7 @@ class Parking:
                     back[number] = entry
             found.handed = {}
             if back:
-                found.waiting = dict(sorted([*back.items(), *found.waiting.items()]))
+                found.waiting = OrderedDict(sorted([*back.items(), *found.waiting.items()]))
         return queues
 
     def untaken(self, entries: list[Entry]) -> None:
@@ -284,7 +286,7 @@ class Parking:
         for entry in entries:
             del found.handed[entry.number]
             entry.status = Status.PENDING
-        found.waiting = dict(sorted([*((entry.number, entry) for entry in entries), *found.waiting.items()]))
+        found.waiting = OrderedDict(sorted([*((entry.number, entry) for entry in entries), *found.waiting.items()]))
 
     def ask_again(self, queue: str) -> None:
         """What another node keeps for us is handed over once more: it knows the request, and says how it stands."""
@@ -296,7 +298,7 @@ class Parking:
             entry.is_acknowledged = False
             entry.status = Status.PENDING
         found.aside, found.handed = {}, {}
-        found.waiting = dict(sorted([*again.items(), *found.waiting.items()]))
+        found.waiting = OrderedDict(sorted([*again.items(), *found.waiting.items()]))
 
     def acknowledged(self, entry: Entry, status: Status) -> bool:
         """The taker says that the request is with it, or with its node; returns whether that is news."""

@@ -25,6 +25,7 @@ from benchmarks.domain.plan import (
     Allocation,
     FanOut,
     PairFlood,
+    Parking,
     crowd_name,
     crowd_shapes,
     neighbours_shape,
@@ -41,6 +42,7 @@ from protofly.errors import Code, TransportError
 PAIR = PairFlood(name="pair", body_bytes=100, count=640, slow_count=320)
 FAN = FanOut(name="observers", body_bytes=100, observers=7, count=60, slow_count=30)
 ALLOCATE = Allocation(name="allocate", count=300, window=64)
+PARK = Parking(name="park", count=300, window=16)
 A_RUN = Run(
     messages_per_second=70_000.0,
     p50_ms=1.0,
@@ -91,10 +93,12 @@ async def test_a_node_carries_all_shapes_beside_a_crowd_without_a_fault(tmp_path
                 await variant.fan_out(FAN),
                 await variant.allocate(ALLOCATE),
                 await variant.allocate(replace(ALLOCATE, count=10, window=1)),
+                await variant.park(PARK),
+                await variant.park(replace(PARK, drains=True)),
             ]
             missing = await variant.missing_sessions()
             nursery.cancel_scope.cancel()
-    assert [run.is_faultless for run in runs] == [True] * 4
+    assert [run.is_faultless for run in runs] == [True] * 6
     assert all(run.messages_per_second > 0 and run.cpu_us_per_message > 0 for run in runs)
     assert (runs[2].p50_ms, runs[3].p50_ms is None) == (None, False)
     assert missing == 0
@@ -145,11 +149,20 @@ def test_the_plan_has_the_bars_of_the_house_and_every_relay_beside_pairs_and_obs
         ("observers", 100): ["messages_per_second ≥ 150000"],
         ("allocate", 0): ["messages_per_second ≥ 25000"],
         ("sequential", 0): [],
+        ("park", 0): ["messages_per_second ≥ 5000", "p99_ms ≤ 20"],
+        ("drain", 0): ["messages_per_second ≥ 5000"],
     }
     for shape in plan:
-        if not isinstance(shape, Allocation):
+        if not isinstance(shape, Allocation | Parking):
             assert shape.variants == (NODE, WS_RELAY, TRIO_RELAY)
-    assert {shape.name for shape in shapes(quick=True)} == {"pair", "observers", "allocate", "sequential"}
+    assert {shape.name for shape in shapes(quick=True)} == {
+        "pair",
+        "observers",
+        "allocate",
+        "sequential",
+        "park",
+        "drain",
+    }
 
 
 def test_crowds_are_judged_by_their_cost_over_that_of_the_smallest() -> None:
