@@ -252,7 +252,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     gate = config_meaning.build_gate(settings)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     inventory = StubInventory()
-    backends = Backends(settings, state)
+    backends = Backends(settings, state, node_key)
     bus = _build_bus(settings, state, store, records, node_url, gate, inventory, backends)
     backends.connect(bus)
     log = AttemptLog()
@@ -268,6 +268,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
     tls_context = config_meaning.client_context(settings)
     fetcher = LoggedFetcher(HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext), log)
+    backends.connect_catalogues(bus, fetcher, resolver)
     client = CatalogueClient(
         fetcher, TrustStore(data_dir / "trust.sqlite", secret=secret), our_domain=settings.node.domain
     )
@@ -308,6 +309,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             on_live=bus.link_is_live,
             is_wanted=bus.wants_link,
             wake=bus.wake_flusher,
+            identify=backends.identify,
             our_aliases=frozenset(settings.node.aliases),
             max_hops=settings.limits.max_hops,
             limits=LegLimits(

@@ -9,19 +9,26 @@ from collections.abc import Mapping
 
 import trio
 
+from catalogue_client.core.location import Location
+from catalogue_client.fetcher import Fetcher
+from federation.link_context import Identify
+from federation.resolver import Resolver
 from msg_node.bus import Bus
 from msg_node.config import Settings
 from msg_node.config_registries import BackendSettings, backend_context
 from msg_node.connectors.backend import Backend
 from msg_node.connectors.backend_http import BackendHttp
+from msg_node.connectors.catalogue import CatalogueReader
 from msg_node.connectors.qos_watch import QosWatch
 from msg_node.connectors.registry_watch import RegistryWatch
+from msg_node.core.catalogue_service import CATALOGUE, catalogue_service
 from msg_node.core.node_state import NodeState
 from msg_node.core.qos_service import BROKER, QosService
 from msg_node.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.core.service import Service
 from msg_node.people import People
-from protofly.limits import BACKEND_ANSWER_BYTES
+from protofly.documents import SigningKey
+from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
 
 
 class Backends:
@@ -30,14 +37,14 @@ class Backends:
     Use: `services` go into the table of services, then `connect`, then `run` in a nursery.
     """
 
-    def __init__(self, settings: Settings, state: NodeState) -> None:
+    def __init__(self, settings: Settings, state: NodeState, node_key: SigningKey) -> None:
         """Make them; nothing is asked yet.
 
         Raises:
             SettingsError: A file that the settings name cannot be used.
         """
         self._settings = settings
-        self._people = People(settings)
+        self._people = People(settings, state, node_key)
         self._relay = self._registry = None
         if settings.registry is not None:
             self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
@@ -58,7 +65,14 @@ class Backends:
                 services[f"domain://registry.{domain}"] = self._relay
             if self._qos is not None:
                 services[f"domain://qos.{domain}"] = services[f"domain://qos-broker.{domain}"] = self._qos
+            services[f"domain://catalogue.{domain}"] = catalogue_service
+        services["hyperty-catalogue://*"] = catalogue_service
         return services
+
+    @property
+    def identify(self) -> Identify | None:
+        """Says who sends a message that crosses our border, for links."""
+        return self._people.identify
 
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and news told; once, before anything runs."""
@@ -78,6 +92,28 @@ class Backends:
                 domain=self._settings.node.domain,
                 watch_seconds=self._settings.qos.watch_seconds,
             )
+
+    def connect_catalogues(self, bus: Bus, fetcher: Fetcher, resolver: Resolver) -> None:
+        """Have descriptors fetched, if the settings let runtimes read them; once, before anything runs."""
+        chosen = self._settings.catalogue
+        if not chosen.serve:
+            return
+
+        async def resolve(domain: str, asked_by: str) -> Location:
+            return await resolver.resolve(domain, asked_by=asked_by)
+
+        own = None
+        if chosen.own is not None:
+            context = backend_context("catalogue.own", chosen.own)
+            own = BackendHttp(chosen.own.url, context, max_bytes=DESCRIPTOR_BYTES)
+        reader = CatalogueReader(
+            fetcher,
+            resolve=resolve,
+            own_domains=self._settings.own_domains,
+            own=own,
+            cache_seconds=chosen.cache_seconds,
+        )
+        bus.inquiries.connect(CATALOGUE, reader)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from msg_node.config_bindings import HttpsSettings, TwinSettings
 from msg_node.config_delivery import DeliverySettings
-from msg_node.config_identity import GlobalRegistrySettings
+from msg_node.config_identity import Algorithm, GlobalRegistrySettings, IdentitySettings
 from msg_node.config_middleware import MiddlewareSettings
 from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
 from protofly import limits
@@ -29,7 +29,6 @@ Rate = Annotated[float, Meta(gt=0.0)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 Fingerprint = Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$|^$")]
-Algorithm = Literal["EdDSA", "Ed25519", "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
 
 
 class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,7 +235,9 @@ class IssuerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str, Meta(min_length=1, max_length=512, description="Its name, exactly as the claim `iss` says it.")
     ]
     audience: Annotated[str, Meta(min_length=1, description="Our name, which the claim `aud` has to hold.")]
-    jwks: Annotated[Path | None, Meta(description="File with its public keys, a JWK set; or `public_keys`.")] = None
+    jwks: Annotated[
+        Path | None, Meta(description="File with its keys, a JWK set; or `public_keys`, or an `[[identity.provider]]`.")
+    ] = None
     public_keys: Annotated[tuple[str, ...], Meta(description="Its public keys as PEM text; or `jwks`.")] = ()
     algorithms: Annotated[
         tuple[Algorithm, ...], Meta(description="Signature algorithms that it may use; absent: all that fit its keys.")
@@ -259,6 +260,11 @@ class IssuerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tuple[str, ...],
         Meta(description="Runtimes that it may speak for at most, as patterns; absent: those of our own domains."),
     ] = ()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its keys are here, and not those of the identity provider of that name."""
+        return self.jwks is not None or bool(self.public_keys)
 
 
 class CertificateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -435,6 +441,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     middleware: MiddlewareSettings = MiddlewareSettings()
     delivery: DeliverySettings = DeliverySettings()
     global_registry: GlobalRegistrySettings | None = None
+    identity: IdentitySettings = IdentitySettings()
     compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
     peer: tuple[PeerSettings, ...] = ()
@@ -455,7 +462,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             switches.append("routing.reporter_only: any runtime changes any object")
         if self.compat.return_by_address:
             switches.append("compat.return_by_address: who knows the address of a lost runtime gets what it held")
-        backends = (("registry", self.registry), ("qos", self.qos), ("global_registry", self.global_registry))
+        backends = (
+            ("registry", self.registry),
+            ("qos", self.qos),
+            ("catalogue.own", self.catalogue.own),
+            ("global_registry", self.global_registry),
+        )
         for table, backend in backends:
             if backend is not None and backend.insecure_plaintext:
                 switches.append(f"{table}.insecure_plaintext: no TLS to {backend.url}")

@@ -22,6 +22,7 @@ from msgspec import inspect
 
 from msg_node.config import PeerSettings, Settings
 from msg_node.config_addresses import address_problems, twin_problems
+from msg_node.config_identity import identity_problems
 from msg_node.config_lines import Position, locate_keys
 from msg_node.config_middleware import middleware_problems
 from msg_node.config_registries import backend_problems
@@ -250,7 +251,9 @@ def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     """What is wrong with the servers that the settings name."""
     yield from backend_problems("registry", settings.registry)
     yield from backend_problems("qos", settings.qos)
+    yield from backend_problems("catalogue.own", settings.catalogue.own)
     yield from backend_problems("global_registry", settings.global_registry)
+    yield from identity_problems(settings.identity)
 
 
 def _check_domain(path: KeyPath, domain: str, source: _Source) -> None:

@@ -71,25 +71,34 @@ class CatalogueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Annotated[float, Meta(ge=0.0, le=86_400.0)],
         Meta(description="How long a descriptor is told again when its server says nothing about it; 0: never."),
     ] = limits.CATALOGUE_CACHE_SECONDS
+    own: Annotated[
+        BackendSettings | None, Meta(description="Our own catalogue, when it is not at `https://catalogue.<domain>`.")
+    ] = None
 
 
 def backend_problems(table: str, backend: BackendSettings | None) -> Iterator[Problem]:
-    """What one field alone cannot say about a table of this kind."""
+    """What one field alone cannot say about a table of this kind; `table` as it is written, with its dots."""
     if backend is None:
         return
+    path = tuple(table.split("."))
+    for key, text in _problems(backend):
+        yield (*path, key), text
+
+
+def _problems(backend: BackendSettings) -> Iterator[tuple[str, str]]:
     try:
         parts = urlsplit(backend.url)
         is_url = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         is_url = False
     if not is_url or parts.scheme not in {"https", "http"} or "@" in parts.netloc or parts.query or parts.fragment:
-        yield (table, "url"), f"{backend.url!r} is not https://host[:port][/path]"
+        yield "url", f"{backend.url!r} is not https://host[:port][/path]"
     elif parts.scheme == "http" and not backend.insecure_plaintext:
-        yield (table, "url"), "needs https://, or `insecure_plaintext = true` in a laboratory"
+        yield "url", "needs https://, or `insecure_plaintext = true` in a laboratory"
     elif parts.scheme == "https" and backend.insecure_plaintext:
-        yield (table, "insecure_plaintext"), "contradicts the https:// of `url`"
+        yield "insecure_plaintext", "contradicts the https:// of `url`"
     if (backend.certificate is None) != (backend.key is None):
-        yield (table, "certificate"), "`certificate` and `key` come together"
+        yield "certificate", "`certificate` and `key` come together"
 
 
 def backend_context(table: str, backend: BackendSettings) -> ssl.SSLContext:

@@ -63,6 +63,16 @@ HTTP_STREAM_BYTES: Final = 64 << 10  # waiting in a stream itself; the queue hol
 HTTP_KEEP_ALIVE_SECONDS: Final = 30.0
 HTTP_ENDED_REMEMBERED: Final = 1000
 
+# Runtimes behind an MQTT broker.
+MQTT_CONNECT_SECONDS: Final = 5.0
+MQTT_KEEP_ALIVE_SECONDS: Final = 15
+MQTT_RETRY_SECONDS: Final = 0.25  # doubled up to half a minute
+MQTT_WINDOW_MESSAGES: Final = 1000  # on the way to the broker, and from it, without its acknowledgement or ours
+MQTT_QUEUED_MESSAGES: Final = 100_000
+MQTT_UNACKNOWLEDGED: Final = 200  # of one runtime; the queue holds the rest
+MQTT_OPENS_AT_ONCE: Final = 64
+MQTT_REPEATS_REMEMBERED: Final = 256
+
 # Digital twin: memory holds all of it.
 TWIN_THINGS: Final = 10_000
 TWIN_THINGS_PER_AGENT: Final = 1_000
@@ -115,6 +125,18 @@ USER_PLACES_KNOWN: Final = 10_000
 USER_PLACES_SECONDS: Final = 300.0
 USER_MISSING_SECONDS: Final = 5.0
 USER_DOMAINS: Final = 8
+
+# Identity. Source: message specification, section 13.3.
+VERDICT_SECONDS: Final = 300.0
+ASSERTION_VERDICTS: Final = 10_000
+ASSERTION_CHECKS_PER_SECOND: Final = 200  # of one domain: up to 60 ms of CPU
+KEYS_REFRESH_SECONDS: Final = 3600.0
+KEYS_REFRESH_MIN_SECONDS: Final = 60.0
+KEYS_ASKED_AGAIN_SECONDS: Final = 10.0  # tokens with unknown keys make us ask no more often
+KEYS_RETRY_MAX_SECONDS: Final = 600.0
+KEYS_KEPT_SECONDS: Final = 86_400.0  # while their issuer cannot be reached
+KEYS_FETCH_SECONDS: Final = 8.0
+KEYS_DOCUMENT_BYTES: Final = 256 << 10
 PAGE_ENTRIES: Final = 50
 
 # Inquiries of services at back-ends (registries, brokers, catalogues).
@@ -152,7 +174,9 @@ QOS_CALL_SECONDS: Final = 5.0  # the broker does not answer at all when a parame
 
 # Catalogue connector. Source: data formats, section 2.
 CATALOGUE_CACHE_SECONDS: Final = 300.0
-CATALOGUE_CACHED: Final = 1000
+CATALOGUE_CACHED: Final = 256  # of at most DESCRIPTOR_BYTES each
+CATALOGUE_MISSING_SECONDS: Final = 60.0
+CATALOGUE_PLACE_SECONDS: Final = 4.0
 
 # Parked requests and inboxes. Source: message specification, sections 19.2 and 19.3.
 PARKED_SECONDS: Final = 86_400.0

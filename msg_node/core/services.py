@@ -95,7 +95,8 @@ class Services:
                 3, rule 7.
             tells_presence: Those who listen to `<runtime>/status` are told when a runtime comes and goes.
             more: Further services by path below `msg-node`, such as `stubs`.
-            at: Services by canonical key, such as `global://registry`: in place of what is there without them.
+            at: Services by canonical key, such as `global://registry`: in place of what is there without them. A key
+                that ends in `*` stands for all that begin with what is before it.
         """
         self._state = state
         self._session_service = session_service
@@ -107,7 +108,9 @@ class Services:
         self._below = tuple(f"domain://msg-node.{domain}/" for domain in sorted(state.domains))
         for domain in state.domains:
             self._add_domain(domain, more or {})
-        self._services.update(at or {})
+        self._services.update({key: service for key, service in (at or {}).items() if not key.endswith("*")})
+        self._beginnings = {key[:-1]: service for key, service in (at or {}).items() if key.endswith("*")}
+        self._below += tuple(self._beginnings)
 
     def _add_domain(self, domain: str, more: Mapping[str, Service]) -> None:
         node = f"domain://msg-node.{domain}"
@@ -148,7 +151,7 @@ class Services:
         """
         if message.is_response:
             return ServiceResult()
-        service = self._services.get(message.to_key, no_such_service)
+        service = self._services.get(message.to_key) or self._service_below(message.to_key)
         who = self._caller(caller)
         answer: Answer | Inquiry
         try:
@@ -158,6 +161,10 @@ class Services:
         if isinstance(answer, Inquiry):
             return ServiceResult(inquiries=[Asked(message, who, answer)], changes=self._state.take_changes())
         return self._answered(message, who, answer)
+
+    def _service_below(self, key: str) -> Service:
+        found = (service for beginning, service in self._beginnings.items() if key.startswith(beginning))
+        return next(found, no_such_service)
 
     def concluded(self, asked: Asked, outcome: object, *, now: float) -> ServiceResult:
         """Go on with a request whose inquiry has come to its end.

@@ -1,0 +1,53 @@
+"""`hyperty-catalogue://…`: local runtimes read descriptors of hyperties, schemas and stubs by messages.
+
+`read` to the address of the entry itself, or to `domain://catalogue.<d>` with it as `body.resource`. An address of a
+catalogue is a document and no place to send messages to; that `read` is served here, on behalf of local runtimes, is
+a rule of ours. Source: data formats, section 2; message specification, sections 2.1 and 20.4.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalogue_client.core.catalogue_entry import CatalogueEntry, entry_of
+from msg_node.core.resources import text_of
+from msg_node.core.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
+from protofly.address import scheme_of
+from protofly.errors import Code, PeerError
+
+
+class CatalogueQuestion(msgspec.Struct, frozen=True):
+    """Which entry, and who needs it."""
+
+    entry: CatalogueEntry
+    asked_by: str
+
+
+CATALOGUE: ConnectorName[CatalogueQuestion, dict[str, object]] = ConnectorName("catalogue")
+"""The connector that fetches; it replies with the descriptor."""
+
+
+def catalogue_service(request: ServiceRequest) -> Inquiry:
+    """Serve `read`.
+
+    Raises:
+        PeerError: BAD_TYPE, BAD_BODY, NO_SUCH_SERVICE, NAME_INVALID; POLICY for another domain, which can ask the
+            catalogue itself.
+    """
+    if request.caller.is_link:
+        raise PeerError(Code.POLICY, "catalogues are read over HTTPS, not through this node")
+    if request.message.type != "read":
+        raise PeerError(Code.BAD_TYPE, "catalogue entries are read")
+    address = request.message.to
+    if scheme_of(address) != "hyperty-catalogue":
+        address = text_of(request.members, "resource")
+    entry = entry_of(address)
+
+    def conclude(descriptor: dict[str, object], _: float) -> Answer:
+        if not entry.attribute:
+            return Answer(value=descriptor)
+        if entry.attribute not in descriptor:
+            raise PeerError(Code.NOT_REGISTERED, f"the descriptor has no {entry.attribute}")
+        return Answer(value=descriptor[entry.attribute])
+
+    return inquire(CATALOGUE, CatalogueQuestion(entry, request.message.from_), conclude)
