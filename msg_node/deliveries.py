@@ -293,7 +293,7 @@ class Deliveries:
         elif entry.reply_until is not None:
             self._parking.owe_reply(entry, time.time() + REQUEST_TTL_SECONDS)
             self._reply(entry, word, answer)
-        elif is_news:
+        elif is_news and word.status is Status.DELIVERED:
             self._notify(entry, word)
         if is_kept_elsewhere and self._parking.waits(queue):
             self.hand_over(queue, time.time())

@@ -126,17 +126,18 @@ class Outbox:
         """The other node tells how a request of ours stands, through the inbox of its sender.
 
         Returns:
-            Whether it was about a request of ours.
+            Whether it was such a word. One about a request that is not open any more concerns nobody.
         """
+        if message.from_key != f"domain://msg-node.{domain}/delivery":
+            return False
         try:
             members = codec.body_members(message.body)
         except PeerError:
             return False
         request_id = members.get("requestId")
         entry = self._parking.find("", request_id) if isinstance(request_id, str) else None
-        if entry is None or entry.queue != domain or message.to_key != f"{entry.request.from_key}/inbox":
-            return False
-        self._heard(entry, word_of(message))
+        if entry is not None and entry.queue == domain and message.to_key == f"{entry.request.from_key}/inbox":
+            self._heard(entry, word_of(message))
         return True
 
     # Cancelling.
