@@ -1,9 +1,8 @@
 """All that we do towards one foreign domain: gate, border, queue, whichever carrier is up, and the books about it.
 
 The link decides nothing about trust (that is the supply's) and runs no stub by itself (that is the supervisor's).
-Everything here is a plain
-call: a batch goes in, decisions and queue entries come out, one flush per scheduler round sends them. Source: design,
-    section 3.
+Everything here is a plain call: a batch goes in, decisions and queue entries come out, one flush per scheduler round
+sends them. Source: design, section 3.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from federation.core.transactions import Tracking, Transactions, mirrored, track
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.gate import Step, Verdict
 from federation.link_books import LinkBooks, Outcome
-from federation.link_context import LinkContext, Refusal, StepTimes
+from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -138,12 +137,11 @@ class DomainLink(LinkPort):
                 from_domain not in self._our_domains or message.peek.source or "@" in message.from_
             ):
                 check_speaks_for(message, self._our_domains)  # what the far end would take for a forgery of ours
+            who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
         except PeerError as exc:
             return Refusal(exc.code)
         domain = self.domain
-        facts = Facts(
-            "out", message, from_domain, domain, domain, len(message.raw), via_length, now, session_roles=roles
-        )
+        facts = Facts("out", message, from_domain, domain, domain, len(message.raw), via_length, now, *who, roles)
         verdict = context.gate.judge(facts)
         policy_us = int((time.monotonic() - started) * 1e6)
         if not verdict.permitted:
@@ -381,12 +379,15 @@ class DomainLink(LinkPort):
         try:
             self._check_sender(message)
             inner, msg_id = self._inward.cross(message)
-            domains = domain_of(inner.from_), domain_of(inner.to)
+            from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
+            identify = self._context.identify
+            who = UNIDENTIFIED if identify is None else identify(inner, self.domain, now)
         except PeerError as exc:
             self.books.refused(message, id_carried(message), exc.code, now, size)
             self._refuse_inbound(message, exc.code, exc.detail)
             return
-        facts = Facts("in", inner, *domains, self.domain, size, self._inward.hops_crossed, now)
+        hops = self._inward.hops_crossed
+        facts = Facts("in", inner, from_domain, to_domain, self.domain, size, hops, now, *who)
         verdict = self._context.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = self.books.entering(facts, verdict, msg_id, digest)

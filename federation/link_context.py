@@ -23,6 +23,20 @@ class Refusal(NamedTuple):
     value: dict[str, object] | None = None
 
 
+class Identified(NamedTuple):
+    """What this node itself has verified about the person who sends a message, in the order of `Facts`."""
+
+    is_verified: bool = False
+    user: str = ""
+    issuer: str = ""
+
+
+UNIDENTIFIED = Identified()
+
+Identify = Callable[[Message, str, float], Identified]
+"""Says who sends a message, by the assertion in it, the sender's domain and the time; raises PeerError where that has
+to be known and is not. Source: message specification, section 13.3."""
+
 Deliver = Callable[[str, list[Message]], list[Code | None]]
 """Hands messages of a foreign domain to our bus; answers for each why it was refused, or None."""
 
@@ -34,7 +48,8 @@ class LinkContext:
     `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books.
     `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
     its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
-    local receivers are congested. `hides_addresses` says that records hash addresses.
+    local receivers are congested. `identify` checks assertions, where there are identity providers. `hides_addresses`
+    says that records hash addresses.
     """
 
     our_domain: str
@@ -51,6 +66,7 @@ class LinkContext:
     is_wanted: Callable[[str], bool]
     wake: Callable[[], None]
     limits: LegLimits
+    identify: Identify | None = None
     our_aliases: frozenset[str] = frozenset()
     hides_addresses: bool = False
     max_hops: int = MAX_HOPS

@@ -36,8 +36,9 @@ def session_problems(settings: Settings) -> Iterator[Problem]:
         if not is_pattern(credential.runtime):
             yield ("sessions", "credential", index, "runtime"), _PATTERN
     seen: set[str] = set()
+    providers = frozenset(one.issuer for one in settings.identity.provider)
     for index, issuer in enumerate(sessions.issuer):
-        for key, text in _issuer_problems(issuer, is_first=issuer.issuer not in seen):
+        for key, text in _issuer_problems(issuer, providers, is_first=issuer.issuer not in seen):
             yield ("sessions", "issuer", index, key), text
         seen.add(issuer.issuer)
     for index, certificate in enumerate(sessions.certificate):
@@ -45,13 +46,15 @@ def session_problems(settings: Settings) -> Iterator[Problem]:
             yield ("sessions", "certificate", index, key), text
 
 
-def _issuer_problems(issuer: IssuerSettings, *, is_first: bool) -> Iterator[tuple[str, str]]:
+def _issuer_problems(issuer: IssuerSettings, providers: frozenset[str], *, is_first: bool) -> Iterator[tuple[str, str]]:
     if not is_first:
         yield "issuer", f"a second entry for {issuer.issuer}"
     if not issuer.issuer.isprintable() or " " in issuer.issuer:
         yield "issuer", "a name without spaces, as `iss` says it"
-    if (issuer.jwks is None) == (not issuer.public_keys):
+    if issuer.jwks is not None and issuer.public_keys:
         yield "jwks", "either `jwks` or `public_keys` says its keys"
+    if not issuer.has_keys and issuer.issuer not in providers:
+        yield "jwks", "`jwks`, `public_keys` or an `[[identity.provider]]` of this name says its keys"
     for pattern in issuer.runtimes:
         if not is_pattern(pattern):
             yield "runtimes", f"{pattern!r}: {_PATTERN}"
@@ -83,7 +86,8 @@ def build_credentials(settings: Settings) -> Credentials:
         needs_certificate=listen.client_certificate == "required",
     )
     for issuer in sessions.issuer:
-        credentials.set_issuer_keys(issuer.issuer, _keys(issuer))
+        if issuer.has_keys:
+            credentials.set_issuer_keys(issuer.issuer, _keys(issuer))
     return credentials
 
 

@@ -1,70 +1,110 @@
 """The services about people, as the settings want them: made, connected, run, looked at.
 
-Source: message specification, sections 12 and 20.4.
+Source: message specification, sections 12, 13 and 20.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
+from catalogue_client.http_fetcher import HttpFetcher
+from federation.dialler import Dialler
+from federation.link_context import Identified, Identify
+from federation.name_client import DnsClient
+from msg_node import config_meaning
 from msg_node.bus import Bus
 from msg_node.config import Settings
-from msg_node.config_identity import GlobalRegistrySettings
+from msg_node.config_identity import GlobalRegistrySettings, ProviderSettings
 from msg_node.config_registries import backend_context
 from msg_node.connectors.backend_http import BackendHttp
 from msg_node.connectors.global_registry import GlobalRegistry
 from msg_node.connectors.global_registry_rest import ANSWER_BYTES, GlobalRegistryRest
+from msg_node.connectors.issuer_keyring import IssuerKeyring, KeySource
+from msg_node.core.assertions import ANY_DOMAIN, ProviderRules
 from msg_node.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
+from msg_node.core.identity_service import ISSUER_KEYS, IdentityService
+from msg_node.core.issuer_keys import VerificationKey, keys_of_jwks
+from msg_node.core.node_state import NodeState
 from msg_node.core.service import Service
+from msg_node.core.signed_tokens import ALGORITHMS
+from msg_node.core.verdicts import Verdicts
 from msg_node.guid_store import GuidStore
+from protofly.documents import SigningKey
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.message import Message
 
 
 class People:
-    """Global registry and the way to users.
+    """Global registry, the way to users, and the identity manager.
 
-    Use: `services` go into the table of services, then `connect`, then `run` in a nursery.
+    Use: `services` go into the table of services and `identify` into the links, then `connect`, then `run` in a
+    nursery.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, state: NodeState, node_key: SigningKey) -> None:
         """Make them; nothing is asked yet.
 
         Raises:
             SettingsError: A file that the settings name cannot be used.
             HostError: STORAGE.
         """
-        self._registry = settings.global_registry
-        self._global_registry: GlobalRegistry | None = None
+        self._settings = settings
+        self._state = state
+        self._node_key = node_key
         self._bus: Bus | None = None
-        if self._registry is not None:
-            rest = _rest(self._registry)
-            store = GuidStore(settings.node.data_dir / "guids.sqlite")
+        self._global_registry: GlobalRegistry | None = None
+        if settings.global_registry is not None:
             self._global_registry = GlobalRegistry(
-                rest, store, verify=self._registry.verify, cache_seconds=self._registry.cache_seconds
+                _rest(settings.global_registry),
+                GuidStore(settings.node.data_dir / "guids.sqlite"),
+                verify=settings.global_registry.verify,
+                cache_seconds=settings.global_registry.cache_seconds,
             )
+        providers = settings.identity.provider
+        self._keyring = _keyring(settings, self._took_keys)
+        self._verdicts = Verdicts(
+            [_rules(one, settings.own_domains) for one in providers], wants_keys=self._keyring.want
+        )
+        state.sessions.credentials.wants_keys = self._keyring.want
+        for provider in providers:
+            if provider.jwks is not None:
+                self._took_keys(provider.issuer, _keys_in_file(provider))
 
     @property
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
+        registry = self._settings.global_registry
         services: dict[str, Service] = {}
-        if self._registry is not None:
+        if registry is not None:
             services[GLOBAL_REGISTRY_KEY] = GlobalRegistryService(
-                read_seconds=self._registry.attempt_seconds, write_seconds=self._registry.write_seconds
+                read_seconds=registry.attempt_seconds, write_seconds=registry.write_seconds
             )
+        identity = IdentityService(self._state, self._verdicts, [self._node_key.jwk()])
+        for domain in self._settings.own_domains:
+            services[f"domain://idm.{domain}"] = identity
         return services
+
+    @property
+    def identify(self) -> Identify | None:
+        """Says who sends a message that crosses our border; None when there are no identity providers."""
+        return self._identify if self._settings.identity.provider else None
 
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and users found; once, before anything runs."""
         self._bus = bus
+        bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
             bus.users.connect(self._global_registry.record)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for users until cancelled."""
+        """Look for users, and keep keys fresh, until cancelled."""
         assert self._bus is not None
         async with trio.open_nursery() as nursery:
+            await nursery.start(self._keyring.run)
             if self._global_registry is not None:
                 await nursery.start(self._bus.users.run)
             task_status.started()
@@ -75,9 +115,70 @@ class People:
         if self._global_registry is not None and self._bus is not None:
             told["global_registry"] = dict(sorted(self._global_registry.counters.items()))
             told["users"] = self._bus.users.statistics()
+        if self._settings.identity.provider:
+            told["identity"] = self._keyring.status()
         return told
+
+    def _took_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
+        """Keys of a provider are known: they count for assertions, and for tokens where it opens sessions too."""
+        self._verdicts.set_keys(issuer, keys)
+        if any(one.issuer == issuer and not one.has_keys for one in self._settings.sessions.issuer):
+            self._state.sessions.credentials.set_issuer_keys(issuer, keys)
+
+    def _identify(self, message: Message, domain: str, now: float) -> Identified:
+        """Source: message specification, section 13.3."""
+        verdict = self._verdicts.judge(message.body, domain, now=now)
+        if verdict.is_verified:
+            return Identified(True, verdict.user, verdict.issuer)
+        demand = self._settings.identity.demand
+        is_demanded = bool(demand) and message.type != "response" and domain not in self._state.domains
+        if is_demanded and (domain in demand or ANY_DOMAIN in demand):
+            raise PeerError(Code.BAD_ASSERTION, verdict.detail, domain=domain)
+        return Identified()
 
 
 def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
     http = BackendHttp(settings.url, backend_context("global_registry", settings), max_bytes=ANSWER_BYTES)
     return GlobalRegistryRest(http, read_seconds=settings.attempt_seconds, write_seconds=settings.write_seconds)
+
+
+def _rules(provider: ProviderSettings, own_domains: tuple[str, ...]) -> ProviderRules:
+    return ProviderRules(
+        issuer=provider.issuer,
+        audiences=frozenset(provider.audience),
+        domains=frozenset(provider.domains or own_domains),
+        algorithms=frozenset(provider.algorithms or ALGORITHMS),
+        skew_seconds=provider.skew_seconds,
+        user_claim=provider.user_claim,
+    )
+
+
+def _keys_in_file(provider: ProviderSettings) -> list[VerificationKey]:
+    assert provider.jwks is not None
+    try:
+        return keys_of_jwks(provider.jwks.read_bytes())
+    except OSError as exc:
+        raise SettingsError(f"provider {provider.issuer}: {provider.jwks}: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise SettingsError(f"provider {provider.issuer}: {provider.jwks}: {exc}") from exc
+
+
+def _keyring(settings: Settings, on_keys: Callable[[str, Sequence[VerificationKey]], None]) -> IssuerKeyring:
+    """Fetches through a dialler of its own: ranges that are open to a provider are open to nobody else."""
+    fetched = [one for one in settings.identity.provider if one.jwks is None]
+    sources = {
+        one.issuer: KeySource.of(one.issuer, discovery_url=one.discovery_url, jwks_url=one.jwks_url) for one in fetched
+    }
+    allowed = {
+        sources[one.issuer].host: tuple(map(ipaddress.ip_network, one.allow_addresses))
+        for one in fetched
+        if one.allow_addresses
+    }
+    plaintext = [sources[one.issuer].host for one in fetched if one.insecure_plaintext]
+    names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
+    fetcher = HttpFetcher(
+        Dialler(names, allow_addresses=allowed),
+        config_meaning.client_context(settings),
+        insecure_plaintext=plaintext,
+    )
+    return IssuerKeyring(fetcher, sources.values(), on_keys=on_keys)

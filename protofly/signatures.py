@@ -121,6 +121,16 @@ class SigningKey:
             raw = public.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
         return KeyRecord(alg=self.alg, pub=base64url(raw), nbf=nbf, exp=exp)
 
+    def jwk(self) -> dict[str, str]:
+        """The public half as a JSON Web Key. Source: RFC 7517; RFC 8037."""
+        public = self.private.public_key()
+        common = {"kid": self.key_id, "use": "sig"}
+        if isinstance(public, Ed25519PublicKey):
+            return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": base64url(public.public_bytes_raw()), **common}
+        numbers = public.public_numbers()
+        x, y = base64url(numbers.x.to_bytes(32)), base64url(numbers.y.to_bytes(32))
+        return {"kty": "EC", "crv": "P-256", "alg": "ES256", "x": x, "y": y, **common}
+
     def sign(self, data: bytes) -> bytes:
         """Sign `data`: 64 bytes, for P-256 as r‖s."""
         if isinstance(self.private, Ed25519PrivateKey):

@@ -12,15 +12,16 @@ section 5.1.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from msg_node.core.bearer_tokens import IssuerRules, check_token
+from msg_node.core.bearer_tokens import IssuerRules, check_token, introspect
 from msg_node.core.certificates import CertificateEntry, PeerCertificate
 from msg_node.core.issuer_keys import VerificationKey
 from msg_node.core.proof import ANONYMOUS, Offered, Proven
 from msg_node.core.runtime_address import covers, covers_any, names_in_full
-from msg_node.core.signed_tokens import issuer_of, looks_like_token
+from msg_node.core.signed_tokens import TokenRefusedError, issuer_of, looks_like_token
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS
@@ -87,6 +88,8 @@ class Credentials:
         self._certificates = tuple(certificates or ())
         self._certificate_domains = frozenset(certificate_domains)
         self._needs_certificate = needs_certificate
+        self.wants_keys: Callable[[str], None] = lambda _: None
+        """Told the issuer when a token names a key that is not known."""
 
     def set_issuer_keys(self, issuer: str, keys: Iterable[VerificationKey]) -> None:
         """From now on these are the keys of an issuer, and no others."""
@@ -163,10 +166,38 @@ class Credentials:
             rules = self._issuers.get(issuer_of(token))
             if rules is None:
                 raise PeerError(Code.BAD_TOKEN, "the token is not accepted: its issuer (`iss`) is not known here")
-            proof = check_token(token, runtime_key, rules, self._keys.get(rules.issuer, ()), now=now)
+            with self._keys_wanted(rules):
+                proof = check_token(token, runtime_key, rules, self._keys.get(rules.issuer, ()), now=now)
             credential = f"{_JWT} {proof.issuer} {proof.subject}"
             return Proven(credential, proof.roles, proof.expires_at, proof.is_in_full)
         raise PeerError(Code.BAD_TOKEN, "the token is not valid for this runtime")
+
+    def introspect(self, token: str, *, now: float) -> Proven | None:
+        """Whose a token is, whichever runtime it is for; None: it is of no use here now."""
+        accepted = self._by_digest.get(digest_of(token), ())
+        if accepted:
+            return Proven("", _union(one.roles for one in accepted), None, is_in_full=False)
+        if not self._issuers or not looks_like_token(token):
+            return None
+        try:
+            rules = self._issuers.get(issuer_of(token))
+            if rules is None:
+                return None
+            with self._keys_wanted(rules):
+                proof = introspect(token, rules, self._keys.get(rules.issuer, ()), now=now)
+        except TokenRefusedError:
+            return None
+        return Proven(proof.subject, proof.roles, proof.expires_at, is_in_full=False)
+
+    @contextmanager
+    def _keys_wanted(self, rules: IssuerRules) -> Iterator[None]:
+        """Say so when a token of an issuer fails for want of a key."""
+        try:
+            yield
+        except TokenRefusedError as exc:
+            if exc.lacks_key:
+                self.wants_keys(rules.issuer)
+            raise
 
     def _check_certificate(self, certificate: PeerCertificate, runtime_key: str, now: float) -> Proven | None:
         """What a certificate proves for a runtime; None: nothing."""

@@ -44,7 +44,7 @@ def written(folder: Path, text: str, *, listen: str = LISTEN) -> Path:
         ("[sessions]\nlease_seconds = 1", "lease_seconds"),
         (f'[[sessions.credential]]\nruntime = "x"\ntoken_sha256 = "{"0" * 64}"', "not a runtime address"),
         (JWKS + 'public_keys = ["x"]', "either `jwks` or `public_keys`"),
-        (JWKS.replace('jwks = "keys.json"\n', ""), "either `jwks` or `public_keys`"),
+        (JWKS.replace('jwks = "keys.json"\n', ""), "or an `[[identity.provider]]` of this name"),
         (JWKS + JWKS, f"a second entry for {ISSUER}"),
         (JWKS.replace(ISSUER, "a b"), "a name without spaces"),
         (JWKS + 'algorithms = ["HS256"]', "algorithms"),
