@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_bytes
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -43,7 +44,7 @@ from federation.router import Federation, greeting, may_talk
 from federation.supervisor import StubSupervisor, SupervisorContext
 from federation.supply import Supply
 from federation.traces import Traces
-from msg_node import config_meaning
+from msg_node import config_meaning, config_mqtt
 from msg_node.backends import Backends
 from msg_node.bus import Bus
 from msg_node.config import Settings
@@ -51,6 +52,7 @@ from msg_node.config_addresses import build_pools, build_rules, kept_objects
 from msg_node.config_delivery import build_delivery_rules
 from msg_node.config_middleware import active_steps
 from msg_node.config_sessions import build_credentials
+from msg_node.config_weakenings import insecure_switches
 from msg_node.connectors.door import Door
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
@@ -79,6 +81,9 @@ from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.store import load_secret
 
+if TYPE_CHECKING:
+    from msg_node.connectors.mqtt import MqttBinding
+
 logger = logging.getLogger("msg_node")
 
 VERSION = "0.1.0"
@@ -100,6 +105,7 @@ class Node:
     cache: StubsCache
     traces: Traces
     door: Door
+    mqtt: MqttBinding | None
     site: Site | None
     gate: Gate
     policies: PolicyDeployment
@@ -114,6 +120,8 @@ class Node:
             problems.append(f"records: {self.records.statistics().error}")
         if not self.sandbox.zygote_pid:
             problems.append("sandbox: no zygote")
+        if self.mqtt is not None and self.mqtt.client.error:
+            problems.append(f"mqtt: {self.mqtt.client.error}")
         return problems
 
     def status(self) -> dict[str, object]:
@@ -136,7 +144,7 @@ class Node:
             "state": msgspec.to_builtins(self.store.statistics()),
             "cache": msgspec.to_builtins(self.cache.statistics()),
             "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
-            "insecure": list(self.settings.insecure_switches),
+            "insecure": list(insecure_switches(self.settings)),
             "middleware": list(active_steps(self.settings)),
             "policy_revision": self.gate.policies.revision,
             "links": [
@@ -163,7 +171,7 @@ async def serve(
     """
     logging.getLogger("websockets").setLevel(logging.ERROR)  # it tells of every connection; our counters do
     _raise_descriptor_limit()
-    for switch in settings.insecure_switches:
+    for switch in insecure_switches(settings):
         logger.warning("INSECURE by the settings: %s", switch)
     data_dir = settings.node.data_dir
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,6 +191,8 @@ async def serve(
             await traffic.start(node.bus.inquiries.run)
             await traffic.start(node.backends.run)
             await traffic.start(node.door.run, listeners)
+            if node.mqtt is not None:
+                await traffic.start(node.mqtt.run)
             if node.site is not None:
                 await traffic.start(node.site.run)
             _settle_memory()
@@ -344,6 +354,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         cache,
         traces,
         door,
+        config_mqtt.build_mqtt(settings, door.reception, node_url),
         site,
         gate,
         policies,

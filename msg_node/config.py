@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from msg_node.config_bindings import HttpsSettings, TwinSettings
+from msg_node.config_bindings import HttpsSettings, MqttSettings, TwinSettings
 from msg_node.config_delivery import DeliverySettings
 from msg_node.config_identity import Algorithm, GlobalRegistrySettings, IdentitySettings
 from msg_node.config_middleware import MiddlewareSettings
@@ -439,44 +439,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     routing: RoutingSettings = RoutingSettings()
     twin: TwinSettings = TwinSettings()
     middleware: MiddlewareSettings = MiddlewareSettings()
+    mqtt: MqttSettings | None = None
     delivery: DeliverySettings = DeliverySettings()
     global_registry: GlobalRegistrySettings | None = None
     identity: IdentitySettings = IdentitySettings()
     compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
     peer: tuple[PeerSettings, ...] = ()
-
-    @property
-    def insecure_switches(self) -> tuple[str, ...]:
-        """Every weakening that these settings ask for, in words."""
-        switches = []
-        if self.listen.insecure_plaintext:
-            switches.append("listen.insecure_plaintext: runtimes and links without TLS")
-        if self.site is not None and self.site.insecure_plaintext:
-            switches.append("site.insecure_plaintext: published documents without TLS")
-        if self.sandbox.insecure_no_seccomp:
-            switches.append("sandbox.insecure_no_seccomp: workers without system call filter")
-        if not self.allocation.strict_release:
-            switches.append("allocation.strict_release: any runtime releases any address")
-        if not self.routing.reporter_only:
-            switches.append("routing.reporter_only: any runtime changes any object")
-        if self.compat.return_by_address:
-            switches.append("compat.return_by_address: who knows the address of a lost runtime gets what it held")
-        backends = (
-            ("registry", self.registry),
-            ("qos", self.qos),
-            ("catalogue.own", self.catalogue.own),
-            ("global_registry", self.global_registry),
-        )
-        for table, backend in backends:
-            if backend is not None and backend.insecure_plaintext:
-                switches.append(f"{table}.insecure_plaintext: no TLS to {backend.url}")
-        switches += [
-            f"peer {peer.domain}: insecure_plaintext: no TLS to this domain"
-            for peer in self.peer
-            if peer.insecure_plaintext
-        ]
-        return tuple(switches)
 
     @property
     def own_domains(self) -> tuple[str, ...]:

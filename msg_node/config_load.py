@@ -25,6 +25,7 @@ from msg_node.config_addresses import address_problems, twin_problems
 from msg_node.config_identity import identity_problems
 from msg_node.config_lines import Position, locate_keys
 from msg_node.config_middleware import middleware_problems
+from msg_node.config_mqtt import mqtt_problems
 from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
 from protofly.address import valid_domain
@@ -234,6 +235,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *address_problems(settings),
         *twin_problems(settings),
         *middleware_problems(settings),
+        *mqtt_problems(settings),
         *_problems_elsewhere(settings),
     ):
         source.complain(place, text)

@@ -71,6 +71,7 @@ MQTT_WINDOW_MESSAGES: Final = 1000  # on the way to the broker, and from it, wit
 MQTT_QUEUED_MESSAGES: Final = 100_000
 MQTT_UNACKNOWLEDGED: Final = 200  # of one runtime; the queue holds the rest
 MQTT_OPENS_AT_ONCE: Final = 64
+MQTT_GONE_SECONDS: Final = 2.0  # a broker that stops says so of everybody first
 MQTT_REPEATS_REMEMBERED: Final = 256
 
 # Digital twin: memory holds all of it.

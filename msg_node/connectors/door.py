@@ -89,9 +89,9 @@ class Door:
         self._acceptor = acceptor
         self._half_open: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
-        self._reception = Reception(bus, max_bytes, queue or QueueBounds(), origins, self.counters)
-        self._matrix = Matrix(self._reception)
-        self._https = None if https is None else HttpsBinding(self._reception, https)
+        self.reception = Reception(bus, max_bytes, queue or QueueBounds(), origins, self.counters)
+        self._matrix = Matrix(self.reception)
+        self._https = None if https is None else HttpsBinding(self.reception, https)
 
     async def run(
         self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -99,7 +99,7 @@ class Door:
         """Serve until cancelled."""
         async with trio.open_nursery() as drains, trio.open_nursery() as connections:
             self._drains = drains
-            self._socket_io = SocketIo(self._reception, connections)
+            self._socket_io = SocketIo(self.reception, connections)
             if self._https is not None:
                 connections.start_soon(self._https.run)
             task_status.started()
@@ -163,7 +163,7 @@ class Door:
         if arrival.entry is Entry.HTTPS and self._https is not None:
             await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=knock.done)
             return
-        websocket = ServerWebSocket(max_bytes=self._reception.max_bytes)
+        websocket = ServerWebSocket(max_bytes=self.reception.max_bytes)
         websocket.receive(head)
         if websocket.request_path is None:
             if not websocket.handshake_failed:
@@ -185,7 +185,7 @@ class Door:
         elif not websocket.is_upgrade:
             with contextlib.suppress(PeerError):
                 websocket.accept()
-        elif arrival.entry is not Entry.LINK and not self._reception.admits(websocket.header("Origin")):
+        elif arrival.entry is not Entry.LINK and not self.reception.admits(websocket.header("Origin")):
             websocket.reject(403, "pages of this origin may not connect\n")
         elif arrival.entry is Entry.ENGINE_IO:
             trouble = self._socket_io.judge("GET", arrival.parameters, is_upgrade=True)
@@ -223,18 +223,18 @@ class Door:
         if arrival.entry is Entry.COMMAND_FRAMES:
             await self._matrix.serve_command_frames(line, websocket, offered)
         elif arrival.entry is Entry.ENGINE_IO:
-            websocket.allow_bytes(_event_bytes(self._reception.max_bytes))
+            websocket.allow_bytes(_event_bytes(self.reception.max_bytes))
             await self._socket_io.serve_websocket(line, websocket, arrival.parameters.get("sid", ""), offered)
         else:
             await self._serve_messages(line, websocket, offered)
 
     async def _serve_messages(self, line: ByteChannel, websocket: ServerWebSocket, offered: Offered) -> None:
         channel = WebSocketChannel(line, websocket)
-        port = self._reception.welcome(channel, Dialect.SESSION_MESSAGES, offered)
+        port = self.reception.welcome(channel, Dialect.SESSION_MESSAGES, offered)
         try:
-            await serve_messages(self._reception.bus, port, channel)
+            await serve_messages(self.reception.bus, port, channel)
         finally:
-            self._reception.farewell(port)
+            self.reception.farewell(port)
 
 
 def _arrival_in(head: bytes) -> Arrival:

@@ -12,22 +12,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 import trio
 
+from msg_node.connectors.expecting_port import ExpectingPort
 from msg_node.core.return_log import CLOSE_EVENT, COMMENT, LOST_EVENT, Numbered, ReturnLog, own_event, stream_event
-from msg_node.core.session import Dialect
-from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
-from protofly.answer_codes import code_of
-from protofly.codec import body_members
-from protofly.errors import Code, PeerError
+from protofly.errors import Code
 from protofly.limits import HTTP_STREAM_BYTES
-from protofly.message import Message
-
-_PROVISIONAL: Final = range(100, 200)
 
 
 class Outlet(Protocol):
@@ -121,88 +114,6 @@ class Poll:
         self.is_done.set()
 
 
-class Expected:
-    """A reply that a post waits for."""
-
-    def __init__(self) -> None:
-        self.has_come = trio.Event()
-        self.reply: Message | None = None
-
-    def settle(self, reply: Message | None) -> None:
-        """It is here, or it will not come any more (None)."""
-        self.reply = reply
-        self.has_come.set()
-
-
-_Transaction = tuple[bytes | None, str]
-"""Id and requester: what a reply shares with its request. Source: message specification, section 3."""
-
-
-class HttpPort(RuntimePort):
-    """A runtime's port that knows which replies are waited for."""
-
-    __slots__ = ("_expected",)
-
-    def __init__(
-        self,
-        connection: int,
-        channel: MessageChannel,
-        *,
-        bearer: str,
-        counters: Counter[str],
-        now: float,
-        dialect: Dialect = Dialect.HTTPS,
-        bounds: QueueBounds | None = None,
-    ) -> None:
-        super().__init__(connection, channel, bearer=bearer, counters=counters, now=now, dialect=dialect, bounds=bounds)
-        self._expected: dict[_Transaction, deque[Expected]] = {}
-
-    def expect(self, request: Message) -> Expected:
-        """From now on the final reply to `request` goes to who asked here, and to nobody else.
-
-        Raises:
-            PeerError: BAD_HEADER when the sender is no address.
-        """
-        expected = Expected()
-        self._expected.setdefault(_transaction(request.id, request.from_key), deque()).append(expected)
-        return expected
-
-    def give_up(self, request: Message, expected: Expected) -> None:
-        """Nobody waits for that reply any more: when it comes it goes the way of all messages."""
-        key = _transaction(request.id, request.from_key)
-        waiting = self._expected.get(key)
-        if waiting is not None and expected in waiting:
-            waiting.remove(expected)
-            if not waiting:
-                del self._expected[key]
-
-    def give_up_all(self) -> None:
-        """The session is over: no reply will come."""
-        expected, self._expected = self._expected, {}
-        for waiting in expected.values():
-            for one in waiting:
-                one.settle(None)
-
-    def enqueue(self, message: Message) -> Code | None:
-        """See `RuntimePort`; a reply that is waited for does not queue."""
-        if message.type == "response" and self._expected:
-            try:
-                key = _transaction(message.id, message.to_key)
-            except PeerError:
-                return super().enqueue(message)
-            waiting = self._expected.get(key)
-            if waiting and code_of(message) not in _PROVISIONAL:
-                waiting.popleft().settle(message)
-                if not waiting:
-                    del self._expected[key]
-                return None
-        return super().enqueue(message)
-
-
-def _transaction(id_: bytes | None, requester_key: str) -> _Transaction:
-    return id_, requester_key
-
-
 class HttpSession:
     """A runtime's session from its first post to its end; see `MessageChannel`.
 
@@ -218,7 +129,7 @@ class HttpSession:
 
     def __init__(self, remote: str, on_ended: Callable[[HttpSession], None]) -> None:
         self.remote = remote
-        self.port: HttpPort | None = None
+        self.port: ExpectingPort | None = None
         self.token_digest = ""
         self.log = ReturnLog()
         self.away_since: float | None = trio.current_time()
@@ -301,14 +212,3 @@ class HttpSession:
             self.port.is_closing = True
             self.port.give_up_all()
         self._on_ended(self)
-
-
-def token_in(request: Message, reply: Message) -> str:
-    """The session token that a reply to `open` or `re-open` gives or confirms, "" when it refuses."""
-    if code_of(reply) != 200:
-        return ""
-    try:
-        token = body_members(reply.body).get("runtimeToken")
-    except PeerError:
-        return ""
-    return token if isinstance(token, str) else request.from_.strip().rpartition("/")[2]

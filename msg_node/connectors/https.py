@@ -25,8 +25,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from msg_node.connectors.expecting_port import Expected, ExpectingPort, token_in
 from msg_node.connectors.http_line import HttpApplication, certificate_of, is_known, remote_of
-from msg_node.connectors.http_session import EventStream, Expected, HttpPort, HttpSession, Poll, token_in
+from msg_node.connectors.http_session import EventStream, HttpSession, Poll
 from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
 from msg_node.core.credentials import digest_of
@@ -175,7 +176,7 @@ class HttpsBinding:
             raise PeerError(Code.OVERLOAD, "too many sessions")
         session = HttpSession(remote, self._end)
         offered = Offered(bearer, certificate_of(request.scope))
-        session.port = self._reception.welcome_as(HttpPort, session, Dialect.HTTPS, offered, self._queue)
+        session.port = self._reception.welcome_as(ExpectingPort, session, Dialect.HTTPS, offered, self._queue)
         self._per_address[remote] += 1
         return session
 

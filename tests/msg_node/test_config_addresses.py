@@ -10,6 +10,7 @@ import pytest
 from msg_node.config import Settings
 from msg_node.config_addresses import build_pools, build_rules
 from msg_node.config_load import load_settings
+from msg_node.config_weakenings import insecure_switches
 from msg_node.core.rules import Rules
 from protofly.errors import SettingsError
 
@@ -61,7 +62,7 @@ def test_every_switch_reaches_the_rules(tmp_path: Path) -> None:
         require_consent=True,
         sm_error=500,
     )
-    assert [line.partition(":")[0] for line in settings.insecure_switches[1:]] == [
+    assert [line.partition(":")[0] for line in insecure_switches(settings)[1:]] == [
         "allocation.strict_release",
         "routing.reporter_only",
         "compat.return_by_address",

@@ -1,0 +1,113 @@
+"""A runtime's port at which somebody waits for certain replies: who posted a request, who brought an `open`.
+
+Source: message specification, sections 3 and 19.5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Final
+
+import trio
+
+from msg_node.core.session import Dialect
+from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from protofly.answer_codes import code_of
+from protofly.codec import body_members
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+_PROVISIONAL: Final = range(100, 200)
+
+
+class Expected:
+    """A reply that somebody waits for."""
+
+    def __init__(self) -> None:
+        self.has_come = trio.Event()
+        self.reply: Message | None = None
+
+    def settle(self, reply: Message | None) -> None:
+        """It is here, or it will not come any more (None)."""
+        self.reply = reply
+        self.has_come.set()
+
+
+_Transaction = tuple[bytes | None, str]
+"""Id and requester: what a reply shares with its request. Source: message specification, section 3."""
+
+
+class ExpectingPort(RuntimePort):
+    """A runtime's port that knows which replies are waited for."""
+
+    __slots__ = ("_expected",)
+
+    def __init__(
+        self,
+        connection: int,
+        channel: MessageChannel,
+        *,
+        bearer: str,
+        counters: Counter[str],
+        now: float,
+        dialect: Dialect = Dialect.HTTPS,
+        bounds: QueueBounds | None = None,
+    ) -> None:
+        super().__init__(connection, channel, bearer=bearer, counters=counters, now=now, dialect=dialect, bounds=bounds)
+        self._expected: dict[_Transaction, deque[Expected]] = {}
+
+    def expect(self, request: Message) -> Expected:
+        """From now on the final reply to `request` goes to who asked here, and to nobody else.
+
+        Raises:
+            PeerError: BAD_HEADER when the sender is no address.
+        """
+        expected = Expected()
+        self._expected.setdefault(_transaction(request.id, request.from_key), deque()).append(expected)
+        return expected
+
+    def give_up(self, request: Message, expected: Expected) -> None:
+        """Nobody waits for that reply any more: when it comes it goes the way of all messages."""
+        key = _transaction(request.id, request.from_key)
+        waiting = self._expected.get(key)
+        if waiting is not None and expected in waiting:
+            waiting.remove(expected)
+            if not waiting:
+                del self._expected[key]
+
+    def give_up_all(self) -> None:
+        """The session is over: no reply will come."""
+        expected, self._expected = self._expected, {}
+        for waiting in expected.values():
+            for one in waiting:
+                one.settle(None)
+
+    def enqueue(self, message: Message) -> Code | None:
+        """See `RuntimePort`; a reply that is waited for does not queue."""
+        if message.type == "response" and self._expected:
+            try:
+                key = _transaction(message.id, message.to_key)
+            except PeerError:
+                return super().enqueue(message)
+            waiting = self._expected.get(key)
+            if waiting and code_of(message) not in _PROVISIONAL:
+                waiting.popleft().settle(message)
+                if not waiting:
+                    del self._expected[key]
+                return None
+        return super().enqueue(message)
+
+
+def _transaction(id_: bytes | None, requester_key: str) -> _Transaction:
+    return id_, requester_key
+
+
+def token_in(request: Message, reply: Message) -> str:
+    """The session token that a reply to `open` or `re-open` gives or confirms, "" when it refuses."""
+    if code_of(reply) != 200:
+        return ""
+    try:
+        token = body_members(reply.body).get("runtimeToken")
+    except PeerError:
+        return ""
+    return token if isinstance(token, str) else request.from_.strip().rpartition("/")[2]

@@ -1,0 +1,303 @@
+"""The node's connection to an MQTT broker: Paho's client, driven by trio through its external-loop interface.
+
+Paho keeps what was published and not yet acknowledged, and sends it again after a reconnect; what arrives is
+acknowledged only when the node has taken it (`manual_ack`). Connecting blocks, so a thread does it; everything else
+runs in trio. Source: MQTT 5.0, sections 4.3 and 4.4; Paho's documentation, "external event loop support".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import select
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, cast
+
+import trio
+from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from federation.core.backoff import jittered
+from protofly.limits import (
+    MQTT_CONNECT_SECONDS,
+    MQTT_KEEP_ALIVE_SECONDS,
+    MQTT_QUEUED_MESSAGES,
+    MQTT_RETRY_SECONDS,
+    MQTT_WINDOW_MESSAGES,
+)
+
+logger = logging.getLogger("msg_node.mqtt")
+
+NO_SUBSCRIBERS: Final = 0x10
+"""What a broker of version 5 says to a message that nobody is there for. Source: MQTT 5.0, section 3.4.2.1."""
+TOKEN_PROPERTY: Final = "token"  # noqa: S105 - a name
+_ARRIVALS_AT_ONCE: Final = 200
+_MISC_SECONDS: Final = 1.0
+
+
+class BrokerOptions(NamedTuple):
+    """Where the broker is, and as whom the node comes.
+
+    `client_id` names the node's session at the broker, in which messages wait while the node is away.
+    """
+
+    host: str
+    port: int
+    client_id: str
+    username: str = ""
+    password: str = ""
+    tls: ssl.SSLContext | None = None
+    is_version_5: bool = True
+    max_bytes: int = 1 << 20
+
+
+class Arrival(NamedTuple):
+    """A message of the broker; `token` is its user property, "" without one."""
+
+    topic: str
+    payload: bytes
+    is_repeated: bool
+    token: str
+    mid: int
+    qos: int
+
+
+TakeArrivals = Callable[[list[Arrival]], Awaitable[None]]
+"""Takes what arrived, in order; when it returns the broker is told that it need not keep it."""
+
+
+class MqttClient:
+    """One connection, made anew whenever it breaks.
+
+    Args:
+        options: See there.
+        topics: Topic filters to subscribe to.
+        take: See `TakeArrivals`.
+        published: Told when the broker has taken a message: its number, and whether anybody was there for it.
+        available: Told when messages can be published (again).
+        lost: Told when the connection is lost.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        *,
+        topics: list[str],
+        take: TakeArrivals,
+        published: Callable[[int, bool], None],
+        available: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._take = take
+        self._published = published
+        self._available = available
+        self._on_lost = lost
+        self._arrived: list[Arrival] = []
+        self._wants_write = trio.Event()
+        self._socket: socket.socket | None = None
+        self._connected = trio.Event()
+        self.is_connected = False
+        self.error = "not connected yet"
+        """Why there is no connection, "" while there is one."""
+        self.retained_ignored = 0
+        self._client = self._make_client()
+
+    def _make_client(self) -> Client:
+        options = self._options
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=options.client_id,
+            clean_session=None if options.is_version_5 else False,
+            protocol=MQTTv5 if options.is_version_5 else MQTTv311,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        client.connect_timeout = MQTT_CONNECT_SECONDS
+        client.max_queued_messages_set(MQTT_QUEUED_MESSAGES)
+        client.max_inflight_messages_set(MQTT_WINDOW_MESSAGES)
+        if options.username:
+            client.username_pw_set(options.username, options.password or None)
+        if options.tls is not None:
+            client.tls_set_context(options.tls)
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_socket_register_write = self._on_wants_write
+        client.on_socket_close = self._on_socket_close
+        return client
+
+    # What the node asks for.
+
+    def publish(self, topic: str, payload: bytes) -> int:
+        """Send a message, at least once; its number. Only while `is_connected`, or soon after."""
+        return self._client.publish(topic, payload, qos=1).mid
+
+    async def wait_connected(self) -> None:
+        """Wait until the broker is there and knows what the node listens to."""
+        while not self.is_connected:
+            await self._connected.wait()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stay connected until cancelled."""
+        task_status.started()
+        failures = 0
+        try:
+            while True:
+                if await self._connect():
+                    failures = 0
+                    await self._serve()
+                    logger.warning("the connection to the broker is lost")
+                failures += 1
+                seconds = min(MQTT_RETRY_SECONDS * 2 ** min(failures - 1, 8), 30.0)
+                await trio.sleep(jittered(seconds, draw=random.random()))  # noqa: S311 - spreads load, protects nothing
+        finally:
+            self._client.disconnect()
+            sock = self._client.socket()
+            self._lost("stopped")
+            if sock is not None:
+                sock.close()
+
+    async def _connect(self) -> bool:
+        options = self._options
+        properties = None
+        if options.is_version_5:
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = 0xFFFFFFFF
+            properties.ReceiveMaximum = MQTT_WINDOW_MESSAGES
+            properties.MaximumPacketSize = options.max_bytes + 4096
+
+        def connect() -> None:
+            if options.is_version_5:
+                self._client.connect(
+                    options.host, options.port, MQTT_KEEP_ALIVE_SECONDS, clean_start=False, properties=properties
+                )
+            else:
+                self._client.connect(options.host, options.port, MQTT_KEEP_ALIVE_SECONDS)
+
+        try:
+            await trio.to_thread.run_sync(connect, abandon_on_cancel=True)
+        except (OSError, ValueError) as exc:
+            if self.error != str(exc):
+                logger.warning("broker %s:%d: %s", options.host, options.port, exc)
+            self.error = str(exc)
+            return False
+        return True
+
+    # The loop.
+
+    async def _serve(self) -> None:
+        """Read, write and keep alive until the connection ends."""
+        sock = cast("socket.socket", self._client.socket())
+        self._socket = sock
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, sock)
+            nursery.start_soon(self._keep_alive)
+            await self._read(sock)
+            nursery.cancel_scope.cancel()
+        self._lost(self.error or "the broker has closed the connection")
+
+    async def _read(self, sock: socket.socket) -> None:
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        while self._client.socket() is not None:
+            try:
+                await trio.lowlevel.wait_readable(sock)
+            except trio.ClosedResourceError:
+                return
+            while len(self._arrived) < _ARRIVALS_AT_ONCE:
+                if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS or self._client.socket() is None:
+                    return
+                if not (poll.poll(0) or (isinstance(sock, ssl.SSLSocket) and sock.pending())):
+                    break
+            await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        if not arrived:
+            return
+        await self._take(arrived)
+        for one in arrived:
+            if one.qos:
+                self._client.ack(one.mid, one.qos)
+
+    async def _write(self, sock: socket.socket) -> None:
+        while True:
+            await self._wants_write.wait()
+            self._wants_write = trio.Event()
+            while self._client.want_write() and self._client.socket() is not None:
+                try:
+                    await trio.lowlevel.wait_writable(sock)
+                except trio.ClosedResourceError:
+                    return
+                self._client.loop_write()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await trio.sleep(_MISC_SECONDS)
+            if self._client.loop_misc() != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                return
+
+    def _lost(self, why: str) -> None:
+        self.is_connected = False
+        self._connected = trio.Event()
+        self._socket = None
+        self.error = why
+        self._arrived.clear()  # the broker brings again what was not acknowledged
+        self._on_lost()
+
+    # What Paho tells, always from within one of the calls above.
+
+    def _on_connect(self, client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        if reason.is_failure:
+            self.error = f"the broker refuses this node: {reason}"
+            logger.warning("%s", self.error)
+            return
+        client.subscribe([(topic, 1) for topic in self._topics])
+
+    def _on_subscribe(self, _client: Client, _data: Any, _mid: int, reasons: list[Any], _properties: Any) -> None:
+        if any(reason.is_failure for reason in reasons):
+            self.error = f"the broker lets this node not subscribe: {', '.join(map(str, reasons))}"
+            logger.warning("%s", self.error)
+            return
+        self.is_connected, self.error = True, ""
+        self._connected.set()
+        logger.info("connected to the broker %s:%d", self._options.host, self._options.port)
+        self._available()
+
+    def _on_message(self, client: Client, _data: Any, message: MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = ""
+        if message.retain:  # said to nobody in particular, at some time: no message of a runtime
+            self.retained_ignored += 1
+            topic = ""
+        if topic:
+            self._arrived.append(
+                Arrival(topic, bytes(message.payload), message.dup, _token_of(message), message.mid, message.qos)
+            )
+        elif message.qos:
+            client.ack(message.mid, message.qos)
+
+    def _on_publish(self, _client: Client, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+        self._published(mid, reason is None or reason.value != NO_SUBSCRIBERS)
+
+    def _on_wants_write(self, _client: Client, _data: Any, _sock: Any) -> None:
+        self._wants_write.set()
+
+    def _on_socket_close(self, _client: Client, _data: Any, sock: Any) -> None:
+        if self._socket is not None and sock is self._socket:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket = None
+
+
+def _token_of(message: MQTTMessage) -> str:
+    pairs = getattr(message.properties, "UserProperty", None) or []
+    return next((value for name, value in pairs if name == TOKEN_PROPERTY), "")
