@@ -136,7 +136,8 @@ def shapes(*, quick: bool) -> tuple[Traffic, ...]:
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the table: medians over rounds, losses summed.
 
-    `cpu_ratio` is the cost per message over that of the shape's reference; `session_kib` is for rows about sessions.
+    `cpu_ratio` is the cost per message over that of the shape's reference, `p99_ratio` the same of the wait;
+    `session_kib` is for rows about sessions.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: int
     longest_ms: float | None = None
     cpu_ratio: float | None = None
+    p99_ratio: float | None = None
     session_kib: float | None = None
 
 
@@ -160,6 +162,7 @@ class Measured:
     shape: Shape
     runs: tuple[Run, ...]
     reference_cpu_us: float | None = None
+    reference_p99_ms: float | None = None
     session_kib: float | None = None
 
     @property
@@ -168,8 +171,14 @@ class Measured:
         return median_of([run.cpu_us_per_message for run in self.runs]) or 0.0
 
     @property
+    def p99_ms(self) -> float | None:
+        """The median."""
+        return median_of([run.p99_ms for run in self.runs])
+
+    @property
     def row(self) -> Row:
         """The medians."""
+        p99 = self.p99_ms
         ratio = self.cpu_us_per_message / self.reference_cpu_us if self.reference_cpu_us else None
         return Row(
             name=f"{self.variant}, {self.shape.name}",
@@ -177,11 +186,12 @@ class Measured:
             tls=self.shape.tls,
             messages_per_second=median_of([run.messages_per_second for run in self.runs]) or 0.0,
             p50_ms=median_of([run.p50_ms for run in self.runs]),
-            p99_ms=median_of([run.p99_ms for run in self.runs]),
+            p99_ms=p99,
             longest_ms=max((run.longest_ms for run in self.runs if run.longest_ms is not None), default=None),
             cpu_us_per_message=self.cpu_us_per_message,
             lost=sum(run.lost for run in self.runs),
             cpu_ratio=None if ratio is None else round(ratio, 2),
+            p99_ratio=round(p99 / self.reference_p99_ms, 2) if p99 and self.reference_p99_ms else None,
             session_kib=self.session_kib,
         )
 
@@ -205,9 +215,17 @@ class Measured:
 
 
 def compared(measured: Sequence[Measured]) -> list[Measured]:
-    """The same, each with what the reference of their shape costs."""
+    """The same, each with what the reference of their shape costs, and how long one waits with it."""
     costs = {one.variant: one.cpu_us_per_message for one in measured}
-    return [replace(one, reference_cpu_us=costs.get(one.shape.reference)) for one in measured]
+    waits = {one.variant: one.p99_ms for one in measured}
+    return [
+        replace(
+            one,
+            reference_cpu_us=costs.get(one.shape.reference),
+            reference_p99_ms=waits.get(one.shape.reference) if one.shape.is_paced else None,
+        )
+        for one in measured
+    ]
 
 
 def median_of(samples: Sequence[float | None]) -> float | None:

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.domain.plan import ALONE, TRIO_RELAY, WS_RELAY, neighbours_shape
+from benchmarks.domain.plan import ALONE, SWEPT, TRIO_RELAY, WS_RELAY, neighbours_shape
 from benchmarks.footprint import Footprint
 from benchmarks.plan import RELAYS, Measured
 
@@ -70,6 +70,13 @@ def show_neighbours(console: Console, measured: list[Measured]) -> None:
         if alone is not None and alone.p50_ms and alone.p99_ms and row.p50_ms and row.p99_ms:
             p50, p99 = row.p50_ms / alone.p50_ms - 1, row.p99_ms / alone.p99_ms - 1
             console.print(f"  neighbours {name}: p50 {p50:+.0%}, p99 {p99:+.0%}", highlight=False)
+
+
+def show_sweep(console: Console, measured: list[Measured]) -> None:
+    """Print by how much a pair waits longer while the registry sweeps everything that is in it."""
+    for one in measured:
+        if one.variant == SWEPT and one.row.p99_ratio is not None:
+            console.print(f"  while {SWEPT}: p99 ×{one.row.p99_ratio:.2f}", highlight=False)
 
 
 def show_absent(console: Console, absent: dict[str, str]) -> None:

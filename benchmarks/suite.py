@@ -21,7 +21,7 @@ from benchmarks.domain.suite import measure_domain
 from benchmarks.footprint import Footprint, measure_footprint
 from benchmarks.plan import NO_SANDBOX, RELAYS, TRAPEZOID, Measured, Traffic, compared, shapes
 from benchmarks.process_time import resident_kib
-from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_neighbours, show_report
+from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_neighbours, show_report, show_sweep
 from benchmarks.sides import Load, Run
 from benchmarks.variants import RelayVariant, TrapezoidVariant, Variant
 from interop.processes import leaves
@@ -78,6 +78,7 @@ def run(
     if results.inside:
         show_report(console, results.inside, None, title=DOMAIN_TITLE)
         show_neighbours(console, results.inside)
+        show_sweep(console, results.inside)
         show_crowds(console, results.inside)
     show_absent(console, results.absent)
     for name, reason in results.left_out.items():

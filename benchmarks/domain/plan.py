@@ -84,6 +84,23 @@ class Parking(Shape):
     judged: str = NODE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryReads(Shape):
+    """Reads of the domain registry by user, at `rate` a second, with `entries` in it."""
+
+    entries: int
+    count: int
+    rate: float
+    body_bytes: int = 0
+    variants: tuple[str, ...] = (NODE,)
+    judged: str = NODE
+
+    @property
+    def is_paced(self) -> bool:
+        """See `Shape.is_paced`."""
+        return True
+
+
 def shapes(*, quick: bool) -> tuple[Shape, ...]:
     """The whole plan; quick runs are fewer and leave out the larger bodies."""
     rounds = 3 if quick else 7
@@ -165,6 +182,33 @@ def neighbours_shape() -> PairFlood:
         variants=(ALONE, *ATTACKS),
         judged=ALONE,
     )
+
+
+QUIET: Final = "nothing is swept"
+SWEPT: Final = "all entries are swept"
+
+
+def registry_shapes() -> tuple[RegistryReads, PairFlood]:
+    """A full registry: reads, and a pair at an easy pace while every entry of it ends at once; full runs only."""
+    reads = RegistryReads(
+        name="registry reads",
+        entries=100_000,
+        count=5_000,
+        rate=500.0,
+        rounds=3,
+        bars=(Bar(figure="p99_ms", limit=5.0),),
+    )
+    pair = PairFlood(
+        name="registry sweep",
+        body_bytes=100,
+        rate=500.0,
+        count=2_500,
+        rounds=3,
+        variants=(QUIET, SWEPT),
+        judged=SWEPT,
+        bars=(Bar(figure="p99_ratio", limit=1.5),),
+    )
+    return reads, pair
 
 
 def crowd_name(sessions: int) -> str:

@@ -21,6 +21,7 @@ from benchmarks.domain.plan import (
     crowd_shapes,
     shapes,
 )
+from benchmarks.domain.registry import measure_registry
 from benchmarks.domain.variants import BroadcastRelay, DomainVariant, OneNode
 from benchmarks.plan import Measured, Shape, compared
 from benchmarks.sides import Run
@@ -35,7 +36,7 @@ async def measure_domain(folder: Path, *, quick: bool, tell: Tell, absent: dict[
 
     Args:
         folder: Where data, logs and the relay's package are kept.
-        quick: Leave out the larger bodies, the attackers and the crowds.
+        quick: Leave out the larger bodies, the attackers, the full registry and the crowds.
         tell: Is told what runs.
         absent: Takes the relays that cannot be had, with the reason.
 
@@ -51,6 +52,7 @@ async def measure_domain(folder: Path, *, quick: bool, tell: Tell, absent: dict[
     if quick:
         return measured
     measured += await measure_neighbours(folder / "neighbours", tell=tell)
+    measured += await measure_registry(folder / "registry", tell=tell)
     tell("sessions join")
     crowds: dict[str, DomainVariant] = {
         crowd_name(sessions): OneNode(crowd_name(sessions), folder / f"crowd-{sessions}", sessions=sessions)

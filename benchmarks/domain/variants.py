@@ -185,7 +185,7 @@ class OneNode(DomainVariant):
         )
         cpu, foreign_cores = meter.read()
         await self._allocator.do("release", domain=DOMAIN)
-        return _run_of(answer, cpu, foreign_cores)
+        return run_of(answer, cpu, foreign_cores)
 
     async def park(self, shape: Parking) -> Run:
         """One run of a sender whose agent is away, or of the agent's return."""
@@ -200,7 +200,7 @@ class OneNode(DomainVariant):
         if shape.drains:
             meter = Meter(self.pids(), {self._waiter.pid})
             answer = await self._waiter.do("drain", name=f"{agent}-runtime", sender=sender, **place)
-        return _run_of(answer, *meter.read())
+        return run_of(answer, *meter.read())
 
     async def stop_clients(self) -> None:
         """End all clients."""
@@ -211,7 +211,7 @@ class OneNode(DomainVariant):
                     await side.stop()
 
 
-def _run_of(answer: dict[str, Any], cpu_ns: int, foreign_cores: float) -> Run:
+def run_of(answer: dict[str, Any], cpu_ns: int, foreign_cores: float) -> Run:
     """What a client that asks and waits tells of a run."""
     turns = answer["turns_ns"]
     return Run(
