@@ -22,6 +22,7 @@ from protofly.message import Message
 
 _OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
 _EVENT_TYPES = frozenset({"update", "event", "response"})
+_EVENT_FORMS = frozenset({"update", "create", "event"})
 _CHANGES = "/changes"
 _CHANGES_CHARS = len(_CHANGES)
 _THINGS = "thing://"
@@ -143,13 +144,8 @@ class Delivery:
             is_owner = self._state.owners.owner(object_key) == origin
             if not is_owner and not self._state.may_change(origin, object_key, message.from_key):
                 return _NOT_REPORTER
-        if owner is None and key.startswith(_THINGS):
-            refused = self._check_event(message, key, origin)
-            if refused is not None:
-                return refused
-            if message.type not in _EVENT_TYPES and not message.is_class_event:  # subscribers hear events, no requests
-                found = self._agent(key)
-                return _nowhere(message) if found in (None, origin) else Route(Place.LISTENERS, (found,))
+        if owner is None and key.startswith(_THINGS) and domain_of(key) in self._state.domains:
+            return self._route_thing(message, key, origin, listeners)
         if owner is not None and message.id is not None and message.type not in _EVENT_TYPES:
             if owner == origin:
                 return _nowhere(message)
@@ -198,11 +194,18 @@ class Delivery:
         session = self._state.sessions.get(origin)
         return session is not None and session.dialect.reads_desc
 
-    def _check_event(self, message: Message, key: str, origin: int) -> Route | None:
-        """Events of a thing come from its agent. Source: message specification, section 19.1."""
-        if origin > 0 and message.is_class_event and self._agent(key) not in (None, origin):
+    def _route_thing(self, message: Message, key: str, origin: int, listeners: tuple[int, ...]) -> Route:
+        """What an agent says about its things goes to all who listen; what others say to them, to the agent alone.
+
+        Source: message specification, section 19.1.
+        """
+        agent = self._agent(key)
+        if origin == 0 or (agent == origin and message.type in _EVENT_FORMS):
+            heard = tuple([number for number in listeners if number != origin])
+            return Route(Place.LISTENERS, heard) if heard else _DROPPED
+        if message.is_class_event:
             return _NOT_REPORTER
-        return None
+        return _nowhere(message) if agent in (None, origin) else Route(Place.LISTENERS, (agent,))
 
     def _agent(self, key: str) -> int | None:
         """Who answers for a thing. Source: message specification, section 19."""
@@ -222,5 +225,10 @@ class Delivery:
 
 
 def _nowhere(message: Message) -> Route:
-    """Nobody is there, or only who asks: a request is answered, all else is dropped."""
-    return Route(Place.REFUSED, code=Code.NO_ROUTE) if message.expects_reply else _DROPPED
+    """Nobody is there, or only who asks: a request is answered, all else is dropped.
+
+    An event that nobody hears is no failure, and whoever wants a receipt for it gets one. Source: message
+    specification, section 19.1.
+    """
+    is_refused = message.expects_reply and not message.is_class_event
+    return Route(Place.REFUSED, code=Code.NO_ROUTE) if is_refused else _DROPPED
