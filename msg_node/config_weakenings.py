@@ -35,6 +35,11 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
     if settings.mqtt is not None and settings.mqtt.insecure_plaintext:
         switches.append("mqtt.insecure_plaintext: no TLS to the broker")
     switches += [
+        f"identity.provider {provider.issuer}: insecure_plaintext: its keys are fetched without TLS"
+        for provider in settings.identity.provider
+        if provider.insecure_plaintext
+    ]
+    switches += [
         f"peer {peer.domain}: insecure_plaintext: no TLS to this domain"
         for peer in settings.peer
         if peer.insecure_plaintext

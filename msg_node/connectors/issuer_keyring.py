@@ -72,6 +72,7 @@ class _State:
     fetched: trio.Event = field(default_factory=trio.Event)
     asked_at: float = float("-inf")
     succeeded_at: float = float("-inf")
+    is_asking: bool = False
     failures: int = 0
     error: str = "not asked yet"
     keys: int = 0
@@ -102,17 +103,18 @@ class IssuerKeyring:
     def want(self, issuer: str) -> None:
         """A token names a key of this issuer that we do not have. Never blocks; unknown issuers are none of ours."""
         state = self._states.get(issuer)
-        if state is not None:
+        if state is not None and not state.is_asking:  # else the newest ones are on their way
             state.wanted.set()
 
     async def refresh(self, question: KeysQuestion) -> bool:
-        """Have keys fetched, unless they just were; whether there may be others now."""
+        """Have keys fetched, unless they just were; whether there may be others than before."""
         state = self._states.get(question.issuer)
-        if state is None or self._clock() - state.asked_at < KEYS_ASKED_AGAIN_SECONDS:
+        if state is None:
             return False
-        fetched = state.fetched
-        state.wanted.set()
-        await fetched.wait()
+        if state.is_asking or self._clock() - state.asked_at >= KEYS_ASKED_AGAIN_SECONDS:
+            fetched = state.fetched
+            self.want(question.issuer)
+            await fetched.wait()
         return not state.error
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -139,7 +141,7 @@ class IssuerKeyring:
 
     async def _renew(self, state: _State) -> float:
         """Ask once; how long to leave the provider alone then."""
-        state.asked_at = self._clock()
+        state.asked_at, state.is_asking = self._clock(), True
         try:
             with trio.fail_after(KEYS_FETCH_SECONDS):
                 keys, life_seconds = await self._fetch(state.source)
@@ -158,6 +160,7 @@ class IssuerKeyring:
             self.counters["fetched"] += 1
             self._on_keys(state.source.issuer, keys)
             pause_seconds = life_seconds
+        state.is_asking = False
         fetched, state.fetched = state.fetched, trio.Event()
         fetched.set()
         return pause_seconds

@@ -18,7 +18,7 @@ from msg_node.core.assertions import Asserted, AssertionRefusedError
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry import Index
 from msg_node.core.registry_entry import Status
-from msg_node.core.resources import Members, text_of
+from msg_node.core.resources import Members, key_or_refuse, text_of
 from msg_node.core.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
 from msg_node.core.verdicts import Verdicts
 from protofly.address import domain_of, scheme_of
@@ -117,7 +117,7 @@ class IdentityService:
 
     def _profile(self, user: str) -> Answer:
         """What our registry has of somebody, without his hyperties."""
-        index = Index.GUID if scheme_of(user) == "user-guid" else Index.USER
+        index = Index.GUID if scheme_of(key_or_refuse(user)) == "user-guid" else Index.USER
         entries = [entry for entry in self._state.registry.find(index, user) if entry.is_hyperty]
         if not entries:
             raise PeerError(Code.NOT_REGISTERED, "nobody of that name is registered here")
