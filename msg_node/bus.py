@@ -50,6 +50,7 @@ from protofly.records import Record
 from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
 
 SWEEP_SECONDS = 1.0
+SWEEP_PAUSE_SECONDS = 0.002  # between slices of half a millisecond: messages hardly notice
 SWEEP_PORTS = 200  # looked after at a time: thousands at once would be a pause that everybody notices
 _FLAGS = ("auth", "sessionToken")
 _NODE_ORIGIN = 0
@@ -119,7 +120,6 @@ class Bus:
         self.deliveries = Deliveries(
             state, self.outlets, self.counters, node=node, apply=self._outcomes.apply, first_id=randbits(30)
         )
-        self._open_requests = self.deliveries.transactions
         self.foreign = ForeignObjects(
             node=node, state=state, remote=remote, send=self.outlets.send_abroad, apply=self._outcomes.apply_for
         )
@@ -213,7 +213,7 @@ class Bus:
         """Route a reply that the node made in place of somebody else."""
         if self.foreign.is_answer(message):
             self.foreign.answered(message, "")
-        elif not (self._open_requests and self.deliveries.outbox.link_refused(message)):
+        elif not (self.deliveries.is_used and self.deliveries.outbox.link_refused(message)):
             self._route_own(message)
         self.outlets.wake()
 
@@ -252,7 +252,7 @@ class Bus:
     def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> None:
         """Hand a checked message of a session to its destination."""
         assert port.sid is not None
-        if self._open_requests and message.type == "response" and self.deliveries.answered(message, port.sid):
+        if message.type == "response" and self.deliveries.is_used and self.deliveries.answered(message, port.sid):
             return
         judge = self._judge
         refusal = None if judge is None else judge(message, port.sid, port.roles, route.domain, now)
@@ -266,8 +266,8 @@ class Bus:
         elif route.place is Place.LISTENERS:
             code = self._to_listeners(route.numbers, message, port.blockers)
             refusal = None if code is None else Refusal(code)
-            if message.type == "delete":
-                self._observed_deletion(message, route.numbers)
+            if message.type == "delete" or message.peek.guarantee:
+                self._told(message, route.numbers, now)
         elif route.domain:
             refusal = self._to_foreign(message, route, port.sid, port)
         elif route.place is Place.SERVICE:
@@ -375,7 +375,7 @@ class Bus:
             self._state.consents.saw_reply(message)
         if message.peek.ttl or message.type == "forward":
             check_passable(message)
-        if (self._open_requests or message.peek.message_class) and self._is_kept(domain, number, message, now):
+        if (self.deliveries.is_used or message.peek.message_class) and self._is_kept(domain, number, message, now):
             return None
         route = self._delivery.route(message, number, now)
         if route.place is Place.LISTENERS:
@@ -411,6 +411,13 @@ class Bus:
         return False
 
     # Out.
+
+    def _told(self, message: Message, numbers: tuple[int, ...], now: float) -> None:
+        """What else follows from having told listeners something."""
+        if message.type == "delete":
+            self._observed_deletion(message, numbers)
+        elif bytes(message.peek.guarantee) == b'"ack"':
+            self.deliveries.guarantee(message, numbers, now)
 
     def _observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
         """The observers of an object were told that it is no more. Source: message specification, section 9.6."""
@@ -476,8 +483,11 @@ class Bus:
         """End what is over, ping who is silent, close who does not read."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
+            ends = trio.current_time() + SWEEP_SECONDS / 2  # what is left then is for the next second
             while self._outcomes.sweep():
-                await trio.lowlevel.checkpoint()
+                await trio.sleep(SWEEP_PAUSE_SECONDS)
+                if trio.current_time() > ends:
+                    break
             self.foreign.expire()
             self.deliveries.tick(time.time())
             for number, port in enumerate(list(self._connections.values()), 1):

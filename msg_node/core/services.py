@@ -198,8 +198,7 @@ class Services:
 
     def status_told(self, changes: Iterable[StatusChange]) -> ServiceResult:
         """Tell the subscribers of registry entries what became of them, and keep it."""
-        told = [self._notification(change) for change in changes]
-        return ServiceResult(notifications=told, changes=self._state.take_changes())
+        return ServiceResult(notifications=self._notifications(changes), changes=self._state.take_changes())
 
     def events_told(self, events: Iterable[Event]) -> ServiceResult:
         """Tell events that no request has caused, and keep what they say."""
@@ -210,7 +209,7 @@ class Services:
 
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
-        told = [self._notification(change) for change in answer.status_changes]
+        told = self._notifications(answer.status_changes)
         told += [self._event(event) for event in answer.events]
         return ServiceResult(replies, told, changes=self._state.take_changes())
 
@@ -307,7 +306,7 @@ class Services:
         )
 
     def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:
-        registered = [self._notification(change) for change in step.status_changes]
+        registered = self._notifications(step.status_changes)
         return ServiceResult(
             replies=replies,
             notifications=registered + self._presence(step.news),
@@ -334,6 +333,13 @@ class Services:
         members = {"value": value, "reason": reason, "resource": resource}
         body: dict[str, object] = {name: text for name, text in members.items() if text}
         return codec.build(id=self._fresh_id(), type="update", from_=source, to=f"{runtime}/status", body=body)
+
+    def _notifications(self, changes: Iterable[StatusChange]) -> list[Message]:
+        """What those who listen to entries are told; most entries of a sweep have nobody who does."""
+        return [self._notification(change) for change in changes if self._has_listener(change)]
+
+    def _has_listener(self, change: StatusChange) -> bool:
+        return bool(self._state.listeners.targets(f"{canonical_key(change.url)}/registration"))
 
     def _notification(self, change: StatusChange) -> Message:
         """Tell the subscribers of an entry. Source: message specification, section 10.3."""
