@@ -68,11 +68,13 @@ def settle_hourly(silver: DataFrame) -> DataFrame:
         F.bit_xor("set_xor").alias("set_xor"),
         F.sum("sum_low").alias("sum_low"),
         F.sum("sum_high").alias("sum_high"),
-        F.sort_array(F.collect_list(F.struct("outcome", "rule", "bucket", "messages"))).alias("parts"),
+        _counts(F.col("bucket").isNotNull(), "bucket").alias("latency"),
+        _counts(F.col("rule").isNotNull(), "rule").alias("denials"),
+        _counts(~F.col("outcome").isin(DELIVERED, DENIED), "outcome").alias("others"),
     )
     return (
         hours.withColumn("failed", F.col("messages") - F.col("delivered") - F.col("denied"))
-        .withColumns({"outcomes": _outcomes(), "denials": _parts_by("rule"), "latency": _parts_by("bucket")})
+        .withColumns({"outcomes": _outcomes(), "denials": _as_map("denials"), "latency": _as_map("latency")})
         .withColumn("set_sum", set_sum(F.col("sum_low"), F.col("sum_high")))
         .withColumn("dt", day_of(F.col("hour_us")))
         .select(*TRAFFIC_HOURLY.schema.fieldNames())
@@ -83,18 +85,23 @@ def _if(condition: Column, name: str) -> Column:
     return F.when(condition, F.col(name)).otherwise(0)
 
 
-def _parts_by(key: str) -> Column:
-    """Counts by rule or by bucket, ascending; of the parts of an hour, each value stands in one."""
-    named = F.filter("parts", lambda part: part[key].isNotNull())
-    return F.map_from_entries(F.transform(named, lambda part: _entry(part[key], part["messages"])))
+def _counts(is_meant: Column, key: str) -> Column:
+    """Counts by a value that stands in one part of an hour each. Lists, because most hours have none or few."""
+    return F.collect_list(F.when(is_meant, _entry(F.col(key), F.col("messages"))))
+
+
+def _as_map(entries: str) -> Column:
+    return F.map_from_entries(F.sort_array(entries))
 
 
 def _outcomes() -> Column:
     """Counts by outcome, ascending. Delivered and denied ones are in many parts, every other outcome is in one."""
-    failed = F.filter("parts", lambda part: ~part["outcome"].isin(DELIVERED, DENIED))
-    seldom = F.transform(failed, lambda part: _entry(part["outcome"], part["messages"]))
     often = F.array(*(_entry(F.lit(word), F.col(word)) for word in (DELIVERED, DENIED)))
-    return F.map_from_entries(F.sort_array(F.concat(F.filter(often, lambda entry: entry["value"] > 0), seldom)))
+    seen = F.filter(often, lambda entry: entry["value"] > 0)
+    mixed = F.map_from_entries(F.sort_array(F.concat(seen, "others")))
+    # Nearly every hour: one map of one entry, without lists.
+    is_plain = F.col("messages") == F.col("delivered")
+    return F.when(is_plain, F.create_map(F.lit(DELIVERED), F.col("delivered"))).otherwise(mixed)
 
 
 def _entry(key: Column, value: Column) -> Column:
