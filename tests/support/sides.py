@@ -13,7 +13,7 @@ from federation.core.message_ids import MessageIds
 from federation.core.trapezoid import LegLimits, Pending
 from federation.domain_link import DomainLink
 from federation.gate import Gate, PeerRule
-from federation.link_context import LinkContext
+from federation.link_context import Identify, LinkContext
 from federation.traces import Traces
 from protofly.codec import body_members, build, decode
 from protofly.errors import Code
@@ -46,6 +46,7 @@ class Bus:
     room: trio.Event = field(default_factory=trio.Event)
     traces: Traces = field(default_factory=Traces)
     is_wanted: bool = False
+    identify: Identify | None = None
     on_delivered: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -68,6 +69,7 @@ class Bus:
             is_wanted=lambda _domain: self.is_wanted,
             wake=lambda: None,
             limits=self.limits,
+            identify=self.identify,
         )
 
     def _deliver(self, _domain: str, messages: list[Message]) -> list[Code | None]:
