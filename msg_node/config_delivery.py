@@ -41,6 +41,10 @@ class DeliverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         limits.INBOX_SECONDS
     )
     inbox_entries: Annotated[Count, Meta(description="Entries of one inbox.")] = limits.INBOX_PER_OWNER
+    thing_roles: Annotated[
+        tuple[str, ...],
+        Meta(description="Who listens to things has one of these roles; none named: every session of the domain may."),
+    ] = ()
 
 
 def build_delivery_rules(settings: DeliverySettings) -> DeliveryRules:

@@ -29,6 +29,7 @@ from msg_node.core.delivery_messages import (
     wants_seconds,
 )
 from msg_node.core.delivery_status import CANCELLED, EXPIRED, Status, Word, status_body, word_of
+from msg_node.core.guaranteed_events import GuaranteedEvents
 from msg_node.core.identifiers import identifier
 from msg_node.core.inbox import InboxEntry
 from msg_node.core.node_state import NodeState
@@ -39,7 +40,7 @@ from msg_node.outlets import Outlets
 from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
-from protofly.limits import PARKED_MAX_SECONDS, REQUEST_TTL_SECONDS
+from protofly.limits import GUARANTEED_MAX_SECONDS, GUARANTEED_SECONDS, PARKED_MAX_SECONDS, REQUEST_TTL_SECONDS
 from protofly.message import Message
 
 Apply = Callable[[ServiceResult, Callable[[Message], None]], None]
@@ -53,6 +54,9 @@ class Deliveries:
         node: Address of this node.
         apply: See `Apply`.
         first_id: Random start of the ids of our own requests, below 2^31.
+
+    Attributes:
+        is_used: Whether anything ever waited here in this run: before that, no answer concerns us.
     """
 
     def __init__(
@@ -73,7 +77,8 @@ class Deliveries:
         self._url = f"domain://msg-node.{domain_of(node)}/delivery"
         self._apply = apply
         self._ids = count(first_id)
-        self.transactions = self._parking.transactions
+        self._guaranteed = GuaranteedEvents()
+        self.is_used = len(self._parking) > 0
         self.outbox = Outbox(state, outlets, url=self._url, ids=self._ids, heard=self.heard)
 
     # Requests in.
@@ -122,6 +127,7 @@ class Deliveries:
         Raises:
             PeerError: Why it is refused.
         """
+        self.is_used = True
         sender = self._sender(asker)
         entry = self._parking.repeats(message, sender, now) or self._parking.submit(
             message,
@@ -136,6 +142,15 @@ class Deliveries:
         )
         self._park([entry])
 
+    def guarantee(self, message: Message, numbers: tuple[int, ...], now: float) -> None:
+        """Hand an event to its subscribers again, until each has acknowledged it or is gone, or its time is over."""
+        ttl_seconds = wants_seconds(message)
+        seconds = GUARANTEED_SECONDS if ttl_seconds is None else min(ttl_seconds, GUARANTEED_MAX_SECONDS)
+        if self._guaranteed.begin(message, [number for number in numbers if number > 0], now, seconds):
+            self.is_used = True
+        else:
+            self._counters["unguaranteed events"] += 1
+
     def _submit(
         self,
         message: Message,
@@ -146,6 +161,7 @@ class Deliveries:
         request_id: str,
         roles: frozenset[str],
     ) -> None:
+        self.is_used = True
         entry = self._parking.submit(
             message,
             queue,
@@ -261,11 +277,13 @@ class Deliveries:
 
     def answered(self, message: Message, number: int) -> bool:
         """A session or link answers; returns whether that was about a request of this book."""
-        if self.outbox.cancel_answered(message):
+        if self._guaranteed.acknowledged(message, number) or self.outbox.cancel_answered(message):
             return True
         entry = self._parking.answered_by(message)
         if entry is None:
-            return False
+            is_late = self._parking.is_late(message, time.time())
+            self._counters["late answers"] += is_late
+            return is_late
         if is_domain(entry.queue):
             is_theirs = number < 0 and self._state.domain_of_link(number) == entry.queue
         else:
@@ -304,7 +322,7 @@ class Deliveries:
         `is_told`: he knows already.
         """
         is_owed = entry.reply_until is not None
-        self._parking.finish(entry, word)
+        self._parking.finish(entry, word, time.time())
         self._counters[f"actions {word.status.value}"] += 1
         if is_told:
             self._apply(ServiceResult(changes=self._state.take_changes()), _to_nobody)
@@ -431,7 +449,7 @@ class Deliveries:
     def _withdraw(self, entry: Entry) -> None:
         """A request is refused after all; its sender is told by whoever calls."""
         if self._parking.find(entry.sender.domain, entry.request_id) is entry:
-            self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE))
+            self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE), time.time())
             self._apply(ServiceResult(changes=self._state.take_changes()), _to_nobody)
 
     def _tell_where_it_stands(self, entry: Entry) -> None:
@@ -446,7 +464,7 @@ class Deliveries:
         """Whether a message that a slow recipient did not read in time is a request of this book, which ends it."""
         if message.id is None:
             return False
-        return (message.from_key, message.id, message.to_key) in self.transactions
+        return (message.from_key, message.id, message.to_key) in self._parking.transactions
 
     def tick(self, now: float) -> None:
         """End what is over, stop waiting for answers, try again where something waits; every second or so."""
@@ -454,11 +472,19 @@ class Deliveries:
             self.finish(entry, EXPIRED)
         self._park(self._parking.overdue_replies(now))
         self._books.inboxes.expire(now)
+        self._repeat_events(now)
         for queue in [one for one in self._parking.queues() if self._parking.waits(one)]:
             self.hand_over(queue, now)
         changes = self._state.take_changes()
         if changes:
             self._apply(ServiceResult(changes=changes), _to_nobody)
+
+    def _repeat_events(self, now: float) -> None:
+        for sid, event in self._guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None):
+            if sid in self._outlets.ports:
+                self._outlets.to_listeners((sid,), event, set())
+                self._outlets.wake()
+        self._counters["unacknowledged events"] += self._guaranteed.take_given_up()
 
 
 def _told_again(request: Message, request_id: str, word: Word) -> Message:

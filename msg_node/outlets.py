@@ -119,7 +119,7 @@ class Outlets:
         if delivered:
             self._counters["delivered"] += 1
             return None
-        return refused if message.expects_reply else None
+        return refused if message.expects_reply and not message.is_class_event else None  # events need no listener
 
     # Room.
 

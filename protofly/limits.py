@@ -146,6 +146,7 @@ INQUIRIES_PER_CONNECTOR: Final = 256  # one slow back-end leaves room for the ot
 INQUIRIES_PER_ASKER: Final = 64
 INQUIRY_SECONDS: Final = 10.0  # below the 15 s after which a requester gives up by itself
 INQUIRY_STEPS: Final = 4
+BACKEND_CONNECTIONS: Final = 32  # to one back-end; more calls wait for one
 BACKEND_ATTEMPTS: Final = 3
 BACKEND_ATTEMPT_SECONDS: Final = 3.0  # three of them end before an inquiry does
 BACKEND_RETRY_SECONDS: Final = 0.1

@@ -78,7 +78,7 @@ class Parking:
     """All open requests of a node.
 
     Attributes:
-        transactions: They by what their answers mirror; while it is empty, no answer concerns this book.
+        transactions: They by what their answers mirror.
     """
 
     def __init__(self, journal: Journal, bounds: Bounds | None = None) -> None:
@@ -87,6 +87,7 @@ class Parking:
         self._queues: dict[str, _Queue] = {}
         self._by_id: dict[tuple[str, str], Entry] = {}
         self.transactions: dict[TransactionKey, Entry] = {}
+        self._ended: OrderedDict[TransactionKey, float] = OrderedDict()
         self._by_sender: dict[Sender, dict[int, Entry]] = {}
         self._by_taker: dict[int, set[str]] = {}
         self._unanswered: OrderedDict[int, Entry] = (
@@ -121,6 +122,11 @@ class Parking:
         if reply.id is None:
             return None
         return self.transactions.get((reply.to_key, reply.id, reply.from_key))
+
+    def is_late(self, reply: Message, now: float) -> bool:
+        """Whether a reply comes a second time, within half a minute, for a request that it has ended."""
+        ended = None if reply.id is None else self._ended.get((reply.to_key, reply.id, reply.from_key))
+        return ended is not None and now - ended < REPEATED_SECONDS
 
     def queues(self) -> KeysView[str]:
         """Keys of all queues that hold anything; it stays true."""
@@ -321,10 +327,13 @@ class Parking:
         if entry.is_stored:
             self.store(entry)
 
-    def finish(self, entry: Entry, word: Word) -> Finished:
+    def finish(self, entry: Entry, word: Word, now: float) -> Finished:
         """The final word about a request; it is open no more."""
         assert word.status.is_final
         self._remove(entry)
+        self._ended[entry.transaction] = now
+        if len(self._ended) > FINISHED_REMEMBERED:
+            self._ended.popitem(last=False)
         is_foreign = bool(entry.sender.domain)
         key = row_key(entry.number)
         finished = Finished(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
+from msg_node.core.agent_queues import agent_of
 from msg_node.core.allocation import ancestors
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.resources import (
@@ -206,6 +207,8 @@ class SubscriptionService:
         if caller.is_link and domain_of(key) not in self._state.domains:
             is_theirs = shape is not Shape.BELOW and domain_of(key) == caller.domain
             return Right.LISTEN if is_theirs else Right.REFUSED
+        if _is_of_thing(key, shape):
+            return self._right_to_thing(caller, key)
         if shape is Shape.EVENTS:
             return Right.LISTEN if self._state.has_consent(caller.number, key) else Right.NO_CONSENT
         if caller.is_link:
@@ -219,6 +222,18 @@ class SubscriptionService:
         if any(above in claimed for above in ancestors(key)):
             return Right.LISTEN
         return self._right_to_unowned(caller, key, shape)
+
+    def _right_to_thing(self, caller: Caller, key: str) -> Right:
+        """Events and properties of things are for sessions of their own domain, with a role if one is asked for.
+
+        Source: message specification, section 19.1.
+        """
+        session = self._state.sessions.get(caller.number)
+        if session is None or session.is_guest or domain_of(key) not in self._state.domains:
+            return Right.REFUSED
+        roles = self._state.rules.thing_roles
+        is_agent = self._state.owners.owner(agent_of(key)) == caller.number
+        return Right.LISTEN if is_agent or not roles or roles & session.roles else Right.REFUSED
 
     def _right_to_p2p(self, caller: Caller, key: str) -> Right:
         """Whoever announces a P2P stub of his domain first has it. Source: message specification, section 17."""
@@ -254,6 +269,11 @@ class SubscriptionService:
             others = set(self._state.listeners.targets(key)) - {caller.number}
             return Right.REFUSED if others else Right.LISTEN
         return Right.CLAIM if is_claimable(key) else Right.REFUSED
+
+
+def _is_of_thing(key: str, shape: Shape) -> bool:
+    """Whether a key stands for what agents tell about their things: everything below, an event, a property."""
+    return key.startswith("thing://") and (shape is Shape.BELOW or "/events/" in key or "/properties/" in key)
 
 
 _REFUSALS = {Right.REFUSED: Code.NOT_OWNER, Right.NO_CONSENT: Code.POLICY}

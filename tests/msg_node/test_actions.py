@@ -329,3 +329,14 @@ async def test_an_action_of_an_address_that_comes_later_reaches_whoever_claims_i
     assert (await ana.next())["body"]["code"] == 202
     await bo.ask("subscribe", SM, {"resources": [hyperty], "source": hyperty})
     assert (await bo.next())["to"] == hyperty
+
+
+async def test_an_agent_that_answers_twice_is_heard_once(house: RuntimeHouse) -> None:
+    agent, ana = await an_agent(house), await house.opened("ana")
+    await ana.say(action(ana.address, 1))
+    request = await agent.next()
+    for value in ("first", "second"):
+        await agent.say(answer_to(request, {"code": 200, "value": value}))
+    assert await agent.heard() == []
+    assert [one["body"]["value"] for one in await ana.heard()] == ["first"]
+    assert house.counters["late answers"] == 1

@@ -170,7 +170,7 @@ class Book(RuleBasedStateMachine):
         self.finish(request_id, entry, DONE)
 
     def finish(self, request_id: str, entry: Entry, word: Word) -> None:
-        self.parking.finish(entry, word)
+        self.parking.finish(entry, word, self.now)
         self.model.finals[request_id].append(word.status)
         del self.model.open[request_id]
         self.commit()

@@ -1,0 +1,82 @@
+"""Events that every subscriber is to acknowledge: told again until he has, or is gone, or the time is over.
+
+Kept in memory: events are never queued for those who are away. A subscriber acknowledges by a response with the
+mirrored header, which stays with us. Source: message specification, section 19.1.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from protofly.limits import GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS
+from protofly.message import Message
+
+_Key = tuple[str, bytes, str]
+
+
+@dataclass(slots=True)
+class _Open:
+    event: Message
+    waiting: set[int]
+    ends_at: float
+    next_at: float
+
+
+class GuaranteedEvents:
+    """Events that are not acknowledged yet."""
+
+    def __init__(self, *, max_events: int = GUARANTEED_EVENTS) -> None:
+        self._max_events = max_events
+        self._open: OrderedDict[_Key, _Open] = OrderedDict()
+        self._given_up = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, event: Message, subscribers: Iterable[int], now: float, seconds: float) -> bool:
+        """An event was handed to its subscribers; False when it cannot be watched: no id, or too many are.
+
+        `now` is seconds since the Unix epoch, `seconds` how long it is told again at most.
+        """
+        waiting = set(subscribers)
+        if event.id is None or len(self._open) >= self._max_events:
+            return False
+        if waiting:
+            key = event.from_key, event.id, event.to_key
+            self._open[key] = _Open(event, waiting, now + seconds, now + GUARANTEED_RETRY_SECONDS)
+        return True
+
+    def acknowledged(self, reply: Message, subscriber: int) -> bool:
+        """A subscriber answers; returns whether that was to such an event."""
+        if not self._open or reply.id is None:
+            return False
+        key = reply.to_key, reply.id, reply.from_key
+        found = self._open.get(key)
+        if found is None or subscriber not in found.waiting:
+            return False
+        found.waiting.discard(subscriber)
+        if not found.waiting:
+            del self._open[key]
+        return True
+
+    def due(self, now: float, *, lives: Callable[[int], bool]) -> list[tuple[int, Message]]:
+        """Whom to tell again what, now; `lives` says whether a subscriber's session is there, even if he is away."""
+        told = []
+        for key, one in list(self._open.items()):
+            if one.next_at > now and one.ends_at > now:
+                continue
+            one.waiting = {number for number in one.waiting if lives(number)}
+            if one.ends_at <= now or not one.waiting:
+                self._given_up += bool(one.waiting)
+                del self._open[key]
+                continue
+            one.next_at = now + GUARANTEED_RETRY_SECONDS
+            told += [(number, one.event) for number in sorted(one.waiting)]
+        return told
+
+    def take_given_up(self) -> int:
+        """How many events somebody never acknowledged, since the last call."""
+        given_up, self._given_up = self._given_up, 0
+        return given_up
