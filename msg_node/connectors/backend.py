@@ -17,7 +17,7 @@ from msg_node.connectors.backend_http import BackendHttp
 from msg_node.core.backend import IDEMPOTENT, Answered, Answers, Call, Calls
 from msg_node.core.circuit_breaker import Circuit, CircuitBreaker, RetryBudget
 from protofly.errors import Code, HostError
-from protofly.limits import BACKEND_ATTEMPTS, BACKEND_RETRY_SECONDS
+from protofly.limits import BACKEND_ATTEMPTS, BACKEND_CONNECTIONS, BACKEND_RETRY_SECONDS
 
 logger = logging.getLogger("msg_node")
 
@@ -43,6 +43,7 @@ class Backend:
         self._attempt_seconds = attempt_seconds
         self._breaker = breaker or CircuitBreaker()
         self._budget = RetryBudget()
+        self._connections = trio.CapacityLimiter(BACKEND_CONNECTIONS)
         self.counters: Counter[str] = Counter()
 
     def status(self) -> dict[str, object]:
@@ -70,7 +71,8 @@ class Backend:
         while True:
             attempts_left -= 1
             try:
-                answer = await self._attempt(call)
+                async with self._connections:
+                    answer = await self._attempt(call)
             except HostError as error:
                 if error.code not in _WORTH_ANOTHER or not attempts_left or not self._may_repeat():
                     raise

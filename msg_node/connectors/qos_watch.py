@@ -5,6 +5,7 @@ Source: message specification, section 14.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from msg_node.core.qos_service import QosService
 from msg_node.core.service import Event
 from protofly.errors import HostError
 from protofly.limits import QOS_WATCH_SECONDS
+
+logger = logging.getLogger("msg_node")
 
 SWEEP_SECONDS = 1.0
 
@@ -70,6 +73,9 @@ class QosWatch:
                 self._tell(events)
         except HostError as error:
             self.counters[f"looks {error.code.word}"] += 1
+        except Exception:
+            logger.exception("what the QoS broker says cannot be read")  # a stranger's words, and our defect
+            self.counters["looks broken"] += 1
 
     async def _sweep(self) -> None:
         while True:

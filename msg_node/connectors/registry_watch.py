@@ -71,6 +71,10 @@ class RegistryWatch:
         except HostError as error:
             self.counters[f"polls {error.code.word}"] += 1  # the breaker tells the log when it is for longer
             return
+        except Exception:
+            logger.exception("news of the domain registry cannot be read")  # a stranger's words, and our defect
+            self.counters["polls broken"] += 1
+            return
         self.counters["polls answered"] += 1
         if changes:
             self._tell(changes)
