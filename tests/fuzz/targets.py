@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.fuzz import connection_borders, document_borders, message_borders
+from tests.fuzz import connection_borders, document_borders, identity_borders, message_borders
 from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {
-    target.name: target for target in (*message_borders.TARGETS, *connection_borders.TARGETS, *document_borders.TARGETS)
+    target.name: target
+    for target in (
+        *message_borders.TARGETS,
+        *connection_borders.TARGETS,
+        *document_borders.TARGETS,
+        *identity_borders.TARGETS,
+    )
 }
