@@ -417,13 +417,14 @@ def _build_bus(
         store=store,
         remote=remote,
         record=records.append,
-        stack=config_meaning.build_stack(settings, gate, state.sessions),
+        stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
     )
     bus.foreign.restore()
+    bus.deliveries.restore()
     return bus
 
 

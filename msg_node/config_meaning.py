@@ -14,7 +14,7 @@ from federation.core.policy_model import Facts, Mode
 from federation.core.rates import UNLIMITED, RateLimit
 from federation.core.resolution import PeerEntry
 from federation.gate import Gate, PeerRule
-from federation.link_context import Refusal
+from federation.link_context import UNIDENTIFIED, Identify, Refusal
 from federation.policy_files import read_policies
 from msg_node import middleware
 from msg_node.config import PeerSettings, Settings
@@ -35,29 +35,33 @@ def build_gate(settings: Settings) -> Gate:
     return Gate(policies, {peer.domain: peer_rule(peer) for peer in settings.peer})
 
 
-def judge_local(gate: Gate, message: Message, roles: frozenset[str]) -> Refusal | None:
+def judge_local(
+    gate: Gate, message: Message, roles: frozenset[str], *, identify: Identify | None = None
+) -> Refusal | None:
     """The gate on our own bus: asked only when there are policies, since otherwise it lets everything pass."""
     if not gate.policies.sets:
         return None
+    now = time.time()
     try:
-        domains = domain_of(message.from_), domain_of(message.to)
+        from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
+        who = UNIDENTIFIED if identify is None else identify(message, from_domain, now)
     except PeerError as exc:
         return Refusal(exc.code)
-    facts = Facts("local", message, *domains, "", len(message.raw), 0, time.time(), session_roles=roles)
+    facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
     verdict = gate.judge(facts)
     return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
 
 
-def build_stack(settings: Settings, gate: Gate, sessions: Sessions) -> Stack:
+def build_stack(settings: Settings, gate: Gate, sessions: Sessions, identify: Identify | None = None) -> Stack:
     """What each message of a session passes before it is delivered, as the settings order it."""
-    chosen = settings.middleware
+    chosen, judge = settings.middleware, partial(judge_local, gate, identify=identify)
     makers: dict[StepName, Callable[[], Step]] = {
         "logging": lambda: middleware.log(chosen.logging.every),
         "authentication": lambda: middleware.authentication(sessions, chosen.authentication.open_to),
         "rate": lambda: middleware.rate(chosen.rate.limit, max_sessions=settings.limits.sessions),
-        "authorisation": lambda: middleware.authorisation(partial(judge_local, gate)),
+        "authorisation": lambda: middleware.authorisation(judge),
     }
-    return make_stack([(name, makers[name]()) for name in active_steps(settings)], partial(judge_local, gate))
+    return make_stack([(name, makers[name]()) for name in active_steps(settings)], judge)
 
 
 def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ import trio
 
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.dialler import Dialler
-from federation.link_context import Identified, Identify
+from federation.link_context import UNIDENTIFIED, Identified, Identify
 from federation.name_client import DnsClient
 from msg_node import config_meaning
 from msg_node.bus import Bus
@@ -24,6 +24,7 @@ from msg_node.connectors.global_registry import GlobalRegistry
 from msg_node.connectors.global_registry_rest import ANSWER_BYTES, GlobalRegistryRest
 from msg_node.connectors.issuer_keyring import IssuerKeyring, KeySource
 from msg_node.core.assertions import ANY_DOMAIN, ProviderRules
+from msg_node.core.credentials import JWT
 from msg_node.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
 from msg_node.core.identity_service import ISSUER_KEYS, IdentityService
 from msg_node.core.issuer_keys import VerificationKey, keys_of_jwks
@@ -54,6 +55,7 @@ class People:
         self._settings = settings
         self._state = state
         self._node_key = node_key
+        self._own_or_any = frozenset({*settings.own_domains, ANY_DOMAIN})
         self._bus: Bus | None = None
         self._global_registry: GlobalRegistry | None = None
         if settings.global_registry is not None:
@@ -130,11 +132,20 @@ class People:
         verdict = self._verdicts.judge(message.body, domain, now=now)
         if verdict.is_verified:
             return Identified(True, verdict.user, verdict.issuer)
+        if domain in self._state.domains:
+            return self._of_session(message)
         demand = self._settings.identity.demand
-        is_demanded = bool(demand) and message.type != "response" and domain not in self._state.domains
-        if is_demanded and (domain in demand or ANY_DOMAIN in demand):
+        if demand and message.type != "response" and (domain in demand or ANY_DOMAIN in demand):
             raise PeerError(Code.BAD_ASSERTION, verdict.detail, domain=domain)
-        return Identified()
+        return UNIDENTIFIED
+
+    def _of_session(self, message: Message) -> Identified:
+        """Who opened the session that a message of ours comes from, if it was with a token of a provider."""
+        kind, _, rest = self._state.credential_of(message.from_key).partition(" ")
+        issuer, _, subject = rest.partition(" ")
+        rules = self._verdicts.providers.get(issuer) if kind == JWT else None
+        is_user = rules is not None and rules.user_claim == "sub" and not rules.domains.isdisjoint(self._own_or_any)
+        return Identified(True, subject, issuer) if is_user else UNIDENTIFIED
 
 
 def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:

@@ -29,7 +29,9 @@ from protofly.limits import BEARER_TOKEN_CHARS
 OPERATOR = "operator"
 """The role that may look at and release what other sessions hold."""
 
-_JWT = "jwt"
+JWT = "jwt"
+"""First word of a credential that a token of an issuer has proved; issuer and subject follow."""
+
 _CERTIFICATE = "certificate"
 
 
@@ -135,7 +137,7 @@ class Credentials:
         if not credential:
             return self.allows_anonymous(runtime_key) and not self._needs_certificate
         kind, _, rest = credential.partition(" ")
-        if kind == _JWT:
+        if kind == JWT:
             rules = self._issuers.get(rest.partition(" ")[0])
             return rules is not None and covers_any(rules.runtimes, runtime_key)
         if kind == _CERTIFICATE:
@@ -146,7 +148,7 @@ class Credentials:
     def roles(self, credential: str, runtime_key: str, told: frozenset[str] = frozenset()) -> frozenset[str]:
         """Roles of a credential that once passed; `told` are those that its proof told of then."""
         kind = credential.partition(" ")[0]
-        if kind == _JWT:
+        if kind == JWT:
             return told if self.is_valid(credential, runtime_key) else frozenset()
         if kind == _CERTIFICATE:
             return _union(
@@ -168,7 +170,7 @@ class Credentials:
                 raise PeerError(Code.BAD_TOKEN, "the token is not accepted: its issuer (`iss`) is not known here")
             with self._keys_wanted(rules):
                 proof = check_token(token, runtime_key, rules, self._keys.get(rules.issuer, ()), now=now)
-            credential = f"{_JWT} {proof.issuer} {proof.subject}"
+            credential = f"{JWT} {proof.issuer} {proof.subject}"
             return Proven(credential, proof.roles, proof.expires_at, proof.is_in_full)
         raise PeerError(Code.BAD_TOKEN, "the token is not valid for this runtime")
 

@@ -264,6 +264,12 @@ class NodeState:
         owner = self.owners.owner(key)
         return owner == sid if owner is not None else session.runtime_key == sender.runtime_key
 
+    def credential_of(self, key: str) -> str:
+        """The credential of the session that owns an address or what is above it, "" when there is none."""
+        owner = self.owners.owner(key)
+        session = self.sessions.get((self._holder_above(key) if owner is None else owner) or 0)
+        return "" if session is None else session.credential
+
     def _holder_above(self, key: str) -> int | None:
         runtime_key = runtime_part(key)
         if runtime_key and runtime_key not in self.reserved:

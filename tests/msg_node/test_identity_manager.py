@@ -15,9 +15,12 @@ import pytest
 import trio
 import trustme
 
+from federation.core.policy import Algorithm
+from federation.gate import Gate
 from federation.link_context import Identified
 from msg_node.config import DiscoverySettings, IssuerSettings, ListenSettings, NodeSettings, SessionSettings, Settings
 from msg_node.config_identity import IdentitySettings, ProviderSettings
+from msg_node.config_meaning import judge_local
 from msg_node.config_sessions import build_credentials
 from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.issuer_keys import keys_of_jwks
@@ -27,7 +30,10 @@ from msg_node.people import People
 from protofly import limits
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError
+from protofly.message import Message
 from tests.support.oidc_provider import CLIENT, OidcProvider, oidc_provider
+from tests.support.policies import deny, one_policy, permit
+from tests.support.policies import test as condition
 from tests.support.runtime_house import (
     DOMAIN,
     FOREIGN,
@@ -422,3 +428,43 @@ async def test_who_sends_a_message_is_known_by_its_assertion_and_by_nothing_else
             assert asked(unproved, type_="response") == Identified()
             assert asked(unproved, domain="gamma.example") == Identified()
         assert asked({"idToken": token}, domain="gamma.example") == Identified()  # it speaks for another domain
+
+
+async def test_who_opened_a_session_with_a_provider_s_token_is_known_without_an_assertion_in_each_message(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    async with scene(tmp_path, authority) as at:
+        await at.fetched(1)
+        cy = await at.house.runtime()
+        token = at.provider.token(now=time.time(), runtime=f"runtime://{DOMAIN}/cy", sub="cy 7")
+        assert (await cy.open("cy", {"credentials": {"kind": "bearer", "token": token}}))["body"]["code"] == 200
+        hyperty, of_ana = await cy.allocated("hyperty"), await at.ana.allocated("hyperty")
+        identify = at.people.identify
+        assert identify is not None
+        for sender, known in (
+            (cy.address, Identified(True, "cy 7", at.provider.issuer)),
+            (f"{cy.address}/sm", Identified(True, "cy 7", at.provider.issuer)),
+            (hyperty, Identified(True, "cy 7", at.provider.issuer)),
+            (at.ana.address, Identified()),  # a token of the settings names nobody
+            (of_ana, Identified()),
+            (f"hyperty://{DOMAIN}/nobody", Identified()),
+        ):
+            body = {"identity": {"userProfile": {"username": "boss"}}}
+            message = parsed(a_message("create", sender, f"hyperty://{FOREIGN}/x", body, id_=1))
+            assert identify(message, DOMAIN, time.time()) == known, sender
+
+
+def test_rules_of_our_own_bus_see_who_was_verified() -> None:
+    rule = permit("only-cy", condition("identity.user", "equals", "cy"))
+    gate = Gate(one_policy(rule, deny("rest"), algorithm=Algorithm.FIRST_APPLICABLE))
+    message = parsed(a_message("create", f"hyperty://{DOMAIN}/a", f"hyperty://{DOMAIN}/b", {}, id_=1))
+    for who, passes in (
+        (Identified(True, "cy", "i"), True),
+        (Identified(), False),
+        (Identified(False, "cy", "i"), False),
+    ):
+
+        def known(_message: Message, _domain: str, _now: float, who: Identified = who) -> Identified:
+            return who
+
+        assert (judge_local(gate, message, frozenset(), identify=known) is None) == passes
