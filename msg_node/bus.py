@@ -24,6 +24,7 @@ from msg_node.connectors.inquiries import Inquiries
 from msg_node.core.admission import check_named_source, check_passable, is_told_of_ownership
 from msg_node.core.answers import described, session_refusal, validator_reply
 from msg_node.core.delivery import SOMEWHERE, Delivery, Place, Route
+from msg_node.core.foreign_registry import REGISTRIES, as_found
 from msg_node.core.identifiers import SEED_BYTES
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.registry import StatusChange
@@ -203,7 +204,8 @@ class Bus:
         codes: list[Code | None] = []
         for message in messages:
             try:
-                codes.append(self._from_link(domain, number, message, now))
+                readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
+                codes.append(self._from_link(domain, number, readable, now))
             except PeerError as exc:
                 codes.append(exc.code)
         self.outlets.wake()
