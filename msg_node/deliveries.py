@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from itertools import count
 
 from msg_node.core.agent_queues import agent_of
-from msg_node.core.answers import described
 from msg_node.core.delivery_messages import (
-    abroad_event,
     given_id,
     handed_over,
-    inbox_event,
-    mirrored_answer,
-    notice_body,
     status_reply,
     waiting_word,
     wants_seconds,
@@ -31,20 +26,17 @@ from msg_node.core.delivery_messages import (
 from msg_node.core.delivery_status import CANCELLED, EXPIRED, Status, Word, status_body, word_of
 from msg_node.core.guaranteed_events import GuaranteedEvents
 from msg_node.core.identifiers import identifier
-from msg_node.core.inbox import InboxEntry
 from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry, Sender
 from msg_node.core.service import ServiceResult
 from msg_node.outbox import Outbox, is_domain
 from msg_node.outlets import Outlets
+from msg_node.senders import Apply, Senders, to_nobody
 from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import GUARANTEED_MAX_SECONDS, GUARANTEED_SECONDS, PARKED_MAX_SECONDS, REQUEST_TTL_SECONDS
 from protofly.message import Message
-
-Apply = Callable[[ServiceResult, Callable[[Message], None]], None]
-"""Commits what a step changed; its replies leave through the callback."""
 
 
 class Deliveries:
@@ -77,9 +69,17 @@ class Deliveries:
         self._url = f"domain://msg-node.{domain_of(node)}/delivery"
         self._apply = apply
         self._ids = count(first_id)
+        self._senders = Senders(state, outlets, counters, url=self._url, apply=apply, ids=self._ids)
         self._guaranteed = GuaranteedEvents()
-        self.is_used = len(self._parking) > 0
+        self._handed_on: dict[int, int] = {}  # by session: the connection that has what was handed over
+        self._stalled: set[str] = set()  # queues whose takers could not take all that they may have
+        self.is_used = False
         self.outbox = Outbox(state, outlets, url=self._url, ids=self._ids, heard=self.heard)
+
+    def restore(self) -> None:
+        """After a restart: what was stored is open again."""
+        self.is_used = len(self._parking) > 0
+        self.outbox.restore()
 
     # Requests in.
 
@@ -207,10 +207,15 @@ class Deliveries:
         sid = self._holder(queue)
         if not sid:
             return
+        taker = self._parking.taker_of(queue)
+        if taker not in (0, sid):  # the address has another owner now
+            self.lost(taker)
+        self._handed_on[sid] = self._outlets.ports[sid].connection
         entries = self._parking.take(queue, sid, unanswered=self._books.queues.rules(queue).unanswered)
         for index, entry in enumerate(entries):
             if self._outlets.to_listeners((sid,), handed_over(entry, now), set()) is not None:
                 self._parking.untaken(entries[index:])
+                self._stalled.add(queue)
                 break
             self._counters["actions handed over"] += 1
         if entries:
@@ -224,15 +229,17 @@ class Deliveries:
     def bound(self, sid: int) -> None:
         """A session has a connection (again), and was told so: hand over what waited for it."""
         now = time.time()
-        self.lost(sid)
+        port = self._outlets.ports.get(sid)
+        if port is None or self._handed_on.get(sid) != port.connection:  # else it was only renewed
+            self.lost(sid)
         for queue in self._queues_of(sid):
             self.hand_over(queue, now)
         session = self._state.sessions.get(sid)
         if session is not None and len(self._books.inboxes):
             for owner in self._books.inboxes.owners_of(session.runtime_key):
-                self._tell_inbox(owner)
+                self._senders.tell_inbox(owner)
             for row in self._state.owners.owned(sid):
-                self._tell_inbox(canonical_key(row.url))
+                self._senders.tell_inbox(canonical_key(row.url))
 
     def _queues_of(self, sid: int) -> list[str]:
         queues, owners = self._parking.queues(), self._state.owners
@@ -246,6 +253,7 @@ class Deliveries:
 
     def lost(self, sid: int) -> None:
         """A session has lost its connection: what it had not answered waits again, and its senders are told so."""
+        self._handed_on.pop(sid, None)
         for queue in self._parking.lost(sid):
             waiting = [entry for entry in self._parking.in_queue(queue) if entry.status is Status.PENDING]
             for entry in waiting:
@@ -260,7 +268,7 @@ class Deliveries:
             now = time.time()
             for key in arrived:
                 self.hand_over(key, now)
-                self._tell_inbox(key)
+                self._senders.tell_inbox(key)
         if self._books.cancelled:
             cancelled, self._books.cancelled = self._books.cancelled, []
             for entry, by_sender in cancelled:
@@ -310,9 +318,9 @@ class Deliveries:
             self._park([entry])
         elif entry.reply_until is not None:
             self._parking.owe_reply(entry, time.time() + REQUEST_TTL_SECONDS)
-            self._reply(entry, word, answer)
+            self._senders.reply(entry, word, answer)
         elif is_news and word.status is Status.DELIVERED:
-            self._notify(entry, word)
+            self._senders.notify(entry, word)
         if is_kept_elsewhere and self._parking.waits(queue):
             self.hand_over(queue, time.time())
 
@@ -325,98 +333,11 @@ class Deliveries:
         self._parking.finish(entry, word, time.time())
         self._counters[f"actions {word.status.value}"] += 1
         if is_told:
-            self._apply(ServiceResult(changes=self._state.take_changes()), _to_nobody)
-        elif (is_owed or entry.is_invitation) and self._reply(entry, word, answer):
+            self._apply(ServiceResult(changes=self._state.take_changes()), to_nobody)
+        elif (is_owed or entry.is_invitation) and self._senders.reply(entry, word, answer):
             pass
         else:
-            self._notify(entry, word)
-
-    def _reply(self, entry: Entry, word: Word, answer: Message | None = None) -> bool:
-        """Answer the request of a sender who is there; False when he is not."""
-        if entry.is_invitation and answer is not None:
-            reply = mirrored_answer(entry, answer)
-        else:
-            reply = status_reply(entry, word)
-        return self._send_to_sender(entry, reply)
-
-    def _send_to_sender(self, entry: Entry, message: Message) -> bool:
-        result = ServiceResult(replies=[message])
-        if entry.sender.domain:
-            result.changes = self._state.take_changes()
-            self._apply(result, partial(self._send_abroad, entry.sender.domain))
-            return True
-        sid = entry.asker if entry.asker in self._outlets.ports else self._live_session_of(entry)
-        if not sid:
-            return False
-        result.changes = self._state.take_changes()
-        self._apply(result, partial(self._send_to, sid))
-        return True
-
-    def _notify(self, entry: Entry, word: Word) -> None:
-        """Tell one word through the inbox of the sender; it is kept until he acknowledges it."""
-        if entry.sender.domain:
-            event = abroad_event(entry, word, self._url, next(self._ids))
-            self._apply(
-                ServiceResult(replies=[event], changes=self._state.take_changes()),
-                partial(self._send_abroad, entry.sender.domain),
-            )
-            return
-        notice = self._books.inboxes.deposit(
-            entry.request.from_key,
-            entry.sender,
-            entry.request_id,
-            entry.queue,
-            notice_body(entry, word),
-            is_final=word.status.is_final,
-            now=time.time(),
-        )
-        self._tell([notice])
-
-    def _tell_inbox(self, owner: str) -> None:
-        """Push what an address has not been told to whoever speaks for it, if that one is there."""
-        self._tell(self._books.inboxes.untold(owner))
-
-    def _tell(self, notices: Iterable[InboxEntry]) -> None:
-        told = []
-        for one in notices:
-            sid = self._live_owner(one)
-            if sid:
-                self._books.inboxes.told(one)
-                told.append((sid, inbox_event(one, self._url)))
-        changes = self._state.take_changes()
-        if not told:
-            if changes:
-                self._apply(ServiceResult(changes=changes), _to_nobody)
-            return
-        receivers = dict.fromkeys(sid for sid, _ in told)
-        for sid in receivers:
-            events = [event for number, event in told if number == sid]
-            self._apply(ServiceResult(replies=events, changes=changes), partial(self._send_to, sid))
-            changes = []
-
-    def _live_owner(self, entry: InboxEntry) -> int:
-        return self._live_speaker(entry.owner, entry.sender)
-
-    def _live_session_of(self, entry: Entry) -> int:
-        return self._live_speaker(entry.request.from_key, entry.sender)
-
-    def _live_speaker(self, key: str, sender: Sender) -> int:
-        """The live session that may hear what `sender` asked in the name of `key`; 0: there is none."""
-        owner = self._state.owners.owner(key)
-        sid = owner if owner is not None else self._state.sessions.by_runtime(sender.runtime_key)
-        if sid is None or sid not in self._outlets.ports or not self._state.is_sender(sid, sender, key):
-            return 0
-        return sid
-
-    def _send_to(self, sid: int, message: Message) -> None:
-        port = self._outlets.ports.get(sid)
-        if port is None:
-            self._counters["unheard answers"] += 1
-            return
-        self._outlets.enqueue(port, described(message) if message.is_response and port.dialect.reads_desc else message)
-
-    def _send_abroad(self, domain: str, message: Message) -> None:
-        self._outlets.send_abroad(domain, message)
+            self._senders.notify(entry, word)
 
     # Parking.
 
@@ -435,28 +356,28 @@ class Deliveries:
             self._apply(ServiceResult(replies=[reply], changes=self._state.take_changes()), answer)
         changes = self._state.take_changes()
         if changes:
-            self._apply(ServiceResult(changes=changes), _to_nobody)
+            self._apply(ServiceResult(changes=changes), to_nobody)
 
     def _parked(self, entry: Entry, reply: Message) -> None:
         """The word that a request is parked, or that the disk did not take it: then nobody keeps it."""
         if bytes(reply.peek.code).startswith(b"5"):
             self._withdraw(entry)
         if entry.sender.domain:
-            self._send_abroad(entry.sender.domain, reply)
+            self._senders.send_abroad(entry.sender.domain, reply)
         else:
-            self._send_to(entry.asker, reply)
+            self._senders.send_to(entry.asker, reply)
 
     def _withdraw(self, entry: Entry) -> None:
         """A request is refused after all; its sender is told by whoever calls."""
         if self._parking.find(entry.sender.domain, entry.request_id) is entry:
             self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE), time.time())
-            self._apply(ServiceResult(changes=self._state.take_changes()), _to_nobody)
+            self._apply(ServiceResult(changes=self._state.take_changes()), to_nobody)
 
     def _tell_where_it_stands(self, entry: Entry) -> None:
         """A sender repeats its request: the answer that it waits for comes, or it hears where the request stands."""
         self._counters["repeated requests"] += 1
         if entry.reply_until is None:
-            self._send_to_sender(entry, status_reply(entry, waiting_word(entry)))
+            self._senders.send_to_sender(entry, status_reply(entry, waiting_word(entry)))
 
     # Time, and what never arrived.
 
@@ -473,11 +394,13 @@ class Deliveries:
         self._park(self._parking.overdue_replies(now))
         self._books.inboxes.expire(now)
         self._repeat_events(now)
-        for queue in [one for one in self._parking.queues() if self._parking.waits(one)]:
+        stalled, self._stalled = self._stalled, set()
+        for queue in stalled:
             self.hand_over(queue, now)
+        self.outbox.tick(now)
         changes = self._state.take_changes()
         if changes:
-            self._apply(ServiceResult(changes=changes), _to_nobody)
+            self._apply(ServiceResult(changes=changes), to_nobody)
 
     def _repeat_events(self, now: float) -> None:
         for sid, event in self._guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None):
@@ -491,7 +414,3 @@ def _told_again(request: Message, request_id: str, word: Word) -> Message:
     """The final word about a request that another domain hands over again."""
     body = status_body(word, request_id)
     return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
-
-
-def _to_nobody(_message: Message) -> None:
-    """There is no reply."""

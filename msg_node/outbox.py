@@ -51,6 +51,7 @@ class Outbox:
         self._url = url
         self._ids = ids
         self._heard = heard
+        self._domains: set[str] = set()
         self._cancels: OrderedDict[tuple[bytes, str], Entry] = OrderedDict()
 
     def domain_of(self, message: Message) -> str:
@@ -63,6 +64,7 @@ class Outbox:
     def begin(self, entry: Entry, now: float) -> Refusal | None:
         """Hand over a new request if the link is up, else see to it that it comes up; a refusal ends the request."""
         domain = entry.queue
+        self._domains.add(domain)
         if not self._outlets.is_live(domain):
             return self._outlets.reach(domain, entry.request, entry.roles)
         refusal = self.hand_over(domain, now, newest=entry)
@@ -75,9 +77,9 @@ class Outbox:
             Why `newest` was not taken, if it was refused.
         """
         if not self._outlets.is_live(domain):
-            waiting = self._parking.in_queue(domain)
-            if waiting:
-                self._outlets.reach(domain, waiting[0].request, waiting[0].roles)
+            first = self._parking.first(domain)
+            if first is not None:
+                self._outlets.reach(domain, first.request, first.roles)
             return None
         number = self._state.link_number(domain)
         entries = self._parking.take(domain, number, unanswered=OUTBOX_WINDOW)
@@ -101,6 +103,17 @@ class Outbox:
         """A link is up (again): whatever is open there is handed over, what the other node knows already included."""
         self._parking.ask_again(domain)
         self.hand_over(domain, now)
+
+    def restore(self) -> None:
+        """After a restart: requests for other domains are open again."""
+        self._domains = {queue for queue in self._parking.queues() if is_domain(queue)}
+
+    def tick(self, now: float) -> None:
+        """Try again where something waits; every second or so."""
+        self._domains &= self._parking.queues()
+        for domain in list(self._domains):
+            if self._parking.waits(domain):
+                self.hand_over(domain, now)
 
     def is_wanted(self, domain: str) -> bool:
         """Whether requests are open at a domain."""

@@ -6,7 +6,7 @@ that ids cannot be found by trying. Source: message specification, section 19.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -82,17 +82,11 @@ class DeliveryService:
     def _open(self, caller: Caller, request_id: str) -> Entry | None:
         entry = self._books.parking.find(caller.domain if caller.is_link else "", request_id)
         if entry is None and not caller.is_link:
-            entry = next(self._of_others(request_id), None)
+            entry = self._books.parking.find_foreign(request_id)
         if entry is None:
             return None
         seen = self._may_see(caller, entry.sender, entry.request.from_key, entry.queue)
         return entry if seen else None
-
-    def _of_others(self, request_id: str) -> Iterator[Entry]:
-        """A request of another domain, by an agent or an operator of ours who knows its id."""
-        parking = self._books.parking
-        domains = {sender.domain for sender in parking.senders() if sender.domain}
-        return (entry for domain in domains if (entry := parking.find(domain, request_id)) is not None)
 
     def _finished(self, caller: Caller, request_id: str) -> Finished:
         finished = self._books.parking.finished(caller.domain if caller.is_link else "", request_id)

@@ -86,6 +86,7 @@ class Parking:
         self._bounds = bounds or Bounds()
         self._queues: dict[str, _Queue] = {}
         self._by_id: dict[tuple[str, str], Entry] = {}
+        self._foreign: dict[str, str] = {}  # domains of requests by their ids
         self.transactions: dict[TransactionKey, Entry] = {}
         self._ended: OrderedDict[TransactionKey, float] = OrderedDict()
         self._by_sender: dict[Sender, dict[int, Entry]] = {}
@@ -113,6 +114,11 @@ class Parking:
         """The open request with that id; `domain` is the one it came from, "" for ours."""
         return self._by_id.get((domain, request_id))
 
+    def find_foreign(self, request_id: str) -> Entry | None:
+        """The open request of another domain with that id, whichever it is; the newest, if several have it."""
+        domain = self._foreign.get(request_id)
+        return None if domain is None else self._by_id.get((domain, request_id))
+
     def finished(self, domain: str, request_id: str) -> Finished | None:
         """The final word of a request that ended lately."""
         return self._finished.get((domain, request_id))
@@ -137,11 +143,16 @@ class Parking:
         found = self._queues.get(queue)
         if found is None:
             return []
-        return sorted([*found.aside.values(), *found.handed.values(), *found.waiting.values()], key=_number)
+        return list(heapq.merge(found.aside.values(), found.handed.values(), found.waiting.values(), key=_number))
+
+    def first(self, queue: str) -> Entry | None:
+        """What stands in front of a queue; None when nothing waits."""
+        found = self._queues.get(queue)
+        return None if found is None else next(iter(found.waiting.values()), None)
 
     def of_senders(self, senders: Iterable[Sender]) -> list[Entry]:
         """Everything open of some senders, in order of arrival."""
-        return sorted((entry for one in senders for entry in self._by_sender.get(one, {}).values()), key=_number)
+        return list(heapq.merge(*(self._by_sender.get(one, {}).values() for one in senders), key=_number))
 
     def senders(self) -> Collection[Sender]:
         """Everybody who has an open request."""
@@ -431,6 +442,8 @@ class Parking:
 
     def _insert(self, entry: Entry) -> None:
         self._by_id[entry.sender.domain, entry.request_id] = entry
+        if entry.sender.domain:
+            self._foreign[entry.request_id] = entry.sender.domain
         self.transactions[entry.transaction] = entry
         self._by_sender.setdefault(entry.sender, {})[entry.number] = entry
         self._bytes += entry.size_bytes
@@ -441,6 +454,8 @@ class Parking:
 
     def _remove(self, entry: Entry) -> None:
         del self._by_id[entry.sender.domain, entry.request_id]
+        if self._foreign.get(entry.request_id) == entry.sender.domain:
+            del self._foreign[entry.request_id]
         del self.transactions[entry.transaction]
         self._unanswered.pop(entry.number, None)
         self._bytes -= entry.size_bytes

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from msg_node.core.credentials import Credential, digest_of
+from msg_node.core.delivery_state import DeliveryRules
+from msg_node.core.parking import Bounds
+from protofly.errors import Code, HostError
 from tests.support.runtime_house import (
     DOMAIN,
     SM,
@@ -17,6 +21,7 @@ from tests.support.runtime_house import (
     RuntimeHouse,
     a_message,
     code_and_reason,
+    runtime_address,
     runtime_house,
 )
 
@@ -340,3 +345,61 @@ async def test_an_agent_that_answers_twice_is_heard_once(house: RuntimeHouse) ->
     assert await agent.heard() == []
     assert [one["body"]["value"] for one in await ana.heard()] == ["first"]
     assert house.counters["late answers"] == 1
+
+
+async def test_an_agent_that_renews_its_session_gets_nothing_again(tmp_path: Path) -> None:
+    token = Credential(digest_of("secret"), runtime_address("lamps"), frozenset())
+    proof = {"credentials": {"kind": "bearer", "token": "secret"}}
+    async with runtime_house(tmp_path, credentials=[token]) as house:
+        agent, ana = await house.runtime(), await house.opened("ana")
+        assert (await agent.open("lamps", proof))["body"]["code"] == 200
+        await agent.subscribed(AGENT)
+        await ana.say(action(ana.address, 1))
+        await agent.next()
+        assert (await agent.ask("open", "mn:/session", proof))["body"]["code"] == 200
+        assert await agent.heard() == []
+
+
+async def test_an_agent_that_takes_its_session_over_gets_what_the_other_connection_left(tmp_path: Path) -> None:
+    token = Credential(digest_of("secret"), runtime_address("lamps"), frozenset())
+    proof = {"credentials": {"kind": "bearer", "token": "secret"}}
+    async with runtime_house(tmp_path, credentials=[token]) as house:
+        agent, ana = await house.runtime(), await house.opened("ana")
+        assert (await agent.open("lamps", proof))["body"]["code"] == 200
+        await agent.subscribed(AGENT)
+        await ana.say(action(ana.address, 1))
+        request = await agent.next()
+        other = await house.runtime()
+        assert (await other.open("lamps", proof))["body"]["code"] == 200
+        assert await other.next() == request
+
+
+async def test_a_full_queue_refuses_newcomers_and_takes_nothing_from_others(tmp_path: Path) -> None:
+    bounds = Bounds(per_queue=3, per_sender=2)
+    async with runtime_house(tmp_path, delivery=DeliveryRules(bounds=bounds)) as house:
+        ana, bo = await house.opened("ana"), await house.opened("bo")
+        await parked(ana, 1, 2)
+        await ana.say(action(ana.address, 3))
+        assert code_and_reason(await ana.next()) == (429, "quota")
+        await parked(bo, 1)
+        await bo.say(action(bo.address, 2))
+        assert code_and_reason(await bo.next()) == (429, "quota")
+        await bo.say(action(bo.address, 3, to=f"thing://{DOMAIN}/agent-5/lamp-1/actions/switch"))
+        assert (await bo.next())["body"]["code"] == 202
+        agent = await an_agent(house)
+        assert len(await agent.heard()) == 3
+
+
+async def test_an_action_that_the_disk_does_not_take_is_refused_and_nobody_gets_it(
+    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise HostError(Code.STORAGE, "no space left")
+
+    ana = await house.opened("ana")
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(house.store, "submit", refuse)
+        await ana.say(action(ana.address, 1))
+        assert code_and_reason(await ana.next()) == (500, "storage")
+    agent = await an_agent(house)
+    assert await agent.heard() == []

@@ -27,6 +27,7 @@ from msg_node.connectors.socketio import SocketIo
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, Credentials
+from msg_node.core.delivery_state import DeliveryRules, DeliveryState
 from msg_node.core.node_state import NodeState
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.rules import Rules
@@ -272,6 +273,7 @@ class RuntimeHouse:
         returns_by_address: bool = False,
         services_at: ServicesAt | None = None,
         kept_objects: Collection[str] = (),
+        delivery: DeliveryRules | None = None,
         steps: Sequence[tuple[str, Step]] = (),
     ) -> None:
         journal = Journal()
@@ -285,6 +287,7 @@ class RuntimeHouse:
             sessions=sessions,
             owners=Owners(journal, pools=pools),
             rules=rules,
+            delivery=DeliveryState(journal, delivery),
             twin=Twin(journal, objects=kept_objects),
         )
         self.services = Services(
@@ -401,6 +404,7 @@ async def runtime_house(
     returns_by_address: bool = False,
     services_at: ServicesAt | None = None,
     kept_objects: Collection[str] = (),
+    delivery: DeliveryRules | None = None,
     steps: Sequence[tuple[str, Step]] = (),
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
@@ -417,10 +421,12 @@ async def runtime_house(
         returns_by_address=returns_by_address,
         services_at=services_at,
         kept_objects=kept_objects,
+        delivery=delivery,
         steps=steps,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()
+    house.bus.deliveries.restore()
     async with trio.open_nursery() as services:
         await services.start(store.run)
         async with trio.open_nursery() as traffic:

@@ -1,0 +1,145 @@
+"""How senders hear of their requests: by an answer while they wait, later through their inboxes, abroad by an event.
+
+Everything leaves after what it promises is durable. Source: message specification, section 19.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from msg_node.core.answers import described
+from msg_node.core.delivery_messages import abroad_event, inbox_event, mirrored_answer, notice_body, status_reply
+from msg_node.core.delivery_status import Word
+from msg_node.core.inbox import InboxEntry
+from msg_node.core.node_state import NodeState
+from msg_node.core.parked import Entry, Sender
+from msg_node.core.service import ServiceResult
+from msg_node.outlets import Outlets
+from protofly.message import Message
+
+Apply = Callable[[ServiceResult, Callable[[Message], None]], None]
+"""Commits what a step changed; its replies leave through the callback."""
+
+
+class Senders:
+    """Everybody who sent a request that may wait.
+
+    Args:
+        url: Address of our service `delivery`, in whose name they are told.
+        ids: For events of our own.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        outlets: Outlets,
+        counters: Counter[str],
+        *,
+        url: str,
+        apply: Apply,
+        ids: Iterator[int],
+    ) -> None:
+        self._state = state
+        self._books = state.delivery
+        self._outlets = outlets
+        self._counters = counters
+        self._url = url
+        self._apply = apply
+        self._ids = ids
+
+    def reply(self, entry: Entry, word: Word, answer: Message | None = None) -> bool:
+        """Answer the request of a sender who is there; False when he is not."""
+        if entry.is_invitation and answer is not None:
+            reply = mirrored_answer(entry, answer)
+        else:
+            reply = status_reply(entry, word)
+        return self.send_to_sender(entry, reply)
+
+    def send_to_sender(self, entry: Entry, message: Message) -> bool:
+        """Send an answer to whoever handed in a request; False when he is not there."""
+        result = ServiceResult(replies=[message])
+        if entry.sender.domain:
+            result.changes = self._state.take_changes()
+            self._apply(result, partial(self.send_abroad, entry.sender.domain))
+            return True
+        sid = entry.asker if entry.asker in self._outlets.ports else self._live_session_of(entry)
+        if not sid:
+            return False
+        result.changes = self._state.take_changes()
+        self._apply(result, partial(self.send_to, sid))
+        return True
+
+    def notify(self, entry: Entry, word: Word) -> None:
+        """Tell one word through the inbox of the sender; it is kept until he acknowledges it."""
+        if entry.sender.domain:
+            event = abroad_event(entry, word, self._url, next(self._ids))
+            self._apply(
+                ServiceResult(replies=[event], changes=self._state.take_changes()),
+                partial(self.send_abroad, entry.sender.domain),
+            )
+            return
+        notice = self._books.inboxes.deposit(
+            entry.request.from_key,
+            entry.sender,
+            entry.request_id,
+            entry.queue,
+            notice_body(entry, word),
+            is_final=word.status.is_final,
+            now=time.time(),
+        )
+        self._tell([notice])
+
+    def tell_inbox(self, owner: str) -> None:
+        """Push what an address has not been told to whoever speaks for it, if that one is there."""
+        self._tell(self._books.inboxes.untold(owner))
+
+    def _tell(self, notices: Iterable[InboxEntry]) -> None:
+        told = []
+        for one in notices:
+            sid = self._live_owner(one)
+            if sid:
+                self._books.inboxes.told(one)
+                told.append((sid, inbox_event(one, self._url)))
+        changes = self._state.take_changes()
+        if not told:
+            if changes:
+                self._apply(ServiceResult(changes=changes), to_nobody)
+            return
+        receivers = dict.fromkeys(sid for sid, _ in told)
+        for sid in receivers:
+            events = [event for number, event in told if number == sid]
+            self._apply(ServiceResult(replies=events, changes=changes), partial(self.send_to, sid))
+            changes = []
+
+    def _live_owner(self, entry: InboxEntry) -> int:
+        return self._live_speaker(entry.owner, entry.sender)
+
+    def _live_session_of(self, entry: Entry) -> int:
+        return self._live_speaker(entry.request.from_key, entry.sender)
+
+    def _live_speaker(self, key: str, sender: Sender) -> int:
+        """The live session that may hear what `sender` asked in the name of `key`; 0: there is none."""
+        owner = self._state.owners.owner(key)
+        sid = owner if owner is not None else self._state.sessions.by_runtime(sender.runtime_key)
+        if sid is None or sid not in self._outlets.ports or not self._state.is_sender(sid, sender, key):
+            return 0
+        return sid
+
+    def send_to(self, sid: int, message: Message) -> None:
+        """Queue for a session, if it is (still) there."""
+        port = self._outlets.ports.get(sid)
+        if port is None:
+            self._counters["unheard answers"] += 1
+            return
+        self._outlets.enqueue(port, described(message) if message.is_response and port.dialect.reads_desc else message)
+
+    def send_abroad(self, domain: str, message: Message) -> None:
+        """Queue for another domain; what its link refuses, it asks again."""
+        self._outlets.send_abroad(domain, message)
+
+
+def to_nobody(_message: Message) -> None:
+    """There is no reply."""
