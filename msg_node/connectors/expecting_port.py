@@ -6,6 +6,7 @@ Source: message specification, sections 3 and 19.5.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -21,11 +22,16 @@ _PROVISIONAL: Final = range(100, 200)
 
 
 class Expected:
-    """A reply that somebody waits for."""
+    """A reply that somebody waits for.
 
-    def __init__(self) -> None:
+    Args:
+        then: Called with it at once, before anything else goes on; and then it queues like any other message.
+    """
+
+    def __init__(self, then: Callable[[Message], None] | None = None) -> None:
         self.has_come = trio.Event()
         self.reply: Message | None = None
+        self.then = then
 
     def settle(self, reply: Message | None) -> None:
         """It is here, or it will not come any more (None)."""
@@ -56,13 +62,13 @@ class ExpectingPort(RuntimePort):
         super().__init__(connection, channel, bearer=bearer, counters=counters, now=now, dialect=dialect, bounds=bounds)
         self._expected: dict[_Transaction, deque[Expected]] = {}
 
-    def expect(self, request: Message) -> Expected:
-        """From now on the final reply to `request` goes to who asked here, and to nobody else.
+    def expect(self, request: Message, then: Callable[[Message], None] | None = None) -> Expected:
+        """From now on the final reply to `request` goes to who asked here, and with `then` to the runtime as well.
 
         Raises:
             PeerError: BAD_HEADER when the sender is no address.
         """
-        expected = Expected()
+        expected = Expected(then)
         self._expected.setdefault(_transaction(request.id, request.from_key), deque()).append(expected)
         return expected
 
@@ -83,7 +89,7 @@ class ExpectingPort(RuntimePort):
                 one.settle(None)
 
     def enqueue(self, message: Message) -> Code | None:
-        """See `RuntimePort`; a reply that is waited for does not queue."""
+        """See `RuntimePort`; a reply that is waited for goes to who waits."""
         if message.type == "response" and self._expected:
             try:
                 key = _transaction(message.id, message.to_key)
@@ -91,10 +97,13 @@ class ExpectingPort(RuntimePort):
                 return super().enqueue(message)
             waiting = self._expected.get(key)
             if waiting and code_of(message) not in _PROVISIONAL:
-                waiting.popleft().settle(message)
+                expected = waiting.popleft()
                 if not waiting:
                     del self._expected[key]
-                return None
+                expected.settle(message)
+                if expected.then is None:
+                    return None
+                expected.then(message)
         return super().enqueue(message)
 
 

@@ -11,6 +11,7 @@ import hashlib
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
@@ -270,24 +271,23 @@ class MqttBinding:
             )
             self._nursery.start_soon(self._say_farewell, session, session.port)
         try:
-            expected = session.port.expect(message)
+            expected = session.port.expect(message, partial(self._opened, session, arrival, message))
             await hand_over(self._reception.bus, session.port, [arrival.payload])
             with trio.move_on_after(HTTP_REPLY_SECONDS):
                 await expected.has_come.wait()
-            if expected.reply is not None:
-                self._opened(session, arrival, message, expected.reply)
+            session.port.flush()
         finally:
             del self._opening[runtime_key]
             if not session.token_digest:  # it did not come to be
                 session.end()
 
     def _opened(self, session: MqttSession, arrival: Arrival, message: Message, reply: Message) -> None:
+        """What a runtime hears first of its session is this reply; from here on the session knows its token."""
         token = token_in(message, reply)
         if token:
             session.token_digest = digest_of(token)
             session.has_handled(arrival)
             self._sessions[session.runtime_key] = session
-        self.publish(session, reply.raw)
 
     async def _end_unless_heard(self, session: MqttSession) -> None:
         """The broker says that a runtime has gone, which may come back at once; then it goes on."""
