@@ -55,6 +55,7 @@ SWEEP_PAUSE_SECONDS = 0.002  # between slices of half a millisecond: messages ha
 SWEEP_PORTS = 200  # looked after at a time: thousands at once would be a pause that everybody notices
 _FLAGS = ("auth", "sessionToken")
 _NODE_ORIGIN = 0
+_NOT_KEPT = (Place.SERVICE, Place.USER)  # whose actions are not parked: a user is no agent
 _NO_STEPS = Stack()
 
 
@@ -262,7 +263,7 @@ class Bus:
             keep_value(self._state, message, port.sid, now)
         if refusal is not None:
             pass
-        elif message.peek.message_class and message.is_action and route.place is not Place.SERVICE:
+        elif message.peek.message_class and message.is_action and route.place not in _NOT_KEPT:
             self.deliveries.take(message, port.sid, now, self._seeds.next(), roles=port.roles)
             return
         elif route.place is Place.LISTENERS:

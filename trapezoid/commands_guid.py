@@ -147,10 +147,10 @@ def serve_global_registry(
     with errors_reported():
         import signal
         from functools import partial
+        from importlib.metadata import version
 
         import trio
 
-        from msg_node.app import VERSION
         from msg_node.global_registry_server import ServerOptions, serve
         from protofly.errors import SettingsError
         from trapezoid.serving import run_services, tell_ready
@@ -162,7 +162,7 @@ def serve_global_registry(
         async def until_told() -> None:
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    nursery.start_soon(partial(serve, options, version=VERSION, on_ready=tell_ready))
+                    nursery.start_soon(partial(serve, options, version=version("trapezoid"), on_ready=tell_ready))
                     async for _ in signals:
                         nursery.cancel_scope.cancel()
 

@@ -156,6 +156,13 @@ async def test_the_first_domain_that_we_talk_to_gets_the_message(tmp_path: Path)
         assert code_and_reason(await ana.ask("create", TO, {})) == (403, "domain-blocked")
 
 
+async def test_an_action_for_a_user_is_sent_on_and_not_kept_here(tmp_path: Path) -> None:
+    async with house_with(tmp_path, Registry(record(FOREIGN))) as (house, ana):
+        message = hello(ana.address, body={"class": "action", "value": 1})
+        await ana.say(message)
+        assert await sent_abroad(house) == [message]
+
+
 async def test_what_another_domain_sends_reaches_our_users_and_is_never_sent_on(tmp_path: Path) -> None:
     async with house_with(tmp_path, Registry(record(OTHER), record(DOMAIN, OTHER))) as (house, _):
         asker = f"hyperty://{FOREIGN}/x"
