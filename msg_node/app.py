@@ -417,6 +417,7 @@ def _build_bus(
         store=store,
         remote=remote,
         record=records.append,
+        parks=partial(config_meaning.parks, gate),
         stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from os import urandom
-from secrets import randbits
 
 import trio
 
@@ -33,7 +32,7 @@ from msg_node.core.resources import object_of_events
 from msg_node.core.service import Event, ServiceResult
 from msg_node.core.services import SESSION_KEY, Services
 from msg_node.core.twin_service import keep_value
-from msg_node.deliveries import Deliveries
+from msg_node.deliveries import Deliveries, Parks, park_nothing
 from msg_node.foreign_objects import ForeignObjects
 from msg_node.middleware import Stack
 from msg_node.outcomes import Outcomes, Surroundings
@@ -66,6 +65,7 @@ class Bus:
         node: Address of this node.
         record: Takes records for the books.
         stack: What each message of a session passes before it is delivered.
+        parks: Whether a policy wants a request parked whose recipient is away.
         wait_accepting: Waits until the books take more records (settings: `records.durability`).
         is_accepting: Whether they do.
     """
@@ -80,6 +80,7 @@ class Bus:
         remote: RemoteSubscriptions,
         record: Callable[[Record], None],
         stack: Stack = _NO_STEPS,
+        parks: Parks = park_nothing,
         wait_accepting: Callable[[], Awaitable[None]],
         is_accepting: Callable[[], bool],
         ping_seconds: float,
@@ -120,7 +121,13 @@ class Bus:
         )
         self.inquiries = Inquiries(self._outcomes.concluded)
         self.deliveries = Deliveries(
-            state, self.outlets, self.counters, node=node, apply=self._outcomes.apply, first_id=randbits(30)
+            state,
+            self.outlets,
+            self.counters,
+            node=node,
+            apply=self._outcomes.apply,
+            serves=services.serves,
+            parks=parks,
         )
         self.foreign = ForeignObjects(
             node=node, state=state, remote=remote, send=self.outlets.send_abroad, apply=self._outcomes.apply_for
@@ -206,7 +213,8 @@ class Bus:
         for message in messages:
             try:
                 readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
-                codes.append(self._from_link(domain, number, readable, now))
+                code = self._from_link(domain, number, readable, now)
+                codes.append(None if self.deliveries.parks(code, readable, number, frozenset()) else code)
             except PeerError as exc:
                 codes.append(exc.code)
         self.outlets.wake()
@@ -264,7 +272,7 @@ class Bus:
         if refusal is not None:
             pass
         elif message.peek.message_class and message.is_action and route.place not in _NOT_KEPT:
-            self.deliveries.take(message, port.sid, now, self._seeds.next(), roles=port.roles)
+            self.deliveries.take(message, port.sid, now, roles=port.roles)
             return
         elif route.place is Place.LISTENERS:
             code = self._to_listeners(route.numbers, message, port.blockers)
@@ -351,6 +359,8 @@ class Bus:
             port.close(PROTOCOL_ERROR, exc.code.word)
 
     def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
+        if port.sid is not None and self.deliveries.parks(refusal.code, message, port.sid, port.roles):
+            return
         self.counters[f"refused {refusal.code.word}"] += 1
         if message.expects_reply or (refusal.code is Code.NOT_OWNER and is_told_of_ownership(message)):
             self._enqueue(port, self._refusal(port, message, refusal))
@@ -378,7 +388,9 @@ class Bus:
             self._state.consents.saw_reply(message)
         if message.peek.ttl or message.type == "forward":
             check_passable(message)
-        if (self.deliveries.is_used or message.peek.message_class) and self._is_kept(domain, number, message, now):
+        if (self.deliveries.is_used or message.peek.message_class) and self.deliveries.takes_from_link(
+            message, domain, number, now
+        ):
             return None
         route = self._delivery.route(message, number, now)
         if route.place is Place.LISTENERS:
@@ -400,18 +412,6 @@ class Bus:
         if route.place is Place.SESSION_VERBS:
             return Code.NO_SUCH_SERVICE
         return route.code
-
-    def _is_kept(self, domain: str, number: int, message: Message, now: float) -> bool:
-        """Whether a link brought a request that may wait here, or word of one that waits here or there."""
-        if message.type == "response":
-            return self.deliveries.answered(message, number)
-        if message.type == "update":
-            return message.to.endswith("/inbox") and self.deliveries.outbox.told(domain, message)
-        is_ours = domain_of(message.to) in self._state.domains and not self._services.serves(message.to_key)
-        if is_ours and message.is_action:
-            self.deliveries.take_from_link(message, domain, number, now, self._seeds.next())
-            return True
-        return False
 
     # Out.
 

@@ -52,6 +52,28 @@ def judge_local(
     return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
 
 
+def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> bool:
+    """Whether a policy has the obligation `park` for a request whose recipient is away.
+
+    `roles` are those of the sender's session; `domain` is the one that it came from, "" for our own.
+    """
+    if not gate.policies.sets:
+        return False
+    facts = Facts(
+        "in" if domain else "local",
+        message,
+        domain_of(message.from_),
+        domain_of(message.to),
+        domain,
+        len(message.raw),
+        0,
+        time.time(),
+        session_roles=roles,
+    )
+    verdict = gate.explain(facts).verdict  # it was judged and counted when it came
+    return verdict.permitted and any(one.name == "park" and one.value is True for one in verdict.decision.obligations)
+
+
 def build_stack(settings: Settings, gate: Gate, sessions: Sessions, identify: Identify | None = None) -> Stack:
     """What each message of a session passes before it is delivered, as the settings order it."""
     chosen, judge = settings.middleware, partial(judge_local, gate, identify=identify)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
+from secrets import randbits
 
 from msg_node.core.agent_queues import agent_of
 from msg_node.core.delivery_messages import (
@@ -31,12 +32,25 @@ from msg_node.core.parked import Entry, Sender
 from msg_node.core.service import ServiceResult
 from msg_node.outbox import Outbox, is_domain
 from msg_node.outlets import Outlets
+from msg_node.seeds import Seeds
 from msg_node.senders import Apply, Senders, to_nobody
 from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import GUARANTEED_MAX_SECONDS, GUARANTEED_SECONDS, PARKED_MAX_SECONDS, REQUEST_TTL_SECONDS
 from protofly.message import Message
+
+Parks = Callable[[Message, frozenset[str], str], bool]
+"""Whether a policy wants a request parked whose recipient is away: of a session with these roles, or of a domain."""
+
+
+def park_nothing(_message: Message, _roles: frozenset[str], _domain: str) -> bool:
+    """No policy wants anything parked."""
+    return False
+
+
+_ID_BITS = 31
+_ABSENT = (Code.NO_ROUTE, Code.NOT_CONNECTED)
 
 
 class Deliveries:
@@ -45,7 +59,8 @@ class Deliveries:
     Args:
         node: Address of this node.
         apply: See `Apply`.
-        first_id: Random start of the ids of our own requests, below 2^31.
+        serves: Whether a canonical key is a service of ours.
+        parks: See `Parks`.
 
     Attributes:
         is_used: Whether anything ever waited here in this run: before that, no answer concerns us.
@@ -59,8 +74,10 @@ class Deliveries:
         *,
         node: str,
         apply: Apply,
-        first_id: int,
+        serves: Callable[[str], bool],
+        parks: Parks,
     ) -> None:
+        self._serves, self._parks = serves, parks
         self._state = state
         self._books = state.delivery
         self._parking = state.delivery.parking
@@ -68,7 +85,8 @@ class Deliveries:
         self._counters = counters
         self._url = f"domain://msg-node.{domain_of(node)}/delivery"
         self._apply = apply
-        self._ids = count(first_id)
+        self._seeds = Seeds()
+        self._ids = count(randbits(_ID_BITS))  # message specification, section 3, rule 7
         self._senders = Senders(state, outlets, counters, url=self._url, apply=apply, ids=self._ids)
         self._guaranteed = GuaranteedEvents()
         self._handed_on: dict[int, int] = {}  # by session: the connection that has what was handed over
@@ -83,7 +101,7 @@ class Deliveries:
 
     # Requests in.
 
-    def take(self, message: Message, asker: int, now: float, seed: bytes, *, roles: frozenset[str]) -> None:
+    def take(self, message: Message, asker: int, now: float, *, roles: frozenset[str]) -> None:
         """Take an action of a session of ours, for an agent of ours or of another domain.
 
         Raises:
@@ -96,14 +114,25 @@ class Deliveries:
             return
         domain = self.outbox.domain_of(message)
         queue = domain or agent_of(message.to_key)
-        self._submit(message, queue, sender, asker, now, "d-" + identifier(seed, 0), roles)
+        self._submit(message, queue, sender, asker, now, self._fresh_id(), roles)
 
-    def take_from_link(self, message: Message, domain: str, number: int, now: float, seed: bytes) -> None:
-        """Take an action of another domain for an agent of ours; what it hands over again is told how it stands.
+    def takes_from_link(self, message: Message, domain: str, number: int, now: float) -> bool:
+        """Take what a link brought, if it is an action for an agent of ours, or word of a request.
 
         Raises:
             PeerError: Why it is refused.
         """
+        if message.type == "response":
+            return self.answered(message, number)
+        if message.type == "update":
+            return message.to.endswith("/inbox") and self.outbox.told(domain, message)
+        if not message.is_action or self.outbox.domain_of(message) or self._serves(message.to_key):
+            return False
+        self._take_action_of(domain, message, number, now)
+        return True
+
+    def _take_action_of(self, domain: str, message: Message, number: int, now: float) -> None:
+        """What another domain hands over again is told how it stands."""
         request_id = given_id(message)
         if request_id:
             entry = self._parking.find(domain, request_id)
@@ -117,30 +146,43 @@ class Deliveries:
                 self._counters["repeated requests"] += 1
                 self._outlets.send_abroad(domain, _told_again(message, request_id, finished.word))
                 return
-        request_id = request_id or "d-" + identifier(seed, 0)
+        request_id = request_id or self._fresh_id()
         queue = agent_of(message.to_key)
         self._submit(message, queue, Sender("", domain=domain), number, now, request_id, frozenset())
 
-    def park_invitation(self, message: Message, asker: int, now: float, seed: bytes, roles: frozenset[str]) -> None:
-        """Park a request to somebody who is away, because a policy says so. Source: message specification, 19.3.
+    def parks(self, code: Code | None, message: Message, asker: int, roles: frozenset[str]) -> bool:
+        """Park a request that would be refused with `code` because its recipient is away, if a policy says so.
 
-        Raises:
-            PeerError: Why it is refused.
+        Source: message specification, section 19.3.
         """
+        if code not in _ABSENT or not message.expects_reply or self.outbox.domain_of(message):
+            return False
+        if not self._parks(message, roles, self._state.domain_of_link(asker)):
+            return False
+        try:
+            self._park_invitation(message, asker, time.time(), roles)
+        except PeerError:
+            return False
+        return True
+
+    def _park_invitation(self, message: Message, asker: int, now: float, roles: frozenset[str]) -> None:
         self.is_used = True
-        sender = self._sender(asker)
+        sender, queue = self._sender(asker), agent_of(message.to_key)
         entry = self._parking.repeats(message, sender, now) or self._parking.submit(
             message,
-            message.to_key,
+            queue,
             sender,
-            request_id="d-" + identifier(seed, 0),
-            wants_seconds=self._lifetime(message, message.to_key),
+            request_id=self._fresh_id(),
+            wants_seconds=self._lifetime(message, queue),
             now=now,
             roles=roles,
             asker=asker,
             is_invitation=True,
         )
         self._park([entry])
+
+    def _fresh_id(self) -> str:
+        return "d-" + identifier(self._seeds.next(), 0)
 
     def guarantee(self, message: Message, numbers: tuple[int, ...], now: float) -> None:
         """Hand an event to its subscribers again, until each has acknowledged it or is gone, or its time is over."""
@@ -318,6 +360,8 @@ class Deliveries:
             self._park([entry])
         elif entry.reply_until is not None:
             self._parking.owe_reply(entry, time.time() + REQUEST_TTL_SECONDS)
+            self._senders.reply(entry, word, answer)
+        elif entry.is_invitation:
             self._senders.reply(entry, word, answer)
         elif is_news and word.status is Status.DELIVERED:
             self._senders.notify(entry, word)

@@ -12,11 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from msg_node.core.changes import Journal, Rows, Table, decode_row
+from msg_node.core.runtime_address import runtime_part
 from protofly.address import parse
 from protofly.errors import Code, PeerError
 from protofly.limits import AGENT_QUEUES, AGENT_UNANSWERED
 
 _THING = "thing"
+_OWNERS = frozenset({"subscription", "status", "inbox"})
 
 
 class QueueRules(NamedTuple):
@@ -37,12 +39,12 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def agent_of(key: str) -> str:
-    """The address whose owner answers for a canonical key: `thing://<domain>/<agent>`, or the key itself.
+    """The address whose owner answers for a canonical key: `thing://<domain>/<agent>`, the runtime, or the key itself.
 
     Source: message specification, section 19.
     """
     if not key.startswith("thing://"):
-        return key
+        return runtime_part(key) or _without_suffix(key)
     _, authority, path = parse(key)
     agent = path[1:].partition("/")[0]
     return f"{_THING}://{authority}/{agent}" if agent else key
@@ -117,6 +119,12 @@ class AgentQueues:
         """
         for key, raw in rows.items():
             self._rows[key] = decode_row(raw, QueueRow, table=Table.AGENT_QUEUES, key=key)
+
+
+def _without_suffix(key: str) -> str:
+    """What falls to the owner of the base. Source: message specification, section 20.2."""
+    base, _, last = key.rpartition("/")
+    return base if last in _OWNERS else key
 
 
 def _number(value: object, detail: str) -> float:

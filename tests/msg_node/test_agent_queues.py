@@ -27,6 +27,8 @@ def queues(journal: Journal | None = None, **options: Any) -> AgentQueues:
         ("thing://alpha.example", "thing://alpha.example"),
         ("hyperty://alpha.example/h-bo", "hyperty://alpha.example/h-bo"),
         ("hyperty://alpha.example/h-bo/x", "hyperty://alpha.example/h-bo/x"),
+        ("comm://alpha.example/room/subscription", "comm://alpha.example/room"),
+        ("runtime://alpha.example/rt-bo/sm/x", "runtime://alpha.example/rt-bo"),
     ],
 )
 def test_things_belong_to_the_agent_that_their_address_names(key: str, agent: str) -> None:

@@ -36,6 +36,7 @@ from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
 from msg_node.core.twin import Twin
+from msg_node.deliveries import Parks, park_nothing
 from msg_node.middleware import JudgeLocal, Step, authorisation, make_stack
 from msg_node.runtime_port import Congestible, RuntimePort
 from msg_node.state_store import StateStore
@@ -316,7 +317,9 @@ class RuntimeHouse:
             is_accepting=lambda: self.books.is_accepting,
             ping_seconds=ping_seconds,
             max_hops=max_hops,
+            parks=lambda message, roles, domain: self.parks(message, roles, domain),
         )
+        self.parks: Parks = park_nothing
         self.bus.connect_federation(cast("Federation", self.domains))
         self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
