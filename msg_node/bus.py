@@ -214,7 +214,8 @@ class Bus:
             try:
                 readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
                 code = self._from_link(domain, number, readable, now)
-                codes.append(None if self.deliveries.parks(code, readable, number, frozenset()) else code)
+                is_parked = code is not None and self.deliveries.parks(code, readable, number, frozenset())
+                codes.append(None if is_parked else code)
             except PeerError as exc:
                 codes.append(exc.code)
         self.outlets.wake()

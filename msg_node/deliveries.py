@@ -29,6 +29,8 @@ from msg_node.core.guaranteed_events import GuaranteedEvents
 from msg_node.core.identifiers import identifier
 from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry, Sender
+from msg_node.core.resources import is_claimable
+from msg_node.core.runtime_address import runtime_part
 from msg_node.core.service import ServiceResult
 from msg_node.outbox import Outbox, is_domain
 from msg_node.outlets import Outlets
@@ -112,8 +114,7 @@ class Deliveries:
         if entry is not None:
             self._tell_where_it_stands(entry)
             return
-        domain = self.outbox.domain_of(message)
-        queue = domain or agent_of(message.to_key)
+        queue = self.outbox.domain_of(message) or _recipient(message)
         self._submit(message, queue, sender, asker, now, self._fresh_id(), roles)
 
     def takes_from_link(self, message: Message, domain: str, number: int, now: float) -> bool:
@@ -147,10 +148,10 @@ class Deliveries:
                 self._outlets.send_abroad(domain, _told_again(message, request_id, finished.word))
                 return
         request_id = request_id or self._fresh_id()
-        queue = agent_of(message.to_key)
+        queue = _recipient(message)
         self._submit(message, queue, Sender("", domain=domain), number, now, request_id, frozenset())
 
-    def parks(self, code: Code | None, message: Message, asker: int, roles: frozenset[str]) -> bool:
+    def parks(self, code: Code, message: Message, asker: int, roles: frozenset[str]) -> bool:
         """Park a request that would be refused with `code` because its recipient is away, if a policy says so.
 
         Source: message specification, section 19.3.
@@ -167,7 +168,7 @@ class Deliveries:
 
     def _park_invitation(self, message: Message, asker: int, now: float, roles: frozenset[str]) -> None:
         self.is_used = True
-        sender, queue = self._sender(asker), agent_of(message.to_key)
+        sender, queue = self._sender(asker), _recipient(message)
         entry = self._parking.repeats(message, sender, now) or self._parking.submit(
             message,
             queue,
@@ -275,6 +276,8 @@ class Deliveries:
         if port is None or self._handed_on.get(sid) != port.connection:  # else it was only renewed
             self.lost(sid)
         for queue in self._queues_of(sid):
+            for entry in [one for one in self._parking.in_queue(queue) if one.is_cancelling]:
+                self.outbox.ask_to_cancel(entry, sid)
             self.hand_over(queue, now)
         session = self._state.sessions.get(sid)
         if session is not None and len(self._books.inboxes):
@@ -317,11 +320,16 @@ class Deliveries:
                 self._cancelled(entry, by_sender=by_sender)
 
     def _cancelled(self, entry: Entry, *, by_sender: bool) -> None:
-        """Somebody who may has cancelled: what nobody has is over, else whoever has it is asked."""
-        if entry.status is Status.PENDING and not entry.is_acknowledged:
-            self.finish(entry, CANCELLED, is_told=by_sender)
-        else:
+        """Somebody who may has cancelled: what nobody had is over, whoever has it is asked."""
+        if self._is_open(entry):
             self.outbox.ask_to_cancel(entry, self._holder(entry.queue))
+            return
+        self._counters["actions cancelled"] += 1
+        if not by_sender:
+            self._senders.notify(entry, CANCELLED)
+
+    def _is_open(self, entry: Entry) -> bool:
+        return self._parking.find(entry.sender.domain, entry.request_id) is entry
 
     # Answers.
 
@@ -413,7 +421,7 @@ class Deliveries:
 
     def _withdraw(self, entry: Entry) -> None:
         """A request is refused after all; its sender is told by whoever calls."""
-        if self._parking.find(entry.sender.domain, entry.request_id) is entry:
+        if self._is_open(entry):
             self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE), time.time())
             self._apply(ServiceResult(changes=self._state.take_changes()), to_nobody)
 
@@ -452,6 +460,18 @@ class Deliveries:
                 self._outlets.to_listeners((sid,), event, set())
                 self._outlets.wake()
         self._counters["unacknowledged events"] += self._guaranteed.take_given_up()
+
+
+def _recipient(message: Message) -> str:
+    """The agent that a message is for, as the key of its queue.
+
+    Raises:
+        PeerError: NO_ROUTE when nobody could ever own that address.
+    """
+    agent = agent_of(message.to_key)
+    if not (is_claimable(agent) or runtime_part(agent) == agent):
+        raise PeerError(Code.NO_ROUTE, "nobody can own this address")
+    return agent
 
 
 def _told_again(request: Message, request_id: str, word: Word) -> Message:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from msg_node.core.delivery_state import DeliveryState
-from msg_node.core.delivery_status import Status, read_status
+from msg_node.core.delivery_status import CANCELLED, Status, read_status
 from msg_node.core.inbox import InboxEntry
 from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry, Finished, Sender
@@ -48,7 +48,7 @@ class DeliveryService:
             case "delete":
                 if not request_id:
                     raise PeerError(Code.BAD_BODY, "resource is to name a request")
-                return self._cancel(request.caller, request_id)
+                return self._cancel(request.caller, request_id, request.now)
             case _:
                 raise PeerError(Code.BAD_TYPE, "this service knows read and delete")
 
@@ -65,16 +65,15 @@ class DeliveryService:
             }
         return _ended(self._finished(caller, request_id))
 
-    def _cancel(self, caller: Caller, request_id: str) -> Answer:
+    def _cancel(self, caller: Caller, request_id: str, now: float) -> Answer:
         entry = self._open(caller, request_id)
         if entry is None:
             finished = self._finished(caller, request_id)
             raise PeerError(Code.ALREADY_FINAL, f"the request is {finished.word.status.value}")
-        is_waiting = entry.status is Status.PENDING and not entry.is_acknowledged
-        self._books.cancelled.append(
-            (entry, is_waiting and self._is_sender(caller, entry.sender, entry.request.from_key))
-        )
-        if is_waiting:
+        is_sender = self._is_sender(caller, entry.sender, entry.request.from_key)
+        self._books.cancelled.append((entry, is_sender))
+        if entry.status is Status.PENDING and not entry.is_acknowledged:
+            self._books.parking.finish(entry, CANCELLED, now)
             return Answer(value={"requestId": request_id, "status": Status.CANCELLED.value})
         value = {"requestId": request_id, "status": entry.status.value}
         return Answer(202, value, description="the recipient has it, and is asked to leave it undone")

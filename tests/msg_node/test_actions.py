@@ -403,3 +403,55 @@ async def test_an_action_that_the_disk_does_not_take_is_refused_and_nobody_gets_
         assert code_and_reason(await ana.next()) == (500, "storage")
     agent = await an_agent(house)
     assert await agent.heard() == []
+
+
+async def test_a_cancelled_action_stays_cancelled_when_the_node_is_killed(tmp_path: Path) -> None:
+    async with runtime_house(tmp_path) as house:
+        ana = await house.opened("ana")
+        cancelled, kept = await parked(ana, 1, 2)
+        assert (await ana.ask("delete", DELIVERY, {"resource": cancelled}))["body"]["code"] == 200
+    async with runtime_house(tmp_path) as again:
+        agent = await again.opened("lamps")
+        await agent.say(a_message("subscribe", agent.address, SM, {"resources": [AGENT]}, id_=1))
+        await agent.next()
+        assert (await agent.next())["body"]["requestId"] == kept
+        assert await agent.heard() == []
+
+
+async def test_what_an_agent_works_on_and_is_cancelled_while_it_is_away_is_asked_for_when_it_is_back(
+    house: RuntimeHouse,
+) -> None:
+    ana = await house.opened("ana")
+    (request_id,) = await parked(ana, 1)
+    agent = await an_agent(house)
+    await agent.say(answer_to(await agent.next(), {"code": 100}))
+    assert (await ana.next())["body"]["status"] == "delivered"
+    await agent.wire.cut()
+    await house.until("sessions lost")
+    assert (await ana.ask("delete", DELIVERY, {"resource": request_id}))["body"]["code"] == 202
+    back = await house.runtime()
+    back.address = agent.session_address
+    await back.ask("re-open", "mn:/session")
+    wish = await back.next()
+    assert (wish["type"], wish["body"]["resource"]) == ("delete", request_id)
+
+
+async def test_operators_see_and_cancel_everything_and_the_sender_is_told(tmp_path: Path) -> None:
+    token = Credential(digest_of("secret"), runtime_address("boss"), frozenset({"operator"}))
+    async with runtime_house(tmp_path, credentials=[token]) as house:
+        ana, boss = await house.opened("ana"), await house.runtime()
+        await boss.open("boss", {"credentials": {"kind": "bearer", "token": "secret"}})
+        (request_id,) = await parked(ana, 1)
+        listed = await boss.ask("read", DELIVERY, {"criteria": {"from": ana.address}})
+        assert [one["requestId"] for one in listed["body"]["value"]] == [request_id]
+        assert (await boss.ask("delete", DELIVERY, {"resource": request_id}))["body"]["code"] == 200
+        event = await ana.next()
+        assert (event["body"]["requestId"], event["body"]["status"]) == (request_id, "cancelled")
+
+
+@pytest.mark.parametrize("to", ["publisher", "user://alpha.example/ana", "thing://alpha.example", "mn:/x"])
+async def test_an_action_for_an_address_that_nobody_can_own_is_refused(house: RuntimeHouse, to: str) -> None:
+    ana = await house.opened("ana")
+    await ana.say(action(ana.address, 1, to=to))
+    assert (await ana.next())["body"]["code"] == 404
+    assert len(house.state.delivery.parking) == 0
