@@ -141,9 +141,9 @@ KEYS_DOCUMENT_BYTES: Final = 256 << 10
 PAGE_ENTRIES: Final = 50
 
 # Inquiries of services at back-ends (registries, brokers, catalogues).
-INQUIRIES: Final = 1024
-INQUIRIES_PER_CONNECTOR: Final = 256  # one slow back-end leaves room for the others
-INQUIRIES_PER_ASKER: Final = 64
+INQUIRIES: Final = 4096
+INQUIRIES_PER_CONNECTOR: Final = 1024  # one slow back-end leaves room for the others
+INQUIRIES_PER_ASKER: Final = 256  # a runtime that comes back registers everything it has in one go
 INQUIRY_SECONDS: Final = 10.0  # below the 15 s after which a requester gives up by itself
 INQUIRY_STEPS: Final = 4
 BACKEND_CONNECTIONS: Final = 32  # to one back-end; more calls wait for one

@@ -15,8 +15,9 @@ import trio
 
 from msg_node.connectors.backend import Backend
 from msg_node.core.registry import StatusChange
+from msg_node.core.registry_entry import Entry
 from msg_node.core.registry_relay import RegistryRelay
-from msg_node.core.registry_rest import UPDATED
+from msg_node.core.registry_rest import UPDATED, disconnect_call
 from protofly.errors import HostError
 from protofly.limits import REGISTRY_POLL_SECONDS
 
@@ -82,11 +83,17 @@ class RegistryWatch:
     async def _say_farewells(self) -> None:
         while True:
             await trio.sleep(FAREWELL_SECONDS)
-            while calls := self._relay.take_farewells():
-                for call in calls:
-                    try:
-                        await self._backend.call(call)
-                    except HostError as error:
-                        self.counters[f"farewells {error.code.word}"] += 1
-                    else:
-                        self.counters["farewells said"] += 1
+            for entry in self._relay.farewells(time.time()):
+                if not await self._say_farewell(entry):
+                    break  # it is away: again in a while
+                self._relay.farewell_said(entry)
+
+    async def _say_farewell(self, entry: Entry) -> bool:
+        """Tell the registry that an entry cannot be reached; whether it has taken it."""
+        try:
+            answer = await self._backend.call(disconnect_call(entry))
+        except HostError as error:
+            self.counters[f"farewells {error.code.word}"] += 1
+            return False
+        self.counters["farewells said"] += not answer.is_failure
+        return not answer.is_failure

@@ -122,12 +122,21 @@ class DomainRegistry:
             return []
         return self._put(key, replace(old, status=status, refreshed_at=max(old.refreshed_at, now)), old)
 
-    def take_farewells(self, limit: int) -> list[Entry]:
-        """Entries that the end of a session has disconnected since the last call, if `keeps_farewells` says so."""
+    def has_farewell(self, key: str) -> bool:
+        """Whether the end of a session has disconnected an entry, and nobody has said `farewell_said`."""
+        return key in self._farewells
+
+    def farewells(self, limit: int) -> list[Entry]:
+        """At most `limit` entries that the end of a session has disconnected, if `keeps_farewells` says so."""
         keys = list(islice(self._farewells, limit))
-        for key in keys:
-            del self._farewells[key]
-        return [entry for key in keys if (entry := self._entries.get(key)) is not None and not entry.is_connected]
+        entries = [entry for key in keys if (entry := self._entries.get(key)) is not None and not entry.is_connected]
+        for key in set(keys) - {entry.key for entry in entries}:
+            del self._farewells[key]  # somebody has it again
+        return entries
+
+    def farewell_said(self, key: str) -> None:
+        """`farewells` need not tell of an entry any more."""
+        self._farewells.pop(key, None)
 
     def update(self, key: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:
         """Change members of an entry, which refreshes it.

@@ -7,7 +7,7 @@ well, because only the node knows whose session an entry is, when that session e
 
     create, update, delete ─▶ (entry unknown here? read it) ─▶ who may write? ─▶ call ─▶ into our book ─▶ reply
     read ─▶ told a moment ago? ─▶ call ─▶ entries that were asked for ─▶ reply
-    session over ─▶ our book says disconnected ─▶ farewell to the registry (`take_farewells`)
+    session over ─▶ our book says disconnected ─▶ farewell to the registry (`farewells`)
     registry polled ─▶ status news ─▶ our book, subscribers (`observe`)
 
 Requests of one session keep their order, reads among themselves go together. Source: message specification, section
@@ -32,7 +32,6 @@ from msg_node.core.registry_rest import (
     Record,
     create_call,
     delete_call,
-    disconnect_call,
     entry_call,
     is_written,
     name_call,
@@ -172,6 +171,7 @@ class RegistryRelay(RegistryService):
                 raise PeerError(Code.NOT_REGISTERED, "no such entry")
             entry = found[0].entry if found else None
             self._check_writer(request, key, entry)
+            self._state.registry.check_quota(request.caller.number, key)
             return go(entry)
 
         return self._ask(request, (entry_call(url),), conclude)
@@ -249,21 +249,33 @@ class RegistryRelay(RegistryService):
     def _now_is(self, entry: Entry, status: Status, now: float) -> list[StatusChange]:
         """The registry has this status for an entry; a change of it is told once."""
         self._cache.forget(entry)
-        if self._state.registry.get(entry.key) is not None:
-            return self._state.registry.observe(entry.key, status, now=now)
-        if self._told.get(entry.key) is status:
-            return []
-        self._told[entry.key] = status
+        registry, key = self._state.registry, entry.key
+        known = registry.get(key)
+        if known is not None and known.sid:
+            return registry.observe(key, status, now=now)
+        if registry.has_farewell(key):
+            return []  # it cannot know yet
+        before = self._told.get(key) if known is None else known.status
+        if known is not None:
+            registry.delete(key)  # nobody of ours keeps it alive: how long it lives is the registry's
+        self._told[key] = status
         if len(self._told) > REGISTRY_STATUSES_REMEMBERED:
             self._told.popitem(last=False)
-        return [StatusChange(entry.url, status)]
+        return [] if before is status else [StatusChange(entry.url, status)]
 
-    def take_farewells(self) -> list[Call]:
-        """What the registry is to be told about sessions that ended since the last call."""
-        entries = self._state.registry.take_farewells(REGISTRY_FAREWELLS_AT_ONCE)
+    def farewells(self, now: float) -> list[Entry]:
+        """Some of the entries that the registry is to be told about: their session has ended, they live on there."""
+        registry = self._state.registry
+        entries = registry.farewells(REGISTRY_FAREWELLS_AT_ONCE)
         for entry in entries:
             self._cache.forget(entry)
-        return [disconnect_call(entry) for entry in entries]
+            if entry.refreshed_at + entry.expires_seconds <= now:
+                registry.farewell_said(entry.key)  # the registry has found out by itself
+        return [entry for entry in entries if registry.has_farewell(entry.key)]
+
+    def farewell_said(self, entry: Entry) -> None:
+        """The registry knows."""
+        self._state.registry.farewell_said(entry.key)
 
     def _ask(
         self, request: ServiceRequest, calls: tuple[Call, ...], conclude: Callable[[Answers, float], Answer | Inquiry]

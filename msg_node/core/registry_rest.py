@@ -135,13 +135,16 @@ def create_call(entry: Entry) -> Call:
 
 
 def update_call(old: Entry, changed: Changed) -> Call:
-    """Change members of an entry; nothing at all keeps it alive, and brings it back to life if need be."""
+    """Change members of an entry; nothing at all keeps it alive. Both bring it back to life if need be.
+
+    What is known of its status may be older than what waits before this call: an update says the status in any case.
+    """
     document: dict[str, object] = {
         wire: value for name, wire in _WIRE_NAMES.items() if (value := getattr(changed, name)) is not None
     }
     if changed.status is not None:
         document["status"] = changed.status.value
-    elif not old.is_connected:
+    elif not old.is_connected or (document and old.status is Status.LIVE):
         document["status"] = Status.LIVE.value
     return _put(old, document)
 

@@ -121,3 +121,4 @@ def test_writes_carry_what_the_published_interface_wants_and_no_more() -> None:
     }  # fmt: skip
     assert update_call(entry, Changed()).document == {}
     assert update_call(entry, Changed(status=Status.DISCONNECTED)).document == {"status": "disconnected"}
+    assert update_call(entry, Changed(resources=("av",))).document == {"resources": ("av",), "status": "live"}

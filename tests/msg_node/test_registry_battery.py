@@ -127,6 +127,32 @@ async def test_requests_of_one_session_keep_their_order(registry: Registry) -> N
     assert [replies[index]["body"]["value"]["resources"] for index in (1, 3, 5)] == [["chat"], ["av"], ["av"]]
 
 
+async def test_what_was_disconnected_in_the_same_breath_is_brought_back_by_an_update(registry: Registry) -> None:
+    ana = await registry.house.opened("rt-ana")
+    await create(ana, hyperty())
+    await ana.say(
+        a_message(
+            "update", ana.address, ADDRESS, {"resource": HYPERTY, "attribute": "status", "value": "disconnected"}, id_=1
+        ),
+        a_message("update", ana.address, ADDRESS, {"resource": HYPERTY, "value": {"resources": ["av"]}}, id_=2),
+        a_message("read", ana.address, ADDRESS, {"resource": HYPERTY}, id_=3),
+    )
+    replies = sorted([await ana.next() for _ in range(3)], key=lambda one: int(one["id"]))
+    assert [one["body"]["code"] for one in replies] == [200, 200, 200]
+    value = replies[2]["body"]["value"]
+    assert (value["status"], value["resources"]) == ("live", ["av"])
+
+
+async def test_a_runtime_that_comes_back_registers_all_it_has_in_one_go(registry: Registry) -> None:
+    ana = await registry.house.opened("rt-ana")
+    urls = [f"hyperty://{DOMAIN}/h-{number}" for number in range(200)]
+    await ana.say(
+        *(a_message("create", ana.address, ADDRESS, {"value": hyperty(url)}, id_=id_) for id_, url in enumerate(urls))
+    )
+    assert {(await ana.next())["body"]["code"] for _ in urls} == {200}
+    assert len(found(await read(ana, USER))) == 200
+
+
 # Who may.
 
 

@@ -12,6 +12,7 @@ import trio
 import trustme
 
 from msg_node.connectors import backend, registry_watch
+from msg_node.core.backend import Answered
 from msg_node.core.circuit_breaker import CircuitBreaker
 from tests.peers.domain_registry import Record
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty, room
@@ -230,6 +231,35 @@ async def test_the_end_of_a_session_is_told_to_the_registry(
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert [one["status"] for one in (registry.peer.hyperties | registry.peer.objects).values()] == ["disconnected"] * 2
+
+
+async def test_the_end_of_a_session_is_told_when_the_registry_is_back_and_old_news_do_not_revive_the_entry(
+    registry: RestRegistry, ana: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_watch, "FAREWELL_SECONDS", 0.01)
+    listener = await registry.house.opened("rt-listener")
+    await listener.subscribed(f"{HYPERTY}/registration", to=SM)
+    registry.server.always = says(Said(500))
+    await ana.say(a_message("close", ana.address, "mn:/session", id_=1))
+    assert (await listener.next())["body"]["value"] == "disconnected"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(registry.watch.run)
+        asked = len(registry.server.asked)
+        with trio.fail_after(10):
+            while len(registry.server.asked) < asked + 2:
+                await trio.lowlevel.checkpoint()
+        registry.peer._updated[HYPERTY] = None
+        changes = registry.relay.observe(Answered(200, json.dumps(registry.peer.hyperties).encode()), 0)
+        assert changes == []
+        registry.server.always = None
+        with trio.fail_after(10):
+            while not registry.watch.counters["farewells said"]:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert registry.peer.hyperties[HYPERTY]["status"] == "disconnected"
+    await registry.later(1)
+    assert await listener.heard() == []
+    assert len(registry.house.state.registry) == 0  # how long it is remembered is the registry's
 
 
 # News.
