@@ -186,7 +186,15 @@ class Gate:
                 from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
             except PeerError:
                 continue
-            inner_facts = msgspec.structs.replace(facts, message=inner, from_domain=from_domain, to_domain=to_domain)
+            inner_facts = msgspec.structs.replace(
+                facts,
+                message=inner,
+                from_domain=from_domain,
+                to_domain=to_domain,
+                identity_verified=False,  # who sends the outer message is not who wrote this one
+                identity_user="",
+                identity_issuer="",
+            )
             inner_verdict = self._decide(lane, inner_facts)
             if not inner_verdict.permitted:
                 return inner_verdict

@@ -105,6 +105,8 @@ def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
 def _provider_problems(provider: ProviderSettings, *, is_first: bool) -> Iterator[tuple[str, str]]:
     if not is_first:
         yield "issuer", f"a second entry for {provider.issuer}"
+    if not provider.issuer.isprintable() or " " in provider.issuer:
+        yield "issuer", "a name without spaces, as `iss` says it"
     for domain in provider.domains:
         if not _is_domain(domain):
             yield "domains", f"{domain!r} is not a domain"

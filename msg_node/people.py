@@ -73,7 +73,7 @@ class People:
         state.sessions.credentials.wants_keys = self._keyring.want
         for provider in providers:
             if provider.jwks is not None:
-                self._took_keys(provider.issuer, _keys_in_file(provider))
+                self._took_keys(provider.issuer, keys_in_file(provider))
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -164,7 +164,12 @@ def _rules(provider: ProviderSettings, own_domains: tuple[str, ...]) -> Provider
     )
 
 
-def _keys_in_file(provider: ProviderSettings) -> list[VerificationKey]:
+def keys_in_file(provider: ProviderSettings) -> list[VerificationKey]:
+    """The keys of a provider that are not fetched.
+
+    Raises:
+        SettingsError: The file cannot be used.
+    """
     assert provider.jwks is not None
     try:
         return keys_of_jwks(provider.jwks.read_bytes())

@@ -14,7 +14,9 @@ from federation.core.policy_model import Mode
 from federation.policy_files import read_policies
 from msg_node import config_meaning
 from msg_node.config import ListenSettings, Settings, SiteSettings
+from msg_node.config_registries import backend_context
 from msg_node.config_sessions import build_credentials
+from msg_node.people import keys_in_file
 from msg_node.publisher import make_publisher
 from protofly.errors import HostError, SettingsError
 from trapezoid.publishing import newest_root
@@ -48,6 +50,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
         yield "publish", lambda: _check_publication(settings)
     yield "discovery.ca_file", lambda: _check_authorities(settings.discovery.ca_file)
     yield "sessions", lambda: _check_sessions(settings)
+    if settings.identity.provider or settings.global_registry is not None:
+        yield "people", lambda: _check_people(settings)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)
 
@@ -97,6 +101,19 @@ def _check_sessions(settings: Settings) -> str:
     ways += ["client certificates" if settings.listen.client_ca is not None else ""]
     ways += ["anonymous" if sessions.anonymous else ""]
     return ", ".join(filter(None, ways)) or "nobody can open a session"
+
+
+def _check_people(settings: Settings) -> str:
+    """The files about people; nobody is asked."""
+    told = []
+    if settings.global_registry is not None:
+        backend_context("global_registry", settings.global_registry)
+        told.append(f"GUIDs from {settings.global_registry.url}")
+    for provider in settings.identity.provider:
+        if provider.jwks is not None:
+            keys_in_file(provider)
+        told.append(f"provider {provider.issuer}")
+    return ", ".join(told)
 
 
 def _check_bind(host: str, port: int) -> None:

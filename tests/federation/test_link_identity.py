@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from federation.core.border import refusal_abroad
 from federation.gate import Gate
 from federation.link_context import Identified, Refusal
+from protofly.codec import build
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 from tests.support.policies import both, one_policy, permit
@@ -79,3 +83,27 @@ def test_a_message_of_our_own_that_may_not_pass_for_its_sender_is_refused() -> N
     pair = Pair(a=Bus("a.example", identify=strict))
     assert pair.to_b.send(chat(1)) == Refusal(Code.BAD_ASSERTION)
     assert pair.to_b.leg.waiting == 0
+
+
+def test_what_a_message_carries_is_not_its_sender_s_word() -> None:
+    gate = Gate(one_policy(permit("boss", BOSS)))
+    pair = Pair(a=Bus("a.example", gate=gate, identify=_quietly))
+    inner = '{"id":2,"type":"create","from":"hyperty://b.example/other","to":"hyperty://a.example/ana","body":{}}'
+    forwarded = build(
+        id=1,
+        type="forward",
+        from_="hyperty://b.example/bo",
+        to="hyperty://a.example/ana",
+        body={"idToken": "good", "message": json.loads(inner)},
+    )
+    pair.to_b.inbound(inbound(text(body='{"idToken":"good"}'), forwarded.raw), STREAM)
+    assert len(pair.a.delivered) == 1
+    assert [(one.msg_type, one.permitted) for one in pair.a.decisions] == [("forward", False)]
+
+
+def test_a_refusal_for_a_user_by_guid_is_given_in_his_name() -> None:
+    request = build(id=1, type="read", from_="hyperty://b.example/bo", to=f"user-guid://{'A' * 43}", body={})
+    reply = refusal_abroad(
+        request, Code.NOT_REGISTERED, "", node="runtime://a.example/mn-1", our_domains=frozenset({"a.example"})
+    )
+    assert (reply.from_, reply.to) == (request.to, request.from_)

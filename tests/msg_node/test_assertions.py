@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from joserfc.jwk import ECKey
 
 from msg_node.core.assertions import AssertionRefusedError, ProviderRules, assertion_in, check_assertion
 from msg_node.core.issuer_keys import VerificationKey
@@ -53,6 +54,7 @@ def check(assertion: str, *, domain: str = DOMAIN, rules: ProviderRules = RULES,
 def confused_by_public_key() -> str:
     """HS256 with the public key as the secret, in the forms that a careless library might take for it."""
     header, payload = part({"alg": "HS256", "kid": SIGNER.key_id}), part(claims())
+    assert isinstance(SIGNER.key, ECKey)
     secret = SIGNER.key.as_pem(private=False)
     digest = hmac.digest(secret, f"{header}.{payload}".encode(), "sha256")
     return f"{header}.{payload}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
