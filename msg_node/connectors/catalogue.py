@@ -8,8 +8,12 @@ that nothing was. Source: data formats, sections 2.4 and 2.8; trust and hosts, s
 from __future__ import annotations
 
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+import trio
 
 from catalogue_client.core.catalogue_entry import CatalogueEntry, decode_entry, places
 from catalogue_client.core.location import Location
@@ -30,6 +34,19 @@ _FINAL = frozenset({Code.DOMAIN_BLOCKED, Code.RATE})
 
 Resolve = Callable[[str, str], Awaitable[Location]]
 """Finds where a domain publishes, on behalf of somebody."""
+
+
+_Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was found, or with `descriptor` None why nothing was; told again until then."""
+
+    until: float
+    descriptor: dict[str, object] | None
+    code: Code = Code.NOT_REGISTERED
+    detail: str = ""
 
 
 class CatalogueReader:
@@ -60,7 +77,8 @@ class CatalogueReader:
         self._own = own
         self._cache_seconds = cache_seconds
         self._clock = clock
-        self._kept: OrderedDict[tuple[str, str, str, str], tuple[float, dict[str, object] | HostError]] = OrderedDict()
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._locks: weakref.WeakValueDictionary[_Key, trio.Lock] = weakref.WeakValueDictionary()
 
     async def __call__(self, question: CatalogueQuestion) -> dict[str, object]:
         """The descriptor of an entry.
@@ -70,15 +88,16 @@ class CatalogueReader:
         """
         entry = question.entry
         key = entry.domain, entry.authority, entry.kind, entry.name
-        until, kept = self._kept.get(key, (0.0, {}))
-        if self._clock() >= until:
-            until, kept = await self._look(entry, question.asked_by)
-            self._keep(key, until, kept)
-        if isinstance(kept, HostError):
-            raise kept
-        return kept
+        async with self._locks.setdefault(key, trio.Lock()):  # who wants the same waits for the first one's answer
+            kept = self._kept.get(key)
+            if kept is None or self._clock() >= kept.until:
+                kept = await self._look(entry, question.asked_by)
+                self._keep(key, kept)
+        if kept.descriptor is None:
+            raise PeerError(kept.code, kept.detail, domain=entry.domain)
+        return kept.descriptor
 
-    async def _look(self, entry: CatalogueEntry, asked_by: str) -> tuple[float, dict[str, object] | HostError]:
+    async def _look(self, entry: CatalogueEntry, asked_by: str) -> _Kept:
         is_own = entry.domain in self._own_domains
         location = None if is_own else await self._find(entry.domain, asked_by)
         own = self._own if is_own else None
@@ -96,8 +115,8 @@ class CatalogueReader:
                 error = _worse(error, exc)
                 continue
             life_seconds = self._cache_seconds if fetched.max_age_seconds is None else fetched.max_age_seconds
-            return self._clock() + min(life_seconds, _LONGEST_SECONDS), descriptor
-        return self._clock() + CATALOGUE_MISSING_SECONDS, error
+            return _Kept(self._clock() + min(life_seconds, _LONGEST_SECONDS), descriptor)
+        return _Kept(self._clock() + CATALOGUE_MISSING_SECONDS, None, error.code, error.detail)
 
     async def _find(self, domain: str, asked_by: str) -> Location | None:
         """Where a domain publishes; None when it is not found: its catalogue may be there without a node."""
@@ -124,8 +143,8 @@ class CatalogueReader:
             connect_to=location.connect_to_for(url) if location is not None else None,
         )
 
-    def _keep(self, key: tuple[str, str, str, str], until: float, kept: dict[str, object] | HostError) -> None:
-        self._kept[key] = until, kept
+    def _keep(self, key: _Key, kept: _Kept) -> None:
+        self._kept[key] = kept
         self._kept.move_to_end(key)
         if len(self._kept) > CATALOGUE_CACHED:
             self._kept.popitem(last=False)

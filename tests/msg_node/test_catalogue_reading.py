@@ -253,6 +253,15 @@ async def test_a_catalogue_that_lies_has_its_code_and_is_not_asked_again_at_once
     assert len(house.server.asked) == asked
 
 
+async def test_many_who_want_the_same_cause_one_question(house: House, ana: Runtime) -> None:
+    bo = await house.house.opened("bo")
+    for one in (ana, bo):
+        await one.say(*(a_message("read", one.address, CHAT_ADDRESS, id_=id_) for id_ in range(20)))
+    for one in (ana, bo):
+        assert [(await one.next())["body"]["code"] for _ in range(20)] == [200] * 20
+    assert len(house.server.asked) == 1
+
+
 async def test_what_is_remembered_is_bounded(house: House, ana: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "CATALOGUE_CACHED", 2)
     for name in ("A", "B", "C"):
