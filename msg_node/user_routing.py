@@ -99,6 +99,7 @@ class UserRouting:
         self._waiting: dict[str, list[_Waiting]] = {}
         self._waiting_count = self._waiting_bytes = 0
         self._of_sender: Counter[int] = Counter()
+        self._is_stopping = False
         self._wanted, self._coming = trio.open_memory_channel[str](USER_WAITING_MESSAGES)
         self.counters: Counter[str] = Counter()
 
@@ -116,6 +117,8 @@ class UserRouting:
         """
         if self._record_of is None:
             return Refusal(Code.NO_ROUTE) if message.expects_reply else None
+        if self._is_stopping:
+            return Refusal(Code.DRAINING)
         try:
             guid = bare_guid(message.to_key)
         except PeerError:
@@ -134,7 +137,8 @@ class UserRouting:
             task_status.started()
 
     def drain(self) -> None:
-        """The node stops: answer everything that waits."""
+        """The node stops: answer everything that waits, and keep nothing more."""
+        self._is_stopping = True
         for guid in list(self._waiting):
             self._conclude(guid, HostError(Code.DRAINING, "the node stops"))
 

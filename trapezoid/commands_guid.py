@@ -157,6 +157,8 @@ def serve_global_registry(
 
         if (certificate is None) != (key is None):
             raise SettingsError("--certificate and --key come together")
+        if certificate is None and host not in ("127.0.0.1", "::1", "localhost"):
+            typer.echo("INSECURE: without TLS others see who is looked for, and can keep answers back", err=True)
         options = ServerOptions(store, host, port, certificate, key, deletion_token_sha256)
 
         async def until_told() -> None:
