@@ -211,7 +211,7 @@ class MqttClient:
                 await trio.lowlevel.wait_readable(sock)
             except trio.ClosedResourceError:
                 return
-            while len(self._arrived) < _ARRIVALS_AT_ONCE:
+            for _ in range(_ARRIVALS_AT_ONCE):
                 if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS or self._client.socket() is None:
                     return
                 if not (poll.poll(0) or (isinstance(sock, ssl.SSLSocket) and sock.pending())):

@@ -35,8 +35,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     broker = Broker(folder)
     await broker.start()
     yield broker
-    with trio.CancelScope(shield=True):
-        await broker.stop()
+    await broker.aclose()
 
 
 @pytest.fixture
@@ -84,7 +83,6 @@ async def test_messages_go_both_ways_whatever_version_runtime_and_node_speak(
             assert asked["body"] == {"value": 2}, "the token stays with the node"
             await bob.say(a_message("response", bob.address, runtime.address, {"code": 200}, id_=7))
             assert (await runtime.next())["body"] == {"code": 200}
-            await runtime.leave()
 
 
 async def test_a_will_parks_the_session_and_its_token_brings_it_back(house: RuntimeHouse, broker: Broker) -> None:
@@ -101,7 +99,6 @@ async def test_a_will_parks_the_session_and_its_token_brings_it_back(house: Runt
         await bob.say(a_message("event", bob.address, "comm://alpha.example/mine", {"value": 1}))
         assert (await again.next())["body"] == {"value": 1}
         assert binding.live_sessions == 1
-        await again.leave()
 
 
 async def test_a_runtime_that_left_without_a_will_is_found_out_by_what_is_sent_to_it(
@@ -123,7 +120,6 @@ async def test_close_ends_the_session(house: RuntimeHouse, broker: Broker) -> No
         await ana.say(a_message("close", ANA, SESSION, id_=1))
         await until_sessions(binding, 0)
         assert house.state.sessions.by_runtime(ANA) is None
-        await ana.leave()
 
 
 async def test_take_over_asks_for_a_proof_like_everywhere(tmp_path: Path, broker: Broker) -> None:
@@ -140,8 +136,6 @@ async def test_take_over_asks_for_a_proof_like_everywhere(tmp_path: Path, broker
         await until_sessions(binding, 0)
         messages = [await ana.next() for _ in range(2)]
         assert [one["body"]["value"] for one in messages if one["to"] == f"{ANA}/status"] == ["taken-over"]
-        await ana.leave()
-        await other.leave()
 
 
 @BOTH_VERSIONS
@@ -163,7 +157,6 @@ async def test_a_broker_that_restarts_loses_nothing_that_was_acknowledged(
         assert values(got) == list(range(50))
         await ana.say(*(a_message("event", ANA, bob.address, {"value": value}) for value in range(1, 4)))
         assert values([await bob.next() for _ in range(3)]) == [1, 2, 3]
-        await ana.leave()
 
 
 async def test_messages_wait_at_the_broker_while_the_node_is_away(house: RuntimeHouse, broker: Broker) -> None:
@@ -177,7 +170,6 @@ async def test_messages_wait_at_the_broker_while_the_node_is_away(house: Runtime
         assert (refusal["id"], *code_and_reason(refusal)) == ("late", 401, "bad-token")
     assert house.door is not None
     assert house.door.counters["mqtt refused bad-token"] == 21, "each of them arrived, and none has a session now"
-    await ana.leave()
 
 
 # Hostile topics and payloads.
@@ -205,7 +197,6 @@ async def test_topics_that_name_no_runtime_of_ours_open_nothing(
         assert reply["body"]["code"] == 200
         assert binding.live_sessions == 1
         assert house.state.sessions.by_runtime(ANA) is None
-        await hostile.leave()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +209,6 @@ async def test_payloads_that_are_no_messages_harm_nobody(house: RuntimeHouse, br
         await ana.publish(payload)
         await ana.publish(b"")
         assert code_and_reason(await ana.ask("read", runtime_address("nobody"))) == (404, "no-route")
-        await ana.leave()
 
 
 async def test_who_can_write_to_a_topic_still_needs_the_token_of_its_session(
@@ -238,8 +228,6 @@ async def test_who_can_write_to_a_topic_still_needs_the_token_of_its_session(
         spoofed = json.dumps(a_message("open", ANA, SESSION, id_=2)).encode()
         await thief.publish(spoofed)
         assert code_and_reason(await thief.next()) == (403, "spoofed-source")
-        await ana.leave()
-        await thief.leave()
 
 
 async def test_retained_messages_are_no_messages(house: RuntimeHouse, broker: Broker) -> None:
@@ -249,7 +237,6 @@ async def test_retained_messages_are_no_messages(house: RuntimeHouse, broker: Br
     async with mqtt_binding(house, broker) as binding:
         assert (await hostile.open())["body"]["code"] == 200
         assert (binding.client.retained_ignored, binding.live_sessions) == (1, 1)
-    await hostile.leave()
 
 
 async def test_a_node_without_a_broker_goes_on_and_says_so(house: RuntimeHouse, broker: Broker) -> None:

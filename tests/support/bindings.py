@@ -246,17 +246,15 @@ async def runtimes_over(binding: Binding, house: RuntimeHouse, folder: Path) -> 
     }
     async with AsyncExitStack() as stack:
         make: Callable[[str], BoundRuntime]
-        made: list[OverMqtt] = []
         if binding is Binding.MQTT:
             needs_broker()
             broker = Broker(folder)
             await broker.start()
-            stack.push_async_callback(broker.stop)
+            stack.push_async_callback(broker.aclose)
             joined = await stack.enter_async_context(mqtt_binding(house, broker))
 
             def make(name: str) -> BoundRuntime:
-                made.append(OverMqtt(house, name, broker, joined))
-                return made[-1]
+                return OverMqtt(house, name, broker, joined)
         else:
 
             def make(name: str) -> BoundRuntime:
@@ -268,6 +266,3 @@ async def runtimes_over(binding: Binding, house: RuntimeHouse, folder: Path) -> 
             return runtime
 
         yield begun
-        for one in made:
-            if one.runtime is not None:
-                await one.runtime.leave()

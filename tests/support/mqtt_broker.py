@@ -63,7 +63,7 @@ class Broker:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        self._folder = folder
+        self.runtimes: list[MqttRuntime] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = folder / "mosquitto.conf"
         self._settings.write_text(
@@ -93,6 +93,13 @@ class Broker:
             self._process.terminate()
             await trio.to_thread.run_sync(self._process.wait)
             self._process = None
+
+    async def aclose(self) -> None:
+        """End everything: a thread of Paho's that outlives its test may keep the interpreter from ending."""
+        with trio.CancelScope(shield=True):
+            for runtime in self.runtimes:
+                await runtime.leave()
+            await self.stop()
 
 
 class MqttRuntime:
@@ -132,6 +139,7 @@ class MqttRuntime:
             more["properties"] = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             more["properties"].SessionExpiryInterval = 600
             more["clean_start"] = False
+        broker.runtimes.append(self)
         self._client.connect("127.0.0.1", broker.port, keepalive=5, **more)
         self._client.loop_start()
 
