@@ -8,13 +8,14 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from federation.core.policy_model import Mode
 from federation.policy_files import read_policies
 from msg_node import config_meaning
 from msg_node.config import ListenSettings, Settings, SiteSettings
-from msg_node.config_registries import backend_context
+from msg_node.config_registries import BackendSettings, backend_context
 from msg_node.config_sessions import build_credentials
 from msg_node.people import keys_in_file
 from msg_node.publisher import make_publisher
@@ -52,6 +53,10 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "sessions", lambda: _check_sessions(settings)
     if settings.identity.provider or settings.global_registry is not None:
         yield "people", lambda: _check_people(settings)
+    elsewhere = {"registry": settings.registry, "qos": settings.qos, "catalogue.own": settings.catalogue.own}
+    for table, backend in elsewhere.items():
+        if backend is not None:
+            yield table, partial(_check_backend, table, backend)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)
 
@@ -114,6 +119,16 @@ def _check_people(settings: Settings) -> str:
             keys_in_file(provider)
         told.append(f"provider {provider.issuer}")
     return ", ".join(told)
+
+
+def _check_backend(table: str, backend: BackendSettings) -> str:
+    """The files for a server that the settings name; it is not asked."""
+    backend_context(table, backend)
+    if backend.certificate is None or backend.key is None:
+        return f"{backend.url}, without a certificate of ours"
+    if backend.key.stat().st_mode & 0o077:
+        raise SettingsError(f"{backend.key} is open to others; run: chmod 600 {backend.key}")
+    return f"{backend.url}, {_check_expiry(backend.certificate)}"
 
 
 def _check_bind(host: str, port: int) -> None:

@@ -1,0 +1,61 @@
+"""`trapezoid check` looks at the files for servers that the settings name, and asks none of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trustme
+
+from msg_node.config_load import load_settings
+from trapezoid.checking import Finding, check_node
+
+SMALLEST = """
+[node]
+domain = "a.example"
+data_dir = "data"
+[listen]
+port = 0
+insecure_plaintext = true
+"""
+
+
+def finding(folder: Path, table: str, text: str) -> Finding:
+    path = folder / "node.toml"
+    path.write_text(f'{SMALLEST}[{table}]\nurl = "https://nobody.invalid"\n{text}', encoding="utf-8")
+    (found,) = [one for one in check_node(load_settings(path)) if one.part == table]
+    return found
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    ours = trustme.CA().issue_cert("mn.a.example")
+    ours.cert_chain_pems[0].write_to_path(str(tmp_path / "mn.pem"))
+    ours.private_key_pem.write_to_path(str(tmp_path / "mn.key"))
+    (tmp_path / "mn.key").chmod(0o600)
+    return tmp_path
+
+
+@pytest.mark.parametrize("table", ["registry", "qos", "catalogue.own"])
+def test_a_server_without_our_certificate_is_named(tmp_path: Path, table: str) -> None:
+    found = finding(tmp_path, table, "")
+    assert found == Finding(table, is_good=True, text="https://nobody.invalid, without a certificate of ours")
+
+
+def test_a_certificate_is_read_and_its_end_is_told(certificates: Path) -> None:
+    found = finding(certificates, "registry", 'certificate = "mn.pem"\nkey = "mn.key"\n')
+    assert found.is_good
+    assert "certificate until" in found.text
+
+
+def test_a_key_that_others_can_read_is_a_problem(certificates: Path) -> None:
+    (certificates / "mn.key").chmod(0o644)
+    found = finding(certificates, "registry", 'certificate = "mn.pem"\nkey = "mn.key"\n')
+    assert not found.is_good
+    assert "chmod 600" in found.text
+
+
+def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    found = finding(tmp_path, "registry", 'ca_file = "nothing.pem"\n')
+    assert not found.is_good
+    assert "registry.ca_file" in found.text
