@@ -21,10 +21,20 @@ from msg_node.connectors.global_registry_rest import ANSWER_BYTES, GlobalRegistr
 from msg_node.core.global_registry_rest import read_answer, record_in
 from msg_node.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
 from msg_node.guid_store import GuidStore
+from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
 from protofly.guid import guid_address
 from tests.support.guid_holder import GuidHolder
-from tests.support.runtime_house import FOREIGN, Json, Runtime, a_message, code_and_reason, parsed, runtime_house
+from tests.support.runtime_house import (
+    FOREIGN,
+    SESSION,
+    Json,
+    Runtime,
+    a_message,
+    code_and_reason,
+    parsed,
+    runtime_house,
+)
 from tests.support.scripted_http import Play, ScriptedHttp, answer, drip, flood, scripted_http, silence
 
 ANA, BO = GuidHolder("ana"), GuidHolder("bo")
@@ -227,6 +237,20 @@ async def test_a_registry_that_says_too_little_is_answered_for(tmp_path: Path, s
         assert said(await at.read()) == (504, "fetch-timeout")
 
 
+async def test_a_registry_in_all_its_moods_is_answered_for_each_time_and_holds_nobody_up(tmp_path: Path) -> None:
+    failing = answer(500, {"Code": 500, "Description": "x"})
+    moods = (failing, NOT_FOUND, drip, failing, NOT_FOUND, found(BO.record(updated=NOW)), b"", found(GOOD))
+    async with scene(tmp_path, *moods, seconds=0.2) as at:
+        codes = []
+        for number, _ in enumerate(moods):
+            await at.ana.say(a_message("read", at.ana.address, TO, {"guid": ANA.guid}, id_=number))
+            await at.ana.say(a_message("ping", at.ana.address, SESSION, id_="p"))
+            replies = {reply["id"]: reply for reply in [await at.ana.next(), await at.ana.next()]}
+            assert replies["p"]["type"] == "pong"
+            codes.append(said(replies[number])[0])
+        assert codes == [502, 404, 504, 502, 404, 502, 502, 200]
+
+
 async def test_no_contact_is_an_error_of_the_line(tmp_path: Path) -> None:
     with trio.socket.socket() as unused, GuidStore(tmp_path / "guids.sqlite") as store:
         await unused.bind(("127.0.0.1", 0))
@@ -234,6 +258,22 @@ async def test_no_contact_is_an_error_of_the_line(tmp_path: Path) -> None:
         with pytest.raises(TransportError) as caught:
             await nobody.record(ANA.guid)
     assert caught.value.code is Code.CONNECT_FAILED
+
+
+async def test_a_registry_that_cannot_be_reached_is_left_alone_but_one_that_answers_errors_is_not(
+    tmp_path: Path,
+) -> None:
+    failing = answer(500, {"Code": 500, "Description": "x"})
+    async with scene(tmp_path, failing, seconds=0.05) as at:
+        for _ in range(2 * limits.BACKEND_FAILURES_BEFORE_OPEN):
+            assert said(await at.read()) == (502, "http-status")
+        at.server.will(silence)
+        for _ in range(limits.BACKEND_FAILURES_BEFORE_OPEN):
+            assert said(await at.read()) == (504, "fetch-timeout")
+        asked = len(at.server.asked)
+        assert said(await at.read()) == (503, "circuit-open")
+        assert said(await at.create(GOOD)) == (503, "circuit-open")
+        assert len(at.server.asked) == asked
 
 
 @pytest.mark.parametrize(
