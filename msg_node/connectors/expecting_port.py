@@ -19,6 +19,7 @@ from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 _PROVISIONAL: Final = range(100, 200)
+_ANSWERS: Final = frozenset({"response", "pong"})
 
 
 class Expected:
@@ -90,7 +91,7 @@ class ExpectingPort(RuntimePort):
 
     def enqueue(self, message: Message) -> Code | None:
         """See `RuntimePort`; a reply that is waited for goes to who waits."""
-        if message.type == "response" and self._expected:
+        if self._expected and message.type in _ANSWERS:
             try:
                 key = _transaction(message.id, message.to_key)
             except PeerError:

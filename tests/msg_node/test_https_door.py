@@ -69,6 +69,11 @@ async def test_a_request_is_answered_in_the_answer_to_its_post(house: RuntimeHou
     assert provisional["body"] == {"code": 100}
 
 
+async def test_a_ping_is_answered_in_the_answer_to_its_post(house: RuntimeHouse) -> None:
+    ana = await opened_http(house)
+    assert (await ana.ask("ping", SESSION))["type"] == "pong"
+
+
 async def test_what_the_bus_refuses_is_a_reply_like_any_other(house: RuntimeHouse) -> None:
     ana, bob = await opened_http(house), await house.opened("bob")
     assert code_and_reason(await ana.ask("read", runtime_address("nobody"))) == (404, "no-route")
