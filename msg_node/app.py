@@ -142,6 +142,7 @@ class Node:
             "connectors": self.bus.inquiries.statistics(),
             "backends": self.backends.status(),
             "state": msgspec.to_builtins(self.store.statistics()),
+            "delivery": self.bus.deliveries.statistics(),
             "cache": msgspec.to_builtins(self.cache.statistics()),
             "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
             "insecure": list(insecure_switches(self.settings)),

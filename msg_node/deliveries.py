@@ -101,6 +101,17 @@ class Deliveries:
         self.is_used = len(self._parking) > 0
         self.outbox.restore()
 
+    def statistics(self) -> dict[str, int]:
+        """How much waits."""
+        inboxes = self._books.inboxes
+        return {
+            "open": len(self._parking),
+            "open_bytes": self._parking.size_bytes,
+            "queues": len(self._parking.queues()),
+            "inbox_entries": len(inboxes),
+            "inbox_dropped": inboxes.dropped,
+        }
+
     # Requests in.
 
     def take(self, message: Message, asker: int, now: float, *, roles: frozenset[str]) -> None:
