@@ -125,7 +125,7 @@ USER_LOOKUP_SECONDS: Final = 13.0  # the registry's ten and the checks, below th
 USER_PLACES_KNOWN: Final = 10_000
 USER_PLACES_SECONDS: Final = 300.0
 USER_MISSING_SECONDS: Final = 5.0
-USER_DOMAINS: Final = 8
+USER_NAMES: Final = 8  # of one record, here and abroad: one message is not to reach hundreds
 
 # Identity. Source: message specification, section 13.3.
 VERDICT_SECONDS: Final = 300.0

@@ -29,6 +29,7 @@ _THINGS = "thing://"
 _WRITES = frozenset({"update", "create", "delete"})
 _USERS = frozenset({"user", "user-guid", "acct"})
 _GUIDS = "user-guid:"
+_NOBODY = frozenset({"user-guid://anonymous", "user://anonymous"})  # message specification, section 1.4
 
 
 SOMEWHERE = "?"
@@ -172,7 +173,7 @@ class Delivery:
         found = self._session_for(message, key, now)
         if found is not None and found != origin:
             return Route(Place.LISTENERS, (found,))
-        if self._state.rules.resolves_users and scheme_of(key) in _USERS:
+        if self._state.rules.resolves_users and scheme_of(key) in _USERS and key not in _NOBODY:
             return self._route_user(message, key, origin)
         return _nowhere(message)
 

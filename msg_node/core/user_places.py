@@ -16,7 +16,10 @@ from protofly.address import domain_of, scheme_of, valid_domain
 from protofly.errors import PeerError
 from protofly.guid import guid_address
 from protofly.guid_record import GuidRecord, UserId
-from protofly.limits import USER_DOMAINS
+from protofly.limits import USER_NAMES
+
+_NOBODY = "user://anonymous"
+"""Whoever wants to be nobody. Source: message specification, section 1.4."""
 
 
 class UserPlaces(NamedTuple):
@@ -37,11 +40,11 @@ def places_of(record: GuidRecord, own_domains: Collection[str]) -> UserPlaces:
     domains: dict[str, None] = {}
     for user_id in record.user_ids:
         domain = _domain_of(user_id)
-        if domain in own_domains:
+        if domain in own_domains and user_id.uid != _NOBODY:
             here.append((Index.USER, user_id.uid))
         elif domain:
             domains[domain] = None
-    return UserPlaces(tuple(here), tuple(domains)[:USER_DOMAINS], record.timeout_us / 1e6)
+    return UserPlaces(tuple(here)[:USER_NAMES], tuple(domains)[:USER_NAMES], record.timeout_us / 1e6)
 
 
 def _domain_of(user_id: UserId) -> str:

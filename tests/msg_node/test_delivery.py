@@ -224,6 +224,17 @@ def test_by_setting_a_message_to_a_user_reaches_his_live_hyperties() -> None:
     assert rig.route("create", f"user://{DOMAIN}/nobody", ana, id_=1).code is Code.NO_ROUTE
 
 
+@pytest.mark.parametrize("nobody", ["user-guid://anonymous", "user://anonymous"])
+def test_nobody_is_no_user_whoever_registers_as_him(nobody: str) -> None:
+    rig = Rig(Rules(resolves_users=True))
+    ana, bo = rig.session("ana"), rig.session("bo")
+    hyperty = f"hyperty://{DOMAIN}/h-bo"
+    rig.state.owners.claim(bo, hyperty)
+    entry = Changed(user=nobody, guid=nobody, runtime=runtime_address("bo"), descriptor="d")
+    rig.state.registry.register(hyperty, entry, sid=bo, now=NOW)
+    assert rig.route("create", nobody, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+
+
 def test_by_setting_a_runtime_hears_itself() -> None:
     rig = Rig(Rules(echoes=True))
     ana, bo = rig.session("ana"), rig.session("bo")

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from federation.link_context import Refusal
+from msg_node.core.registry import Index
 from msg_node.core.rules import Rules
 from msg_node.core.user_places import places_of
 from protofly.errors import Code, HostError, TransportError
@@ -183,6 +184,11 @@ def test_places_are_read_from_every_form_of_user_identifier() -> None:
     assert found.domains == ("idp.example", "beta.example", "gamma.example")
     many = [{"uid": "x", "domain": f"d{number}.example"} for number in range(200)]
     assert len(places_of(read_record(BO.record(updated=NOW, userIDs=many)), {DOMAIN}).domains) == 8
+    mine = [{"uid": f"user://idp.example/{number}", "domain": DOMAIN} for number in range(200)]
+    nobody = {"uid": "user://anonymous", "domain": DOMAIN}
+    found = places_of(read_record(BO.record(updated=NOW, userIDs=[nobody, *mine])), {DOMAIN})
+    assert len(found.here) == 8
+    assert found.here[:2] == ((Index.GUID, TO), (Index.USER, "user://idp.example/0"))
     bad = [{"uid": "x", "domain": domain} for domain in ("localhost", "127.0.0.1", "a..example", "-a.example", "a b.c")]
     assert places_of(read_record(BO.record(updated=NOW, userIDs=bad)), {DOMAIN}).domains == ()
 
