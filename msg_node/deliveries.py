@@ -453,7 +453,8 @@ class Deliveries:
     def tick(self, now: float) -> None:
         """End what is over, stop waiting for answers, try again where something waits; every second or so."""
         for entry in self._parking.expired(now):
-            self.finish(entry, EXPIRED)
+            if self.outbox.is_over(entry, now):
+                self.finish(entry, EXPIRED)
         self._park(self._parking.overdue_replies(now))
         self._books.inboxes.expire(now)
         self._repeat_events(now)

@@ -20,7 +20,7 @@ from protofly import codec
 from protofly.address import destination_of
 from protofly.answer_codes import code_of
 from protofly.errors import PeerError
-from protofly.limits import AGENT_UNANSWERED, OUTBOX_WINDOW
+from protofly.limits import AGENT_UNANSWERED, OUTBOX_ASK_SECONDS, OUTBOX_GRACE_SECONDS, OUTBOX_WINDOW
 from protofly.message import Message
 
 _NOT_NOW = frozenset({408, 429, 502, 503, 504})
@@ -52,6 +52,7 @@ class Outbox:
         self._ids = ids
         self._heard = heard
         self._domains: set[str] = set()
+        self._ask_at: dict[str, float] = {}  # by domain
         self._cancels: OrderedDict[tuple[bytes, str], Entry] = OrderedDict()
 
     def domain_of(self, message: Message) -> str:
@@ -112,8 +113,22 @@ class Outbox:
         """Try again where something waits; every second or so."""
         self._domains &= self._parking.queues()
         for domain in list(self._domains):
+            if now >= self._ask_at.setdefault(domain, now + OUTBOX_ASK_SECONDS) and self._outlets.is_live(domain):
+                self._ask_at[domain] = now + OUTBOX_ASK_SECONDS
+                self._parking.ask_again(domain, only_kept=True)
             if self._parking.waits(domain):
                 self.hand_over(domain, now)
+        for domain in self._ask_at.keys() - self._domains:
+            del self._ask_at[domain]
+
+    def is_over(self, entry: Entry, now: float) -> bool:
+        """Whether an entry whose time is over has ended; another node that keeps it is given time to say how."""
+        if not (is_domain(entry.queue) and entry.is_acknowledged):
+            return True
+        ends_at = entry.expires_at + OUTBOX_GRACE_SECONDS
+        if ends_at > now:
+            self._parking.look_again(entry, ends_at)
+        return ends_at <= now
 
     def is_wanted(self, domain: str) -> bool:
         """Whether requests are open at a domain."""

@@ -197,8 +197,8 @@ REPEATED_SECONDS: Final = 30.0
 FINISHED_REMEMBERED: Final = 10_000
 FINISHED_BYTES: Final = 64 << 20
 OUTBOX_WINDOW: Final = 256
-OUTBOX_RETRY_SECONDS: Final = 15.0
-OUTBOX_RETRY_MAX_SECONDS: Final = 300.0
+OUTBOX_ASK_SECONDS: Final = 300.0  # another node that keeps a request is asked about it again after so long
+OUTBOX_GRACE_SECONDS: Final = 5.0  # and has so long to say how it ended, when its time is over
 
 # Events that subscribers acknowledge. Source: message specification, section 19.1.
 GUARANTEED_EVENTS: Final = 10_000

@@ -106,6 +106,20 @@ class Finished(NamedTuple):
     is_stored: bool
 
 
+def finished_of(entry: Entry, word: Word, *, is_stored: bool) -> Finished:
+    """What is remembered of a request that had its final word; `is_stored`: in the store as well."""
+    return Finished(
+        entry.request_id,
+        entry.queue,
+        entry.sender,
+        entry.request.from_key,
+        word,
+        entry.number,
+        entry.expires_at,
+        is_stored,
+    )
+
+
 def row_key(number: int) -> str:
     """Key of the row of an entry: rows sort in order of arrival."""
     return f"{number:012d}"

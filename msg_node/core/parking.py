@@ -35,6 +35,7 @@ from msg_node.core.parked import (
     ParkedRow,
     Sender,
     TransactionKey,
+    finished_of,
     from_row,
     row_key,
     row_of,
@@ -162,10 +163,6 @@ class Parking:
         """How many requests of a queue nobody has taken."""
         found = self._queues.get(queue)
         return 0 if found is None else len(found.waiting)
-
-    def is_free(self, queue: str) -> bool:
-        """Whether nothing stands in front of a newcomer."""
-        return not self.waits(queue)
 
     def taker_of(self, queue: str) -> int:
         """To whom what is handed over was handed; 0: to nobody."""
@@ -305,16 +302,20 @@ class Parking:
             entry.status = Status.PENDING
         found.waiting = OrderedDict(sorted([*((entry.number, entry) for entry in entries), *found.waiting.items()]))
 
-    def ask_again(self, queue: str) -> None:
-        """What another node keeps for us is handed over once more: it knows the request, and says how it stands."""
+    def ask_again(self, queue: str, *, only_kept: bool = False) -> None:
+        """What another node has is handed over once more: it knows the request, and says how it stands.
+
+        `only_kept`: only what it has said that it keeps.
+        """
         found = self._queues.get(queue)
         if found is None:
             return
-        again = {**found.aside, **found.handed}
-        for entry in again.values():
+        again = dict(found.aside) if only_kept else {**found.aside, **found.handed}
+        for number, entry in again.items():
             entry.is_acknowledged = False
             entry.status = Status.PENDING
-        found.aside, found.handed = {}, {}
+            found.handed.pop(number, None)
+        found.aside = {}
         found.waiting = OrderedDict(sorted([*again.items(), *found.waiting.items()]))
 
     def acknowledged(self, entry: Entry, status: Status) -> bool:
@@ -347,16 +348,7 @@ class Parking:
             self._ended.popitem(last=False)
         is_foreign = bool(entry.sender.domain)
         key = row_key(entry.number)
-        finished = Finished(
-            entry.request_id,
-            entry.queue,
-            entry.sender,
-            entry.request.from_key,
-            word if is_foreign else word._replace(value=b""),
-            entry.number,
-            entry.expires_at,
-            is_foreign,
-        )
+        finished = finished_of(entry, word if is_foreign else word._replace(value=b""), is_stored=is_foreign)
         if is_foreign:
             self._journal.put(Table.PARKED, key, row_of(entry, word))
         elif entry.is_stored:
@@ -400,6 +392,10 @@ class Parking:
             self._forget_finished(key)
         return over
 
+    def look_again(self, entry: Entry, at: float) -> None:
+        """Its time is over, but somebody may still say how it ended: `expired` has it again at that time."""
+        heapq.heappush(self._expiries, (at, entry.number, entry))
+
     # Restart.
 
     def restore(self, rows: Rows, *, now: float) -> None:
@@ -415,18 +411,7 @@ class Parking:
             entry = from_row(row, expires_at)
             if row.status.is_final:
                 word = Word(row.status, row.code, row.reason, value_of(row), row.description)
-                self._remember(
-                    Finished(
-                        row.request_id,
-                        row.queue,
-                        entry.sender,
-                        entry.request.from_key,
-                        word,
-                        row.number,
-                        expires_at,
-                        is_stored=True,
-                    )
-                )
+                self._remember(finished_of(entry, word, is_stored=True))
                 continue
             self._insert(entry)
             queue = self._queue_of(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import trio
 from federation.link_context import Refusal
 from protofly import codec
 from protofly.errors import Code
+from protofly.limits import OUTBOX_ASK_SECONDS, OUTBOX_GRACE_SECONDS
 from tests.msg_node.test_actions import AGENT, DELIVERY, action, an_agent, answer_to
 from tests.support.runtime_house import (
     FOREIGN,
@@ -227,3 +229,37 @@ async def test_the_other_node_cancels_its_own_request_here(house: RuntimeHouse) 
     assert [one["body"]["code"] for one in replies if one["type"] == "response"] == [200]
     agent = await an_agent(house)
     assert await agent.heard() == []
+
+
+async def test_a_node_that_keeps_a_request_is_asked_again_after_a_while_and_heard_a_little_after_its_time(
+    house: RuntimeHouse,
+) -> None:
+    ana = await house.opened("ana")
+    await ana.say(action(ana.address, 1, to=THEIR_SWITCH, ttl=400))
+    (request,) = await sent(house)
+    request_id = request["body"]["requestId"]
+    kept = answer_to(request, {"code": 202, "requestId": request_id, "status": "pending"})
+    from_them(house, kept)
+    assert (await ana.next())["body"]["code"] == 202
+    now = time.time()
+    house.bus.deliveries.tick(now)
+    assert house.domains.take() == []
+    house.bus.deliveries.tick(now + OUTBOX_ASK_SECONDS)
+    assert [one["body"]["requestId"] for one in await sent(house)] == [request_id]
+    from_them(house, kept)
+    house.bus.deliveries.tick(now + 401)
+    assert house.state.delivery.parking.find("", request_id) is not None
+    body = {"class": "event", "requestId": request_id, "status": "completed", "code": 200}
+    from_them(house, a_message("update", THEIR_DELIVERY, f"{ana.address}/inbox", body, id_=9))
+    assert (await ana.next())["body"]["status"] == "completed"
+
+
+async def test_a_node_that_keeps_a_request_and_says_nothing_is_not_waited_for(house: RuntimeHouse) -> None:
+    ana = await house.opened("ana")
+    await ana.say(action(ana.address, 1, to=THEIR_SWITCH, ttl=400))
+    (request,) = await sent(house)
+    from_them(house, answer_to(request, {"code": 202, "status": "pending"}))
+    await ana.next()
+    house.bus.deliveries.tick(time.time() + 401)
+    house.bus.deliveries.tick(time.time() + 401 + OUTBOX_GRACE_SECONDS)
+    assert (await ana.next())["body"]["status"] == "expired"
