@@ -51,10 +51,11 @@ async def measure_registry(folder: Path, *, tell: Callable[[str], None]) -> list
             await node.warm_up(pair)
             for number in range(pair.rounds):
                 tell(f"{pair.name}: {QUIET}, round {number + 1}")
+                left = await register(client, node, reads.entries, _REGISTER_SECONDS)  # which ends the sweep before
+                due = trio.current_time() + left
                 runs[QUIET].append(await node.flood(pair))
                 tell(f"{pair.name}: {SWEPT}, round {number + 1}")
-                left = await register(client, node, reads.entries, _REGISTER_SECONDS)
-                await wait(client, left - _BEFORE_SECONDS)
+                await wait(client, due - trio.current_time() - _BEFORE_SECONDS)
                 runs[SWEPT].append(await node.flood(pair))
         finally:
             with trio.CancelScope(shield=True):  # bounded: stopping has its own deadline
