@@ -60,6 +60,7 @@ EVENT_STREAM: Final = "text/event-stream"
 PROBLEM: Final = "application/problem+json"
 """Source: RFC 9457."""
 LAST_ID: Final = "Last-Event-ID"
+LOST_MESSAGES: Final = "Lost-Messages"
 _OPENINGS: Final = frozenset({"open", "re-open", "reopen", "re_open"})
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _SWEEP_SECONDS: Final = 1.0
@@ -105,7 +106,7 @@ class HttpsBinding:
             allow_origins=tuple(reception.origins),
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type", LAST_ID, "Prefer"),
-            expose_headers=(LAST_ID,),
+            expose_headers=(LAST_ID, LOST_MESSAGES),
         )
         app = Starlette(
             routes=routes,
@@ -279,7 +280,7 @@ class HttpsBinding:
             session.detach(poll)
         headers = {**_NO_STORE, LAST_ID: str(poll.messages[-1].number if poll.messages else session.log.last)}
         if poll.missing:
-            headers["Lost-Messages"] = str(poll.missing)
+            headers[LOST_MESSAGES] = str(poll.missing)
         return Response(poll_answer(poll.messages), media_type=JSON, headers=headers)
 
     async def stream(self, request: Request, send: Send) -> None:

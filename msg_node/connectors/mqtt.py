@@ -162,8 +162,12 @@ class MqttBinding:
     # Out.
 
     def publish(self, session: MqttSession, raw: bytes) -> None:
-        """Send something to a runtime."""
+        """Send something to a runtime; one for which nothing can be sent any more is lost."""
         number = self.client.publish(self._topics.down(session.runtime_key), raw)
+        if not number:
+            self._reception.counters["mqtt publications refused"] += 1
+            session.end()
+            return
         self._publishers[number] = session
         session.unacknowledged += 1
 

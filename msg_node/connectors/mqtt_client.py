@@ -136,8 +136,9 @@ class MqttClient:
     # What the node asks for.
 
     def publish(self, topic: str, payload: bytes) -> int:
-        """Send a message, at least once; its number. Only while `is_connected`, or soon after."""
-        return self._client.publish(topic, payload, qos=1).mid
+        """Send a message, at least once; its number, or 0 when so much waits for the broker that it was not taken."""
+        info = self._client.publish(topic, payload, qos=1)
+        return 0 if info.rc == MQTTErrorCode.MQTT_ERR_QUEUE_SIZE else info.mid
 
     async def wait_connected(self) -> None:
         """Wait until the broker is there and knows what the node listens to."""

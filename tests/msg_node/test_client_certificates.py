@@ -19,6 +19,7 @@ from msg_node.config_load import load_settings
 from msg_node.config_sessions import build_credentials
 from msg_node.core.certificates import read_certificate
 from tests.support.client_certificates import ClientCertificate, client_certificate
+from tests.support.http_runtime import http_runtime, opened_http
 from tests.support.runtime_house import RuntimeHouse, code_and_reason, runtime_address, runtime_house
 
 ANA = runtime_address("ana")
@@ -82,6 +83,19 @@ async def test_without_a_certificate_there_is_no_proof(tmp_path: Path, authority
     async with secured_house(tmp_path, authority, STRICT) as house:
         nobody = await house.runtime(context=client_context(authority, tmp_path))
         assert code_and_reason(await nobody.open("ana")) == (401, "no-credentials")
+
+
+async def test_over_http_the_certificate_of_the_line_proves_the_runtime_as_well(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    async with secured_house(tmp_path, authority, STRICT) as house:
+        context = client_context(authority, tmp_path, client_certificate(authority, ANA))
+        ana = await opened_http(house, context=context)
+        assert ana.token
+        nobody = await http_runtime(house, "bob", context=context)
+        assert code_and_reason(await nobody.open()) == (401, "bad-token")
+        without = await http_runtime(house, "ana", context=client_context(authority, tmp_path))
+        assert code_and_reason(await without.open()) == (401, "no-credentials")
 
 
 @pytest.mark.parametrize("flaw", ["another authority", "expired", "for servers", "not valid yet"])

@@ -357,7 +357,7 @@ async def test_the_queue_between_polls_drops_old_events_and_keeps_replies(house:
     assert values(messages[1:]) == list(range(51, 250))
 
 
-async def test_open_over_http_is_asked_for_a_certificate_like_any_other(house: RuntimeHouse) -> None:
+async def test_a_runtime_of_another_domain_is_refused_in_a_reply_and_leaves_nothing(house: RuntimeHouse) -> None:
     runtime: HttpRuntime = await http_runtime(house)
     answer = await runtime.post(a_message("open", "runtime://other.example/x", SESSION, id_=1))
     assert json.loads(answer.body)["body"]["reason"] == "spoofed-source"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from msg_node.connectors import mqtt_client
 from msg_node.connectors.mqtt import MqttBinding
 from msg_node.core.credentials import Credential, digest_of
 from tests.support.mqtt_broker import Broker, MqttRuntime, mqtt_binding, needs_broker
@@ -251,3 +252,22 @@ async def test_a_node_without_a_broker_goes_on_and_says_so(house: RuntimeHouse, 
 
         assert code_and_reason(await (await house.opened("bob")).ask("read", ANA)) == (404, "no-route")
         await broker.start()
+
+
+async def test_more_than_may_wait_for_the_broker_costs_the_session_and_not_the_node(
+    house: RuntimeHouse, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_client, "MQTT_QUEUED_MESSAGES", 1)
+    monkeypatch.setattr(mqtt_client, "MQTT_WINDOW_MESSAGES", 1)
+    async with mqtt_binding(house, broker) as binding:
+        ana, bob = await opened_mqtt(broker), await house.opened("bob")
+        for _ in range(20):
+            await bob.say(*(a_message("event", bob.address, ANA, {"value": "x"}) for _ in range(20)))
+            await bob.heard()
+            if not binding.live_sessions:
+                break
+        await until_sessions(binding, 0)
+        assert house.door is not None
+        assert house.door.counters["mqtt publications refused"] >= 1
+        assert code_and_reason(await bob.ask("read", ANA)) == (503, "not-connected")
+        assert ana.token
