@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from pipeline.cli import app as pipeline_app
-from trapezoid import commands_conformance, commands_guid, commands_keys, commands_peer, commands_policy, commands_stub
+from trapezoid import (
+    commands_conformance,
+    commands_guid,
+    commands_keys,
+    commands_peer,
+    commands_policy,
+    commands_status,
+    commands_stub,
+)
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
@@ -149,6 +157,7 @@ def demo(
 
 
 app.command()(commands_conformance.conformance)
+app.command()(commands_status.status)
 app.command()(commands_guid.serve_global_registry)
 
 

@@ -1,0 +1,79 @@
+"""`trapezoid status` against a site: what it shows, and the exit codes to go by."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trapezoid.commands import app
+
+STATUS = {
+    "node": "mn-1.a.example",
+    "middleware": ["rate", "authorisation"],
+    "links": [{"domain": "b.example", "state": "live"}],
+}
+
+
+class Site(ThreadingHTTPServer):
+    """Says what a test wants."""
+
+    problems: tuple[str, ...] = ()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        body = json.dumps(STATUS if self.path == "/status" else {"problems": self.server.problems}).encode()
+        status = 503 if self.path == "/readyz" and self.server.problems else 200
+        if self.headers.get("Authorization") != "Bearer secret":
+            status, body = 403, b"not for you\n"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def run(site: Site, folder: Path, *more: str, token: str = "secret") -> tuple[int, str]:
+    (folder / "token").write_text(token)
+    url = f"http://127.0.0.1:{site.server_port}"
+    done = CliRunner().invoke(app, ["status", url, "--token-file", str(folder / "token"), *more])
+    return done.exit_code, done.output
+
+
+def test_a_node_that_is_well_is_shown_with_its_middleware_in_order(site: Site, tmp_path: Path) -> None:
+    code, text = run(site, tmp_path)
+    assert code == 0
+    assert text.index("rate") < text.index("authorisation")
+    assert "b.example: live" in text
+
+
+def test_problems_are_shown_and_are_the_exit_code(site: Site, tmp_path: Path) -> None:
+    site.problems = ("mqtt: no broker",)
+    code, text = run(site, tmp_path, "--json")
+    assert (code, json.loads(text)["problems"]) == (1, ["mqtt: no broker"])
+
+
+def test_what_cannot_be_asked_is_exit_code_two(site: Site, tmp_path: Path) -> None:
+    assert run(site, tmp_path, token="wrong")[0] == 2
+    for url in ("ftp://x", "nonsense", "http://127.0.0.1:1", "http://[::1"):
+        assert CliRunner().invoke(app, ["status", url]).exit_code == 2

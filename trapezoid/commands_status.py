@@ -1,0 +1,84 @@
+"""`trapezoid status`: how a running node is, as its site tells operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The node's site, for example https://mn.example.org:8444.")]
+Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Authorities that its certificate may be of.")]
+Token = Annotated[
+    Path | None, typer.Option("--token-file", metavar="FILE", help="Bearer token of `site.status_token_sha256`.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print everything, as JSON.")]
+
+_SECONDS = 5.0
+_BYTES = 8 << 20
+
+
+def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = False) -> None:
+    """Show how a running node is; exit code 1 when something keeps it from doing all its work."""
+    with errors_reported(as_json=json):
+        token = "" if token_file is None else _text_of(token_file)
+        node = _fetch(url, "/status", ca, token)
+        problems = _fetch(url, "/readyz", ca, token).get("problems", [])
+    if json:
+        print_facts({**node, "problems": problems}, as_json=True)
+    else:
+        names = ("node", "version", "uptime_seconds", "sessions", "middleware", "policy_revision", "insecure")
+        links = [f"{link['domain']}: {link['state']}" for link in node.get("links", [])]
+        facts = {name: node.get(name, "") for name in names}
+        print_facts({**facts, "links": links, "problems": problems or "none"}, as_json=False)
+    raise typer.Exit(FOUND_WANTING if problems else 0)
+
+
+def _text_of(path: Path) -> str:
+    from protofly.errors import SettingsError
+
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"{path}: {exc}") from exc
+
+
+def _fetch(url: str, page: str, ca: Path | None, token: str) -> dict[str, Any]:
+    """One page of the site. Raises SettingsError, TransportError."""
+    import http.client
+    import ssl
+    from urllib.parse import urlsplit
+
+    import msgspec
+
+    from protofly.errors import Code, SettingsError, TransportError
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as exc:
+        raise SettingsError(f"{url}: {exc}") from exc
+    if parts.scheme not in {"http", "https"} or not host:
+        raise SettingsError(f"{url}: not an http:// or https:// URL")
+    try:
+        connection = (
+            http.client.HTTPConnection(host, port, timeout=_SECONDS)
+            if parts.scheme == "http"
+            else http.client.HTTPSConnection(
+                host, port, timeout=_SECONDS, context=ssl.create_default_context(cafile=ca)
+            )
+        )
+        try:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            connection.request("GET", parts.path.rstrip("/") + page, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read(_BYTES)
+        finally:
+            connection.close()
+        if answer.status not in {200, 503}:
+            raise TransportError(Code.HTTP_STATUS, f"{url}{page}: {answer.status} {answer.reason}")
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (OSError, http.client.HTTPException, msgspec.MsgspecError) as exc:
+        raise TransportError(Code.CONNECT_FAILED, f"{url}: {exc}", phase="connect") from exc
