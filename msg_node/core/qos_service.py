@@ -42,7 +42,6 @@ from protofly.limits import QOS_CALL_SECONDS, QOS_LEASE_MAX_SECONDS, QOS_LEASE_S
 BROKER: ConnectorName[Calls, Answers] = ConnectorName("qos")
 """The connector that makes the calls."""
 
-_RESERVATIONS = "/reservations"
 _CLIENTS_REMEMBERED = 10_000
 _TEXT_CHARS = 256
 _AMOUNT_MAX = 10**12
