@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from secrets import token_hex
 from typing import Literal
 
+import msgspec
 import trio
 
 from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, id_carried, refusal_abroad
@@ -148,7 +149,7 @@ class DomainLink(LinkPort):
             code = verdict.code or Code.POLICY
             self.counters["denied"] += 1
             self.books.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
-            return Refusal(code, _told(verdict))
+            return Refusal(code, verdict.told)
         if verdict.decision.shadow:
             self.books.decided(facts, verdict)
         refused = self._queue(message, verdict, now, started, policy_us, facts)
@@ -397,7 +398,7 @@ class DomainLink(LinkPort):
             self.books.denied(entry, facts, verdict, msg_id)
             self.send_refusal(inner, code)
             if self._transactions.replied(inner, time.monotonic()):
-                self.answer(mirrored(inner, "read"), code)
+                self.answer(mirrored(inner, "read"), code, value=verdict.told)
             return
         if inner.type == "response" and not (
             self._transactions.replied(inner, time.monotonic()) or self._transactions.is_open(inner)
@@ -462,10 +463,11 @@ class DomainLink(LinkPort):
         for pending in self.leg.abandon():
             self._end(pending, "rejected", code, detail)
 
-    def answer(self, message: Message, code: Code, detail: str = "") -> None:
+    def answer(self, message: Message, code: Code, detail: str = "", value: object = None) -> None:
         """Tell a local sender that its message ended here."""
         if message.expects_reply:
-            self._context.answer(codec.refusal(message, code, source=self._context.node, detail=detail))
+            told = msgspec.UNSET if value is None else value
+            self._context.answer(codec.refusal(message, code, source=self._context.node, detail=detail, value=told))
 
     @property
     def is_idle(self) -> bool:
@@ -488,13 +490,6 @@ class DomainLink(LinkPort):
 
     def _tell_books(self) -> None:
         self.books.carried(channel=self.carried_by, peer_node=self.peer_node, stub_version=self.stub_version)
-
-
-def _told(verdict: Verdict) -> dict[str, object] | None:
-    """What a sender of our own domain learns about a denial. Source: message specification, sections 4 and 15.3."""
-    if verdict.retry_after_seconds:
-        return {"retryAfter": verdict.retry_after_seconds}
-    return {"rule": verdict.rule_id} if verdict.rule_id else None
 
 
 _OWN_WORDS = Verdict(permitted=True, code=None, rule_id="", revision="", step=Step.NODE)

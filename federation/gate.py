@@ -68,6 +68,13 @@ class Verdict(msgspec.Struct, frozen=True):
     step: Step = Step.DEFAULT
     decision: Decision = _UNASKED
 
+    @property
+    def told(self) -> dict[str, object] | None:
+        """What a sender of our own domain learns about a denial. Source: message specification, sections 4 and 15.3."""
+        if self.retry_after_seconds:
+            return {"retryAfter": self.retry_after_seconds}
+        return {"rule": self.rule_id} if self.rule_id else None
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

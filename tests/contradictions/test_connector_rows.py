@@ -18,6 +18,7 @@ from tests.support.runtime_house import (
     DOMAIN,
     FOREIGN,
     Json,
+    Runtime,
     RuntimeHouse,
     a_message,
     code_and_reason,
@@ -58,14 +59,23 @@ async def test_row_64_the_quality_broker_has_two_names(house: RuntimeHouse, elem
 
 
 async def test_row_65_the_status_of_actions_has_its_own_address(house: RuntimeHouse) -> None:
-    assert await told(house, "read", f"domain://msg-node.{DOMAIN}/delivery", {"resource": "x"}) == (
-        501,
-        "connector-off",
-    )
+    ana = await house.opened("ana")
+    request_id = (await parked_action(ana))["requestId"]
+    kept = await ana.ask("read", f"domain://msg-node.{DOMAIN}/delivery", {"resource": request_id})
+    assert kept["body"]["value"]["status"] == "pending"
 
 
-async def test_row_66_parked_actions_have_their_own_address(house: RuntimeHouse) -> None:
-    assert await told(house, "read", f"domain://msg-node.{DOMAIN}/inbox", {}) == (501, "connector-off")
+async def test_row_66_an_action_for_an_agent_that_is_away_is_queued(house: RuntimeHouse) -> None:
+    body = await parked_action(await house.opened("ana"))
+    assert (body["code"], body["reason"], body["status"]) == (202, "queued", "pending")
+
+
+async def parked_action(sender: Runtime) -> Json:
+    """What is said to somebody whose agent is away."""
+    lamp = f"thing://{DOMAIN}/agent-4/lamp-1/actions/switch"
+    reply = await sender.ask("execute", lamp, {"class": "action", "method": "switch", "params": {"on": True}})
+    body: Json = reply["body"]
+    return body
 
 
 @pytest.mark.parametrize(("body", "is_rpc"), [({}, True), ({"class": "rpc"}, True), ({"class": "action"}, False)])

@@ -34,7 +34,7 @@ async def check_aftermath(frontier: Frontier, foreign: ForeignDomain) -> None:
     await frontier.assert_unharmed()
     assert await frontier.node.stop() == 0
     spoofed = [one for one in read_records(frontier.spool, LinkEvent) if one.event == "spoofed"]
-    assert [(one.domain, one.code, one.detail) for one in spoofed] == [
+    assert [(one.domain, one.code, one.src_key) for one in spoofed] == [
         (foreign.domain, "spoofed-source", name) for name in STOLEN
     ]
     senders = {one.src_key for one in read_records(frontier.spool, MessageRecord) if one.role == "in"}

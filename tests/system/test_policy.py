@@ -67,7 +67,8 @@ async def test_who_speaks_too_often_is_told_when_to_try_again(tmp_path: Path) ->
         assert isinstance(answer.value, dict)
         assert 0 < answer.value["retryAfter"] <= 1
         assert (await anna.ask(carla.hyperty)).is_ok
-        assert len(bruno.heard) == 1 + granted
+        # Both directions have the same rate: the last one may have come through, and only its reply was too many.
+        assert len(bruno.heard) - 1 - granted in (0, 1)
 
 
 async def test_who_asks_is_told_at_once_when_the_reply_is_denied(tmp_path: Path) -> None:
@@ -80,3 +81,5 @@ async def test_who_asks_is_told_at_once_when_the_reply_is_denied(tmp_path: Path)
         with trio.fail_after(1):
             answer = await anna.ask(bruno.hyperty)
         assert answer.code == 429
+        assert isinstance(answer.value, dict)
+        assert answer.value["retryAfter"] > 0
