@@ -350,9 +350,10 @@ class Deliveries:
             return True
         entry = self._parking.answered_by(message)
         if entry is None:
-            is_late = self._parking.is_late(message, time.time())
-            self._counters["late answers"] += is_late
-            return is_late
+            if not self._parking.is_late(message, time.time()):
+                return False
+            self._counters["late answers"] += 1
+            return True
         if is_domain(entry.queue):
             is_theirs = number < 0 and self._state.domain_of_link(number) == entry.queue
         else:
@@ -471,7 +472,8 @@ class Deliveries:
             if sid in self._outlets.ports:
                 self._outlets.to_listeners((sid,), event, set())
                 self._outlets.wake()
-        self._counters["unacknowledged events"] += self._guaranteed.take_given_up()
+        if given_up := self._guaranteed.take_given_up():
+            self._counters["unacknowledged events"] += given_up
 
 
 def _recipient(message: Message) -> str:

@@ -144,7 +144,8 @@ class Parking:
         found = self._queues.get(queue)
         if found is None:
             return []
-        return list(heapq.merge(found.aside.values(), found.handed.values(), found.waiting.values(), key=_number))
+        taken = sorted([*found.aside.values(), *found.handed.values()], key=_number)
+        return list(heapq.merge(taken, found.waiting.values(), key=_number))
 
     def first(self, queue: str) -> Entry | None:
         """What stands in front of a queue; None when nothing waits."""
@@ -291,7 +292,7 @@ class Parking:
                     back[number] = entry
             found.handed = {}
             if back:
-                found.waiting = OrderedDict(sorted([*back.items(), *found.waiting.items()]))
+                _put_back(found, back.values())
         return queues
 
     def untaken(self, entries: list[Entry]) -> None:
@@ -300,7 +301,7 @@ class Parking:
         for entry in entries:
             del found.handed[entry.number]
             entry.status = Status.PENDING
-        found.waiting = OrderedDict(sorted([*((entry.number, entry) for entry in entries), *found.waiting.items()]))
+        _put_back(found, entries)
 
     def ask_again(self, queue: str, *, only_kept: bool = False) -> None:
         """What another node has is handed over once more: it knows the request, and says how it stands.
@@ -316,7 +317,7 @@ class Parking:
             entry.status = Status.PENDING
             found.handed.pop(number, None)
         found.aside = {}
-        found.waiting = OrderedDict(sorted([*again.items(), *found.waiting.items()]))
+        _put_back(found, again.values())
 
     def acknowledged(self, entry: Entry, status: Status) -> bool:
         """The taker says that the request is with it, or with its node; returns whether that is news."""
@@ -478,6 +479,17 @@ class Parking:
         self._finished_bytes -= len(finished.word.value)
         if finished.is_stored:
             self._journal.delete(Table.PARKED, row_key(finished.number))
+
+
+def _put_back(queue: _Queue, entries: Iterable[Entry]) -> None:
+    """Let entries wait again, in their old places: mostly in front of all that wait."""
+    waiting, back = queue.waiting, sorted(entries, key=_number, reverse=True)
+    is_in_front = not (waiting and back) or back[0].number < next(iter(waiting))
+    for entry in back:
+        waiting[entry.number] = entry
+        waiting.move_to_end(entry.number, last=False)
+    if not is_in_front:
+        queue.waiting = OrderedDict(sorted(waiting.items()))
 
 
 def _number(entry: Entry) -> int:

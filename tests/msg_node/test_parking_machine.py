@@ -38,6 +38,7 @@ class Known:
     size: int
     stored: bool = False
     acknowledged: bool = False
+    stored_as_acknowledged: bool = False
     place: str = "waiting"  # handed, aside
 
 
@@ -122,6 +123,7 @@ class Book(RuleBasedStateMachine):
         _, known, entry = self.entry(choice)
         self.parking.store(entry)
         known.stored = True
+        known.stored_as_acknowledged = known.acknowledged
         self.commit()
 
     @rule(queue=st.sampled_from(QUEUES))
@@ -149,12 +151,30 @@ class Book(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.open)
     @rule(choice=CHOICE)
+    def give_back(self, choice: int) -> None:
+        """What was handed over did not leave."""
+        _, known, entry = self.entry(choice)
+        if known.place == "handed" and not known.acknowledged:
+            self.parking.untaken([entry])
+            known.place = "waiting"
+
+    @rule(queue=st.sampled_from(QUEUES), only_kept=st.booleans())
+    def ask_again(self, queue: str, only_kept: bool) -> None:
+        """The other node is asked about what it has."""
+        self.parking.ask_again(queue, only_kept=only_kept)
+        for one in self.model.of_queue(queue, "aside", "handed"):
+            if one.place == "aside" or not only_kept:
+                one.place, one.acknowledged = "waiting", False
+
+    @precondition(lambda self: self.model.open)
+    @rule(choice=CHOICE)
     def acknowledge(self, choice: int) -> None:
         _, known, entry = self.entry(choice)
         if known.place == "waiting":
             return
         self.parking.acknowledged(entry, Status.DELIVERED)
         known.acknowledged = True
+        known.stored_as_acknowledged = known.stored
         self.commit()
 
     @precondition(lambda self: self.model.open)
@@ -196,6 +216,7 @@ class Book(RuleBasedStateMachine):
         self.takers.clear()
         self.model.open = {request_id: one for request_id, one in self.model.open.items() if one.stored}
         for one in self.model.open.values():
+            one.acknowledged = one.stored_as_acknowledged
             one.place = "aside" if one.acknowledged else "waiting"
 
     @invariant()

@@ -82,7 +82,7 @@ async def test_actions_parked_at_the_other_node_survive_its_kill_and_their_resul
     tmp_path: Path, policies: Path
 ) -> None:
     async with running_system(tmp_path / "system", policies=policies) as system:
-        anna = await system.talker(system.a, "anna")
+        anna, _ = await system.couple()  # the link is up: what follows waits at the other node
         ids = await parked(anna)
         await system.kill(system.b)
         await system.kill(system.a)
