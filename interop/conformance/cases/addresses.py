@@ -173,9 +173,9 @@ SERVICES: Final = (
     case(
         "address-catalogue-address",
         "20.4",
-        "hyperty-catalogue://: no message target, 404",
+        "hyperty-catalogue://: nobody's address, or read by the node for whoever asks; 404 for what is not there",
         Asks("ana", "read", "hyperty-catalogue://catalogue.{d}/.well-known/hyperty/X"),
-        unreachable("ana", 404, "no-route"),
+        Answered("ana", Refusal(404, ("no-route", "no-such-domain", "not-registered"))),
     ),
 )
 
