@@ -70,6 +70,18 @@ TakeArrivals = Callable[[list[Arrival]], Awaitable[None]]
 """Takes what arrived, in order; when it returns the broker is told that it need not keep it."""
 
 
+class _TlsSocket(ssl.SSLSocket):
+    """Closes itself when its handshake fails, which Paho leaves to the collector."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """See `ssl.SSLSocket`."""
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
+
+
 class MqttClient:
     """One connection, made anew whenever it breaks.
 
@@ -124,6 +136,7 @@ class MqttClient:
         if options.username:
             client.username_pw_set(options.username, options.password or None)
         if options.tls is not None:
+            options.tls.sslsocket_class = _TlsSocket
             client.tls_set_context(options.tls)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
+import trustme
 
 from msg_node.connectors import mqtt_client
-from msg_node.connectors.mqtt import MqttBinding
+from msg_node.connectors.mqtt import MqttBinding, MqttOptions
+from msg_node.connectors.mqtt_client import BrokerOptions
 from msg_node.core.credentials import Credential, digest_of
 from tests.support.mqtt_broker import Broker, MqttRuntime, mqtt_binding, needs_broker
 from tests.support.runtime_house import (
+    NODE,
     PATIENCE_SECONDS,
     SESSION,
     Json,
@@ -271,3 +275,45 @@ async def test_more_than_may_wait_for_the_broker_costs_the_session_and_not_the_n
         assert house.door.counters["mqtt publications refused"] >= 1
         assert code_and_reason(await bob.ask("read", ANA)) == (503, "not-connected")
         assert ana.token
+
+
+@BOTH_VERSIONS
+async def test_over_tls_long_messages_come_whole(house: RuntimeHouse, tmp_path: Path, is_version_5: bool) -> None:
+    needs_broker()
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    broker = Broker(tmp_path, authority)
+    await broker.start()
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    try:
+        async with mqtt_binding(house, broker, tls=context, is_version_5=is_version_5):
+            ana = await opened_mqtt(broker, token_in_body=True)
+            bob = await house.opened("bob")
+            for number in range(30):
+                await ana.say(a_message("event", ANA, bob.address, {"value": "x" * 9000, "n": number}))
+            got = [(await bob.next())["body"] for _ in range(30)]
+            assert [(one["n"], len(one["value"])) for one in got] == [(number, 9000) for number in range(30)]
+    finally:
+        await broker.aclose()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # Paho leaves the socket to the collector
+async def test_a_broker_of_an_unknown_authority_is_not_believed(house: RuntimeHouse, tmp_path: Path) -> None:
+    needs_broker()
+    broker = Broker(tmp_path, trustme.CA(key_type=trustme.KeyType.ECDSA))
+    await broker.start()
+    assert house.door is not None
+    at = BrokerOptions("localhost", broker.tls_port, "mn-1", tls=ssl.create_default_context())
+    binding = MqttBinding(house.door.reception, MqttOptions(at, "trapezoid"), node=NODE, domains=["alpha.example"])
+    try:
+        with trio.fail_after(PATIENCE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(binding.run)
+                while "certificate verify failed" not in binding.client.error:
+                    await trio.lowlevel.checkpoint()
+                assert not binding.client.is_connected
+                nursery.cancel_scope.cancel()
+    finally:
+        await broker.aclose()

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 import trio
+import trustme
 from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -56,21 +58,32 @@ def needs_broker() -> None:
     pytest.skip(f"no mosquitto here: {INSTALL}")
 
 
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class Broker:
     """One broker process after the other on the same port, with the same memory."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+    def __init__(self, folder: Path, authority: trustme.CA | None = None) -> None:
+        self.port, self.tls_port = _free_port(), _free_port()
         self.runtimes: list[MqttRuntime] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = folder / "mosquitto.conf"
         self._settings.write_text(
             f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\n"
             f"persistence_location {folder}/\nautosave_interval 1\nautosave_on_changes true\nuser root\n"
-            "max_queued_messages 0\nlog_type none\n"
+            "max_queued_messages 0\nlog_type none\n" + ("" if authority is None else self._tls(folder, authority))
         )
+
+    def _tls(self, folder: Path, authority: trustme.CA) -> str:
+        certificate = authority.issue_cert("localhost", key_type=trustme.KeyType.ECDSA)
+        certificate.cert_chain_pems[0].write_to_path(folder / "broker.pem")
+        certificate.private_key_pem.write_to_path(folder / "broker.key")
+        return f"listener {self.tls_port} 127.0.0.1\ncertfile {folder}/broker.pem\nkeyfile {folder}/broker.key\n"
 
     async def start(self) -> None:
         """Start it and wait until it listens."""
@@ -226,13 +239,18 @@ MakeRuntime = Callable[..., MqttRuntime]
 
 @asynccontextmanager
 async def mqtt_binding(
-    house: RuntimeHouse, broker: Broker, *, is_version_5: bool = True, needs_token: bool = True
+    house: RuntimeHouse,
+    broker: Broker,
+    *,
+    is_version_5: bool = True,
+    needs_token: bool = True,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[MqttBinding]:
     """The node's end, connected."""
     assert house.door is not None
-    options = MqttOptions(
-        BrokerOptions("127.0.0.1", broker.port, "mn-1.alpha.example", is_version_5=is_version_5), PREFIX, needs_token
-    )
+    host, port = ("127.0.0.1", broker.port) if tls is None else ("localhost", broker.tls_port)
+    at = BrokerOptions(host, port, "mn-1.alpha.example", tls=tls, is_version_5=is_version_5)
+    options = MqttOptions(at, PREFIX, needs_token)
     binding = MqttBinding(house.door.reception, options, node=NODE, domains=[DOMAIN])
     async with trio.open_nursery() as nursery:
         await nursery.start(binding.run)
