@@ -180,8 +180,9 @@ async def test_huge_output_is_a_fault(sandbox: Sandbox) -> None:
 )
 async def test_hostile_initialize_fails_the_start_and_nothing_else(sandbox: Sandbox, body: str, code: Code) -> None:
     module = guests.guest("(i64.const 0)", extra=f'(func (export "_initialize") {body})')
+    unhurried = Budget(cpu_milliseconds=10_000, batch_seconds=10.0)  # on a slow machine time would end it before fuel
     with pytest.raises(StubFaultError) as caught:
-        await start(sandbox, module)
+        await start(sandbox, module, unhurried)
     assert caught.value.code is code
     assert (await (await start(sandbox, guests.echo())).exchange([HELLO])).fault is None
 
