@@ -7,7 +7,6 @@ from typing import cast
 
 import pytest
 
-from interop.laboratory import POLICIES
 from interop.runtime_client import Answer, Incoming
 
 from .systems import System, running_system
@@ -18,18 +17,6 @@ SWITCH = f"{AGENT}/lamp/actions/switch"
 ACTIONS = 20
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def policies(tmp_path: Path) -> Path:
-    """Those of the demo, with things among what may be spoken to."""
-    folder = tmp_path / "policies"
-    folder.mkdir()
-    for source in POLICIES.glob("*.policy.toml"):
-        text = source.read_text()
-        assert '"comm", "domain"]' in text
-        (folder / source.name).write_text(text.replace('"comm", "domain"]', '"comm", "domain", "thing"]'))
-    return folder
 
 
 async def act(talker: Talker, number: int, to: str = SWITCH) -> Answer:
@@ -62,9 +49,9 @@ async def an_agent(system: System) -> Talker:
 
 
 async def test_actions_for_an_unreachable_domain_survive_our_own_kill_and_are_done_once_when_it_is_there(
-    tmp_path: Path, policies: Path
+    tmp_path: Path,
 ) -> None:
-    async with running_system(tmp_path / "system", policies=policies) as system:
+    async with running_system(tmp_path / "system") as system:
         anna = await system.talker(system.a, "anna")
         await system.kill(system.b)
         ids = await parked(anna)
@@ -79,9 +66,9 @@ async def test_actions_for_an_unreachable_domain_survive_our_own_kill_and_are_do
 
 
 async def test_actions_parked_at_the_other_node_survive_its_kill_and_their_results_that_of_ours(
-    tmp_path: Path, policies: Path
+    tmp_path: Path,
 ) -> None:
-    async with running_system(tmp_path / "system", policies=policies) as system:
+    async with running_system(tmp_path / "system") as system:
         anna, _ = await system.couple()  # the link is up: what follows waits at the other node
         ids = await parked(anna)
         await system.kill(system.b)
