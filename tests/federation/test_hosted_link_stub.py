@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from sandbox.core.budget import Budget
 from sandbox.core.exchange import Action, Event, encode_actions
 from sandbox.host import Sandbox
 from tests.support import guests
-from tests.support.hosted import StubHouse, link_module, start_worker, stub_house
+from tests.support.hosted import LINK_BUDGET, StubHouse, link_module, start_worker, stub_house
 from tests.support.lines import certificate_of
 from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, LinkEndpoint, make_world
 from tests.support.repository import World
@@ -121,7 +122,8 @@ async def test_both_books_tell_the_same_story(world: World, sandbox: Sandbox) ->
 
 async def test_huge_and_tiny_messages_keep_their_order(world: World, sandbox: Sandbox) -> None:
     sizes = [0, 1_900_000, 1, 70_000, 60_000, 0, 245_000, 2]
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
+    unhurried = replace(LINK_BUDGET, cpu_milliseconds=2_000, batch_seconds=10.0)  # order is the matter, not the speed
+    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module(), unhurried)):
         await until(lambda: house.is_live)
         house.a.send(*[chat(number, text="x" * size) for number, size in enumerate(sizes)])
         house.send_back(*[back(number, text="x" * size) for number, size in enumerate(sizes)])

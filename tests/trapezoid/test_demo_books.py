@@ -12,7 +12,7 @@ import pytest
 SCENE_FILE = Path(__file__).parents[2] / "examples" / "two_domains" / "group_chat.toml"
 
 
-@pytest.mark.long
+@pytest.mark.endurance
 @pytest.mark.spark
 def test_the_books_of_the_demos_nodes_agree(tmp_path: Path) -> None:
     scene = tmp_path / "short.toml"
