@@ -48,9 +48,12 @@ def run(command: list[str], *, on_line: Callable[[str], None] = lambda _: None) 
         "PYSPARK_PYTHON": sys.executable,
     }
     told = []
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
+    # What a submitted program says on its standard error, `spark-submit` says on its standard output.
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
             told.append(line)
             on_line(line)
     # Of segments that the traffic lacks, the run says that its input is incomplete.
