@@ -187,6 +187,7 @@ class Bus:
             if port.blockers:
                 break
         self.counters["frames in"] += taken
+        self.foreign.forget_unheard()
         self.outlets.wake()
         return taken
 
@@ -285,7 +286,6 @@ class Bus:
         elif route.place is Place.SERVICE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
             self._outcomes.apply(result, partial(self._enqueue, port))
-            self.foreign.forget_unheard()
             return
         elif route.code is not None:
             refusal = Refusal(route.code)

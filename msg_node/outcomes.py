@@ -63,6 +63,23 @@ class Surroundings:
     settled: Callable[[], None]
 
 
+class _Promise:
+    """What leaves when a step is durable, or is refused when it cannot be made so."""
+
+    __slots__ = ("_answer", "_outcomes", "_result")
+
+    def __init__(self, outcomes: Outcomes, result: ServiceResult, answer: Callable[[Message], None]) -> None:
+        self._outcomes = outcomes
+        self._result = result
+        self._answer = answer
+
+    def kept(self) -> None:
+        self._outcomes.leave(self._result, self._answer)
+
+    def broken(self, error: HostError) -> None:
+        self._outcomes.leave_refused(self._result, self._answer, error)
+
+
 class Outcomes:
     """Carries out what a step asks for."""
 
@@ -78,31 +95,20 @@ class Outcomes:
         for news in result.news:
             self._write_down(news)
         if not result.changes:
-            self._leave(result, answer)
+            self.leave(result, answer)
             return
 
-        def failed(error: HostError) -> None:
-            logger.error("state cannot be stored: %s", error)
-            self._around.counters["storage failures"] += 1
-            result.replies[:] = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
-            for asked in result.inquiries:
-                result.replies += self._around.services.refused(asked, error)
-            result.inquiries.clear()
-            self._leave(result, answer)
-            for effect in result.effects:
-                if isinstance(effect, Bind):
-                    self._unbind(effect)
-
+        promise = _Promise(self, result, answer)
         try:
-            self._around.store.submit(result.changes, lambda: self._leave(result, answer), failed)
+            self._around.store.submit(result.changes, promise.kept, promise.broken)
         except HostError as exc:
-            failed(exc)
+            promise.broken(exc)
 
     def apply_for(self, number: int, result: ServiceResult) -> None:
         """Apply what follows for a session or link that is not at hand: a session's replies need its connection."""
         port = self._around.ports.get(number)
         if port is None and number > 0:
-            result.replies.clear()
+            result.replies = ()
         self.apply(result, self._around.route_own if port is None else partial(self._around.enqueue, port))
 
     def concluded(self, asked: Asked, outcome: object) -> None:
@@ -147,7 +153,20 @@ class Outcomes:
             lost = self._around.services.connection_lost(bind.connection, now=time.time())
             self.apply(lost, self._around.route_own)
 
-    def _leave(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
+    def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:
+        """What was promised could not be made durable: say that instead."""
+        logger.error("state cannot be stored: %s", error)
+        self._around.counters["storage failures"] += 1
+        replies = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
+        for asked in result.inquiries:
+            replies += self._around.services.refused(asked, error)
+        result.replies, result.inquiries = replies, ()
+        self.leave(result, answer)
+        for effect in result.effects:
+            if isinstance(effect, Bind):
+                self._unbind(effect)
+
+    def leave(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """What was promised is durable (or is answered as not stored): say so."""
         for reply in result.replies:
             answer(reply)

@@ -24,11 +24,12 @@ from typing import TypeVar
 
 import trio
 
-from msg_node.core.changes import Change, Table
+from msg_node.core.changes import LOGGED, Change, Table
+from msg_node.state_log import StateLog
 from protofly.errors import Code, HostError, MisuseError
 from protofly.limits import STATE_RETRY_SECONDS, STATE_WAITING_ROWS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BLOCK_ROWS = (256, 64, 16, 4, 1)
 """Rows of one statement. SQLite runs a statement without Python's lock: with one per row, the writer has to wait for a
 busy bus after every row."""
@@ -88,7 +89,7 @@ class StateStore:
             HostError: STORAGE, when the file cannot be opened, belongs to a running node or is no state file of ours.
         """
         self._path = path
-        self._connection = _open(path)
+        self._connection, self._logs = _open(path)
         self._lock = threading.Condition()
         self._waiting = _Waiting()
         self._gathering = _Waiting()  # of this scheduler round; the writer does not see it
@@ -108,12 +109,14 @@ class StateStore:
             HostError: STORAGE.
         """
         try:
-            return {
-                table: dict(self._connection.execute(f"SELECT key, row FROM {table.value} ORDER BY rowid"))  # noqa: S608 - names of ours
-                for table in Table
-            }
+            return {table: self._load(table) for table in Table}
         except sqlite3.Error as exc:
             raise _storage_error(self._path, exc) from exc
+
+    def _load(self, table: Table) -> dict[str, bytes]:
+        if table in self._logs:
+            return self._logs[table].load()
+        return dict(self._connection.execute(f"SELECT key, row FROM {table.value} ORDER BY rowid"))  # noqa: S608 - a name of ours
 
     def submit(self, changes: Collection[Change], on_durable: OnDurable, on_failed: OnFailed | None = None) -> None:
         """Have changes committed; never blocks.
@@ -239,12 +242,15 @@ class StateStore:
 
     def _commit(self, batch: _Waiting) -> HostError | None:
         """One transaction; on failure the file is as it was before."""
+        before = [(log, log.counts) for log in self._logs.values()]
         try:
             with self._connection:
                 for table, rows in batch.rows.items():
                     self._write(table, rows)
-        except sqlite3.Error as exc:
-            error = _storage_error(self._path, exc)
+        except (sqlite3.Error, HostError) as exc:
+            for log, counts in before:
+                log.rolled_back(counts)
+            error = exc if isinstance(exc, HostError) else _storage_error(self._path, exc)
             with self._lock:
                 self._failures += 1
                 is_news, self._last_error = not self._last_error, error.detail
@@ -260,6 +266,9 @@ class StateStore:
         return None
 
     def _write(self, table: Table, rows: dict[str, bytes | None]) -> None:
+        if table in self._logs:
+            self._logs[table].append(rows)
+            return
         gone = [key for key, row in rows.items() if row is None]
         put = [(key, row) for key, row in rows.items() if row is not None]
         for keys in _blocks(gone):
@@ -297,7 +306,7 @@ def _blocks(rows: list[_T]) -> Iterator[list[_T]]:
             first += size
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path) -> tuple[sqlite3.Connection, dict[Table, StateLog]]:
     """Open or create the file, exclusively, with a commit that has reached the disk when it returns."""
     try:
         path.touch(mode=0o600)
@@ -314,9 +323,13 @@ def _open(path: Path) -> sqlite3.Connection:
             if version > SCHEMA_VERSION:
                 raise HostError(Code.STORAGE, f"{path} was written by a newer version of this program")
             for table in Table:
-                connection.execute(
-                    f"CREATE TABLE IF NOT EXISTS {table.value} (key TEXT NOT NULL UNIQUE, row BLOB NOT NULL)"
-                )
+                if table not in LOGGED:
+                    connection.execute(
+                        f"CREATE TABLE IF NOT EXISTS {table.value} (key TEXT NOT NULL UNIQUE, row BLOB NOT NULL)"
+                    )
+            logs = {table: StateLog(connection, table) for table in LOGGED}
+            for log in logs.values():
+                log.create()
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     except sqlite3.Error as exc:
         connection.close()
@@ -324,7 +337,7 @@ def _open(path: Path) -> sqlite3.Connection:
     except HostError:
         connection.close()
         raise
-    return connection
+    return connection, logs
 
 
 def _storage_error(path: Path, exc: sqlite3.Error | OSError) -> HostError:

@@ -38,7 +38,7 @@ _ANY_NAME = "00000000-0000-4000-8000-000000000000"
 _CACHED_BASES = 64
 
 
-class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One owned address as it is stored.
 
     `url` is the text as it was given out or written by the claimer; `is_guest`: given to a runtime of another domain,
@@ -52,7 +52,7 @@ class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_guest: bool = False
 
 
-class Block(msgspec.Struct, frozen=True):
+class Block(msgspec.Struct, frozen=True, gc=False):
     """What one allocation request asks for. `seed` is fresh randomness for the names."""
 
     scheme: str

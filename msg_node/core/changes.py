@@ -34,6 +34,12 @@ class Table(Enum):
     TWIN_THINGS = "twin_things"
     TWIN_VALUES = "twin_values"
 
+    __hash__ = object.__hash__  # every change is looked up by it, and the usual one is Python
+
+
+LOGGED = frozenset({Table.ADDRESSES, Table.SUBSCRIPTIONS})
+"""Tables of small rows that come and go in great numbers: the store keeps them as logs."""
+
 
 class Change(NamedTuple):
     """Put a row, or with `row` None delete it."""

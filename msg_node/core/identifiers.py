@@ -25,5 +25,8 @@ def identifiers(seed: bytes) -> Iterator[str]:
 
 def identifier(seed: bytes, number: int) -> str:
     """The random UUID (version 4) of that number, from 0, that is made from `seed`."""
-    name = blake2b(seed + number.to_bytes(8, "little"), digest_size=_UUID_BYTES).hexdigest()
+    if number:
+        name = blake2b(seed + number.to_bytes(8, "little"), digest_size=_UUID_BYTES).hexdigest()
+    else:  # what is left of the seed is unknown still, and enough
+        name = seed[:_UUID_BYTES].hex()
     return f"{name[:8]}-{name[8:12]}-4{name[13:16]}-{_VARIANTS[name[16]]}{name[17:20]}-{name[20:]}"

@@ -8,7 +8,7 @@ specification, sections 2.4 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -80,8 +80,8 @@ class Answer(msgspec.Struct, frozen=True):
     value: object = msgspec.UNSET
     reason: str = ""
     description: str = ""
-    status_changes: list[StatusChange] = msgspec.field(default_factory=list)
-    events: list[Event] = msgspec.field(default_factory=list)
+    status_changes: Sequence[StatusChange] = ()
+    events: Sequence[Event] = ()
     members: Mapping[str, object] | None = None
 
 
@@ -259,10 +259,10 @@ class ServiceResult(msgspec.Struct):
         news: For the books.
     """
 
-    replies: list[Message] = msgspec.field(default_factory=list)
-    notifications: list[Message] = msgspec.field(default_factory=list)
-    inquiries: list[Asked] = msgspec.field(default_factory=list)
-    changes: list[Change] = msgspec.field(default_factory=list)
-    effects: list[Effect] = msgspec.field(default_factory=list)
-    notices: list[Notice] = msgspec.field(default_factory=list)
-    news: list[SessionNews] = msgspec.field(default_factory=list)
+    replies: Sequence[Message] = ()
+    notifications: Sequence[Message] = ()
+    inquiries: Sequence[Asked] = ()
+    changes: Sequence[Change] = ()
+    effects: Sequence[Effect] = ()
+    notices: Sequence[Notice] = ()
+    news: Sequence[SessionNews] = ()

@@ -7,7 +7,7 @@ Source: message specification, sections 2.4, 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -192,7 +192,7 @@ class Services:
         next_one = Asked(asked.message, asked.caller, answer, asked.step + 1)
         return ServiceResult(inquiries=[next_one], changes=self._state.take_changes())
 
-    def refused(self, asked: Asked, error: HostError) -> list[Message]:
+    def refused(self, asked: Asked, error: HostError) -> Sequence[Message]:
         """The replies to a request whose inquiry cannot be asked."""
         return self._answered(asked.message, asked.caller, _refusal(error)).replies
 
@@ -209,8 +209,9 @@ class Services:
 
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
-        told = self._notifications(answer.status_changes)
-        told += [self._event(event) for event in answer.events]
+        told: Sequence[Message] = ()
+        if answer.status_changes or answer.events:
+            told = self._notifications(answer.status_changes) + [self._event(event) for event in answer.events]
         return ServiceResult(replies, told, changes=self._state.take_changes())
 
     def handle_session(
@@ -290,8 +291,7 @@ class Services:
         session = self._state.sessions.get(number)
         if session is None:
             return Caller(number)
-        is_operator = OPERATOR in session.roles
-        return Caller(number, is_operator=is_operator, is_guest=session.is_guest, reads_desc=session.dialect.reads_desc)
+        return Caller(number, "", OPERATOR in session.roles, session.is_guest, session.dialect.reads_desc)
 
     def _reply(self, message: Message, answer: Answer, *, has_desc: bool) -> Message:
         """Dialect A reads the description as `desc`. Source: message specification, section 4."""

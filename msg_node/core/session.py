@@ -11,6 +11,10 @@ from msg_node.core.proof import ANONYMOUS, Proven
 from protofly.errors import Code
 
 
+_WITH_TOKEN = frozenset({"a", "a/https", "a/mqtt"})
+_WITH_DESC = _WITH_TOKEN | {"a/socket.io"}
+
+
 class Dialect(Enum):
     """How the stub of a runtime speaks to us. Source: message specification, sections 5.1 to 5.3.
 
@@ -25,18 +29,11 @@ class Dialect(Enum):
     COMMAND_FRAMES = "b"
     QUERY = "c"
 
-    @property
-    def has_token(self) -> bool:
+    def __init__(self, word: str) -> None:
+        self.has_token = word in _WITH_TOKEN
         """Whether the runtime is told a token, with which it can bring its session back."""
-        return self in _WITH_TOKEN
-
-    @property
-    def reads_desc(self) -> bool:
+        self.reads_desc = word in _WITH_DESC
         """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
-        return self in _WITH_TOKEN or self is Dialect.SOCKET_IO
-
-
-_WITH_TOKEN = frozenset({Dialect.SESSION_MESSAGES, Dialect.HTTPS, Dialect.MQTT})
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,6 +49,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_displaced: bool = False
     roles: tuple[str, ...] = ()
     proof_ends: float | None = None
+    login: str = ""
 
 
 @dataclass(slots=True)
@@ -59,7 +57,7 @@ class Session:
     """One session. `connection` is None while it is parked, `grace_ends` None while it is live.
 
     `proof_ends` is when what its runtime proved expires, `lease_ends` when it is to be renewed at the latest; None:
-    never.
+    never. `login` is the login at our identity manager that it was opened with, "" for none.
     """
 
     sid: int
@@ -77,6 +75,7 @@ class Session:
     is_displaced: bool = False
     proof_ends: float | None = None
     lease_ends: float | None = None
+    login: str = ""
 
     @property
     def ends(self) -> float | None:
@@ -105,6 +104,7 @@ class Session:
             is_displaced=self.is_displaced,
             roles=tuple(sorted(self.roles)),
             proof_ends=self.proof_ends,
+            login=self.login,
         )
 
 

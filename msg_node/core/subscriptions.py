@@ -24,7 +24,7 @@ from protofly.limits import SUBSCRIPTIONS_PER_SESSION, TARGETS_REMEMBERED
 CHILDREN = "/children/"
 
 
-class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
+class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One subscription as it is stored: `url` as the subscriber wrote it, `key` its canonical form."""
 
     sid: int
