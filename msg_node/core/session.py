@@ -10,7 +10,6 @@ import msgspec
 from msg_node.core.proof import ANONYMOUS, Proven
 from protofly.errors import Code
 
-
 _WITH_TOKEN = frozenset({"a", "a/https", "a/mqtt"})
 _WITH_DESC = _WITH_TOKEN | {"a/socket.io"}
 

@@ -215,7 +215,7 @@ def test_reply_keeps_id_and_spelling_of_the_requester(house: StateHouse) -> None
 def test_request_without_id_gets_no_reply_and_has_its_effect(house: StateHouse) -> None:
     sid, _ = house.open("rt-ana", 1)
     result = house.ask(sid, SM, "subscribe", {"resources": [f"{ROOM}/changes"]}, id_=None)
-    assert result.replies == []
+    assert not result.replies
     assert house.state.listeners.targets(f"{ROOM}/changes") == (sid,)
 
 
