@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from federation.core.policy import (
@@ -34,8 +35,7 @@ from federation.core.policy_record import (
     ADDRESS_FACTS,
     IDENTITY_FACTS,
     MESSAGE_FACTS,
-    read_recorded,
-    replay_facts,
+    AlikeFacts,
 )
 from federation.gate import Gate, PeerRule
 from protofly.forwarding import FORWARD
@@ -88,15 +88,14 @@ class Cell(NamedTuple):
     new_rule: str
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct, gc=False):
     """Messages of one cell. `samples` are the smallest ids, so that it does not matter how the work was split."""
 
     messages: int = 0
     size_bytes: int = 0
-    samples: list[str] = field(default_factory=list)
+    samples: list[bytes] = []
 
-    def add(self, size_bytes: int, msg_id: str) -> None:
+    def add(self, size_bytes: int, msg_id: bytes) -> None:
         """Count one message."""
         self.messages += 1
         self.size_bytes += size_bytes
@@ -204,6 +203,7 @@ class Replayer:
         self._has_memory = old.has_rates or new.has_rates
         self._old, self._new = old.gate(), new.gate()
         self._source: tuple[str, int] | None = None
+        self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self.checked = Checked()
         self.cells: dict[Cell, Tally] = {}
 
@@ -213,91 +213,123 @@ class Replayer:
         Args:
             columns: Those named by `COLUMNS`, each as long as the others.
         """
-        for row in zip(*(columns[name] for name in COLUMNS), strict=True):
-            self._decide(*row)
+        kinds = self._kinds
+        alike = zip(*(columns[name] for name in _ALIKE), strict=True)
+        own = (columns[name] for name in _OWN)
+        for node, boot, key, msg_id, src_key, dst_key, size_in, size_wire, ts_us in zip(
+            columns["node"], columns["boot"], alike, *own, strict=True
+        ):
+            if self._has_memory and self._source != (node, boot):
+                self._source = (node, boot)  # a node that starts again starts with full buckets
+                self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
+            kind = kinds.get(key)
+            if kind is None:
+                if len(kinds) >= _KNOWN_KINDS:
+                    kinds.clear()
+                kind = kinds[key] = _Kind.of(*key)
+            self._decide(kind, msg_id, src_key, dst_key, size_in, size_wire, ts_us)
+
+    def take_cells(self) -> dict[Cell, Tally]:
+        """What was counted since the last time."""
+        taken, self.cells = self.cells, {}
+        for kind in self._kinds.values():
+            kind.tallies.clear()
+        return taken
 
     def _decide(
-        self,
-        node: str,
-        boot: int,
-        msg_id: str,
-        role: Any,
-        src_domain: str,
-        dst_domain: str,
-        src_key: str,
-        dst_key: str,
-        msg_type: str,
-        size_in: int,
-        size_wire: int | None,
-        ts_us: int,
-        packed: str | None,
-        decision: str,
-        rule_id: str | None,
-        revision: str | None,
+        self, kind: _Kind, msg_id: bytes, src_key: str, dst_key: str, size_in: int, size_wire: int | None, ts_us: int
     ) -> None:
-        if self._has_memory and self._source != (node, boot):
-            self._source = (node, boot)  # a node that starts again starts with full buckets
-            self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
-        try:
-            facts = replay_facts(
-                role, src_domain, dst_domain, src_key, dst_key, msg_type, size_in, size_wire, ts_us, packed
-            )
-            is_partial = packed is not None and read_recorded(packed).partial
-        except ValueError:
+        if kind.facts is None:
             self.checked.not_replayable += 1
             return
-        is_hashed = _HASHED_KEY.fullmatch(src_key) is not None
+        facts = kind.facts.of(src_key, dst_key, size_in, size_wire, ts_us)
         was = self._old.judge(facts)
         now = self._new.judge(facts)
         if ts_us < self._count_from_us:
             return
-        if msg_type == FORWARD or (is_partial and not self._decides_partial):
+        if kind.is_forward or (kind.is_partial and not self._decides_partial):
             self.checked.not_replayable += 1
             return
-        if revision != self._old_revision:
+        is_hashed = "://" not in src_key and _HASHED_KEY.fullmatch(src_key) is not None
+        if kind.revision != self._old_revision:
             self.checked.other_revision += 1
-        elif is_partial or (is_hashed and not self._checks_hashed):
+        elif kind.is_partial or (is_hashed and not self._checks_hashed):
             self.checked.unchecked += 1
-        elif was.permitted == (decision == "permit") and was.rule_id == (rule_id or ""):
+        elif was.permitted == kind.was_permitted and was.rule_id == kind.rule:
             self.checked.agreed += 1
         else:
-            self.checked.note_difference(msg_id)
-        if any(doubt.decide(facts).effect is not Effect.NOT_APPLICABLE for doubt in self._doubts[is_hashed]):
+            self.checked.note_difference(msg_id.hex())
+        doubts = self._doubts[is_hashed]
+        if doubts and any(doubt.decide(facts).effect is not Effect.NOT_APPLICABLE for doubt in doubts):
             self.checked.not_replayable += 1
             return
-        cell = Cell(
+        said = now.permitted, now.rule_id
+        tally = kind.tallies.get(said)
+        if tally is None:
+            tally = kind.tallies[said] = self.cells.setdefault(kind.cell(*said), Tally())
+        tally.add(size_in, msg_id)
+
+
+class _Kind(Struct, gc=False):
+    """What records that are alike but for addresses, size and time have in common, worked out once.
+
+    `facts` is None where those of the record cannot be read; `tallies` goes by what the new policies say.
+    """
+
+    src_domain: str
+    dst_domain: str
+    role: str
+    decision: str
+    rule: str
+    revision: str | None
+    was_permitted: bool
+    is_forward: bool
+    is_partial: bool
+    facts: AlikeFacts | None
+    tallies: dict[tuple[bool, str], Tally]
+
+    @classmethod
+    def of(
+        cls,
+        role: Any,
+        src_domain: str,
+        dst_domain: str,
+        msg_type: str,
+        packed: str | None,
+        decision: str,
+        rule_id: str | None,
+        revision: str | None,
+    ) -> _Kind:
+        try:
+            facts = AlikeFacts.read(role, src_domain, dst_domain, msg_type, packed)
+        except ValueError:
+            facts = None
+        return cls(
             src_domain,
             dst_domain,
             role,
             decision,
-            "permit" if now.permitted else "deny",
             rule_id or "",
-            now.rule_id,
+            revision,
+            decision == "permit",
+            msg_type == FORWARD,
+            facts is not None and facts.recorded.partial,
+            facts,
+            {},
         )
-        tally = self.cells.get(cell)
-        if tally is None:
-            tally = self.cells[cell] = Tally()
-        tally.add(size_in, msg_id)
+
+    def cell(self, permitted: bool, rule: str) -> Cell:
+        """Where these records belong when the new policies say so."""
+        decision = "permit" if permitted else "deny"
+        return Cell(self.src_domain, self.dst_domain, self.role, self.decision, decision, self.rule, rule)
 
 
-COLUMNS: Final = (
-    "node",
-    "boot",
-    "msg_id",
-    "role",
-    "src_domain",
-    "dst_domain",
-    "src_key",
-    "dst_key",
-    "msg_type",
-    "size_in",
-    "size_wire",
-    "ts_us",
-    "facts",
-    "decision",
-    "rule_id",
-    "policy_rev",
-)
+_ALIKE: Final = ("role", "src_domain", "dst_domain", "msg_type", "facts", "decision", "rule_id", "policy_rev")
+_OWN: Final = ("msg_id", "src_key", "dst_key", "size_in", "size_wire", "ts_us")
+COLUMNS: Final = ("node", "boot", *_ALIKE, *_OWN)
+REPETITIVE: Final = frozenset({"node", *_ALIKE})
+"""Texts of which few are different: records go faster where equal ones are one object."""
+_KNOWN_KINDS: Final = 65_536
 
 
 def merged(cells: Iterable[tuple[Cell, Tally]]) -> Iterator[tuple[Cell, Tally]]:

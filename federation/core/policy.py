@@ -2,9 +2,10 @@
 
 Loading turns each condition into a closure and splits it: what depends only on the gate, the three domains and the
 type of a message (`hook`, `srcSPDomain`, `dstSPDomain`, `linkDomain`, `actionType`) is settled once per such
-combination, and what is left over is a short walk, its *program*. Programs are a pure function of the policies and
-that combination: nothing in them can go stale, and they are dropped with the policies. Decisions themselves are never
-stored. `decide` raises nothing: a failure inside is a denial and is counted.
+combination, and what is left over is a short walk, its *program*. Only what some rule reads tells combinations apart:
+policies that never ask for `srcSPDomain` share a program over all senders. Programs are a pure function of the policies
+and that combination: nothing in them can go stale, and they are dropped with the policies. Decisions themselves are
+never stored. `decide` raises nothing: a failure inside is a denial and is counted.
 
 The engine has no clock, no I/O and no event loop, and can be made again anywhere from its source
 (`compile_canonical`, or by pickling).
@@ -14,8 +15,9 @@ Source: trust and hosts, section 5.3; message specification, section 15.3; reTHI
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -116,7 +118,7 @@ class RuleOutcome:
     missing: tuple[str, ...]
 
 
-_Key = tuple[str, str, str, str, str]  # hook, three domains, type
+_DOMAINS: Final = {"srcSPDomain": "from_domain", "dstSPDomain": "to_domain", "linkDomain": "link_domain"}
 
 
 class CompiledPolicies:
@@ -140,7 +142,10 @@ class CompiledPolicies:
         self._check_size()
         self._index = RuleIndex([rule.guard for rule in self._rules])
         self._check_cost()
-        self._programs: dict[_Key, Evaluate] = {}
+        asked = [field for name, field in _DOMAINS.items() if name in self.facts_read]
+        self._border_of: Callable[[Facts], Hashable] = attrgetter("hook", *asked)
+        self._reads_type = "actionType" in self.facts_read
+        self._programs: dict[Hashable, Evaluate] = {}
         self._program_steps = 0
 
     def __reduce__(self) -> tuple[object, tuple[bytes]]:
@@ -149,14 +154,10 @@ class CompiledPolicies:
     def decide(self, facts: Facts) -> Decision:
         """Say what the policies want for one message. Never raises; a failure inside is the decision `FAULT`."""
         try:
-            type_ = facts.message.type
-            key = (
-                facts.hook,
-                facts.from_domain,
-                facts.to_domain,
-                facts.link_domain,
-                type_ if type_ in MESSAGE_TYPES else "",
-            )
+            key = self._border_of(facts)
+            if self._reads_type:
+                type_ = facts.message.type
+                key = key, type_ if type_ in MESSAGE_TYPES else ""
             evaluate = self._programs.get(key)
             if evaluate is None:
                 evaluate = self._program(key, facts)
@@ -214,11 +215,11 @@ class CompiledPolicies:
     def _count_fault(self) -> None:
         self.faults += 1
 
-    def _program(self, key: _Key, facts: Facts) -> Evaluate:
+    def _program(self, key: Hashable, facts: Facts) -> Evaluate:
         """Settle what gate, domains and type settle, and keep the result for the next message like this one."""
         candidates = [self._rules[number] for number in self._index.candidates(facts)]
         evaluate = self._specialise(candidates, facts)
-        if max(map(len, key)) <= DOMAIN_CHARS:
+        if max(map(len, (facts.from_domain, facts.to_domain, facts.link_domain))) <= DOMAIN_CHARS:
             steps = len(candidates) + 1
             if self._program_steps + steps > POLICY_PROGRAM_STEPS:
                 self._programs.clear()  # a peer of many names can make us forget; never make us grow

@@ -213,27 +213,65 @@ def replay_facts(
     Raises:
         ValueError: `packed` is not what `record_facts` writes.
     """
-    recorded = read_recorded(packed) if packed else NO_FACTS
-    is_out = role == "out"
-    body, id_, peek = b"", None, NO_PEEK
-    if packed and (recorded.class_ is not UNSET or recorded.resource is not UNSET or recorded.msg_id is not UNSET):
+    alike = AlikeFacts.read(role, src_domain, dst_domain, msg_type, packed)
+    return alike.of(src_key, dst_key, size_in, size_wire, ts_us)
+
+
+class AlikeFacts(msgspec.Struct, frozen=True, gc=False):
+    """What records have in common that differ by addresses, size and time only: each of them costs little then."""
+
+    hook: Hook
+    src_domain: str
+    dst_domain: str
+    link_domain: str
+    message: Message
+    recorded: GateFacts
+    roles: frozenset[str]
+    from_domain: str
+    to_domain: str
+
+    @classmethod
+    def read(
+        cls, role: Hook, src_domain: str, dst_domain: str, msg_type: str, packed: str | bytes | None
+    ) -> AlikeFacts:
+        """Take the columns of a message detail record that are named so; `packed` is its member `facts`.
+
+        Raises:
+            ValueError: `packed` is not what `record_facts` writes.
+        """
+        recorded = read_recorded(packed) if packed else NO_FACTS
         body, id_, peek = _message_parts(recorded)
-    message = Message(id_, msg_type, _address(src_key, src_domain), _address(dst_key, dst_domain), body, b"", peek)
-    return Facts(
-        role,
-        message,
-        src_domain if recorded.src_domain is None else recorded.src_domain,
-        dst_domain if recorded.dst_domain is None else recorded.dst_domain,
-        dst_domain if is_out else src_domain,
-        size_in if is_out or size_wire is None else size_wire,
-        recorded.via_length,
-        ts_us / 1e6,
-        recorded.identity_verified,
-        recorded.identity_user,
-        recorded.identity_issuer,
-        frozenset(recorded.roles),
-        recorded.auth,
-    )
+        return cls(
+            role,
+            src_domain,
+            dst_domain,
+            dst_domain if role == "out" else src_domain,
+            Message(id_, msg_type, "", "", body, b"", peek),
+            recorded,
+            frozenset(recorded.roles),
+            src_domain if recorded.src_domain is None else recorded.src_domain,
+            dst_domain if recorded.dst_domain is None else recorded.dst_domain,
+        )
+
+    def of(self, src_key: str, dst_key: str, size_in: int, size_wire: int | None, ts_us: int) -> Facts:
+        """The facts of one record."""
+        common, recorded = self.message, self.recorded
+        source, target = _address(src_key, self.src_domain), _address(dst_key, self.dst_domain)
+        return Facts(
+            self.hook,
+            Message(common.id, common.type, source, target, common.body, b"", common.peek),
+            self.from_domain,
+            self.to_domain,
+            self.link_domain,
+            size_in if size_wire is None or self.hook == "out" else size_wire,
+            recorded.via_length,
+            ts_us / 1e6,
+            recorded.identity_verified,
+            recorded.identity_user,
+            recorded.identity_issuer,
+            self.roles,
+            recorded.auth,
+        )
 
 
 def _message_parts(recorded: GateFacts) -> tuple[bytes, bytes | None, BodyPeek]:
@@ -247,9 +285,10 @@ def _message_parts(recorded: GateFacts) -> tuple[bytes, bytes | None, BodyPeek]:
     return body, id_, peek
 
 
-@lru_cache(_CACHED_FACTS)
 def _address(key: str, domain: str) -> str:
     """An address as it was, or for a hashed one an address of the same scheme and domain."""
+    if "://" in key:  # nearly all, where addresses are not hashed
+        return key
     scheme, colon, digits = key.partition(":")
     if colon and _is_hash(digits):
         return f"{scheme}://{domain}/{digits}"

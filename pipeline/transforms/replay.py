@@ -8,14 +8,14 @@ met them. Source: pipeline study, section 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.replaying import COLUMNS, GATE_REFUSALS, Cell, GateSettings, Replayer
+from pipeline.replaying import COLUMNS, GATE_REFUSALS, REPETITIVE, Cell, GateSettings, Replayer
 from pipeline.schemas import LONG, REPLAY_FLIP, TEXT, TEXTS
 
 _CHECKS: Final = ("agreed", "differed", "other_revision", "unchecked", "not_replayable")
@@ -36,11 +36,7 @@ PARTS: Final = StructType(
 def judged(silver: DataFrame) -> DataFrame:
     """Records of messages about which a gate decided, with the columns that a replay reads."""
     by_gate = (F.col("decision") == "permit") | F.col("outcome_code").isin(*sorted(GATE_REFUSALS))
-    named = {name: F.col(name) for name in COLUMNS}
-    named["msg_id"] = F.lower(F.hex("msg_id"))
-    return silver.where(F.col("decision").isNotNull() & by_gate).select(
-        *(column.alias(name) for name, column in named.items())
-    )
+    return silver.where(F.col("decision").isNotNull() & by_gate).select(*COLUMNS)
 
 
 def replayed(records: DataFrame, old: GateSettings, new: GateSettings, *, count_from_us: int = 0) -> DataFrame:
@@ -77,7 +73,7 @@ def _worker(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         replayer = Replayer(old, new, count_from_us=count_from_us)
         for batch in batches:
-            replayer.replay({name: batch.column(name).to_pylist() for name in COLUMNS})
+            replayer.replay({name: _values(batch.column(name), name in REPETITIVE) for name in COLUMNS})
             if len(replayer.cells) >= CELLS_BEFORE_FLUSH:
                 yield _cells(replayer)
         yield _cells(replayer)
@@ -86,17 +82,25 @@ def _worker(
     return work
 
 
+def _values(column: pa.Array, is_repetitive: bool) -> list[Any]:
+    if not is_repetitive:
+        values: list[Any] = column.to_pylist()
+        return values
+    encoded = column.dictionary_encode()
+    words = [*encoded.dictionary.to_pylist(), None]
+    return [words[index] for index in encoded.indices.fill_null(-1).to_pylist()]
+
+
 def _cells(replayer: Replayer) -> pa.RecordBatch:
     rows = [
         {
             **cell._asdict(),
             "messages": tally.messages,
             "bytes": tally.size_bytes,
-            "samples": tally.samples,
+            "samples": [msg_id.hex() for msg_id in tally.samples],
         }
-        for cell, tally in replayer.cells.items()
+        for cell, tally in replayer.take_cells().items()
     ]
-    replayer.cells.clear()
     return _batch(rows)
 
 
