@@ -67,6 +67,9 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         Meta(min_length=1, description="Claim that policies see as `identity.user`; `email` has to be verified."),
     ] = "sub"
+    roles_claim: Annotated[
+        str, Meta(description="Claim with the roles that a login at this node gives; absent: no roles.")
+    ] = ""
     allow_addresses: Annotated[
         tuple[str, ...], Meta(description="Internal ranges that its host may resolve to, for example `10.7.0.0/16`.")
     ] = ()
@@ -78,6 +81,22 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.jwks_url or self.discovery_url or self.issuer
 
 
+class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Session tokens that the node signs for who logs in with an assertion; without this table logins are off."""
+
+    keys_dir: Annotated[
+        Path, Meta(description="Folder with `token` keys of `trapezoid keys token`; the one made last signs.")
+    ]
+    seconds: Annotated[
+        Annotated[float, Meta(ge=60.0, le=limits.SESSION_TOKEN_MAX_SECONDS)],
+        Meta(description="How long a token counts; it can be renewed before."),
+    ] = limits.SESSION_TOKEN_SECONDS
+    login_seconds: Annotated[
+        Annotated[float, Meta(ge=60.0, le=limits.LOGIN_MAX_SECONDS)],
+        Meta(description="How long after a login its tokens count and can be renewed."),
+    ] = limits.LOGIN_SECONDS
+
+
 class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who people are: what assertions in messages are worth. See `docs/identity-and-guids.md`."""
 
@@ -86,6 +105,7 @@ class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(description="Domains whose requests and events need an assertion that holds, else 401; `*` is any."),
     ] = ()
     provider: Annotated[tuple[ProviderSettings, ...], Meta(description="Identity providers that we believe.")] = ()
+    tokens: TokenSettings | None = None
 
 
 def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
@@ -95,6 +115,8 @@ def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
             yield ("identity", "demand"), f"{domain!r} is not a domain"
     if identity.demand and not identity.provider:
         yield ("identity", "demand"), "needs a [[identity.provider]], or nothing ever passes"
+    if identity.tokens is not None and not identity.provider:
+        yield ("identity", "tokens"), "needs a [[identity.provider]], or nobody can ever log in"
     seen: set[str] = set()
     for index, provider in enumerate(identity.provider):
         for key, text in _provider_problems(provider, is_first=provider.issuer not in seen):

@@ -13,6 +13,7 @@ from msg_node.core.certificates import CertificateEntry
 from msg_node.core.credentials import Credential, Credentials
 from msg_node.core.issuer_keys import VerificationKey, key_of_pem, keys_of_jwks
 from msg_node.core.runtime_address import is_pattern
+from msg_node.core.session_tokens import own_rules
 from msg_node.core.signed_tokens import ALGORITHMS
 from protofly.errors import SettingsError
 
@@ -41,6 +42,8 @@ def session_problems(settings: Settings) -> Iterator[Problem]:
         for key, text in _issuer_problems(issuer, providers, is_first=issuer.issuer not in seen):
             yield ("sessions", "issuer", index, key), text
         seen.add(issuer.issuer)
+        if issuer.issuer == _own_rules(settings).issuer:
+            yield ("sessions", "issuer", index, "issuer"), "the name of this node's own tokens ([identity.tokens])"
     for index, certificate in enumerate(sessions.certificate):
         for key, text in _certificate_problems(certificate, has_authorities=listen.client_ca is not None):
             yield ("sessions", "certificate", index, key), text
@@ -76,11 +79,12 @@ def build_credentials(settings: Settings) -> Credentials:
         SettingsError: A key file cannot be used.
     """
     sessions, listen = settings.sessions, settings.listen
+    own = [] if settings.identity.tokens is None else [_own_rules(settings)]
     credentials = Credentials(
         [Credential(one.token_sha256, one.runtime, frozenset(one.roles)) for one in sessions.credential],
         allows_anonymous=sessions.anonymous,
         anonymous_runtimes=sessions.anonymous_runtimes,
-        issuers=[_rules(one, settings.own_domains) for one in sessions.issuer],
+        issuers=[*(_rules(one, settings.own_domains) for one in sessions.issuer), *own],
         certificates=None if listen.client_ca is None else [_entry(one) for one in sessions.certificate],
         certificate_domains=settings.own_domains,
         needs_certificate=listen.client_certificate == "required",
@@ -89,6 +93,10 @@ def build_credentials(settings: Settings) -> Credentials:
         if issuer.has_keys:
             credentials.set_issuer_keys(issuer.issuer, _keys(issuer))
     return credentials
+
+
+def _own_rules(settings: Settings) -> IssuerRules:
+    return own_rules(settings.node.domain, settings.own_domains)
 
 
 def _rules(issuer: IssuerSettings, own_domains: tuple[str, ...]) -> IssuerRules:

@@ -1,4 +1,4 @@
-"""The online private keys of a node, from the folder of `trapezoid keys init`: `live-….pem` and `node-….pem`.
+"""The online private keys of a node, from folders of `trapezoid keys`: `live-….pem`, `node-….pem`, `token-….pem`.
 
 `root` and `pkg` keys sign rarely and belong on a machine that is not connected; a node never looks for them.
 
@@ -18,7 +18,7 @@ from protofly.errors import SettingsError
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def load_online_keys(folder: Path, role: Literal["live", "node"]) -> list[SigningKey]:
+def load_online_keys(folder: Path, role: Literal["live", "node", "token"]) -> list[SigningKey]:
     """The keys of one role, the one made last first. The stem of a file is the key's id.
 
     Raises:
@@ -31,7 +31,8 @@ def load_online_keys(folder: Path, role: Literal["live", "node"]) -> list[Signin
     except OSError as exc:
         raise SettingsError(f"{folder}: {exc.strerror}") from exc
     if not paths:
-        raise SettingsError(f"{folder}: no {role} key here; make keys with `trapezoid keys init`")
+        command = "token" if role == "token" else "init"
+        raise SettingsError(f"{folder}: no {role} key here; make keys with `trapezoid keys {command}`")
     return [_load(path) for path in paths]
 
 

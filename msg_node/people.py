@@ -6,7 +6,9 @@ Source: message specification, sections 12, 13 and 20.4.
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import trio
 
@@ -28,18 +30,23 @@ from msg_node.core.credentials import JWT
 from msg_node.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
 from msg_node.core.identity_service import ISSUER_KEYS, IdentityService
 from msg_node.core.issuer_keys import VerificationKey, keys_of_jwks
+from msg_node.core.login_service import TOKEN_MARKS, LoginService
 from msg_node.core.node_state import NodeState
 from msg_node.core.service import Service
+from msg_node.core.session_tokens import SessionTokens, TokenLife, holder, own_rules
 from msg_node.core.signed_tokens import ALGORITHMS
+from msg_node.core.token_book import TokenBook, TokenMark
 from msg_node.core.verdicts import Verdicts
 from msg_node.guid_store import GuidStore
+from msg_node.key_files import load_online_keys
+from msg_node.token_store import TokenStore
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message
 
 
 class People:
-    """Global registry, the way to users, and the identity manager.
+    """Global registry, the way to users, the identity manager, and the tokens that it gives.
 
     Use: `services` go into the table of services and `identify` into the links, then `connect`, then `run` in a
     nursery.
@@ -74,6 +81,26 @@ class People:
         for provider in providers:
             if provider.jwks is not None:
                 self._took_keys(provider.issuer, keys_in_file(provider))
+        self._token_store: TokenStore | None = None
+        self._tokens = self._restored_tokens()
+        self._logins = LoginService(state, self._tokens)
+
+    def _restored_tokens(self) -> SessionTokens | None:
+        """Our own tokens, with what had become of them."""
+        chosen = self._settings.identity.tokens
+        if chosen is None:
+            return None
+        keys = load_online_keys(chosen.keys_dir, "token")
+        self._token_store = TokenStore(self._settings.node.data_dir / "tokens.sqlite")
+        book, now = TokenBook(), time.time()
+        book.restore(self._token_store.load(), now=now)
+        rules = own_rules(self._settings.node.domain, self._settings.own_domains)
+        life = TokenLife(chosen.seconds, chosen.login_seconds)
+        tokens = SessionTokens(rules, keys, life, book, believes=self._believes)
+        credentials = self._state.sessions.credentials
+        credentials.set_issuer_keys(rules.issuer, tokens.verification_keys)
+        credentials.set_further_check(rules.issuer, tokens.check)
+        return tokens
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -84,7 +111,8 @@ class People:
             services[GLOBAL_REGISTRY_KEY] = GlobalRegistryService(
                 read_seconds=registry.attempt_seconds, write_seconds=registry.write_seconds
             )
-        identity = IdentityService(self._state, self._verdicts, [self._node_key.jwk()])
+        public_keys = [self._node_key.jwk(), *([] if self._tokens is None else self._tokens.public_keys)]
+        identity = IdentityService(self._state, self._verdicts, self._logins, public_keys)
         for domain in self._settings.own_domains:
             services[f"domain://idm.{domain}"] = identity
         return services
@@ -98,6 +126,10 @@ class People:
         """Have inquiries answered, and users found; once, before anything runs."""
         self._bus = bus
         bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
+        if self._tokens is not None and self._token_store is not None:
+            bus.inquiries.connect(TOKEN_MARKS, partial(_keep, self._token_store))
+            for login in self._tokens.book.revoked():  # the node may have died before its sessions knew
+                self._state.sessions.end_login(login, now=time.time())
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
             bus.users.connect(self._global_registry.record)
@@ -105,11 +137,16 @@ class People:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for users, and keep keys fresh, until cancelled."""
         assert self._bus is not None
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._keyring.run)
-            if self._global_registry is not None:
-                await nursery.start(self._bus.users.run)
-            task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._keyring.run)
+                if self._global_registry is not None:
+                    await nursery.start(self._bus.users.run)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            if self._token_store is not None:
+                self._token_store.close()
 
     def status(self) -> dict[str, object]:
         """How each is, for operators."""
@@ -119,6 +156,8 @@ class People:
             told["users"] = self._bus.users.statistics()
         if self._settings.identity.provider:
             told["identity"] = self._keyring.status()
+        if self._tokens is not None:
+            told["tokens"] = {**dict(sorted(self._logins.counters.items())), "remembered": len(self._tokens.book)}
         return told
 
     def _took_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
@@ -142,10 +181,19 @@ class People:
     def _of_session(self, message: Message) -> Identified:
         """Who opened the session that a message of ours comes from, if it was with a token of a provider."""
         kind, _, rest = self._state.credential_of(message.from_key).partition(" ")
+        if kind != JWT:
+            return UNIDENTIFIED
         issuer, _, subject = rest.partition(" ")
-        rules = self._verdicts.providers.get(issuer) if kind == JWT else None
-        is_user = rules is not None and rules.user_claim == "sub" and not rules.domains.isdisjoint(self._own_or_any)
+        if self._tokens is not None and issuer == self._tokens.rules.issuer:  # by our own token: any claim may name him
+            issuer, subject = holder(subject)
+            return Identified(True, subject, issuer) if self._believes(issuer) else UNIDENTIFIED
+        is_user = self._believes(issuer) and self._verdicts.providers[issuer].user_claim == "sub"
         return Identified(True, subject, issuer) if is_user else UNIDENTIFIED
+
+    def _believes(self, issuer: str) -> bool:
+        """Whether an issuer is a provider that speaks for users of ours."""
+        rules = self._verdicts.providers.get(issuer)
+        return rules is not None and not rules.domains.isdisjoint(self._own_or_any)
 
 
 def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
@@ -161,7 +209,12 @@ def _rules(provider: ProviderSettings, own_domains: tuple[str, ...]) -> Provider
         algorithms=frozenset(provider.algorithms or ALGORITHMS),
         skew_seconds=provider.skew_seconds,
         user_claim=provider.user_claim,
+        roles_claim=provider.roles_claim,
     )
+
+
+async def _keep(store: TokenStore, mark: TokenMark) -> None:
+    await trio.to_thread.run_sync(partial(store.keep, mark, now=time.time()))
 
 
 def keys_in_file(provider: ProviderSettings) -> list[VerificationKey]:

@@ -140,6 +140,15 @@ KEYS_FETCH_SECONDS: Final = 8.0
 KEYS_DOCUMENT_BYTES: Final = 256 << 10
 PAGE_ENTRIES: Final = 50
 
+# Session tokens that our own domain signs.
+SESSION_TOKEN_SECONDS: Final = 3600.0
+SESSION_TOKEN_MAX_SECONDS: Final = 86_400.0
+SESSION_TOKEN_SKEW_SECONDS: Final = 5.0  # our own clock may be set back a little
+LOGIN_SECONDS: Final = 43_200.0
+LOGIN_MAX_SECONDS: Final = 30 * 86_400.0
+TOKEN_MARKS: Final = 100_000
+TOKEN_MARKS_PER_USER: Final = 1_000
+
 # Inquiries of services at back-ends (registries, brokers, catalogues).
 INQUIRIES: Final = 4096
 INQUIRIES_PER_CONNECTOR: Final = 1024  # one slow back-end leaves room for the others

@@ -2,8 +2,8 @@
 
 A key ring is a folder of PEM files named `<role>-<12 hex digits>.pem`, mode 0600; the file's stem is the key's id in
 every document, and its digits come from the public key, so that an id never means two keys. The roles are those of
-the root document (`root`, `live`, `pkg`) and `node`. A node needs only `live` and `node`: the files of the other two
-belong on a machine without a network.
+the root document (`root`, `live`, `pkg`), `node`, and `token` for a node that signs session tokens. A node needs only
+`live`, `node` and `token`: the files of the other two belong on a machine without a network.
 
 Source: trust and hosts, sections 3.4 and 2.7.
 """
@@ -22,6 +22,8 @@ from protofly.documents import SigningKey
 from protofly.errors import SettingsError
 
 ROLES: Final = ("root", "live", "pkg", "node")
+"""Those that every domain has."""
+ALL_ROLES: Final = (*ROLES, "token")
 SEED_BYTES: Final = 32
 KEY_ID_DIGITS: Final = 12
 SECRET_FILE_MODE: Final = 0o600
@@ -36,6 +38,7 @@ class KeyRing:
     live: tuple[SigningKey, ...] = ()
     pkg: tuple[SigningKey, ...] = ()
     node: tuple[SigningKey, ...] = ()
+    token: tuple[SigningKey, ...] = ()
 
     def all_keys(self) -> list[SigningKey]:
         """Every key, in the order of the roles."""
@@ -94,11 +97,11 @@ def load_keys(folder: Path) -> KeyRing:
     Raises:
         SettingsError: no such folder, no key in it, a file that is not a key, or one that others may read.
     """
-    rings: dict[str, list[SigningKey]] = {role: [] for role in ROLES}
+    rings: dict[str, list[SigningKey]] = {role: [] for role in ALL_ROLES}
     for path in sorted(folder.glob("*.pem")):
         role = path.stem.partition("-")[0]
         if role not in rings:
-            raise SettingsError(f"{path}: the name of a key file begins with {', '.join(ROLES)} and a hyphen")
+            raise SettingsError(f"{path}: the name of a key file begins with {', '.join(ALL_ROLES)} and a hyphen")
         rings[role].append(_load_key(path))
     if not any(rings.values()):
         raise SettingsError(f"{folder}: no keys here; make them with `trapezoid keys init`")

@@ -17,6 +17,7 @@ from msg_node import config_meaning
 from msg_node.config import ListenSettings, Settings, SiteSettings
 from msg_node.config_registries import BackendSettings, backend_context
 from msg_node.config_sessions import build_credentials
+from msg_node.key_files import load_online_keys
 from msg_node.people import keys_in_file
 from msg_node.publisher import make_publisher
 from protofly.errors import HostError, SettingsError
@@ -118,6 +119,9 @@ def _check_people(settings: Settings) -> str:
         if provider.jwks is not None:
             keys_in_file(provider)
         told.append(f"provider {provider.issuer}")
+    tokens = settings.identity.tokens
+    if tokens is not None:
+        told.append(f"logins, tokens signed by {load_online_keys(tokens.keys_dir, 'token')[0].key_id}")
     return ", ".join(told)
 
 

@@ -42,6 +42,23 @@ def init(
 
 
 @app.command()
+def token(
+    keys: Keys,
+    algorithm: Annotated[Literal["ed25519", "p256"], typer.Option(help="p256 is for readers without Ed25519.")] = (
+        "ed25519"
+    ),
+    json: Json = False,
+) -> None:
+    """Make a key that signs session tokens ([identity.tokens]); those that are there stay, and still verify."""
+    with errors_reported(as_json=json):
+        from stubkit.keys import KeyRing, make_key, save_keys
+
+        key = make_key("token", alg=algorithm)
+        (path,) = save_keys(KeyRing(token=(key,)), keys)
+        print_facts({"id": key.key_id, "algorithm": key.alg, "file": str(path)}, as_json=json)
+
+
+@app.command()
 def show(keys: Keys, json: Json = False) -> None:
     """List the keys: role, id, algorithm, public half."""
     with errors_reported(as_json=json):

@@ -52,6 +52,7 @@ class ProviderRules:
         algorithms: Those of `ALGORITHMS` that it may use.
         skew_seconds: How far its clock may differ from ours.
         user_claim: The claim that names the user to policies.
+        roles_claim: The claim with the roles that a login gives, "" for none.
     """
 
     issuer: str
@@ -60,6 +61,7 @@ class ProviderRules:
     algorithms: frozenset[str] = frozenset(ALGORITHMS)
     skew_seconds: float = 60.0
     user_claim: str = "sub"
+    roles_claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Asserted:
     issuer: str
     expires_at: float
     profile: Mapping[str, str]
+    roles: frozenset[str] = frozenset()
 
 
 class AssertionRefusedError(PeerError):
@@ -135,7 +138,13 @@ def _asserted(claims: Mapping[str, object], rules: ProviderRules, now: float) ->
         for name in _PROFILE
         if isinstance(value := claims.get(name), str) and value.isprintable() and len(value) <= _PROFILE_CHARS
     }
-    return Asserted(user, subject, rules.issuer, expires_at, profile)
+    return Asserted(user, subject, rules.issuer, expires_at, profile, _roles(claims, rules))
+
+
+def _roles(claims: Mapping[str, object], rules: ProviderRules) -> frozenset[str]:
+    if not rules.roles_claim:
+        return frozenset()
+    return frozenset(text_claims(claim_at(claims, rules.roles_claim), is_list=True))
 
 
 def _is_name(text: str) -> bool:

@@ -40,6 +40,7 @@ class IssuerRules:
         skew_seconds: How far its clock may differ from ours.
         runtime_claim: The claim with the runtime address, or several; a final `*` stands for any rest.
         roles_claim: The claim with the roles, "" for none.
+        proves_in_full: A token that names a runtime, and not only a pattern, speaks for it whoever has it.
     """
 
     issuer: str
@@ -49,6 +50,7 @@ class IssuerRules:
     skew_seconds: float = 60.0
     runtime_claim: str = "runtime"
     roles_claim: str = ""
+    proves_in_full: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class TokenProof:
     """What a valid token says about the opener of one runtime.
 
     `expires_at` is when it stops being accepted, in seconds since the Unix epoch. `is_in_full`: it names this runtime
-    and not only a pattern.
+    and not only a pattern. `token_id` is its name (`jti`), "" without one.
     """
 
     issuer: str
@@ -64,6 +66,7 @@ class TokenProof:
     roles: frozenset[str]
     expires_at: float
     is_in_full: bool
+    token_id: str = ""
 
 
 def check_token(
@@ -81,13 +84,22 @@ def check_token(
     Raises:
         TokenRefusedError: With what is wrong.
     """
-    claims = signed_claims(token, keys, algorithms=rules.algorithms)
+    return check_claims(signed_claims(token, keys, algorithms=rules.algorithms), runtime_key, rules, now=now)
+
+
+def check_claims(claims: Mapping[str, object], runtime_key: str, rules: IssuerRules, *, now: float) -> TokenProof:
+    """Check the claims of a token whose signature holds; see `check_token`.
+
+    Raises:
+        TokenRefusedError: With what is wrong.
+    """
     holder = _holder_of(claims, rules, now)
     named = [pattern.strip() for pattern in text_claims(claim_at(claims, rules.runtime_claim))]
     granted = [pattern for pattern in named if covers(pattern, runtime_key)]
     if not granted or not covers_any(rules.runtimes, runtime_key):
         raise TokenRefusedError(f"it is not for this runtime (claim `{rules.runtime_claim}`)")
-    return replace(holder, is_in_full=any(names_in_full(pattern, runtime_key) for pattern in granted))
+    is_in_full = rules.proves_in_full and any(names_in_full(pattern, runtime_key) for pattern in granted)
+    return replace(holder, is_in_full=is_in_full)
 
 
 def introspect(token: str, rules: IssuerRules, keys: Sequence[VerificationKey], *, now: float) -> TokenProof:
@@ -110,4 +122,6 @@ def _holder_of(claims: Mapping[str, object], rules: IssuerRules, now: float) -> 
         raise TokenRefusedError("its subject (`sub`) is missing or unusable")
     has_roles = bool(rules.roles_claim)
     roles = text_claims(claim_at(claims, rules.roles_claim), is_list=True) if has_roles else ()
-    return TokenProof(rules.issuer, subject, frozenset(roles), expires_at, is_in_full=False)
+    token_id = claims.get("jti")
+    token_id = token_id if isinstance(token_id, str) else ""
+    return TokenProof(rules.issuer, subject, frozenset(roles), expires_at, is_in_full=False, token_id=token_id)

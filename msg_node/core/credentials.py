@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from msg_node.core.bearer_tokens import IssuerRules, check_token, introspect
+from msg_node.core.bearer_tokens import IssuerRules, TokenProof, check_token, introspect
 from msg_node.core.certificates import CertificateEntry, PeerCertificate
 from msg_node.core.issuer_keys import VerificationKey
 from msg_node.core.proof import ANONYMOUS, Offered, Proven
@@ -92,10 +92,15 @@ class Credentials:
         self._needs_certificate = needs_certificate
         self.wants_keys: Callable[[str], None] = lambda _: None
         """Told the issuer when a token names a key that is not known."""
+        self._checks: dict[str, Callable[[TokenProof], str]] = {}
 
     def set_issuer_keys(self, issuer: str, keys: Iterable[VerificationKey]) -> None:
         """From now on these are the keys of an issuer, and no others."""
         self._keys[issuer] = tuple(keys)
+
+    def set_further_check(self, issuer: str, check: Callable[[TokenProof], str]) -> None:
+        """Tokens of an issuer have to pass `check` as well: it tells the login of one, or raises TokenRefusedError."""
+        self._checks[issuer] = check
 
     def check(self, offered: Offered, runtime_key: str, *, now: float) -> Proven:
         """Judge what an opener offers for a runtime. A token decides; without one the certificate does.
@@ -171,7 +176,7 @@ class Credentials:
             with self._keys_wanted(rules):
                 proof = check_token(token, runtime_key, rules, self._keys.get(rules.issuer, ()), now=now)
             credential = f"{JWT} {proof.issuer} {proof.subject}"
-            return Proven(credential, proof.roles, proof.expires_at, proof.is_in_full)
+            return Proven(credential, proof.roles, proof.expires_at, proof.is_in_full, self._login_of(proof))
         raise PeerError(Code.BAD_TOKEN, "the token is not valid for this runtime")
 
     def introspect(self, token: str, *, now: float) -> Proven | None:
@@ -187,9 +192,14 @@ class Credentials:
                 return None
             with self._keys_wanted(rules):
                 proof = introspect(token, rules, self._keys.get(rules.issuer, ()), now=now)
+            self._login_of(proof)
         except TokenRefusedError:
             return None
         return Proven(proof.subject, proof.roles, proof.expires_at, is_in_full=False)
+
+    def _login_of(self, proof: TokenProof) -> str:
+        check = self._checks.get(proof.issuer)
+        return "" if check is None else check(proof)
 
     @contextmanager
     def _keys_wanted(self, rules: IssuerRules) -> Iterator[None]:

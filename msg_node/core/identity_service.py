@@ -1,20 +1,21 @@
 """`domain://idm.<d>`: is this assertion good, whose is this token, with which keys do we sign, who is this user.
 
-Logging in is the identity providers' business: a runtime gets a token there and opens its session with it. So `login`,
-`refresh` and `revoke` are answered as switched off.
+Logging in by itself is the identity providers' business: what a runtime gets there it exchanges here for a token of
+ours (`login_service`), if the settings want that.
 
 Source: message specification, section 13.2; feature row CN-18.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from msg_node.core.assertions import Asserted, AssertionRefusedError
+from msg_node.core.login_service import METHODS, LoginService, token_of
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry import Index
 from msg_node.core.registry_entry import Status
@@ -23,11 +24,12 @@ from msg_node.core.service import Answer, ConnectorName, Inquiry, ServiceRequest
 from msg_node.core.verdicts import Verdicts
 from protofly.address import domain_of, scheme_of
 from protofly.errors import Code, HostError, PeerError
-from protofly.limits import BEARER_TOKEN_CHARS
 
 _KEYS: Final = "/keys"
 _USERS: Final = "/users/"
-_ELSEWHERE: Final = frozenset({"login", "refresh", "revoke"})
+
+Then = Callable[[Asserted, float], Answer]
+"""What follows when an assertion holds, at that time (seconds since the Unix epoch)."""
 
 
 class KeysQuestion(msgspec.Struct, frozen=True):
@@ -45,19 +47,24 @@ class IdentityService:
 
     Args:
         verdicts: Judges assertions.
+        logins: Gives tokens of ours.
         public_keys: The keys with which our domain signs, as JWK.
     """
 
-    def __init__(self, state: NodeState, verdicts: Verdicts, public_keys: Sequence[Mapping[str, str]]) -> None:
+    def __init__(
+        self, state: NodeState, verdicts: Verdicts, logins: LoginService, public_keys: Sequence[Mapping[str, str]]
+    ) -> None:
         self._state = state
         self._verdicts = verdicts
+        self._logins = logins
         self._public_keys = [dict(key) for key in public_keys]
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve `execute` and `read`.
 
         Raises:
-            PeerError: BAD_TYPE, BAD_BODY, BAD_ASSERTION, NO_SUCH_SERVICE, NOT_REGISTERED, TRANSIT or CONNECTOR_OFF.
+            PeerError: BAD_TYPE, BAD_BODY, BAD_ASSERTION, BAD_TOKEN, NO_SUCH_SERVICE, NOT_REGISTERED, TRANSIT,
+                CONNECTOR_OFF, QUOTA or OVERLOAD.
         """
         match request.message.type:
             case "execute":
@@ -72,34 +79,41 @@ class IdentityService:
             return self._validate(request, params)
         if method == "introspect":
             return self._introspect(request, params)
-        if method in _ELSEWHERE:
-            raise PeerError(Code.CONNECTOR_OFF, "log in at your identity provider; its tokens open sessions here")
-        raise PeerError(Code.BAD_BODY, "methods are validateAssertion and introspect")
+        if method == "login":
+            assertion = self._logins.assertion_of(request, params)
+            return self._checked(assertion, request.domain, request.now, partial(self._logins.logged_in, request))
+        if method in METHODS:
+            return self._logins.execute(method, request, params)
+        raise PeerError(Code.BAD_BODY, "methods are validateAssertion, introspect, login, refresh and revoke")
 
     def _validate(self, request: ServiceRequest, params: Members) -> Answer | Inquiry:
-        assertion = _token(params, "assertion")
-        domain = _origin(params) or request.domain
+        assertion = token_of(params, "assertion", "params")
+        return self._checked(assertion, _origin(params) or request.domain, request.now, _valid)
+
+    def _checked(self, assertion: str, domain: str, now: float, then: Then) -> Answer | Inquiry:
+        """Check an assertion, with newer keys of its issuer if it names one that we do not have."""
         try:
-            return _valid(self._verdicts.check(assertion, domain, now=request.now))
+            asserted = self._verdicts.check(assertion, domain, now=now)
         except AssertionRefusedError as exc:
             if not exc.lacking_issuer:
                 raise
-            again = partial(self._validate_again, assertion, domain, exc)
+            again = partial(self._checked_again, assertion, domain, exc, then)
             failed = partial(_still, exc)
             return inquire(ISSUER_KEYS, KeysQuestion(exc.lacking_issuer), again, failed=failed)
+        return then(asserted, now)
 
-    def _validate_again(
-        self, assertion: str, domain: str, error: AssertionRefusedError, has_more: bool, now: float
+    def _checked_again(
+        self, assertion: str, domain: str, error: AssertionRefusedError, then: Then, has_more: bool, now: float
     ) -> Answer:
         if not has_more:
             raise error
-        return _valid(self._verdicts.check(assertion, domain, now=now))
+        return then(self._verdicts.check(assertion, domain, now=now), now)
 
     def _introspect(self, request: ServiceRequest, params: Members) -> Answer:
         """What a session token is worth; only for our own, since who asks gets to know whose it is."""
         if request.caller.is_link or request.caller.is_guest:
             raise PeerError(Code.TRANSIT, "tokens of this domain are looked at by its own runtimes")
-        known = self._state.sessions.credentials.introspect(_token(params, "token"), now=request.now)
+        known = self._state.sessions.credentials.introspect(token_of(params, "token", "params"), now=request.now)
         if known is None:
             return Answer(value={"active": False})
         value: dict[str, object] = {"active": True, "subject": known.credential, "roles": sorted(known.roles)}
@@ -126,7 +140,7 @@ class IdentityService:
         return Answer(value={name: text for name, text in profile.items() if text})
 
 
-def _valid(asserted: Asserted) -> Answer:
+def _valid(asserted: Asserted, _now: float) -> Answer:
     profile = {"userURL": asserted.user, "subject": asserted.subject, **asserted.profile}
     value = {"valid": True, "userProfile": profile, "issuer": asserted.issuer, "expires": int(asserted.expires_at)}
     return Answer(value=value)
@@ -142,13 +156,6 @@ def _params(members: Members) -> Members:
     if isinstance(params, list) and len(params) == 1:
         params = params[0]
     return params if isinstance(params, dict) else {}
-
-
-def _token(params: Members, name: str) -> str:
-    token = params.get(name)
-    if not isinstance(token, str) or not token or len(token) > BEARER_TOKEN_CHARS:
-        raise PeerError(Code.BAD_BODY, f"`params.{name}` is missing, or no token")
-    return token
 
 
 def _origin(params: Members) -> str:

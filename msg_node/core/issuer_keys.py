@@ -28,7 +28,7 @@ _KINDS: Final = ("RSA", "EC", "OKP")
 _HEADER_CHARS: Final = 4096
 
 
-class _OneAlgorithm(JWSRegistry):
+class OneAlgorithm(JWSRegistry):
     """Knows one algorithm, so that the library cannot choose."""
 
     max_header_length = _HEADER_CHARS
@@ -57,7 +57,7 @@ class VerificationKey:
         if algorithm not in self.algorithms:
             return None
         try:
-            return jws.deserialize_compact(token, self.key, registry=_OneAlgorithm(algorithm)).payload
+            return jws.deserialize_compact(token, self.key, registry=OneAlgorithm(algorithm)).payload
         except (JoseError, ValueError, TypeError, AttributeError, RecursionError):
             return None
 

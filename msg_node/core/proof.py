@@ -24,12 +24,14 @@ class Proven:
         roles: What policies see as `session.roles`.
         expires_at: When the proof ends, in seconds since the Unix epoch; None: never.
         is_in_full: It names this runtime itself and not only a pattern that covers it.
+        login: The login at our identity manager that it comes from, and with which it ends; "" for none.
     """
 
     credential: str = ""
     roles: frozenset[str] = frozenset()
     expires_at: float | None = None
     is_in_full: bool = False
+    login: str = ""
 
 
 ANONYMOUS = Proven()

@@ -65,6 +65,7 @@ class Sessions:
         self._parked: dict[int, float] = {}  # when grace ends
         self._ends: dict[int, float] = {}  # when live sessions have to have been renewed
         self._displaced: dict[str, set[int]] = {}
+        self._of_login: dict[str, set[int]] = {}
 
     # Look-ups.
 
@@ -228,6 +229,15 @@ class Sessions:
             self.lost(connection, now=now)
         return lost
 
+    def end_login(self, login: str, *, now: float) -> None:
+        """What a login proved is over now, for every session that was opened with it; see `overdue`."""
+        for sid in self._of_login.get(login, ()):
+            session = self._sessions[sid]
+            session.proof_ends = now if session.proof_ends is None else min(session.proof_ends, now)
+            if session.is_live:
+                self._ends[sid] = now
+            self._store(session)
+
     def expire(self, *, now: float) -> list[Session]:
         """End sessions whose grace is over and return them; the caller releases what they held.
 
@@ -292,6 +302,7 @@ class Sessions:
             connection=opener.connection,
             heard_at=now,
             proof_ends=opener.proven.expires_at,
+            login=opener.proven.login,
         )
         self._next_sid += 1
         self._insert(session)
@@ -322,6 +333,20 @@ class Sessions:
 
     def _prove(self, session: Session, proven: Proven) -> None:
         session.credential, session.roles, session.proof_ends = proven.credential, proven.roles, proven.expires_at
+        self._leave_login(session)
+        session.login = proven.login
+        self._join_login(session)
+
+    def _join_login(self, session: Session) -> None:
+        if session.login:
+            self._of_login.setdefault(session.login, set()).add(session.sid)
+
+    def _leave_login(self, session: Session) -> None:
+        others = self._of_login.get(session.login)
+        if others is not None:
+            others.discard(session.sid)
+            if not others:
+                del self._of_login[session.login]
 
     def _shorten_leases(self, latest: float) -> None:
         """No lease ends later than one that began now: the clock was set back."""
@@ -378,6 +403,7 @@ class Sessions:
     def _insert(self, session: Session) -> None:
         self._sessions[session.sid] = session
         self._by_token[session.token_digest] = session.sid
+        self._join_login(session)
         if session.is_displaced:
             self._displaced.setdefault(session.runtime_key, set()).add(session.sid)
         else:
@@ -390,6 +416,7 @@ class Sessions:
     def _remove(self, session: Session) -> None:
         del self._sessions[session.sid]
         del self._by_token[session.token_digest]
+        self._leave_login(session)
         self._parked.pop(session.sid, None)
         self._ends.pop(session.sid, None)
         if session.connection is not None:
@@ -424,4 +451,5 @@ class Sessions:
             grace_ends=now + self._grace_seconds,
             is_displaced=row.is_displaced,
             proof_ends=row.proof_ends,
+            login=row.login,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from msg_node.config_load import load_settings
 from msg_node.config_weakenings import insecure_switches
 from msg_node.connectors.issuer_keyring import KeySource
 from protofly.errors import SettingsError
+from stubkit.keys import KeyRing, make_key, save_keys
 from tests.support.token_issuer import TokenIssuer
 from trapezoid.checking import check_node
 
 HEAD = '[node]\ndomain = "alpha.example"\ndata_dir = "data"\n[listen]\nport = 0\ninsecure_plaintext = true\n'
 ISSUER = "https://login.alpha.example"
 PROVIDER = f'[[identity.provider]]\nissuer = "{ISSUER}"\naudience = ["node"]\n'
+TOKENS = '[identity.tokens]\nkeys_dir = "keys"\n'
+OWN_ISSUER = '[[sessions.issuer]]\nissuer = "domain://idm.alpha.example"\naudience = "node"\njwks = "keys.json"\n'
 REGISTRY = '[global_registry]\nurl = "https://registry.example:5002"\n'
 
 
@@ -49,6 +53,11 @@ def written(folder: Path, text: str) -> Path:
         (PROVIDER + "skew_seconds = 601", "skew_seconds"),
         ('[identity]\ndemand = ["b.example"]', "nothing ever passes"),
         ('[identity]\ndemand = ["B"]\n' + PROVIDER, "is not a domain"),
+        (TOKENS, "nobody can ever log in"),
+        (PROVIDER + TOKENS + "seconds = 86401", "seconds"),
+        (PROVIDER + TOKENS + "login_seconds = 59", "login_seconds"),
+        (PROVIDER + "[identity.tokens]\nseconds = 60", "keys_dir"),
+        (PROVIDER + TOKENS + OWN_ISSUER, "the name of this node's own tokens"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
@@ -92,3 +101,24 @@ def test_check_looks_at_the_files_about_people(tmp_path: Path) -> None:
     assert "shared secret" in people()[1]
     (tmp_path / "keys.json").write_text(json.dumps(TokenIssuer(ISSUER).jwks))
     assert people() == (True, f"GUIDs from https://registry.example:5002, provider {ISSUER}")
+
+
+def test_check_looks_at_the_keys_that_sign_tokens(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(json.dumps(TokenIssuer(ISSUER).jwks))
+    settings = load_settings(written(tmp_path, PROVIDER + 'jwks = "keys.json"\n' + TOKENS))
+
+    def people() -> tuple[bool, str]:
+        (found,) = [one for one in check_node(settings) if one.part == "people"]
+        return found.is_good, found.text
+
+    assert people() == (
+        False,
+        f"{tmp_path / 'keys'}: no token key here; make keys with `trapezoid keys token`",
+    )
+    older, newer = make_key("token"), make_key("token")
+    for key in (older, newer):
+        (path,) = save_keys(KeyRing(token=(key,)), tmp_path / "keys")
+    os.utime(tmp_path / "keys" / f"{older.key_id}.pem", (1, 1))
+    assert people() == (True, f"provider {ISSUER}, logins, tokens signed by {newer.key_id}")
+    path.chmod(0o640)
+    assert "is open to others" in people()[1]

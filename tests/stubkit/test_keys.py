@@ -44,9 +44,9 @@ def test_existing_key_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_partial_ring_is_loaded(tmp_path: Path) -> None:
-    save_keys(KeyRing(live=(make_key("live"),), node=(make_key("node"),)), tmp_path)
+    save_keys(KeyRing(live=(make_key("live"),), node=(make_key("node"),), token=(make_key("token"),)), tmp_path)
     keys = load_keys(tmp_path)
-    assert (len(keys.root), len(keys.live), len(keys.pkg), len(keys.node)) == (0, 1, 0, 1)
+    assert [len(ring) for ring in (keys.root, keys.live, keys.pkg, keys.node, keys.token)] == [0, 1, 0, 1, 1]
 
 
 def test_key_that_others_may_read_is_refused(tmp_path: Path) -> None:

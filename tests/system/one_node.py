@@ -1,0 +1,120 @@
+"""One real node process without neighbours: started, killed and started again over the same folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import trio
+
+from protofly.websocket import ClientWebSocket
+from tests.support.runtime_house import PATIENCE_SECONDS, SESSION, Runtime, Wire, code_and_reason, runtime_address
+
+SETTINGS = """
+[node]
+domain = "alpha.example"
+data_dir = "data"
+[listen]
+port = 0
+insecure_plaintext = true
+[site]
+port = 0
+insecure_plaintext = true
+[sessions]
+grace_seconds = {grace}
+"""
+
+
+class Process:
+    """One run of a node."""
+
+    def __init__(self, child: trio.Process, ready: dict[str, Any]) -> None:
+        self.child = child
+        self.ready = ready
+        self._wires: list[Wire] = []
+
+    async def runtime(self) -> Runtime:
+        """A WebSocket without a session."""
+        stream = await trio.open_tcp_stream("127.0.0.1", int(self.ready["listen"].rpartition(":")[2].split("/")[0]))
+        wire = Wire(stream)
+        self._wires.append(wire)
+        runtime = Runtime(wire, ClientWebSocket(self.ready["listen"], is_binary=False))
+        await runtime.shake_hands()
+        return runtime
+
+    async def by_query(self, name: str) -> Runtime:
+        """A runtime of dialect C, connected or refused."""
+        stream = await trio.open_tcp_stream("127.0.0.1", int(self.ready["listen"].rpartition(":")[2].split("/")[0]))
+        wire = Wire(stream)
+        self._wires.append(wire)
+        target = f"/stub/connect?runtimeURL={quote(runtime_address(name), safe='')}"
+        runtime = Runtime(wire, ClientWebSocket(self.ready["listen"].removesuffix("/ws") + target, is_binary=False))
+        await runtime.shake_hands()
+        runtime.address = runtime_address(name)
+        return runtime
+
+    async def opened(self, name: str, body: dict[str, object] | None = None) -> Runtime:
+        runtime = await self.runtime()
+        assert code_and_reason(await runtime.open(name, body)) == (200, "")
+        return runtime
+
+    async def returned(self, lost: Runtime) -> tuple[Runtime, int]:
+        """Re-open what was lost; the runtime and the code of the answer."""
+        runtime = await self.runtime()
+        runtime.address, runtime.token = lost.address, lost.token
+        reply = await runtime.ask("re-open", SESSION, from_=lost.session_address)
+        return runtime, reply["body"]["code"]
+
+    async def counters(self) -> dict[str, int]:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            counters: dict[str, int] = (await client.get(f"{self.ready['site']}/status")).json()["counters"]
+            return counters
+
+    def hang_up(self) -> None:
+        for wire in self._wires:
+            wire.socket.close()
+
+    def kill(self) -> None:
+        os.kill(self.ready["pid"], signal.SIGKILL)
+
+
+@asynccontextmanager
+async def serving(folder: Path, settings: str) -> AsyncIterator[Process]:
+    """Run a node; leaving ends it, whatever has become of it."""
+    config = folder / "node.toml"
+    config.write_text(settings)
+    with trio.fail_after(60):
+        command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(config)]
+        child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+        try:
+            assert child.stdout is not None
+            line = b""
+            while not line.endswith(b"\n"):
+                part = await child.stdout.receive_some()
+                assert part, line
+                line += part
+            process = Process(child, json.loads(line.removeprefix(b"ready ")))
+            try:
+                yield process
+            finally:
+                process.hang_up()
+        finally:
+            if child.poll() is None:
+                child.terminate()
+            with trio.move_on_after(PATIENCE_SECONDS, shield=True):
+                await child.wait()
+            if child.poll() is None:
+                child.kill()
+                with trio.CancelScope(shield=True):
+                    await child.wait()
+            if child.stdout is not None:
+                await child.stdout.aclose()
