@@ -26,7 +26,7 @@ DEAD_SHARE = 4
 _ROWS_AT_A_TIME = 1_000
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_GONE = msgspec.Raw(b"null")
+_GONE = b"null"
 
 
 class StateLog:
@@ -57,7 +57,8 @@ class StateLog:
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name} (number INTEGER PRIMARY KEY, changes BLOB)")
         old = self._table.value
         if self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (old,)).fetchone():
-            self._append_all(dict(self._connection.execute(f"SELECT key, row FROM {old} ORDER BY rowid")))  # noqa: S608 - a name of ours
+            rows = self._connection.execute(f"SELECT key, row FROM {old} ORDER BY rowid")  # noqa: S608 - a name of ours
+            self._append_all({key: msgspec.Raw(row) for key, row in rows})
             self._connection.execute(f"DROP TABLE {old}")
 
     def load(self) -> dict[str, bytes]:
@@ -67,7 +68,10 @@ class StateLog:
             HostError: STORAGE, when the log is not what this node writes.
             sqlite3.Error: The file cannot be read.
         """
-        rows: dict[str, bytes] = {}
+        return {key: bytes(row) for key, row in self._read().items()}
+
+    def _read(self) -> dict[str, msgspec.Raw]:
+        rows: dict[str, msgspec.Raw] = {}
         count = 0
         for (text,) in self._connection.execute(f"SELECT changes FROM {self._name} ORDER BY number"):  # noqa: S608 - a name of ours
             try:
@@ -76,10 +80,10 @@ class StateLog:
                 raise HostError(Code.STORAGE, f"state log {self._table.value} cannot be read") from exc
             count += len(changes)
             for key, row in changes.items():
-                if row == _GONE:
+                if bytes(row) == _GONE:
                     rows.pop(key, None)
                 else:
-                    rows[key] = bytes(row)
+                    rows[key] = row
         self._counts = count, len(rows)
         return rows
 
@@ -92,25 +96,24 @@ class StateLog:
         """
         if not rows:
             return
-        self._append(rows)
+        self._append({key: None if row is None else msgspec.Raw(row) for key, row in rows.items()})
         changes, left = self._counts
         if changes - left > DEAD_ROWS + DEAD_SHARE * max(0, left):
             self._write_anew()
 
     def _write_anew(self) -> None:
-        rows = self.load()
+        rows = self._read()
         self._connection.execute(f"DELETE FROM {self._name}")  # noqa: S608 - a name of ours
         self._counts = 0, 0
         self._append_all(rows)
 
-    def _append_all(self, rows: Mapping[str, bytes]) -> None:
+    def _append_all(self, rows: Mapping[str, msgspec.Raw]) -> None:
         items = iter(rows.items())
         while some := dict(islice(items, _ROWS_AT_A_TIME)):
             self._append(some)
 
-    def _append(self, rows: Mapping[str, bytes | None]) -> None:
-        text = _encode({key: None if row is None else msgspec.Raw(row) for key, row in rows.items()})
-        self._connection.execute(f"INSERT INTO {self._name} (changes) VALUES (?)", (text,))  # noqa: S608 - a name of ours
+    def _append(self, rows: Mapping[str, msgspec.Raw | None]) -> None:
+        self._connection.execute(f"INSERT INTO {self._name} (changes) VALUES (?)", (_encode(rows),))  # noqa: S608 - a name of ours
         changes, left = self._counts
-        gone = sum(row is None for row in rows.values())
+        gone = list(rows.values()).count(None)
         self._counts = changes + len(rows), left + len(rows) - 2 * gone

@@ -101,7 +101,12 @@ def decode(raw: bytes) -> list[Message]:
         if id_ is not None and not id_.isdigit():
             id_ = _checked_id(id_)
         to, from_ = header.to, header.from_
-        quotes = _header_quotes(raw, body)
+        if body and raw.endswith(body, 0, -1):  # nearly always: then only the header is looked through
+            quotes = raw.count(b'"', 0, -1 - len(body))
+            usual = 14 if id_ is None else 16 if id_[0] != _QUOTE else 18
+        else:
+            quotes = raw.count(b'"') - body.count(b'"')
+            usual = _quotes_once_each(id_, body)
         if (
             type(to) is str
             and 0 < len(to) <= HEADER_CHARS
@@ -109,7 +114,7 @@ def decode(raw: bytes) -> list[Message]:
             and type_ == header.type
             and 0 < len(type_) <= _TYPE_CHARS
             and (body or not header.body)
-            and (quotes == _quotes_once_each(id_, body) or (quotes <= HEADER_QUOTES and not repeats_members(raw)))
+            and (quotes == usual or (quotes <= HEADER_QUOTES and not repeats_members(raw)))
         ):
             return [Message(id_, type_, from_, to, body, raw, peek)]
         return _expand(raw, header, id_, body, peek, quotes)
@@ -117,13 +122,6 @@ def decode(raw: bytes) -> list[Message]:
         raise _diagnose(raw, exc) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise _diagnose(raw, exc) from exc
-
-
-def _header_quotes(raw: bytes, body: bytes) -> int:
-    """Quotation marks outside the body, which mostly stands at the end: then only the header is looked through."""
-    if body and raw.endswith(body, 0, -1):
-        return raw.count(b'"', 0, -1 - len(body))
-    return raw.count(b'"') - body.count(b'"')
 
 
 def _quotes_once_each(id_: bytes | None, body: bytes) -> int:
