@@ -139,7 +139,8 @@ class StateStore:
             gathering.rows[table][key] = row
         gathering.changes += len(changes)
         gathering.waiters.append((on_durable, on_failed))
-        self._gathered.set()
+        if len(gathering.waiters) == 1:
+            self._gathered.set()
 
     def statistics(self) -> StoreStatistics:
         """How it goes."""

@@ -157,27 +157,45 @@ class Owners:
         """
         self.check_quota(sid, block.number)
         if block.scheme in self._free:
-            return self._lend(sid, block)
+            new, origin = self._free_of_pool(block), Origin.POOL
+        else:
+            new, origin = self._new_names(block), Origin.ALLOCATED
+        key_of_block = block.allocation_key
+        owned = self._owned.setdefault(sid, {})
+        members = self._blocks.setdefault((sid, key_of_block), set()) if key_of_block else set[str]()
+        for key, url in new:
+            row = OwnedRow(sid=sid, url=url, origin=origin, allocation_key=key_of_block, is_guest=block.is_guest)
+            self._sid_of[key] = sid
+            owned[key] = row
+            members.add(key)
+            self._journal.put(Table.ADDRESSES, key, row)
+            self._tell_who_waits(key)
+        if origin is Origin.POOL:
+            free = self._free[block.scheme]
+            for key, _ in new:
+                del free[key]
+                self._note_depth(sid, key)
+        return [url for _, url in new]
+
+    def _new_names(self, block: Block) -> list[tuple[str, str]]:
+        """Key and address of as many as a block asks for, none of them ever given out as far as we remember."""
         base, key_base = _bases(block.scheme, block.domain)
-        allocated: list[str] = []
+        new: dict[str, str] = {}
         number = 0
-        while len(allocated) < block.number:
+        while len(new) < block.number:
             name = identifier(block.seed, number)
             number += 1
-            url = base + name
-            key = url if key_base is base else key_base + name
+            key = key_base + name
             if key not in self._sid_of and key not in self._tombstones:
-                self._own(key, _row(sid, url, Origin.ALLOCATED, block), is_deep=False)
-                allocated.append(url)
-        return allocated
+                new[key] = key if key_base is base else base + name
+        return list(new.items())
 
-    def _lend(self, sid: int, block: Block) -> list[str]:
+    def _free_of_pool(self, block: Block) -> list[tuple[str, str]]:
+        """Key and address of those that were free the longest."""
         lent = list(islice(self._free[block.scheme].items(), block.number))
         if len(lent) < block.number:
             raise PeerError(Code.POOL_EMPTY, f"{len(lent)} addresses are left")
-        for key, url in lent:
-            self._own(key, _row(sid, url, Origin.POOL, block))
-        return [url for _, url in lent]
+        return lent
 
     def claim(self, sid: int, url: str, *, is_guest: bool = False) -> bool:
         """Give a session an address that its runtime made itself. False when it is another's, or a pool's.
@@ -255,30 +273,30 @@ class Owners:
 
     # Inner steps.
 
-    def _own(self, key: str, row: OwnedRow, *, is_deep: bool | None = None) -> None:
-        self._insert(key, row, is_deep=is_deep)
+    def _own(self, key: str, row: OwnedRow) -> None:
+        self._insert(key, row)
         self._journal.put(Table.ADDRESSES, key, row)
-        for keys in self.watched:
-            if key in keys:
-                self.arrived.append(key)
+        self._tell_who_waits(key)
 
-    def _insert(self, key: str, row: OwnedRow, *, is_deep: bool | None = None) -> None:
-        """Enter one address; `is_deep`: whether another could stand above it, None where that is not known yet."""
+    def _insert(self, key: str, row: OwnedRow) -> None:
         sid = row.sid
         self._sid_of[key] = sid
         if key in self._pool_of:
             self._free[self._pool_of[key]].pop(key, None)
-        owned = self._owned.get(sid)
-        if owned is None:
-            owned = self._owned[sid] = {}
-        owned[key] = row
-        if _is_deep(key) if is_deep is None else is_deep:
-            self._deep.setdefault(sid, {})[key] = None
+        self._owned.setdefault(sid, {})[key] = row
+        self._note_depth(sid, key)
         if row.allocation_key:
-            block = self._blocks.get((sid, row.allocation_key))
-            if block is None:
-                block = self._blocks[sid, row.allocation_key] = set()
-            block.add(key)
+            self._blocks.setdefault((sid, row.allocation_key), set()).add(key)
+
+    def _note_depth(self, sid: int, key: str) -> None:
+        """Remember an address that stands below something else that could be owned; new names never do."""
+        if _is_deep(key):
+            self._deep.setdefault(sid, {})[key] = None
+
+    def _tell_who_waits(self, key: str) -> None:
+        for keys in self.watched:
+            if key in keys:
+                self.arrived.append(key)
 
     def _disown(self, key: str) -> None:
         sid = self._sid_of.pop(key)
@@ -305,10 +323,6 @@ class Owners:
         self._tombstones[key] = None
         if len(self._tombstones) > TOMBSTONES:
             self._tombstones.popitem(last=False)
-
-
-def _row(sid: int, url: str, origin: Origin, block: Block) -> OwnedRow:
-    return OwnedRow(sid=sid, url=url, origin=origin, allocation_key=block.allocation_key, is_guest=block.is_guest)
 
 
 @lru_cache(_CACHED_BASES)
