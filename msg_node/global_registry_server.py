@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import socket
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -23,7 +21,6 @@ from pathlib import Path
 
 import msgspec
 import trio
-from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,7 +29,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from msg_node.guid_store import GuidStore
-from protofly.errors import DESCRIPTIONS, Code, HostError, PeerError, SettingsError
+from msg_node.web_listener import listen
+from protofly.errors import DESCRIPTIONS, Code, HostError, PeerError
 from protofly.guid import bare_guid
 from protofly.guid_record import Flaw, GuidRecord, RecordError, check_usable, read_record
 from protofly.limits import GUID_CHECKS_AT_ONCE, GUID_RECORD_BYTES
@@ -43,7 +41,6 @@ DEFAULT_PORT = 5002
 """Source: reTHINK data formats, section 4.1."""
 
 _REQUEST_SECONDS = 20
-_GRACEFUL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +142,20 @@ async def serve(options: ServerOptions, *, version: str, on_ready: Callable[[dic
         SettingsError: Address or certificate cannot be used.
         HostError: STORAGE.
     """
-    listener = _bind(options)
-    host, port = listener.getsockname()[:2]
-    config = _hypercorn_config(options, listener)
-    scheme = "http" if options.certificate is None else "https"
-    shown = f"[{host}]" if ":" in host else host
+    listener = listen(
+        options.host,
+        options.port,
+        certificate=options.certificate,
+        key=options.key,
+        request_seconds=_REQUEST_SECONDS,
+    )
     with GuidStore(options.store) as store:
         app = GlobalRegistryServer(
             store, version=version, deletion_token_sha256=options.deletion_token_sha256
         ).make_app()
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_asgi, app, config)
-            on_ready({"url": f"{scheme}://{shown}:{port}", "store": str(options.store), "records": len(store)})
+            await nursery.start(serve_asgi, app, listener.config)
+            on_ready({"url": listener.url, "store": str(options.store), "records": len(store)})
 
 
 def _check_not_over(record: GuidRecord, now: float) -> None:
@@ -205,32 +204,3 @@ async def _refused(_request: Request, exc: Exception) -> Response:
 async def _not_here(_request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
     return _answer(exc.status_code, explanation=exc.detail)
-
-
-def _bind(options: ServerOptions) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((options.host, options.port))
-    except OSError as exc:
-        listener.close()
-        raise SettingsError(f"{options.host} port {options.port}: {exc.strerror}") from exc
-    return listener
-
-
-def _hypercorn_config(options: ServerOptions, listener: socket.socket) -> Config:
-    config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
-    config.accesslog = None
-    config.errorlog = None
-    config.include_server_header = False
-    config.graceful_timeout = _GRACEFUL_SECONDS
-    config.read_timeout = _REQUEST_SECONDS
-    if options.certificate is not None:
-        config.certfile = str(options.certificate)
-        config.keyfile = str(options.key or options.certificate)
-        try:
-            config.create_ssl_context()
-        except (OSError, ssl.SSLError) as exc:
-            raise SettingsError(f"{options.certificate}: {exc}") from exc
-    return config

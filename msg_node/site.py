@@ -12,12 +12,10 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import socket
 from collections.abc import Callable, Sequence
 
 import msgspec
 import trio
-from hypercorn.config import Config
 from hypercorn.trio import serve
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -27,14 +25,11 @@ from starlette.routing import Route
 from msg_node.config import Settings, SiteSettings
 from msg_node.publisher import Publisher, make_publisher
 from msg_node.site_pages import JSON, published_routes
+from msg_node.web_listener import listen
 from protofly.documents import SigningKey
 from protofly.errors import MisuseError, PeerError, SettingsError
 
 logger = logging.getLogger("msg_node.site")
-
-REQUEST_BYTES = 64 << 10
-REQUEST_SECONDS = 10
-GRACEFUL_SECONDS = 2.0
 
 Readiness = Callable[[], Sequence[str]]
 """What keeps the node from being ready, in words; nothing when it is."""
@@ -91,15 +86,15 @@ class Site:
         # What the operator can get wrong comes before the nursery, so that one plain error leaves this call.
         if self._publisher is not None:
             await self._publisher.prepare()
-        listener = _bind(self._settings)
-        host, port = listener.getsockname()[:2]
-        config = _hypercorn_config(self._settings, listener)
-        scheme = "http" if self._settings.certificate is None else "https"
-        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        settings = self._settings
+        listener = listen(
+            settings.host, settings.port, certificate=settings.certificate, key=settings.key, named="site"
+        )
+        self.url = listener.url
         async with trio.open_nursery() as nursery:
             if self._publisher is not None:
                 nursery.start_soon(self._publisher.run)
-            await nursery.start(serve, self.make_app(), config)
+            await nursery.start(serve, self.make_app(), listener.config)
             task_status.started()
 
     async def _livez(self, _request: Request) -> Response:
@@ -127,36 +122,6 @@ def _may_see_status(request: Request, token_sha256: str) -> bool:
         return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     except ValueError:
         return False
-
-
-def _bind(settings: SiteSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
-    except OSError as exc:
-        listener.close()
-        raise SettingsError(f"[site] {settings.host} port {settings.port}: {exc.strerror}") from exc
-    return listener
-
-
-def _hypercorn_config(settings: SiteSettings, listener: socket.socket) -> Config:
-    config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
-    config.accesslog = None
-    config.errorlog = None
-    config.include_server_header = False
-    config.graceful_timeout = GRACEFUL_SECONDS
-    config.read_timeout = REQUEST_SECONDS
-    config.h11_max_incomplete_size = REQUEST_BYTES
-    if settings.certificate is not None and settings.key is not None:
-        config.certfile, config.keyfile = str(settings.certificate), str(settings.key)
-        try:
-            config.create_ssl_context()
-        except OSError as exc:
-            raise SettingsError(f"[site] {settings.certificate}: {exc.strerror or exc}") from exc
-    return config
 
 
 async def _refuse(_request: Request, exc: Exception) -> Response:
