@@ -21,12 +21,14 @@ from msg_node.core.delivery_messages import (
     given_id,
     handed_over,
     status_reply,
+    told_again,
     waiting_word,
     wants_seconds,
 )
-from msg_node.core.delivery_status import CANCELLED, EXPIRED, Status, Word, status_body, word_of
+from msg_node.core.delivery_status import CANCELLED, EXPIRED, Status, Word, word_of
 from msg_node.core.guaranteed_events import GuaranteedEvents
 from msg_node.core.identifiers import identifier
+from msg_node.core.last_words import LastWords
 from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry, Sender
 from msg_node.core.resources import is_claimable
@@ -36,7 +38,6 @@ from msg_node.outbox import Outbox, is_domain
 from msg_node.outlets import Outlets
 from msg_node.seeds import Seeds
 from msg_node.senders import Apply, Senders, to_nobody
-from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import GUARANTEED_MAX_SECONDS, GUARANTEED_SECONDS, PARKED_MAX_SECONDS, REQUEST_TTL_SECONDS
@@ -90,7 +91,7 @@ class Deliveries:
         self._seeds = Seeds()
         self._ids = count(randbits(_ID_BITS))  # message specification, section 3, rule 7
         self._senders = Senders(state, outlets, counters, url=self._url, apply=apply, ids=self._ids)
-        self._guaranteed = GuaranteedEvents()
+        self._guaranteed, self._last_words = GuaranteedEvents(), LastWords()
         self._handed_on: dict[int, int] = {}  # by session: the connection that has what was handed over
         self._stalled: set[str] = set()  # queues whose takers could not take all that they may have
         self.is_used = False
@@ -125,6 +126,11 @@ class Deliveries:
         if entry is not None:
             self._tell_where_it_stands(entry)
             return
+        said = self._last_words.about(message, sender, now)
+        if said is not None:
+            self._counters["repeated requests"] += 1
+            self._senders.send_to(asker, told_again(message, *said))
+            return
         queue = self.outbox.domain_of(message) or _recipient(message)
         self._submit(message, queue, sender, asker, now, self._fresh_id(), roles)
 
@@ -156,7 +162,7 @@ class Deliveries:
             finished = self._parking.finished(domain, request_id)
             if finished is not None:
                 self._counters["repeated requests"] += 1
-                self._outlets.send_abroad(domain, _told_again(message, request_id, finished.word))
+                self._outlets.send_abroad(domain, told_again(message, request_id, finished.word))
                 return
         request_id = request_id or self._fresh_id()
         queue = _recipient(message)
@@ -317,6 +323,11 @@ class Deliveries:
                     self.finish(entry, CANCELLED)
             self._park([entry for entry in waiting if not entry.is_stored and not entry.is_cancelling])
 
+    def hand_over_again(self, sid: int) -> None:
+        """The line of a session is whole, but what it was handed may have been lost on the way."""
+        self.lost(sid)
+        self.bound(sid)
+
     def settle(self) -> None:
         """Go on with what services and sessions changed: addresses that came, requests that were cancelled."""
         if self._state.owners.arrived:
@@ -393,8 +404,9 @@ class Deliveries:
 
         `is_told`: he knows already.
         """
-        is_owed = entry.reply_until is not None
-        self._parking.finish(entry, word, time.time())
+        is_owed, now = entry.reply_until is not None, time.time()
+        self._parking.finish(entry, word, now)
+        self._last_words.keep(entry, word, now)
         self._counters[f"actions {word.status.value}"] += 1
         if is_told:
             self._apply(ServiceResult(changes=self._state.take_changes()), to_nobody)
@@ -486,9 +498,3 @@ def _recipient(message: Message) -> str:
     if not (is_claimable(agent) or runtime_part(agent) == agent):
         raise PeerError(Code.NO_ROUTE, "nobody can own this address")
     return agent
-
-
-def _told_again(request: Message, request_id: str, word: Word) -> Message:
-    """The final word about a request that another domain hands over again."""
-    body = status_body(word, request_id)
-    return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)

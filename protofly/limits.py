@@ -71,6 +71,7 @@ MQTT_WINDOW_MESSAGES: Final = 1000  # on the way to the broker, and from it, wit
 MQTT_QUEUED_MESSAGES: Final = 100_000
 MQTT_UNACKNOWLEDGED: Final = 200  # of one runtime; the queue holds the rest
 MQTT_OPENS_AT_ONCE: Final = 64
+MQTT_DOUBT_SECONDS: Final = 20.0  # for a runtime to come back to a broker that was away; below STUCK_SECONDS
 MQTT_GONE_SECONDS: Final = 2.0  # a broker that stops says so of everybody first
 MQTT_REPEATS_REMEMBERED: Final = 256
 

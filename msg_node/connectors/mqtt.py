@@ -2,7 +2,14 @@
 
 A topic names its runtime, and the broker's access rules say who may use it; on top of that each message carries the
 token of its session. The session hangs on the topic: who opens again goes through the same rules of take-over as on any
-other connection. Source: message specification, sections 5.4 and 19.5; `docs/bindings.md`.
+other connection.
+
+A broker that has gone and comes back may have forgotten what was on its way, and who listens. Until it is known that a
+runtime is there again its session is *in doubt*: what is for it waits here. It is there when its broker says that
+somebody listens to its topic (MQTT 5), or when it says something itself. Then actions that it has not acknowledged are
+handed to it again, under their ids, unless the broker is known to have kept them.
+
+Source: message specification, sections 5.4 and 19.5; `docs/bindings.md`.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from typing import Final, NamedTuple
 import trio
 
 from msg_node.connectors.expecting_port import ExpectingPort, token_in
-from msg_node.connectors.mqtt_client import Arrival, BrokerOptions, MqttClient
+from msg_node.connectors.mqtt_client import Arrival, BrokerMemory, BrokerOptions, MqttClient
 from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
 from msg_node.core.credentials import digest_of
@@ -31,6 +38,7 @@ from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import (
     HTTP_REPLY_SECONDS,
+    MQTT_DOUBT_SECONDS,
     MQTT_GONE_SECONDS,
     MQTT_OPENS_AT_ONCE,
     MQTT_REPEATS_REMEMBERED,
@@ -41,6 +49,7 @@ from protofly.message import Message
 
 _OPENINGS: Final = frozenset({"open", "re-open", "reopen", "re_open"})
 _NO_PAYLOAD: Final = b""
+_PROBE_SECONDS: Final = 0.25  # doubled, so that a crowd that comes back is not asked for ever
 
 
 class MqttOptions(NamedTuple):
@@ -69,6 +78,10 @@ class MqttSession:
         self.ended = trio.Event()
         self.was_heard = trio.Event()
         """Since the broker said that it had gone."""
+        self.is_in_doubt = False
+        """The broker was away, and nobody knows whether the runtime is there."""
+        self.may_lack = False
+        """What was published for it may never have come."""
         self._binding = binding
         self._handled: OrderedDict[bytes, None] = OrderedDict()
 
@@ -80,9 +93,8 @@ class MqttSession:
     @property
     def takes_more(self) -> bool:
         """See `MessageChannel`."""
-        return (
-            self.unacknowledged < MQTT_UNACKNOWLEDGED and self._binding.client.is_connected and not self.ended.is_set()
-        )
+        is_open = self._binding.client.is_connected and not self.is_in_doubt and not self.ended.is_set()
+        return is_open and self.unacknowledged < MQTT_UNACKNOWLEDGED
 
     def send(self, messages: list[bytes]) -> None:
         """See `MessageChannel`."""
@@ -133,17 +145,20 @@ class MqttBinding:
     def __init__(self, reception: Reception, options: MqttOptions, *, node: str, domains: Collection[str]) -> None:
         self._reception = reception
         self._needs_token = options.needs_token
+        self._tells_listeners = options.broker.is_version_5
         self._node = node
         self._topics = Topics(options.prefix, domains)
         self._sessions: dict[str, MqttSession] = {}  # by runtime key
         self._publishers: dict[int, MqttSession] = {}  # whose message has that number at the broker
+        self._probes: set[int] = set()  # those of them that say nothing
+        self._doubts = trio.CancelScope()
         self._opening: Counter[str] = Counter()
         self.client = MqttClient(
             options.broker,
             topics=self._topics.subscriptions(),
             take=self._take,
             published=self._published,
-            available=self._flush,
+            available=self._available,
             lost=self._broker_lost,
         )
 
@@ -169,14 +184,23 @@ class MqttBinding:
             session.end()
             return
         self._publishers[number] = session
+        if not raw:
+            self._probes.add(number)
         session.unacknowledged += 1
 
     def _published(self, number: int, is_anybody_there: bool) -> None:
         session = self._publishers.pop(number, None)
         if session is None:
             return
+        is_probe = number in self._probes
+        self._probes.discard(number)
         session.unacknowledged -= 1
-        if not is_anybody_there:
+        if session.is_in_doubt:
+            if is_anybody_there and self._tells_listeners:
+                self._is_back(session)
+            elif not is_probe:
+                session.may_lack = True  # it came too early
+        elif not is_anybody_there:
             self._reception.counters["mqtt runtimes gone"] += 1
             session.end()
         elif session.port is not None and session.port.queued:
@@ -184,13 +208,48 @@ class MqttBinding:
 
     def _broker_lost(self) -> None:
         """A broker that ends says of everybody that he has gone."""
+        self._doubts.cancel()
         for session in self._sessions.values():
             session.was_heard.set()
 
-    def _flush(self) -> None:
-        for session in self._sessions.values():
-            if session.port is not None:
-                session.port.flush()
+    # A broker that is back.
+
+    def _available(self, memory: BrokerMemory) -> None:
+        """The broker is there (again). Version 3.1.1 does not say who listens: one that remembers is believed."""
+        for session in list(self._sessions.values()):
+            session.may_lack = session.may_lack or memory is not BrokerMemory.KEPT
+            session.is_in_doubt = self._tells_listeners or memory is BrokerMemory.LOST
+            if not session.is_in_doubt:
+                self._is_back(session)
+        self._doubts = trio.CancelScope()
+        self._nursery.start_soon(self._settle_doubts, self._doubts)
+
+    async def _settle_doubts(self, scope: trio.CancelScope) -> None:
+        """Ask for those in doubt until they are there, and end the sessions of those who do not come."""
+        with scope:
+            pause_seconds = _PROBE_SECONDS
+            with trio.move_on_after(MQTT_DOUBT_SECONDS):
+                while self._in_doubt():
+                    for session in self._in_doubt() if self._tells_listeners else ():
+                        session.ping()
+                    await trio.sleep(pause_seconds)
+                    pause_seconds *= 2
+            for session in self._in_doubt():
+                self._reception.counters["mqtt runtimes gone"] += 1
+                session.end()
+
+    def _in_doubt(self) -> list[MqttSession]:
+        return [session for session in self._sessions.values() if session.is_in_doubt and not session.is_closed]
+
+    def _is_back(self, session: MqttSession) -> None:
+        """A runtime is there: what it may lack comes again, and then what waited for it."""
+        session.is_in_doubt = False
+        if session.port is None:
+            return
+        if session.may_lack and session.port.sid is not None:
+            self._reception.bus.deliveries.hand_over_again(session.port.sid)
+        session.may_lack = False
+        session.port.flush()
 
     # In.
 
@@ -230,6 +289,8 @@ class MqttBinding:
             self._reception.counters["mqtt messages broken"] += 1
             return False
         is_proved = session is not None and self._speaks_for(session, arrival, message)
+        if session is not None and is_proved and session.is_in_doubt:
+            self._is_back(session)
         if message.to.strip() == SESSION_KEY and message.type in _OPENINGS:
             self._begin(runtime_key, arrival, message, session if is_proved else None)
             return False

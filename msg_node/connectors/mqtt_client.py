@@ -13,6 +13,7 @@ import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Any, Final, NamedTuple, cast
 
 import trio
@@ -35,6 +36,7 @@ logger = logging.getLogger("msg_node.mqtt")
 NO_SUBSCRIBERS: Final = 0x10
 """What a broker of version 5 says to a message that nobody is there for. Source: MQTT 5.0, section 3.4.2.1."""
 TOKEN_PROPERTY: Final = "token"  # noqa: S105 - a name
+_SHUTTING_DOWN: Final = 0x8B  # MQTT 5.0, section 3.14.2.1
 _ARRIVALS_AT_ONCE: Final = 200
 _MISC_SECONDS: Final = 1.0
 
@@ -66,6 +68,14 @@ class Arrival(NamedTuple):
     qos: int
 
 
+class BrokerMemory(Enum):
+    """What a broker that is back knows of what was said before: all, what it had on disk, or nothing."""
+
+    KEPT = "kept"
+    UNSURE = "unsure"
+    LOST = "lost"
+
+
 TakeArrivals = Callable[[list[Arrival]], Awaitable[None]]
 """Takes what arrived, in order; when it returns the broker is told that it need not keep it."""
 
@@ -90,7 +100,7 @@ class MqttClient:
         topics: Topic filters to subscribe to.
         take: See `TakeArrivals`.
         published: Told when the broker has taken a message: its number, and whether anybody was there for it.
-        available: Told when messages can be published (again).
+        available: Told when messages can be published (again), and what the broker remembers.
         lost: Told when the connection is lost.
     """
 
@@ -101,7 +111,7 @@ class MqttClient:
         topics: list[str],
         take: TakeArrivals,
         published: Callable[[int, bool], None],
-        available: Callable[[], None],
+        available: Callable[[BrokerMemory], None],
         lost: Callable[[], None],
     ) -> None:
         self._options = options
@@ -118,6 +128,8 @@ class MqttClient:
         self.error = "not connected yet"
         """Why there is no connection, "" while there is one."""
         self.retained_ignored = 0
+        self._has_session = False
+        self._ended_orderly = False
         self._client = self._make_client()
 
     def _make_client(self) -> Client:
@@ -139,6 +151,7 @@ class MqttClient:
             options.tls.sslsocket_class = _TlsSocket
             client.tls_set_context(options.tls)
         client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
         client.on_publish = self._on_publish
@@ -266,13 +279,20 @@ class MqttClient:
         self._arrived.clear()  # the broker brings again what was not acknowledged
         self._on_lost()
 
+    def _memory(self) -> BrokerMemory:
+        """What the broker remembers, as far as one can know: one that ends without a word may have been killed."""
+        if not self._has_session:
+            return BrokerMemory.LOST
+        return BrokerMemory.KEPT if self._ended_orderly else BrokerMemory.UNSURE
+
     # What Paho tells, always from within one of the calls above.
 
-    def _on_connect(self, client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+    def _on_connect(self, client: Client, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:
             self.error = f"the broker refuses this node: {reason}"
             logger.warning("%s", self.error)
             return
+        self._has_session = flags.session_present
         client.subscribe([(topic, 1) for topic in self._topics])
 
     def _on_subscribe(self, _client: Client, _data: Any, _mid: int, reasons: list[Any], _properties: Any) -> None:
@@ -280,10 +300,15 @@ class MqttClient:
             self.error = f"the broker lets this node not subscribe: {', '.join(map(str, reasons))}"
             logger.warning("%s", self.error)
             return
+        memory, self._ended_orderly = self._memory(), False
         self.is_connected, self.error = True, ""
         self._connected.set()
-        logger.info("connected to the broker %s:%d", self._options.host, self._options.port)
-        self._available()
+        host, port = self._options.host, self._options.port
+        logger.info("connected to the broker %s:%d, which has %s what was before", host, port, _MEMORIES[memory])
+        self._available(memory)
+
+    def _on_disconnect(self, _client: Client, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
+        self._ended_orderly = flags.is_disconnect_packet_from_server and reason.value == _SHUTTING_DOWN
 
     def _on_message(self, client: Client, _data: Any, message: MQTTMessage) -> None:
         try:
@@ -310,6 +335,13 @@ class MqttClient:
         if self._socket is not None and sock is self._socket:
             trio.lowlevel.notify_closing(self._socket)
             self._socket = None
+
+
+_MEMORIES: Final = {
+    BrokerMemory.KEPT: "kept",
+    BrokerMemory.UNSURE: "kept, as far as it came to its disk,",
+    BrokerMemory.LOST: "no memory of",
+}
 
 
 def _token_of(message: MQTTMessage) -> str:

@@ -72,6 +72,12 @@ def status_reply(entry: Entry, word: Word, *, source: str = "") -> Message:
     return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
 
 
+def told_again(request: Message, request_id: str, word: Word) -> Message:
+    """The final word about a request, once more, as the answer to a repetition of it."""
+    body = status_body(word, request_id)
+    return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
+
+
 def waiting_word(entry: Entry) -> Word:
     """What the sender of an open request is told instead of its result: where it stands.
 

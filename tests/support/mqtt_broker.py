@@ -23,7 +23,7 @@ import pytest
 import trio
 import trustme
 from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -68,13 +68,13 @@ def _free_port() -> int:
 class Broker:
     """One broker process after the other on the same port, with the same memory."""
 
-    def __init__(self, folder: Path, authority: trustme.CA | None = None) -> None:
+    def __init__(self, folder: Path, authority: trustme.CA | None = None, *, is_persistent: bool = True) -> None:
         self.port, self.tls_port = _free_port(), _free_port()
         self.runtimes: list[MqttRuntime] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = folder / "mosquitto.conf"
         self._settings.write_text(
-            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\n"
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence {str(is_persistent).lower()}\n"
             f"persistence_location {folder}/\nautosave_interval 1\nautosave_on_changes true\nuser root\n"
             "max_queued_messages 0\nlog_type none\n" + ("" if authority is None else self._tls(folder, authority))
         )
@@ -107,6 +107,13 @@ class Broker:
             await trio.to_thread.run_sync(self._process.wait)
             self._process = None
 
+    async def kill(self) -> None:
+        """`kill -9`: it says nothing to anybody, and what it has not written is gone."""
+        assert self._process is not None
+        self._process.kill()
+        await trio.to_thread.run_sync(self._process.wait)
+        self._process = None
+
     async def aclose(self) -> None:
         """End everything: a thread of Paho's that outlives its test may keep the interpreter from ending."""
         with trio.CancelScope(shield=True):
@@ -135,6 +142,7 @@ class MqttRuntime:
         self._arrived = trio.Event()
         self._token = trio.lowlevel.current_trio_token()
         self._is_subscribed = trio.Event()
+        self.connections = 0
         self._numbers = count(1)
         self._client = Client(
             CallbackAPIVersion.VERSION2,
@@ -160,7 +168,11 @@ class MqttRuntime:
         client.subscribe(f"{self.topic}/down", qos=1)
 
     def _on_subscribe(self, *_: Any) -> None:
-        self._token.run_sync_soon(self._is_subscribed.set)
+        self._token.run_sync_soon(self._listens)
+
+    def _listens(self) -> None:
+        self.connections += 1
+        self._is_subscribed.set()
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         self._token.run_sync_soon(self._take, bytes(message.payload))
@@ -183,6 +195,8 @@ class MqttRuntime:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.UserProperty = [("token", token)]
         info = self._client.publish(topic or f"{self.topic}/up", payload, qos=1, retain=retain, properties=properties)
+        if info.rc == MQTTErrorCode.MQTT_ERR_NO_CONN:  # it is kept, and goes when the broker is back
+            info.rc = MQTTErrorCode.MQTT_ERR_SUCCESS
         with trio.fail_after(PATIENCE_SECONDS):
             await trio.to_thread.run_sync(info.wait_for_publish, PATIENCE_SECONDS)
 
