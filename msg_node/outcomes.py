@@ -43,7 +43,8 @@ class Surroundings:
 
     `ports` are the bus's live connections by session, `connections` all of them by number. `inquire` asks connectors,
     `enqueue` queues for one port, `forget` is told which session is over, `wake` has all that was queued written.
-    `bound` and `lost` are told which session has got, or lost, its connection; `settled`, that all of a step was said.
+    `bound` and `lost` are told which session has got, or lost, its connection; `settled`, that all was said that some
+    steps have led to.
     """
 
     state: NodeState
@@ -85,6 +86,7 @@ class Outcomes:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
+        surroundings.store.on_called_back = self._settle
 
     def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
@@ -96,13 +98,14 @@ class Outcomes:
             self._write_down(news)
         if not result.changes:
             self.leave(result, answer)
+            self._settle()
             return
-
         promise = _Promise(self, result, answer)
         try:
             self._around.store.submit(result.changes, promise.kept, promise.broken)
         except HostError as exc:
             promise.broken(exc)
+            self._settle()
 
     def apply_for(self, number: int, result: ServiceResult) -> None:
         """Apply what follows for a session or link that is not at hand: a session's replies need its connection."""
@@ -179,6 +182,9 @@ class Outcomes:
                 self._close_connection(effect)
             elif isinstance(effect, Bind):
                 self._around.bound(effect.sid)
+
+    def _settle(self) -> None:
+        """Go on with what followed, and have all that was queued written: once for everything that became durable."""
         self._around.settled()
         self._around.wake()
 

@@ -88,6 +88,8 @@ class StateStore:
         Raises:
             HostError: STORAGE, when the file cannot be opened, belongs to a running node or is no state file of ours.
         """
+        self.on_called_back: Callable[[], None] = _nothing
+        """Called in the task of `run` when all have been called back whom a commit concerned."""
         self._path = path
         self._connection, self._logs = _open(path)
         self._lock = threading.Condition()
@@ -217,6 +219,8 @@ class StateStore:
                     on_durable()
                 elif on_failed is not None:
                     on_failed(error)
+        if settled:
+            self.on_called_back()
 
     # In the writer thread.
 
@@ -296,6 +300,10 @@ class StateStore:
         if is_over:
             _LOG.error("state store closed with %d rows that the disk did not take", count)
         return is_over
+
+
+def _nothing() -> None:
+    """Nobody is to be told."""
 
 
 def _blocks(rows: list[_T]) -> Iterator[list[_T]]:

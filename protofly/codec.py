@@ -305,9 +305,14 @@ def response(
     value: object = msgspec.UNSET,
     source: str | None = None,
     extra: Mapping[str, object] | None = None,
+    has_desc: bool = False,
 ) -> Message:
-    """Answer a request: mirrored header, same id text. Source: message specification, sections 3 and 4."""
-    body: dict[str, object] = {"code": code, "description": description or DESCRIPTIONS.get(code, "")}
+    """Answer a request: mirrored header, same id text; with `has_desc` the description stands in `desc` as well.
+
+    Source: message specification, sections 3 and 4.
+    """
+    description = description or DESCRIPTIONS.get(code, "")
+    body: dict[str, object] = {"code": code, "description": description}
     if reason is not None:
         body["reason"] = reason
     if value is not msgspec.UNSET:
@@ -316,6 +321,8 @@ def response(
         body["source"] = source
     if extra:
         body.update(extra)
+    if has_desc:
+        body["desc"] = description
     text = _encode(body)
     is_usual = source is None and (not extra or _PEEKED.isdisjoint(extra))
     peek = _peek_of_code(code) if is_usual else _decode_peek(text)

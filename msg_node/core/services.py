@@ -38,7 +38,7 @@ from msg_node.core.subscription_service import SubscriptionService
 from msg_node.core.twin_service import TwinService
 from protofly import codec
 from protofly.address import canonical_key, domain_of
-from protofly.errors import DESCRIPTIONS, Code, HostError, PeerError
+from protofly.errors import Code, HostError, PeerError
 from protofly.limits import INQUIRY_STEPS
 from protofly.message import Message
 
@@ -295,14 +295,14 @@ class Services:
 
     def _reply(self, message: Message, answer: Answer, *, has_desc: bool) -> Message:
         """Dialect A reads the description as `desc`. Source: message specification, section 4."""
-        description = answer.description or DESCRIPTIONS.get(answer.code, "")
         return codec.response(
             message,
             answer.code,
-            description=description,
+            description=answer.description,
             reason=answer.reason or None,
             value=answer.value,
-            extra={**(answer.members or {}), "desc": description} if has_desc else answer.members,
+            extra=answer.members,
+            has_desc=has_desc,
         )
 
     def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:
@@ -388,4 +388,4 @@ def presence_of(news: SessionNews) -> str:
 
 
 def _session_reply(message: Message, members: Mapping[str, object], dialect: Dialect) -> Message:
-    return codec.response(message, 200, extra={"desc": DESCRIPTIONS[200], **members} if dialect.reads_desc else members)
+    return codec.response(message, 200, extra=members, has_desc=dialect.reads_desc)
