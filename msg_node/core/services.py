@@ -339,7 +339,7 @@ class Services:
         return [self._notification(change) for change in changes if self._has_listener(change)]
 
     def _has_listener(self, change: StatusChange) -> bool:
-        return bool(self._state.listeners.targets(f"{canonical_key(change.url)}/registration"))
+        return self._state.listeners.is_heard(f"{canonical_key(change.url)}/registration")
 
     def _notification(self, change: StatusChange) -> Message:
         """Tell the subscribers of an entry. Source: message specification, section 10.3."""

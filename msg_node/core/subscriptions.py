@@ -65,6 +65,14 @@ class Listeners:
         found = self._resolved.get(key)
         return self._resolve(key) if found is None else found
 
+    def is_heard(self, key: str) -> bool:
+        """Whether anybody listens to a key of many that are asked about once: nothing is remembered of it.
+
+        A sweep of the registry asks about every entry: it would push out what messages need, at one go.
+        """
+        found = self._resolved.get(key)
+        return bool(self._look_up(key) if found is None else found)
+
     def listens(self, sid: int, key: str) -> bool:
         """Whether a listener gets what is sent to a key."""
         return sid in self.targets(key)
@@ -161,6 +169,13 @@ class Listeners:
     # Inner steps.
 
     def _resolve(self, key: str) -> tuple[int, ...]:
+        if len(self._resolved) >= TARGETS_REMEMBERED:
+            self._resolved.clear()
+        resolved = self._resolved[key] = tuple(dict.fromkeys(self._look_up(key)))
+        return resolved
+
+    def _look_up(self, key: str) -> tuple[int, ...]:
+        """Listeners of a key, some of them more than once."""
         found = self._exact.get(key, ())
         start = key.find(CHILDREN)
         while start >= 0:
@@ -171,10 +186,7 @@ class Listeners:
         if self._below:
             for above in ancestors(key):
                 found += self._below.get(above, ())
-        if len(self._resolved) >= TARGETS_REMEMBERED:
-            self._resolved.clear()
-        resolved = self._resolved[key] = tuple(dict.fromkeys(found))
-        return resolved
+        return found
 
     def _insert(self, row: SubscriptionRow) -> None:
         sources = self._by_sid.setdefault(row.sid, {}).setdefault(row.key, {})

@@ -88,6 +88,18 @@ def test_look_ups_of_hostile_keys_use_bounded_memory(listeners: Listeners) -> No
     assert len(listeners._resolved) <= TARGETS_REMEMBERED
 
 
+def test_a_question_about_many_keys_pushes_nothing_out(listeners: Listeners) -> None:
+    assert listeners.targets("comm://a.example/1/changes") == ()
+    remembered = dict(listeners._resolved)
+    listeners.add(1, [Subscription("comm://a.example/2/*", "comm://a.example/2/*", "")])
+    listeners.targets("comm://a.example/1/changes")
+    assert [listeners.is_heard(f"comm://a.example/{number}/registration") for number in range(1, 4)] == [0, 1, 0]
+    assert listeners._resolved == remembered
+    assert listeners.is_heard("comm://a.example/2/x/registration")
+    listeners.remove_all(1)
+    assert not listeners.is_heard("comm://a.example/2/registration")
+
+
 def test_quota_refuses_the_whole_request() -> None:
     listeners = Listeners(Journal(), per_session=2)
     listeners.add(1, [*want("a"), *want("b")])
