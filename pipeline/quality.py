@@ -60,6 +60,11 @@ def with_errors(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     ).drop(_WORST)
 
 
+def is_sound(rules: Sequence[Rule]) -> Column:
+    """Whether none of the rules is broken, not even one that only warns. Far cheaper than saying which."""
+    return ~reduce(or_, [F.coalesce(rule.broken, F.lit(False)) for rule in rules])
+
+
 def record_rules(kind: Kind) -> list[Rule]:
     """Rules for parsed lines of a kind, beside the facts of their segment in columns `m_…`.
 

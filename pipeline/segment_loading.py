@@ -1,7 +1,8 @@
 """Accepted segments of one kind become rows of bronze and quarantine, one commit each.
 
 Parsing is what costs, so it is done the cheap way first: Spark's reader of JSON, which does not keep the lines and
-takes liberties with odd ones. Segments of which every line is a good record, which is nearly all, are done with that.
+takes liberties with odd ones, and only those records with which nothing at all is wrong. Segments of which every line
+is such a record, which is nearly all, are done with that.
 The others are read again as text, a row per line whatever is in it: every line is either a record or in quarantine.
 
 Before anything is committed, rows are counted per segment and compared with the manifests, and the files are hashed
@@ -34,13 +35,20 @@ from pipeline.transforms.lines import (
     parsed_lines,
     quarantined,
     record_schema,
+    sound_records,
 )
 from protofly.record_segments import SEALED_SUFFIX
 from protofly.records import Kind
 
 _ROWS = "rows"
 _IS_GOOD, _IS_BAD = "is_good=true", "is_good=false"
-_COUNTED = ("m_node", "m_boot", "segno")
+_PARQUET = {
+    "parquet.enable.dictionary#msg_id": "false",
+    "parquet.enable.dictionary#digest": "false",
+    "parquet.enable.dictionary#seq": "false",
+    "parquet.enable.dictionary#ts_us": "false",
+}
+"""Of columns in which no value comes twice a dictionary is made for nothing."""
 _BAD_LINES = (
     "m_node string, m_boot long, segno long, seq long, line string, errors array<string>, severity string, dt string"
 )
@@ -134,8 +142,12 @@ def _write(
     else:
         parsed = parsed_lines(reader.text(str(links)).select(F.col("value").alias("line"), file), kind)
     facts = local_frame(lake.spark, [_facts(segment) for segment in segments], SEGMENT_FACTS)
-    judged = judged_records(parsed, facts, kind)
-    judged.write.mode("append").partitionBy("is_good", "dt").parquet(str(stage / _ROWS))
+    if is_fast:
+        sound = sound_records(parsed, facts, kind).write.options(**_PARQUET)
+        sound.mode("append").partitionBy("dt").parquet(str(stage / _ROWS / _IS_GOOD))
+    else:
+        judged = judged_records(parsed, facts, kind).write.options(**_PARQUET)
+        judged.mode("append").partitionBy("is_good", "dt").parquet(str(stage / _ROWS))
     return _count(stage / _ROWS, segments)
 
 
@@ -166,8 +178,8 @@ def _count(folder: Path, segments: Iterable[Segment]) -> dict[str, tuple[int, in
 
     Of good rows with the same number one is counted, so that a segment which repeats one does not add up.
     """
-    good = _group(folder / _IS_GOOD, [("seq", "count_distinct")])
-    bad = _group(folder / _IS_BAD, [([], "count_all")])
+    good = _group(folder / _IS_GOOD, ("node", "boot", "segno"), [("seq", "count_distinct")])
+    bad = _group(folder / _IS_BAD, ("m_node", "m_boot", "segno"), [([], "count_all")])
     found = {}
     for segment in segments:
         assert segment.manifest is not None
@@ -176,17 +188,16 @@ def _count(folder: Path, segments: Iterable[Segment]) -> dict[str, tuple[int, in
     return found
 
 
-def _group(folder: Path, aggregation: list[tuple[Any, str]]) -> dict[tuple[str, int, int], int]:
-    columns = [*_COUNTED, "seq"]
+def _group(folder: Path, by: Sequence[str], aggregation: list[tuple[Any, str]]) -> dict[tuple[str, int, int], int]:
     parts = [
-        pq.read_table(path, columns=columns, partitioning=None, read_dictionary=["m_node"])
+        pq.read_table(path, columns=[*by, "seq"], partitioning=None, read_dictionary=[by[0]])
         for path in folder.rglob("*.parquet")
     ]
     if not parts:
         return {}
-    groups = pa.concat_tables(parts).unify_dictionaries().group_by(list(_COUNTED)).aggregate(aggregation).to_pydict()
-    [counts] = [groups[name] for name in groups if name not in _COUNTED]
-    return dict(zip(zip(*[groups[name] for name in _COUNTED], strict=True), counts, strict=True))
+    groups = pa.concat_tables(parts).unify_dictionaries().group_by(list(by)).aggregate(aggregation).to_pydict()
+    [counts] = [groups[name] for name in groups if name not in by]
+    return dict(zip(zip(*[groups[name] for name in by], strict=True), counts, strict=True))
 
 
 def _commit(lake: Lake, kind: Kind, stage: Path, rows: Mapping[str, tuple[int, int]], batch: int) -> tuple[Commit, ...]:

@@ -20,8 +20,12 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A batch for Python ends at its 10,000 rows; to see whether it ends earlier, every row's whole batch was measured.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.ansi.enabled": "true",
+    # Where in Python every column was made is not worth several calls into the JVM for each.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Rows of a few days go to as many open files; otherwise every write would sort all rows by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "8",
 }

@@ -1,8 +1,14 @@
-"""Refine: new rows of bronze become rows of silver, each record once, sorted by message id within a file."""
+"""Refine: new rows of bronze become rows of silver, each record once.
+
+Nearly always every new record is there once, and then there is nothing to write: silver gets the files of bronze, which
+have all its columns, under names of its own (hard links). Otherwise the rows that are new are written. See
+docs/adr/0014.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -13,7 +19,9 @@ from pyspark.sql import functions as F
 
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import BRONZE_MDR, SILVER_MDR
-from pipeline.tables import Lake
+from pipeline.stages import StagedFile
+from pipeline.table_log import DataFile
+from pipeline.tables import Commit, Lake
 from pipeline.transforms.dedupe import KEY, first_of_each, without_known
 from pipeline.transforms.normalise import normalise
 
@@ -55,12 +63,16 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
             F.count("*").alias("rows"), F.min("seq").alias("first"), F.max("seq").alias("last")
         )
         spans = ranges.collect()
-        silver = normalise(bronze if _is_surely_once(spans) else first_of_each(bronze))
         known = lake.read(SILVER_MDR).select(*KEY).where(_in_any(spans))
-        if lake.files(SILVER_MDR) and not known.isEmpty():
-            silver = without_known(silver, known)
-        # By day first, because the writer would sort by it and undo the rest.
-        commit = lake.commit(silver.sortWithinPartitions("dt", "msg_id"), SILVER_MDR, **marks)
+        is_known = bool(lake.files(SILVER_MDR)) and not known.isEmpty()
+        if _is_surely_once(spans) and not is_known:
+            commit = _adopt_linked(lake, files, marks)
+        else:
+            silver = normalise(first_of_each(bronze))
+            if is_known:
+                silver = without_known(silver, known)
+            # By day first, because the writer would sort by it and undo the rest.
+            commit = lake.commit(silver.sortWithinPartitions("dt", "msg_id"), SILVER_MDR, **marks)
     result.wrote(SILVER_MDR.name, commit.rows, commit.version)
     result.findings = rows_in - commit.rows
     result.details = {"bronze_rows": rows_in, "duplicates": result.findings, "days": list(commit.partitions)}
@@ -68,6 +80,17 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
         result.warnings.append(f"{result.findings} records came more than once and were left out")
         result.exit_code = ExitCode.FINDINGS
     return result
+
+
+def _adopt_linked(lake: Lake, files: Collection[DataFile], marks: dict[str, Any]) -> Commit:
+    """Make files of bronze files of silver as well."""
+    with lake.stage() as stage:
+        staged = []
+        for number, file in enumerate(files):
+            path = stage / f"{number}.parquet"
+            os.link(lake.folder / BRONZE_MDR.name / file.path, path)
+            staged.append(StagedFile(path, file.rows, file.partition))
+        return lake.adopt(staged, SILVER_MDR, **marks)
 
 
 def refined_version(lake: Lake) -> int:

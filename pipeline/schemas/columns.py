@@ -44,6 +44,11 @@ def columns(**named: DataType) -> StructType:
     return StructType([StructField(name, type_, nullable=True) for name, type_ in named.items()])
 
 
+def retyped(schema: StructType, **other: DataType) -> StructType:
+    """A schema in which some columns are of another type."""
+    return StructType([StructField(one.name, other.get(one.name, one.dataType), one.nullable) for one in schema])
+
+
 def extended(schema: StructType, **more: DataType) -> StructType:
     """A schema with further columns behind its own."""
     return StructType([*schema.fields, *columns(**more).fields])

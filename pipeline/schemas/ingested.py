@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.schemas.columns import BYTES, INT, LONG, TEXT, TEXTS, Table, columns, extended
+from pipeline.schemas.columns import BYTES, INT, LONG, TEXT, TEXTS, Table, columns, extended, retyped
 from pipeline.schemas.records import (
     DECISION_RECORD,
     LINK_EVENT,
@@ -16,8 +16,19 @@ _ORIGIN = {"kind": TEXT, "segno": LONG}
 """Which segment a row came from, together with `node` and `boot`."""
 
 BRONZE_MDR = Table(
-    "bronze_mdr", extended(MESSAGE_RECORD, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")
+    "bronze_mdr",
+    extended(
+        retyped(MESSAGE_RECORD, msg_id=BYTES, digest=BYTES),
+        segno=LONG,
+        errors=TEXTS,
+        our_domain=TEXT,
+        peer_domain=TEXT,
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("node", "boot", "seq"),
 )
+"""Has every column of `SILVER_MDR`, so that its files can be those of that table as well."""
 BRONZE_DECISION = Table(
     "bronze_decision", extended(DECISION_RECORD, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")
 )
@@ -130,4 +141,4 @@ SILVER_MDR = Table(
     ("dt",),
     ("node", "boot", "seq"),
 )
-"""Good message records, each once, sorted by `msg_id` within a file."""
+"""Good message records, each once."""

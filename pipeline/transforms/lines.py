@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.quality import record_rules, with_errors
-from pipeline.schemas import LONG, TABLES, TEXT, Table
+from pipeline.quality import is_sound, record_rules, with_errors
+from pipeline.schemas import BYTES, LONG, TABLES, TEXT, Table
+from pipeline.transforms.normalise import worked_with
 from protofly.records import Kind
 
 SEGMENT_FACTS: Final = StructType(
@@ -35,7 +36,7 @@ SEGMENT_FACTS: Final = StructType(
 """What lines are compared with: a row per file, taken from its manifest."""
 DAY_US: Final = 86_400_000_000
 SPOILT: Final = "_spoilt"
-_ADDED: Final = ("segno", "errors", "dt")
+_ADDED: Final = ("segno", "errors", "our_domain", "peer_domain", "dt")
 
 
 def bronze_table(kind: Kind) -> Table:
@@ -72,21 +73,26 @@ def judged_records(parsed: DataFrame, facts: DataFrame, kind: Kind) -> DataFrame
         facts: `SEGMENT_FACTS`, few rows.
         kind: Of all lines.
     """
-    rows = parsed.withColumn("spoilt", F.col(SPOILT).isNotNull()).join(F.broadcast(facts), on="file", how="inner")
-    judged = with_errors(rows, record_rules(kind))
-    # Far cheaper than formatting the time.
-    record_day = F.date_from_unix_date(F.expr(f"int(ts_us DIV {DAY_US})")).cast("string")
+    judged = with_errors(_beside_facts(parsed, facts), record_rules(kind))
     return judged.select(
-        *[field.name for field in _members(kind)],
-        F.col("m_segno").alias("segno"),
+        *_stored(kind),
         "errors",
         F.when(~F.col("is_good"), F.col("line")).alias("line"),
         "m_node",
         "m_boot",
         "severity",
         "is_good",
-        F.when(F.col("is_good"), record_day).otherwise(F.col("m_day")).alias("dt"),
+        F.when(F.col("is_good"), _record_day()).otherwise(F.col("m_day")).alias("dt"),
     )
+
+
+def sound_records(parsed: DataFrame, facts: DataFrame, kind: Kind) -> DataFrame:
+    """Rows of the bronze table from those parsed lines with which nothing is wrong, nothing to warn of included.
+
+    Much faster than `judged_records`, and says nothing about the others. Arguments are the same.
+    """
+    sound = _beside_facts(parsed, facts).where(is_sound(record_rules(kind)))
+    return sound.select(*_stored(kind), F.array().cast("array<string>").alias("errors"), _record_day().alias("dt"))
 
 
 def quarantined(judged: DataFrame, kind: Kind) -> DataFrame:
@@ -105,4 +111,25 @@ def quarantined(judged: DataFrame, kind: Kind) -> DataFrame:
 
 
 def _members(kind: Kind) -> list[StructField]:
-    return [field for field in bronze_table(kind).schema.fields if field.name not in _ADDED]
+    """What a line has; bytes are hexadecimal digits there."""
+    return [
+        StructField(field.name, TEXT if field.dataType == BYTES else field.dataType)
+        for field in bronze_table(kind).schema.fields
+        if field.name not in _ADDED
+    ]
+
+
+def _beside_facts(parsed: DataFrame, facts: DataFrame) -> DataFrame:
+    return parsed.withColumn("spoilt", F.col(SPOILT).isNotNull()).join(F.broadcast(facts), on="file", how="inner")
+
+
+def _stored(kind: Kind) -> list[Column]:
+    """Columns of the bronze table, without what was found out about the row, and its day."""
+    other = worked_with() if kind is Kind.MESSAGE else {}
+    names = [name for name in bronze_table(kind).schema.names if name not in {"segno", "errors", "dt"}]
+    return [*(other.get(name, F.col(name)).alias(name) for name in names), F.col("m_segno").alias("segno")]
+
+
+def _record_day() -> Column:
+    """Far cheaper than formatting the time."""
+    return F.date_from_unix_date(F.expr(f"int(ts_us DIV {DAY_US})")).cast("string")

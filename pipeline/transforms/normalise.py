@@ -8,18 +8,22 @@ from pyspark.sql import functions as F
 from pipeline.schemas import SILVER_MDR
 
 
-def normalise(bronze: DataFrame) -> DataFrame:
-    """Rows of `bronze_mdr` as rows of `silver_mdr`: ids as bytes, and who of the two domains is ours.
+def worked_with() -> dict[str, Column]:
+    """Columns of message records that are not as nodes write them: ids as bytes, and who of the two domains is ours.
 
     The originating side writes role `out`, so the source is ours; the receiving side writes `in`.
     """
-    derived = {
+    return {
         "msg_id": F.unhex("msg_id"),
         "digest": F.unhex("digest"),
         "our_domain": _by_role("src_domain", "dst_domain"),
         "peer_domain": _by_role("dst_domain", "src_domain"),
     }
-    return bronze.withColumns(derived).select(*SILVER_MDR.schema.names)
+
+
+def normalise(bronze: DataFrame) -> DataFrame:
+    """Rows of `bronze_mdr` as rows of `silver_mdr`."""
+    return bronze.select(*SILVER_MDR.schema.names)
 
 
 def _by_role(when_out: str, when_in: str) -> Column:

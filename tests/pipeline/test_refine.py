@@ -24,12 +24,16 @@ def bronze(spark: SparkSession, records: Sequence[MessageRecord], *, segno: int 
     for number, record in enumerate(records, start=1):
         members = {name: getattr(record, name) for name in record.__struct_fields__}
         members |= {"v": 1, "node": NODE, "boot": 1, "seq": record.seq or number}
+        members |= {name: bytes.fromhex(members[name]) for name in ("msg_id", "digest")}
         rows.append({**members, "segno": segno, "errors": [], "dt": "2026-03-01"})
     return spark.createDataFrame(rows, BRONZE_MDR.schema)
 
 
-def test_records_get_ids_as_bytes_and_know_whose_they_are(spark: SparkSession) -> None:
-    rows = normalise(bronze(spark, [message(1), message(2, role="in")]))
+def test_records_get_ids_as_bytes_and_know_whose_they_are(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(1), message(2, role="in")])
+    ingest.run(lake, lake.spark, [book.spool])
+    rows = normalise(lake.read(BRONZE_MDR))
     out, in_ = rows.orderBy("seq").collect()
     assert rows.schema == SILVER_MDR.schema
     assert bytes(out["msg_id"]) == (1).to_bytes(16)
@@ -69,9 +73,12 @@ def test_only_what_is_new_is_refined_and_only_once(lake: Lake, tmp_path: Path) -
     assert lake.history(SILVER_MDR)[0].meta["bronze_version"] == lake.version(BRONZE_MDR)
     ids = [bytes(row["msg_id"]) for row in lake.read(SILVER_MDR).collect()]
     assert sorted(ids) == [number.to_bytes(16) for number in (1, 2, 3)]
-    for file in lake.files(SILVER_MDR):
-        in_file = [bytes(row["msg_id"]) for row in lake.read_files(SILVER_MDR, [file]).collect()]
-        assert all(one <= other for one, other in pairwise(in_file))
+    inodes = [
+        {(lake.folder / table.name / file.path).stat().st_ino for file in lake.files(table)}
+        for table in (BRONZE_MDR, SILVER_MDR)
+    ]
+    assert len(inodes[0]) == 2
+    assert inodes[0] == inodes[1]
 
 
 def test_a_row_that_two_segments_have_comes_once(lake: Lake, spark: SparkSession) -> None:
@@ -81,6 +88,9 @@ def test_a_row_that_two_segments_have_comes_once(lake: Lake, spark: SparkSession
     assert (result.rows["silver_mdr"], result.findings) == (3, 2)
     rows = sorted((row["seq"], int.from_bytes(row["msg_id"])) for row in lake.read(SILVER_MDR).collect())
     assert rows == [(1, 1), (2, 2), (3, 3)]
+    for file in lake.files(SILVER_MDR):
+        in_file = [bytes(row["msg_id"]) for row in lake.read_files(SILVER_MDR, [file]).collect()]
+        assert all(one <= other for one, other in pairwise(in_file))
 
 
 def test_a_row_that_bronze_repeats_later_does_not_come_again(lake: Lake, spark: SparkSession) -> None:
