@@ -16,7 +16,6 @@ from functools import partial
 from itertools import count
 from secrets import randbits
 
-from msg_node.core.agent_queues import agent_of
 from msg_node.core.delivery_messages import (
     given_id,
     handed_over,
@@ -31,8 +30,7 @@ from msg_node.core.identifiers import identifier
 from msg_node.core.last_words import LastWords
 from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry, Sender
-from msg_node.core.resources import is_claimable
-from msg_node.core.runtime_address import runtime_part
+from msg_node.core.recipients import has_to_be_found, recipient_of
 from msg_node.core.service import ServiceResult
 from msg_node.outbox import Outbox, is_domain
 from msg_node.outlets import Outlets
@@ -115,8 +113,10 @@ class Deliveries:
 
     # Requests in.
 
-    def take(self, message: Message, asker: int, now: float, *, roles: frozenset[str]) -> None:
+    def take(self, message: Message, asker: int, now: float, *, roles: frozenset[str], queue: str = "") -> None:
         """Take an action of a session of ours, for an agent of ours or of another domain.
+
+        `queue` says which where the address of the message does not.
 
         Raises:
             PeerError: Why it is refused.
@@ -131,7 +131,7 @@ class Deliveries:
             self._counters["repeated requests"] += 1
             self._senders.send_to(asker, told_again(message, *said))
             return
-        queue = self.outbox.domain_of(message) or _recipient(message)
+        queue = queue or self.outbox.domain_of(message) or recipient_of(self._state, message, asker)
         self._submit(message, queue, sender, asker, now, self._fresh_id(), roles)
 
     def takes_from_link(self, message: Message, domain: str, number: int, now: float) -> bool:
@@ -146,10 +146,19 @@ class Deliveries:
             return message.to.endswith("/inbox") and self.outbox.told(domain, message)
         if not message.is_action or self.outbox.domain_of(message) or self._serves(message.to_key):
             return False
+        if has_to_be_found(self._state, message, number):
+            return False
         self._take_action_of(domain, message, number, now)
         return True
 
-    def _take_action_of(self, domain: str, message: Message, number: int, now: float) -> None:
+    def take_found(self, message: Message, number: int, roles: frozenset[str], queue: str) -> None:
+        """Take an action of a session or link for a user, now that it is known where he is. Raises PeerError."""
+        if number > 0:
+            self.take(message, number, time.time(), roles=roles, queue=queue)
+        else:
+            self._take_action_of(self._state.domain_of_link(number), message, number, time.time(), queue)
+
+    def _take_action_of(self, domain: str, message: Message, number: int, now: float, queue: str = "") -> None:
         """What another domain hands over again is told how it stands."""
         request_id = given_id(message)
         if request_id:
@@ -165,7 +174,7 @@ class Deliveries:
                 self._outlets.send_abroad(domain, told_again(message, request_id, finished.word))
                 return
         request_id = request_id or self._fresh_id()
-        queue = _recipient(message)
+        queue = queue or recipient_of(self._state, message, number)
         self._submit(message, queue, Sender("", domain=domain), number, now, request_id, frozenset())
 
     def parks(self, code: Code, message: Message, asker: int, roles: frozenset[str]) -> bool:
@@ -185,7 +194,7 @@ class Deliveries:
 
     def _park_invitation(self, message: Message, asker: int, now: float, roles: frozenset[str]) -> None:
         self.is_used = True
-        sender, queue = self._sender(asker), _recipient(message)
+        sender, queue = self._sender(asker), recipient_of(self._state, message, asker)
         entry = self._parking.repeats(message, sender, now) or self._parking.submit(
             message,
             queue,
@@ -486,15 +495,3 @@ class Deliveries:
                 self._outlets.wake()
         if given_up := self._guaranteed.take_given_up():
             self._counters["unacknowledged events"] += given_up
-
-
-def _recipient(message: Message) -> str:
-    """The agent that a message is for, as the key of its queue.
-
-    Raises:
-        PeerError: NO_ROUTE when nobody could ever own that address.
-    """
-    agent = agent_of(message.to_key)
-    if not (is_claimable(agent) or runtime_part(agent) == agent):
-        raise PeerError(Code.NO_ROUTE, "nobody can own this address")
-    return agent

@@ -5,9 +5,12 @@
                                                  ▼                       ▼
                         live hyperties of ours by his names, else the first domain of his that takes it
 
-What waits is in memory and bounded; each message goes on or is answered, in the order of its sender. A place once
-found is known for some minutes, and so is, for some seconds, that there is none. What another domain sends is never
-sent on to a third: then only hyperties of ours count.
+What waits is in memory and bounded; each message goes on or is answered, in the order of its sender. Nobody is told
+that it was taken before that. An action goes on to one place, where it is kept like any other: to a live hyperty of
+ours, or into the outbox of the first domain that may have it, or to a hyperty of ours that is away.
+
+A place once found is known for some minutes, and so is, for some seconds, that there is none. What another domain sends
+is never sent on to a third: then only hyperties of ours count.
 
 Source: message specification, sections 11 and 20.4; feature rows CN-16 and FD-08.
 """
@@ -17,14 +20,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import trio
 
 from federation.link_context import Refusal
 from msg_node.core.node_state import NodeState
-from msg_node.core.user_places import UserPlaces, hyperties_of, live_numbers, places_of
+from msg_node.core.registry import Index
+from msg_node.core.user_places import UserPlaces, hyperties_of, hyperty_for, is_live_for, live_numbers, places_of
 from msg_node.outlets import Outlets
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError
@@ -47,6 +51,9 @@ logger = logging.getLogger("msg_node")
 
 RecordOf = Callable[[str], Awaitable[GuidRecord]]
 """Gives the proved record of a GUID, or raises HostError."""
+
+TakeAction = Callable[[Message, int, frozenset[str], str], None]
+"""Keeps an action of a session or link (by number) with these roles in a queue until it is done. Raises PeerError."""
 
 _NO_ROLES: frozenset[str] = frozenset()
 
@@ -95,6 +102,7 @@ class UserRouting:
         self._refuse = refuse
         self._clock = clock
         self._record_of: RecordOf | None = None
+        self._take_action: TakeAction | None = None
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._waiting: dict[str, list[_Waiting]] = {}
         self._waiting_count = self._waiting_bytes = 0
@@ -107,6 +115,10 @@ class UserRouting:
         """Look users up with `record_of`; before anything runs."""
         self._record_of = record_of
 
+    def connect_actions(self, take_action: TakeAction) -> None:
+        """Hand actions on to `take_action`; before anything runs."""
+        self._take_action = take_action
+
     def take(self, message: Message, number: int, roles: frozenset[str] = _NO_ROLES) -> Refusal | None:
         """Send a message to a user on, or keep it until it is known where he is; a refusal is the caller's to answer.
 
@@ -115,15 +127,15 @@ class UserRouting:
             number: The session or link that it came from.
             roles: Those of the session.
         """
-        if self._record_of is None:
-            return Refusal(Code.NO_ROUTE) if message.expects_reply else None
         if self._is_stopping:
             return Refusal(Code.DRAINING)
+        waiting = _Waiting(message, number, roles, self._clock())
+        if self._record_of is None:
+            return self._go_on(waiting, HostError(Code.NO_ROUTE)) if message.expects_reply else None
         try:
             guid = bare_guid(message.to_key)
         except PeerError:
             return Refusal(Code.NO_ROUTE)
-        waiting = _Waiting(message, number, roles, self._clock())
         known = self._known.get(guid)
         if known is not None and known.until > waiting.since and guid not in self._waiting:
             return self._go_on(waiting, known.outcome)
@@ -211,11 +223,13 @@ class UserRouting:
     # Going on.
 
     def _go_on(self, waiting: _Waiting, outcome: UserPlaces | HostError) -> Refusal | None:
-        if isinstance(outcome, HostError):
-            return Refusal(outcome.code)
         message = aged(waiting.message, self._clock() - waiting.since)
         if message is None:
             return Refusal(Code.TIMEOUT)
+        if message.is_action and self._take_action is not None:
+            return self._keep(message, waiting, outcome, self._take_action)
+        if isinstance(outcome, HostError):
+            return Refusal(outcome.code)
         hyperties = hyperties_of(self._state, outcome.here)
         numbers = live_numbers(self._state, hyperties, waiting.number)
         if numbers:
@@ -223,6 +237,31 @@ class UserRouting:
         if waiting.number > 0 and outcome.domains:
             return self._send_abroad(message, waiting, outcome.domains)
         return Refusal(Code.TEMPORARILY_UNAVAILABLE if hyperties else Code.NOT_REGISTERED)
+
+    def _keep(
+        self, message: Message, waiting: _Waiting, outcome: UserPlaces | HostError, take_action: TakeAction
+    ) -> Refusal | None:
+        """Hand an action on to the first place that takes it."""
+        names: Sequence[tuple[Index, str]] = [(Index.GUID, message.to_key)]
+        abroad: tuple[str, ...] = ()
+        refusal: Refusal | None = None
+        if isinstance(outcome, HostError):
+            refusal = Refusal(outcome.code)
+        else:
+            names, abroad = outcome.here, outcome.domains if waiting.number > 0 else ()
+        here = hyperty_for(self._state, names, waiting.number)
+        is_live = is_live_for(self._state, names, waiting.number)
+        for place in [here] if is_live else [*abroad, *([here] if here else [])]:
+            refused = self._judge_local(message, waiting.roles) if place == here and waiting.number > 0 else None
+            if refused is None:
+                try:
+                    take_action(message, waiting.number, waiting.roles, place)
+                except PeerError as exc:
+                    refused = Refusal(exc.code)
+                else:
+                    return None
+            refusal = refusal or refused
+        return refusal or Refusal(Code.NOT_REGISTERED)
 
     def _deliver(self, message: Message, waiting: _Waiting, numbers: tuple[int, ...]) -> Refusal | None:
         if waiting.number < 0:

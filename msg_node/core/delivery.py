@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msg_node.core.agent_queues import agent_of
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry import Index
-from msg_node.core.user_places import hyperties_of, live_numbers
-from protofly.address import destination_of, domain_of, scheme_of
+from msg_node.core.user_places import hyperties_of, live_numbers, user_named
+from protofly.address import destination_of, domain_of
 from protofly.errors import Code
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_SECONDS
 from protofly.message import Message
@@ -27,9 +27,6 @@ _CHANGES = "/changes"
 _CHANGES_CHARS = len(_CHANGES)
 _THINGS = "thing://"
 _WRITES = frozenset({"update", "create", "delete"})
-_USERS = frozenset({"user", "user-guid", "acct"})
-_GUIDS = "user-guid:"
-_NOBODY = frozenset({"user-guid://anonymous", "user://anonymous"})  # message specification, section 1.4
 
 
 SOMEWHERE = "?"
@@ -173,17 +170,16 @@ class Delivery:
         found = self._session_for(message, key, now)
         if found is not None and found != origin:
             return Route(Place.LISTENERS, (found,))
-        if self._state.rules.resolves_users and scheme_of(key) in _USERS and key not in _NOBODY:
-            return self._route_user(message, key, origin)
-        return _nowhere(message)
+        user = user_named(key) if self._state.rules.resolves_users else None
+        return _nowhere(message) if user is None else self._route_user(message, user, origin)
 
-    def _route_user(self, message: Message, key: str, origin: int) -> Route:
+    def _route_user(self, message: Message, user: tuple[Index, str], origin: int) -> Route:
         """To the live hyperties of a user, where the registry has some. Source: message specification, section 20.4."""
+        index, key = user
         domain = domain_of(key)
         if domain and domain not in self._state.domains:
             return Route(Place.FOREIGN, domain=domain)
-        index = Index.GUID if key.startswith(_GUIDS) else Index.USER
-        numbers = live_numbers(self._state, hyperties_of(self._state, [(index, key)]), origin)
+        numbers = live_numbers(self._state, hyperties_of(self._state, [user]), origin)
         if numbers:
             return Route(Place.LISTENERS, numbers)
         return _USER if index is Index.GUID and origin else _nowhere(message)

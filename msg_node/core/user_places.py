@@ -1,6 +1,9 @@
 """Where a user can be: what his GUID record says, and which of his hyperties are live in our own domain.
 
-Source: message specification, sections 11 and 20.4.
+A message to a user goes to all of his live hyperties. An action goes to one, since it is done once: to a live one, or
+to the one that was here last, for which it waits.
+
+Source: message specification, sections 11, 19.2 and 20.4.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from protofly.guid_record import GuidRecord, UserId
 from protofly.limits import USER_NAMES
 
 _NOBODY = "user://anonymous"
+_NOBODIES = frozenset({_NOBODY, "user-guid://anonymous"})
 """Whoever wants to be nobody. Source: message specification, section 1.4."""
+_SCHEMES = frozenset({"user", "user-guid", "acct"})
 
 
 class UserPlaces(NamedTuple):
@@ -32,6 +37,14 @@ class UserPlaces(NamedTuple):
     here: tuple[tuple[Index, str], ...]
     domains: tuple[str, ...]
     ends_at: float
+
+
+def user_named(key: str) -> tuple[Index, str] | None:
+    """How our registry finds the user that a canonical key names, None when it names none."""
+    scheme = scheme_of(key)
+    if scheme not in _SCHEMES or key in _NOBODIES:
+        return None
+    return Index.GUID if scheme == "user-guid" else Index.USER, key
 
 
 def places_of(record: GuidRecord, own_domains: Collection[str]) -> UserPlaces:
@@ -67,3 +80,21 @@ def live_numbers(state: NodeState, entries: Iterable[Entry], origin: int) -> tup
     """The sessions that hold live entries, except the one that asks."""
     holders = [state.owners.owner(entry.key) or entry.sid for entry in entries if entry.is_connected]
     return tuple(dict.fromkeys(number for number in holders if number != origin))
+
+
+def hyperty_for(state: NodeState, names: Iterable[tuple[Index, str]], origin: int) -> str:
+    """The address to which an action for somebody with these names goes; "" when he is not registered here."""
+    entries = hyperties_of(state, names)
+    live = [entry for entry in entries if live_numbers(state, [entry], origin)]
+    chosen = max(live or entries, key=lambda entry: entry.refreshed_at, default=None)
+    if chosen is None:
+        return ""
+    session = state.sessions.get(chosen.sid)
+    if session is None or state.owners.owner(chosen.key) is not None:
+        return chosen.key
+    return session.runtime_key  # who registered an address that he does not own answers for it
+
+
+def is_live_for(state: NodeState, names: Iterable[tuple[Index, str]], origin: int) -> bool:
+    """Whether somebody with these names has a live hyperty here, other than the session that asks."""
+    return bool(live_numbers(state, hyperties_of(state, names), origin))

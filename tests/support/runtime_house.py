@@ -321,6 +321,7 @@ class RuntimeHouse:
         )
         self.parks: Parks = park_nothing
         self.bus.connect_federation(cast("Federation", self.domains))
+        self.bus.users.connect_actions(self.bus.deliveries.take_found)
         self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
         self.door: Door | None = None

@@ -1,0 +1,35 @@
+"""For whom a request of ours waits: the queue that it lines up in. Source: message specification, section 19."""
+
+from __future__ import annotations
+
+from msg_node.core.agent_queues import agent_of
+from msg_node.core.node_state import NodeState
+from msg_node.core.resources import is_claimable
+from msg_node.core.runtime_address import runtime_part
+from msg_node.core.user_places import hyperty_for, user_named
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+
+def recipient_of(state: NodeState, message: Message, origin: int) -> str:
+    """The agent that a message of the session or link `origin` is for, as the key of its queue.
+
+    Raises:
+        PeerError: NO_ROUTE when nobody could ever own that address, NOT_REGISTERED for a user who is not known here.
+    """
+    user = user_named(message.to_key) if state.rules.resolves_users else None
+    if user is not None:
+        hyperty = hyperty_for(state, [user], origin)
+        if not hyperty:
+            raise PeerError(Code.NOT_REGISTERED, "nobody of that name is registered here")
+        return hyperty
+    agent = agent_of(message.to_key)
+    if not (is_claimable(agent) or runtime_part(agent) == agent):
+        raise PeerError(Code.NO_ROUTE, "nobody can own this address")
+    return agent
+
+
+def has_to_be_found(state: NodeState, message: Message, origin: int) -> bool:
+    """Whether a message is for a user of whom our own registry knows nothing."""
+    user = user_named(message.to_key) if state.rules.resolves_users else None
+    return user is not None and not hyperty_for(state, [user], origin)
