@@ -15,9 +15,10 @@ from federation.link_context import Identify
 from federation.resolver import Resolver
 from msg_node.bus import Bus
 from msg_node.config import Settings
-from msg_node.config_registries import BackendSettings, backend_context
+from msg_node.config_registries import BackendSettings
 from msg_node.connectors.backend import Backend
 from msg_node.connectors.backend_http import BackendHttp
+from msg_node.connectors.backend_tls import BackendTls
 from msg_node.connectors.catalogue import CatalogueReader
 from msg_node.connectors.qos_watch import QosWatch
 from msg_node.connectors.registry_watch import RegistryWatch
@@ -104,8 +105,8 @@ class Backends:
 
         own = None
         if chosen.own is not None:
-            context = backend_context("catalogue.own", chosen.own)
-            own = BackendHttp(chosen.own.url, context, max_bytes=DESCRIPTOR_BYTES)
+            tls = BackendTls("catalogue.own", chosen.own)
+            own = BackendHttp(chosen.own.url, tls, max_bytes=DESCRIPTOR_BYTES)
         reader = CatalogueReader(
             fetcher,
             resolve=resolve,
@@ -136,5 +137,5 @@ class Backends:
 
 
 def _backend(table: str, name: str, settings: BackendSettings) -> Backend:
-    http = BackendHttp(settings.url, backend_context(table, settings), max_bytes=BACKEND_ANSWER_BYTES)
+    http = BackendHttp(settings.url, BackendTls(table, settings), max_bytes=BACKEND_ANSWER_BYTES)
     return Backend(name, http, attempt_seconds=settings.attempt_seconds)

@@ -20,8 +20,8 @@ from msg_node import config_meaning
 from msg_node.bus import Bus
 from msg_node.config import Settings
 from msg_node.config_identity import GlobalRegistrySettings, ProviderSettings
-from msg_node.config_registries import backend_context
 from msg_node.connectors.backend_http import BackendHttp
+from msg_node.connectors.backend_tls import BackendTls
 from msg_node.connectors.global_registry import GlobalRegistry
 from msg_node.connectors.global_registry_rest import ANSWER_BYTES, GlobalRegistryRest
 from msg_node.connectors.issuer_keyring import IssuerKeyring, KeySource
@@ -198,7 +198,7 @@ class People:
 
 
 def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
-    http = BackendHttp(settings.url, backend_context("global_registry", settings), max_bytes=ANSWER_BYTES)
+    http = BackendHttp(settings.url, BackendTls("global_registry", settings), max_bytes=ANSWER_BYTES)
     return GlobalRegistryRest(http, read_seconds=settings.attempt_seconds, write_seconds=settings.write_seconds)
 
 

@@ -165,6 +165,7 @@ BACKEND_RETRY_STOCK: Final = 10.0
 BACKEND_FAILURES_BEFORE_OPEN: Final = 5
 BACKEND_OPEN_SECONDS: Final = 5.0
 BACKEND_OPEN_MAX_SECONDS: Final = 60.0
+CERTIFICATES_LOOKED_AT_SECONDS: Final = 5.0
 BACKEND_ANSWER_BYTES: Final = 512 << 10  # what is in it has to fit into a message
 
 # External domain registry. Source: message specification, section 10.3; data formats, sections 5.1 and 5.3.
@@ -175,6 +176,7 @@ REGISTRY_CLOCK_SKEW_SECONDS: Final = 60.0
 REGISTRY_PERSONS_FOLLOWED: Final = 16  # hyperties of one user whose data objects are asked for
 REGISTRY_STATUSES_REMEMBERED: Final = 10_000
 REGISTRY_FAREWELLS_AT_ONCE: Final = 100
+REGISTRY_RAW_BYTES: Final = 32 << 10  # of each answer; up to sixteen of them beside what they mean fit into a message
 
 # QoS broker. Source: message specification, section 14.
 QOS_LEASE_SECONDS: Final = 600

@@ -9,7 +9,7 @@ Source: reTHINK data formats, sections 4.1 and 5.1; RFC 9110.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import trio
@@ -26,14 +26,17 @@ class BackendHttp:
 
     Args:
         base_url: `https://host[:port][/prefix]`, or `http:` where the settings allow it; no query.
-        ssl_context: Has to verify certificates and names; it is not used for `http:`.
+        ssl_context: Has to verify certificates and names; it is not used for `http:`. Or what gives one for each
+            connection.
         max_bytes: Largest body of an answer.
 
     Raises:
         SettingsError: That is no such URL.
     """
 
-    def __init__(self, base_url: str, ssl_context: ssl.SSLContext, *, max_bytes: int) -> None:
+    def __init__(
+        self, base_url: str, ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext], *, max_bytes: int
+    ) -> None:
         try:
             parts = urlsplit(base_url)
             host, port = parts.hostname, parts.port
@@ -90,7 +93,8 @@ class BackendHttp:
         line: trio.abc.Stream = await trio.open_tcp_stream(self.host, self._port)
         try:
             if self._ssl_context is not None:
-                line = await self._open_tls(line, self._ssl_context)
+                context = self._ssl_context
+                line = await self._open_tls(line, context if isinstance(context, ssl.SSLContext) else context())
             await line.send_all(exchange.data_to_send())
             while (answer := exchange.receive(bytes(await line.receive_some(_RECEIVE_BYTES)))) is None:
                 pass

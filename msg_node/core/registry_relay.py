@@ -10,8 +10,10 @@ well, because only the node knows whose session an entry is, when that session e
     session over ─▶ our book says disconnected ─▶ farewell to the registry (`farewells`)
     registry polled ─▶ status news ─▶ our book, subscribers (`observe`)
 
-Requests of one session keep their order, reads among themselves go together. Source: message specification, section
-10; data formats, section 5.
+Requests of one session keep their order, reads among themselves go together. A runtime of ours that asks for it
+(`"raw": true`) gets what the registry said beside what the node made of it.
+
+Source: message specification, section 10; data formats, section 5; feature row CN-09.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from msg_node.core.backend import Answered, Answers, Call, Calls
@@ -48,6 +51,7 @@ from protofly.limits import (
     REGISTRY_CACHE_SECONDS,
     REGISTRY_FAREWELLS_AT_ONCE,
     REGISTRY_PERSONS_FOLLOWED,
+    REGISTRY_RAW_BYTES,
     REGISTRY_STATUSES_REMEMBERED,
 )
 
@@ -199,7 +203,7 @@ class RegistryRelay(RegistryService):
         query = read_query(request.members, domain=request.domain, own_domains=self._state.domains)
         if is_dataobject_search(query):
             return self._read_objects_of_user(request, query)
-        told = self._cache.get(query, request.now)
+        told = None if _wants_raw(request) else self._cache.get(query, request.now)
         if told is not None:
             return self._found(request, query, told)
 
@@ -284,11 +288,37 @@ class RegistryRelay(RegistryService):
         return inquire(
             REGISTRY,
             Calls(calls),
-            conclude,
+            partial(_with_raw, conclude) if _wants_raw(request) else conclude,
             failed=_failed,
             lane="" if request.caller.is_link else f"registry {request.caller.number}",
             is_sharing=request.message.type == "read",
         )
+
+
+def _wants_raw(request: ServiceRequest) -> bool:
+    """What may be in the raw answer, such as entries that nobody asked for, stays in our own domain."""
+    is_ours = not (request.caller.is_link or request.caller.is_guest)
+    return is_ours and request.members.get("raw") is True
+
+
+def _with_raw(conclude: Callable[[Answers, float], Answer | Inquiry], answers: Answers, now: float) -> Answer | Inquiry:
+    """What the last calls were answered with, beside what that means. A refusal is told without it."""
+    answer = conclude(answers, now)
+    if isinstance(answer, Inquiry):
+        return answer
+    return replace(answer, members={**(answer.members or {}), "raw": [_raw(one) for one in answers]})
+
+
+def _raw(answered: Answered) -> dict[str, object]:
+    """An answer as it came: its body as JSON if it is some, else as text; neither when it is very long."""
+    told: dict[str, object] = {"code": answered.status}
+    if len(answered.body) > REGISTRY_RAW_BYTES:
+        return told
+    try:
+        answered.document()
+        return {**told, "value": Raw(answered.body)}
+    except PeerError:
+        return {**told, "text": answered.body.decode("utf-8", "replace")}
 
 
 def _objects_of(record: Record, query: Query) -> Query:
