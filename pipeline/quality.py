@@ -1,4 +1,8 @@
-"""Quality rules: what is wrong with a row, all of it, in one pass, in words that explain themselves."""
+"""Quality rules: what is wrong with a row, all of it, in one pass, in words that explain themselves.
+
+Conditions are SQL: a rule made of Columns would take some twenty calls into the JVM, all rules together as many as a
+small segment takes to be read.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,6 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Final, Literal
 
 import msgspec
@@ -26,14 +28,14 @@ _MEASURES: Final = ("attempt", "size_in", "size_wire", "d_policy_us", "d_stub_us
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that may be wrong. `broken` is true where it is; null counts as fine.
+    """One thing that may be wrong. `broken` is an SQL condition, true where it is; null counts as fine.
 
     Rows with a broken rule of severity SEVERE or worse belong in quarantine; a WARNING stays with its row.
     """
 
     name: str
     severity: Severity
-    broken: Column
+    broken: str
 
 
 def with_errors(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
@@ -41,28 +43,27 @@ def with_errors(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
 
     Good rows pay for each rule once; the names are looked for only where something is wrong.
     """
-    found = [(rule, F.coalesce(rule.broken, F.lit(False))) for rule in rules]
-    worst = F.lit(int(Severity.FINE))
+    worst = "0"
     for severity in (Severity.WARNING, Severity.SEVERE, Severity.FATAL):
-        hits = [hit for rule, hit in found if rule.severity is severity]
+        hits = [f"({rule.broken})" for rule in rules if rule.severity is severity]
         if hits:
-            worst = F.when(reduce(or_, hits), F.lit(int(severity))).otherwise(worst)
-    names = F.array_compact(F.array(*[F.when(hit, F.lit(rule.name)) for rule, hit in found]))
+            worst = f"IF({' OR '.join(hits)}, {int(severity)}, {worst})"
+    names = ", ".join(f"IF({rule.broken}, '{rule.name}', NULL)" for rule in rules)
     # A projection of its own: what is used more than once is then not computed more than once.
-    judged = rows.withColumn(_WORST, worst)
-    words = F.array(*[F.lit(severity.word) for severity in Severity])
+    judged = rows.withColumn(_WORST, F.expr(worst))
+    words = ", ".join(f"'{severity.word}'" for severity in Severity)
     return judged.withColumns(
         {
-            "errors": F.when(F.col(_WORST) == 0, F.array().cast("array<string>")).otherwise(names),
-            "severity": F.get(words, F.col(_WORST)),
-            "is_good": F.col(_WORST) < int(Severity.SEVERE),
+            "errors": F.expr(f"IF({_WORST} = 0, CAST(array() AS array<string>), array_compact(array({names})))"),
+            "severity": F.expr(f"get(array({words}), {_WORST})"),
+            "is_good": F.expr(f"{_WORST} < {int(Severity.SEVERE)}"),
         }
     ).drop(_WORST)
 
 
 def is_sound(rules: Sequence[Rule]) -> Column:
     """Whether none of the rules is broken, not even one that only warns. Far cheaper than saying which."""
-    return ~reduce(or_, [F.coalesce(rule.broken, F.lit(False)) for rule in rules])
+    return F.expr(f"NOT coalesce({' OR '.join(f'({rule.broken})' for rule in rules)}, false)")
 
 
 def record_rules(kind: Kind) -> list[Rule]:
@@ -72,49 +73,45 @@ def record_rules(kind: Kind) -> list[Rule]:
     `spoilt`, true where the line was no JSON object of this shape, and `repeated`, true where its number came before.
     """
     record_type = RECORD_TYPES[kind]
-    time_us = F.col("ts_us")
-    is_far = (time_us < F.col("m_opened_us") - CLOCK_SLACK_US) | (time_us > F.col("m_closed_us") + CLOCK_SLACK_US)
-    is_absurd = (time_us < TIME_MIN_US) | (time_us >= TIME_MAX_US)
+    is_far = f"ts_us < m_opened_us - {CLOCK_SLACK_US} OR ts_us > m_closed_us + {CLOCK_SLACK_US}"
+    is_absurd = f"ts_us < {TIME_MIN_US} OR ts_us >= {TIME_MAX_US}"
+    is_outside = _is_outside("ts_us", "m_min_ts_us", "m_max_ts_us")
     rules = [
-        Rule("not-a-record", Severity.SEVERE, F.col("spoilt")),
-        Rule("repeated", Severity.SEVERE, F.col("repeated")),
-        Rule("schema", Severity.SEVERE, _differs("v", F.lit(record_type.schema_version))),
-        Rule("identity", Severity.SEVERE, _differs("node", F.col("m_node")) | _differs("boot", F.col("m_boot"))),
+        Rule("not-a-record", Severity.SEVERE, "spoilt"),
+        Rule("repeated", Severity.SEVERE, "repeated"),
+        Rule("schema", Severity.SEVERE, f"NOT v <=> {record_type.schema_version}"),
+        Rule("identity", Severity.SEVERE, "NOT node <=> m_node OR NOT boot <=> m_boot"),
         Rule("sequence", Severity.SEVERE, _is_outside("seq", "m_first_seq", "m_last_seq")),
-        Rule("time", Severity.SEVERE, _is_outside("ts_us", "m_min_ts_us", "m_max_ts_us") | is_far | is_absurd),
+        Rule("time", Severity.SEVERE, f"{is_outside} OR {is_far} OR {is_absurd}"),
     ]
     for member in msgspec.structs.fields(record_type):
         if member.required and member.name != "ts_us":
-            rules.append(Rule(f"missing:{member.name}", Severity.SEVERE, F.col(member.name).isNull()))
+            rules.append(Rule(f"missing:{member.name}", Severity.SEVERE, f"{member.name} IS NULL"))
         words = _words(member.type)
         if words:
-            rules.append(Rule(f"word:{member.name}", Severity.SEVERE, ~F.col(member.name).isin(*words)))
+            possible = ", ".join(f"'{word}'" for word in words)
+            rules.append(Rule(f"word:{member.name}", Severity.SEVERE, f"{member.name} NOT IN ({possible})"))
     if kind is Kind.MESSAGE:
         rules += _message_rules()
     return rules
 
 
 def _message_rules() -> list[Rule]:
-    measures = F.least(*[F.col(name).cast("long") for name in _MEASURES])
     return [
         Rule("hex:msg_id", Severity.SEVERE, _is_no_hex("msg_id")),
         Rule("hex:digest", Severity.SEVERE, _is_no_hex("digest")),
-        Rule("negative", Severity.SEVERE, measures < 0),
-        Rule("own-domain", Severity.WARNING, F.col("src_domain") == F.col("dst_domain")),
+        Rule("negative", Severity.SEVERE, f"least({', '.join(_MEASURES)}) < 0"),
+        Rule("own-domain", Severity.WARNING, "src_domain = dst_domain"),
     ]
 
 
-def _differs(name: str, expected: Column) -> Column:
-    return ~F.col(name).eqNullSafe(expected)
+def _is_outside(name: str, first: str, last: str) -> str:
+    return f"{name} IS NULL OR {name} < {first} OR {name} > {last}"
 
 
-def _is_outside(name: str, first: str, last: str) -> Column:
-    return F.col(name).isNull() | (F.col(name) < F.col(first)) | (F.col(name) > F.col(last))
-
-
-def _is_no_hex(name: str) -> Column:
+def _is_no_hex(name: str) -> str:
     # Several times cheaper than a regular expression.
-    return (F.length(name) != HEX_DIGITS) | (F.unhex(name).isNull() & F.col(name).isNotNull())
+    return f"length({name}) != {HEX_DIGITS} OR (unhex({name}) IS NULL AND {name} IS NOT NULL)"
 
 
 def _words(type_: object) -> tuple[str, ...]:

@@ -132,9 +132,8 @@ class _Gathering:
                 F.sum("lost_records").alias("lost_records"),
                 F.min("detail").alias("detail"),
             )
-            .orderBy(F.col("severity") == "fine", "verdict", "node", "kind", "found")
         )
-        return tuple(
+        groups = [
             SegmentGroup(
                 node=row["node"] or "",
                 kind=row["kind"] or "",
@@ -146,8 +145,10 @@ class _Gathering:
                 lost_records=row["lost_records"] or 0,
                 detail=row["detail"] or "",
             )
-            for row in rows.toLocalIterator()
-        )
+            for row in rows.collect()
+        ]
+        groups.sort(key=lambda one: (one.severity == "fine", one.verdict, one.node, one.kind, one.findings))
+        return tuple(groups)
 
     def _traffic(self) -> tuple[PairTraffic, ...]:
         """The sender's book counts; where there is none, the receiver's."""
@@ -317,11 +318,16 @@ class _Gathering:
             .collect()
         )
         shown = [pair for peer in _peers_to_show(versions) for pair in peer]
+        of_shown = table.where(F.col("peer_domain").isin(sorted({peer for peer, _ in shown})))
+        measured: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
+        for measure in ("latency", "fuel"):
+            for row in _merged(of_shown, measure, "peer_domain", "stub_ver").collect():
+                counts = measured.setdefault((row["peer_domain"], row["stub_ver"]), {}).setdefault(measure, {})
+                counts[row["bucket"]] = row["count"]
         found: list[StubVersion] = []
         for peer_domain, stub_ver in shown:
-            of_version = table.where((F.col("peer_domain") == peer_domain) & (F.col("stub_ver") == stub_ver))
             for measure in ("latency", "fuel"):
-                counts = {row["bucket"]: row["count"] for row in _merged(of_version, measure).collect()}
+                counts = measured.get((peer_domain, stub_ver), {}).get(measure, {})
                 if counts:
                     found.append(
                         StubVersion(

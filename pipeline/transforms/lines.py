@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.quality import is_sound, record_rules, with_errors
 from pipeline.schemas import BYTES, LONG, TABLES, TEXT, Table
-from pipeline.transforms.normalise import worked_with
+from pipeline.transforms.normalise import WORKED_WITH
 from protofly.records import Kind
 
 SEGMENT_FACTS: Final = StructType(
@@ -35,6 +35,8 @@ SEGMENT_FACTS: Final = StructType(
 )
 """What lines are compared with: a row per file, taken from its manifest."""
 DAY_US: Final = 86_400_000_000
+_RECORD_DAY: Final = f"CAST(date_from_unix_date(int(ts_us DIV {DAY_US})) AS string)"
+"""Far cheaper than formatting the time."""
 SPOILT: Final = "_spoilt"
 _ADDED: Final = ("segno", "errors", "our_domain", "peer_domain", "dt")
 
@@ -74,15 +76,15 @@ def judged_records(parsed: DataFrame, facts: DataFrame, kind: Kind) -> DataFrame
         kind: Of all lines.
     """
     judged = with_errors(_beside_facts(parsed, facts), record_rules(kind))
-    return judged.select(
+    return judged.selectExpr(
         *_stored(kind),
         "errors",
-        F.when(~F.col("is_good"), F.col("line")).alias("line"),
+        "IF(is_good, NULL, line) AS line",
         "m_node",
         "m_boot",
         "severity",
         "is_good",
-        F.when(F.col("is_good"), _record_day()).otherwise(F.col("m_day")).alias("dt"),
+        f"IF(is_good, {_RECORD_DAY}, m_day) AS dt",
     )
 
 
@@ -92,7 +94,7 @@ def sound_records(parsed: DataFrame, facts: DataFrame, kind: Kind) -> DataFrame:
     Much faster than `judged_records`, and says nothing about the others. Arguments are the same.
     """
     sound = _beside_facts(parsed, facts).where(is_sound(record_rules(kind)))
-    return sound.select(*_stored(kind), F.array().cast("array<string>").alias("errors"), _record_day().alias("dt"))
+    return sound.selectExpr(*_stored(kind), "CAST(array() AS array<string>) AS errors", f"{_RECORD_DAY} AS dt")
 
 
 def quarantined(judged: DataFrame, kind: Kind) -> DataFrame:
@@ -123,13 +125,8 @@ def _beside_facts(parsed: DataFrame, facts: DataFrame) -> DataFrame:
     return parsed.withColumn("spoilt", F.col(SPOILT).isNotNull()).join(F.broadcast(facts), on="file", how="inner")
 
 
-def _stored(kind: Kind) -> list[Column]:
+def _stored(kind: Kind) -> list[str]:
     """Columns of the bronze table, without what was found out about the row, and its day."""
-    other = worked_with() if kind is Kind.MESSAGE else {}
+    other = WORKED_WITH if kind is Kind.MESSAGE else {}
     names = [name for name in bronze_table(kind).schema.names if name not in {"segno", "errors", "dt"}]
-    return [*(other.get(name, F.col(name)).alias(name) for name in names), F.col("m_segno").alias("segno")]
-
-
-def _record_day() -> Column:
-    """Far cheaper than formatting the time."""
-    return F.date_from_unix_date(F.expr(f"int(ts_us DIV {DAY_US})")).cast("string")
+    return [*(f"{other.get(name, name)} AS {name}" for name in names), "m_segno AS segno"]

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
+from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
 from pipeline.table_log import ConflictError, LakeError
 from pipeline.tables import MARK_NAME, STAGE_NAME, Format, Lake
@@ -33,7 +34,7 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
 
 
 def rows_of(spark: SparkSession, *rows: tuple[str, int, str]) -> DataFrame:
-    return spark.createDataFrame(list(rows), COUNTS.schema)
+    return local_frame(spark, rows, COUNTS.schema)
 
 
 def content(frame: DataFrame) -> list[tuple[object, ...]]:
@@ -149,7 +150,7 @@ def test_few_rows_go_in_and_out_without_spark(lake: Lake) -> None:
 @pytest.mark.parametrize("day", [None, "../up", "a/b", ""])
 def test_a_day_that_is_no_folder_name_is_refused(lake: Lake, spark: SparkSession, day: str | None) -> None:
     with pytest.raises(LakeError, match="cannot be the name of a partition"):
-        lake.commit(spark.createDataFrame([("a", 1, day)], COUNTS.schema), COUNTS)
+        lake.commit(local_frame(spark, [("a", 1, day)], COUNTS.schema), COUNTS)
     assert not list((lake.folder / "counts").rglob("*.parquet"))
 
 
