@@ -9,7 +9,7 @@ so the same records give the same bytes on every run.
 A quantile is the middle of the bucket that holds the wanted rank. A bucket is at most 1/16 of its lower bound wide,
 so the answer is off by at most 1/32 (3.1 %) of the true value.
 
-The Columns here and the functions in plain Python agree on every value from −2⁶³ to 2⁶³ − 1; a test says so.
+The Columns, the arrays and the functions in plain Python agree on every value from −2⁶³ to 2⁶³ − 1; a test says so.
 Source: pipeline study, section 8.3.
 """
 
@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -96,6 +98,18 @@ def quantile(histogram: Mapping[int, int], per_mille: int) -> int | None:
 def rank(count: int, per_mille: int) -> int:
     """Which of `count` sorted values is meant, from 1: ⌈count · per_mille / 1000⌉, at least 1."""
     return max(1, -(-count * per_mille // 1000))
+
+
+def buckets_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Buckets of an array of values."""
+    positive = np.maximum(values, 1)
+    # Rounding to a double may reach the next power of two.
+    exponent = np.frexp(positive.astype(np.float64))[1].astype(np.int64) - 1
+    exponent -= (exponent > 62) | (positive >> np.minimum(exponent, 62) == 0)
+    small = positive << np.maximum(MANTISSA_BITS - exponent, 0)
+    large = positive >> np.maximum(exponent - MANTISSA_BITS, 0)
+    mantissa = np.where(exponent < MANTISSA_BITS, small, large) & (PARTS - 1)
+    return np.where(values > 0, exponent * PARTS + mantissa, np.where(values == 0, ZERO, NEGATIVE))
 
 
 # The same as Columns.

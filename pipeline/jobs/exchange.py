@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.book_totals import BUCKET_US
 from pipeline.clock_graph import Delay, solve_offsets
 from pipeline.completeness import NOTHING, Completeness
 from pipeline.extract_file import (
@@ -38,12 +39,12 @@ from pipeline.extract_file import (
     write_extract,
 )
 from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
-from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together
+from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together, of_days
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import CLOCK_OFFSET, PEER_BOOK, PEER_EXTRACT, PEER_TOTAL, SILVER_MDR, Table
 from pipeline.stages import list_staged
 from pipeline.tables import Lake
-from pipeline.transforms.books import BUCKET_US, DAY_US, ID_TIME_TRUST_US
+from pipeline.transforms.books import DAY_US, ID_TIME_TRUST_US
 from pipeline.transforms.clocks import Clocks, typical_delays
 from pipeline.transforms.reconcile import answers, claims, compare, disputed, joined_totals, totals
 from protofly.errors import SettingsError
@@ -254,7 +255,8 @@ def _own_book(lake: Lake, version: int, role: str, *, domain: str, peer: str, da
 
 
 def _own_totals(lake: Lake, version: int, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
-    return totals(_SIDES[role](_own_book(lake, version, role, domain=domain, peer=peer, day=day)))
+    own = _own_book(lake, version, role, domain=domain, peer=peer, day=day)
+    return of_days(totals(_SIDES[role](own)), [day])
 
 
 def _entry(role: Any, row: Any) -> Entry:

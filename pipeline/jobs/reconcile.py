@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.book_totals import BUCKET_US
 from pipeline.clock_graph import Delay, solve_offsets
 from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
@@ -30,7 +31,7 @@ from pipeline.schemas import (
     Table,
 )
 from pipeline.tables import Lake
-from pipeline.transforms.books import BUCKET_US, book
+from pipeline.transforms.books import book, may_be_sent_between
 from pipeline.transforms.clocks import Clocks, matched_times, pair_delays
 from pipeline.transforms.evidence import cases_with_evidence
 from pipeline.transforms.reconcile import (
@@ -48,6 +49,8 @@ SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
 CLOCK_SAMPLE: Final = 400_000
 """Records of a day above which clocks are judged by a sample of about this size."""
+FEW_BUCKETS: Final = 200_000
+"""So many keys of buckets, some 30 MB, every worker can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ def run(
     with result.timed("clocks"):
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
         clocks = write_clocks(lake, spark, result, pair_delays(matched_times(out_book, in_book, one_in=one_in)), days)
-    books = Books(out_book, in_book, both_totals(out_book, in_book), completeness_frame(spark, proved))
+    sides = of_days(both_totals(out_book, in_book), days)
+    books = Books(out_book, in_book, sides, completeness_frame(spark, proved))
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
     hold_together(lake, result, books, clocks, days, bounds, meta=meta, domains=proved)
@@ -146,7 +150,9 @@ def hold_together(
         ours = F.col("dt").isin(*days)
         write(buckets.where(ours), RECON_BUCKET)
     with result.timed("records"):
-        messages = message_by_message(disputed(books.out_book, buckets), disputed(books.in_book, buckets))
+        are_few = buckets.where(~F.col("is_equal")).count() <= FEW_BUCKETS
+        out_records, in_records = (disputed(one, buckets, are_few=are_few) for one in (books.out_book, books.in_book))
+        messages = message_by_message(out_records, in_records)
         judged = judge(messages, clocks, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us).where(
             ours
         )
@@ -199,7 +205,7 @@ def replace_days(
 
 
 def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains: Collection[str]) -> DataFrame:
-    """The book of messages of these days, and of 5 minutes before and after, between domains with books.
+    """The book of messages of these days, 5 minutes before and after, and some others, between domains with books.
 
     A record may stand under the day before or after that of its message: clocks are wrong and messages wait. A message
     whose id tells no time may fall into neighbouring buckets of the two books, hence the 5 minutes.
@@ -207,8 +213,14 @@ def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains
     first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
     near = [(first + timedelta(days=number)).strftime("%Y-%m-%d") for number in range(-1, (last - first).days + 1)]
     has_books = F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains)
-    is_meant = F.col("sent_us").between(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1)
-    return book(silver.where(F.col("dt").isin(*near) & has_books), role).where(is_meant)
+    is_near = may_be_sent_between(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1)
+    return book(silver.where(F.col("dt").isin(*near) & is_near & has_books), role)
+
+
+def of_days(totals: DataFrame, days: Collection[str]) -> DataFrame:
+    """Totals of these days, and of 5 minutes before and after."""
+    first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
+    return totals.where(F.col("bucket_us").between(_micros(first) - BUCKET_US, _micros(last)))
 
 
 def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[str, int]:

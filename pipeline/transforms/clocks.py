@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.schemas import PAIR_DELAY
@@ -33,11 +33,20 @@ def matched_times(out_book: DataFrame, in_book: DataFrame, *, one_in: int = 1) -
     """
     is_chosen = F.pmod(F.xxhash64("msg_id"), F.lit(one_in)) == 0
 
-    def times(entries: DataFrame) -> GroupedData:
-        return entries.where((F.col("outcome") == DELIVERED) & is_chosen).groupBy(*_MESSAGE)
+    def times(entries: DataFrame, *, is_out: bool) -> DataFrame:
+        chosen = entries.where((F.col("outcome") == DELIVERED) & is_chosen)
+        return chosen.select(*_MESSAGE, "ts_us", "sent_us", F.lit(is_out).alias("is_out"))
 
-    sent = times(out_book).agg(F.min("ts_us").alias("out_ts_us"), day_of(F.min("sent_us")).alias("dt"))
-    return sent.join(times(in_book).agg(F.min("ts_us").alias("in_ts_us")), on=list(_MESSAGE), how="inner")
+    is_out = F.col("is_out")
+    # One grouping of both books: a join of two would sort both.
+    both = times(out_book, is_out=True).unionByName(times(in_book, is_out=False))
+    earliest = both.groupBy(*_MESSAGE).agg(
+        F.min(F.when(is_out, F.col("ts_us"))).alias("out_ts_us"),
+        F.min(F.when(~is_out, F.col("ts_us"))).alias("in_ts_us"),
+        F.min(F.when(is_out, F.col("sent_us"))).alias("sent_us"),
+    )
+    matched = earliest.where(F.col("out_ts_us").isNotNull() & F.col("in_ts_us").isNotNull())
+    return matched.select(*_MESSAGE, "out_ts_us", "in_ts_us", day_of(F.col("sent_us")).alias("dt"))
 
 
 def pair_delays(matched: DataFrame) -> DataFrame:

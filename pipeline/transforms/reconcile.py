@@ -26,15 +26,21 @@ said comes before how often, how often before how much, and clocks come last. So
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.schemas import BOOK_TOTAL, RECON_BUCKET, RECON_PAIR
+from pipeline.book_totals import COUNTED, side_by_side, totals_of, whole_totals
+from pipeline.groups import RECORDS_AT_ONCE, SUMS_AT_ONCE, in_batches, in_pieces, in_whole_groups
+from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, RECON_BUCKET, RECON_PAIR, TEXT
+from pipeline.schemas.columns import columns, extended
 from pipeline.transforms.books import DELIVERED, DUPLICATE, bucket_us, day_of
 from pipeline.transforms.clocks import Clocks, with_usual
-from pipeline.transforms.folds import fold_columns, set_sum
+from pipeline.transforms.together import PLACE, together
 
 CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
 """Classes of messages on which the books do not agree (yet)."""
@@ -43,10 +49,14 @@ _BUCKET: Final = (*PAIR, "bucket_us")
 _MESSAGE: Final = (*PAIR, "msg_id")
 _DAILY: Final = (*PAIR, "dt")
 _CLASSES: Final = ("matched", *CASES, "undelivered")
-_SIDE_BY_SIDE: Final = tuple(
-    f"{side}_{name}" for side in ("out", "in") for name in ("messages", "bytes", "set_xor", "set_sum")
+_SIDE_BY_SIDE: Final = tuple(f"{side}_{name}" for side in ("out", "in") for name in COUNTED)
+_PART: Final = extended(BOOK_TOTAL, is_out=FLAG)
+_SIDES: Final = columns(
+    src_domain=TEXT,
+    dst_domain=TEXT,
+    bucket_us=LONG,
+    **dict.fromkeys((*_SIDE_BY_SIDE, "in_delivered", "lag_min_us", "lag_max_us"), LONG),
 )
-_OF_RECEIVER: Final = ("in_delivered", "lag_min_us", "lag_max_us")
 _FACTS: Final = ("ts_us", "node", "boot", "seq", "sent_us", "digest", "size", "outcome", "span_us")
 """What is kept of the record that stands for a message; the first four decide between equals."""
 
@@ -66,33 +76,38 @@ def totals(entries: DataFrame) -> DataFrame:
 
     The folds are over `xxhash64(msg_id, digest, size)`, which is everything that is compared and not a clock.
     """
-    return (
-        _members(entries)
-        .groupBy(*_BUCKET)
-        .agg(*_sums("", F.lit(True)), *_sums_of_receiver(F.lit(True), delivered="delivered"))
-        .withColumn("set_sum", set_sum(F.col("sum_low"), F.col("sum_high")))
-        .select(*BOOK_TOTAL.fieldNames())
-    )
+    parts = _members(entries, is_out=False).mapInArrow(_add_up_records, _PART)
+    whole = together(parts, _BUCKET).mapInArrow(_add_up_parts, _PART)
+    return whole.select(*BOOK_TOTAL.fieldNames())
 
 
 def both_totals(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
     """Level one of two books that are both at hand: totals of either side by side, in one pass and without a join."""
-    is_out = F.col("is_out")
-    members = _members(claims(out_book)).withColumn("is_out", F.lit(True))
-    members = members.unionByName(_members(answers(in_book)).withColumn("is_out", F.lit(False)))
-    summed = members.groupBy(*_BUCKET).agg(
-        *_sums("out_", is_out), *_sums("in_", ~is_out), *_sums_of_receiver(~is_out, delivered="in_delivered")
-    )
-    return summed.withColumns(
-        {f"{side}_set_sum": set_sum(F.col(f"{side}_sum_low"), F.col(f"{side}_sum_high")) for side in ("out", "in")}
-    ).select(*_BUCKET, *_SIDE_BY_SIDE, *_OF_RECEIVER)
+    members = _members(claims(out_book), is_out=True).unionByName(_members(answers(in_book), is_out=False))
+    parts = members.mapInArrow(_add_up_records, _PART)
+    return together(parts, _BUCKET).mapInArrow(_put_side_by_side, _SIDES)
+
+
+def _add_up_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for entries in in_pieces(batches, RECORDS_AT_ONCE):
+        yield from in_batches(totals_of(entries), to_arrow_schema(_PART))
+
+
+def _add_up_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for parts in in_whole_groups(batches, PLACE, SUMS_AT_ONCE):
+        yield from in_batches(whole_totals(parts), to_arrow_schema(_PART))
+
+
+def _put_side_by_side(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for parts in in_whole_groups(batches, PLACE, SUMS_AT_ONCE):
+        yield from in_batches(side_by_side(whole_totals(parts)), to_arrow_schema(_SIDES))
 
 
 def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
     """The same out of totals of which the other side has shown no more."""
 
     def side(book_totals: DataFrame, name: str, *more: Column) -> DataFrame:
-        sums = (F.col(one).alias(f"{name}_{one}") for one in ("messages", "bytes", "set_xor", "set_sum"))
+        sums = (F.col(one).alias(f"{name}_{one}") for one in COUNTED)
         return book_totals.select(*_BUCKET, *sums, *more)
 
     of_receiver = (F.col("delivered").alias("in_delivered"), F.col("lag_min_us"), F.col("lag_max_us"))
@@ -114,7 +129,7 @@ def compare(sides: DataFrame, clocks: Clocks, *, skew_us: int) -> DataFrame:
     """
     short = {f"{side}_set_{fold}": f"{side}_{fold}" for side in ("out", "in") for fold in ("xor", "sum")}
     is_same = F.lit(True)
-    for name in ("messages", "bytes", "set_xor", "set_sum"):
+    for name in COUNTED:
         is_same &= F.col(f"out_{name}") == F.col(f"in_{name}")
     low_us, allowed_us = F.coalesce("usual_us", "lag_min_us"), F.col("doubt_us") + skew_us
     is_punctual = (F.col("lag_max_us") - low_us <= allowed_us) & (low_us - F.col("lag_min_us") <= allowed_us)
@@ -126,42 +141,31 @@ def compare(sides: DataFrame, clocks: Clocks, *, skew_us: int) -> DataFrame:
     )
 
 
-def _members(entries: DataFrame) -> DataFrame:
+def _members(entries: DataFrame, *, is_out: bool) -> DataFrame:
     return entries.select(
         *PAIR,
         bucket_us(F.col("sent_us")).alias("bucket_us"),
-        F.coalesce("size", F.lit(0)).alias("size"),
+        F.lit(is_out).alias("is_out"),
         (F.col("outcome") == DELIVERED).alias("is_delivered"),
+        F.coalesce("size", F.lit(0)).alias("size"),
         F.xxhash64("msg_id", "digest", "size").alias("member"),
         (F.col("ts_us") - F.col("sent_us")).alias("lag_us"),
     )
 
 
-def _sums(side: str, is_meant: Column) -> list[Column]:
-    """What both books are compared by; `side` begins the names."""
-    folds = fold_columns(F.when(is_meant, F.col("member")))
-    return [
-        F.count_if(is_meant).alias(f"{side}messages"),
-        F.sum(F.when(is_meant, F.col("size")).otherwise(0)).alias(f"{side}bytes"),
-        *(fold.alias(f"{side}{name}") for fold, name in zip(folds, ("set_xor", "sum_low", "sum_high"), strict=True)),
-    ]
+def disputed(entries: DataFrame, buckets: DataFrame, *, are_few: bool = False) -> DataFrame:
+    """Level two: records of a book, of any outcome, in those buckets in which the totals differ.
 
-
-def _sums_of_receiver(is_meant: Column, *, delivered: str) -> list[Column]:
-    return [
-        F.count_if(is_meant & F.col("is_delivered")).alias(delivered),
-        F.min(F.when(is_meant, F.col("lag_us"))).alias("lag_min_us"),
-        F.max(F.when(is_meant, F.col("lag_us"))).alias("lag_max_us"),
-    ]
-
-
-def disputed(entries: DataFrame, buckets: DataFrame) -> DataFrame:
-    """Level two: records of a book, of any outcome, in those buckets in which the totals differ."""
+    Args:
+        entries: Records of `schemas.BOOK`.
+        buckets: From `compare`.
+        are_few: Whether the different ones fit into every worker's memory; then no record is shuffled for them.
+    """
     different = buckets.where(~F.col("is_equal")).select(*_BUCKET)
     return (
         entries.withColumn("bucket_us", bucket_us(F.col("sent_us")))
-        .join(different, on=list(_BUCKET), how="left_semi")
-        .drop("bucket_us")
+        .join(F.broadcast(different) if are_few else different, on=list(_BUCKET), how="left_semi")
+        .select(*BOOK.fieldNames())
     )
 
 
@@ -173,16 +177,25 @@ def message_by_message(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
     """
     is_delivered, is_duplicate = F.col("outcome") == DELIVERED, F.col("outcome") == DUPLICATE
     place = F.when(is_delivered, 0).when(is_duplicate, 2).otherwise(1)
-    best = F.min(F.struct(place.alias("place"), *_FACTS))
-    digests = F.array_sort(F.collect_set(F.when(~is_duplicate, F.col("digest"))))
+    best = F.struct(place.alias("place"), *_FACTS)
 
-    def side(entries: DataFrame, name: str, counted: Column) -> DataFrame:
-        copies = F.count_if(counted).cast("int")
-        grouped = entries.groupBy(*_MESSAGE).agg(best.alias("best"), copies.alias("copies"), digests.alias("digests"))
-        return grouped.select(*_MESSAGE, F.struct("best.*", "copies", "digests").alias(name))
+    def side(name: str, is_side: Column, is_counted: Column) -> list[Column]:
+        return [
+            F.min(F.when(is_side, best)).alias(f"{name}_best"),
+            F.count_if(is_side & is_counted).cast("int").alias(f"{name}_copies"),
+            F.array_sort(F.collect_set(F.when(is_side & ~is_duplicate, F.col("digest")))).alias(f"{name}_digests"),
+        ]
 
-    claimed, answered = side(out_book, "out", is_delivered), side(in_book, "in", ~is_duplicate)
-    return claimed.join(answered, on=list(_MESSAGE), how="full")
+    def seen(name: str) -> Column:
+        facts = (f"{name}_best.{fact}" for fact in ("place", *_FACTS))
+        told = F.struct(*facts, F.col(f"{name}_copies").alias("copies"), F.col(f"{name}_digests").alias("digests"))
+        return F.when(F.col(f"{name}_best").isNotNull(), told).alias(name)
+
+    # One grouping of both books: a join of two would sort both.
+    both = out_book.withColumn("is_out", F.lit(True)).unionByName(in_book.withColumn("is_out", F.lit(False)))
+    is_out = F.col("is_out")
+    sides = (*side("out", is_out, is_delivered), *side("in", ~is_out, ~is_duplicate))
+    return both.groupBy(*_MESSAGE).agg(*sides).select(*_MESSAGE, seen("out"), seen("in"))
 
 
 def judge(messages: DataFrame, clocks: Clocks, completeness: DataFrame, *, grace_us: int, skew_us: int) -> DataFrame:

@@ -3,31 +3,41 @@
 Everything in a statement is a sum of whole numbers, a set fold or a histogram with fixed buckets, so the same records
 give the same statement whatever their order, split or partitioning.
 
-The work is done in the tall form: first one row per pair, hour, outcome, rule and latency bucket, which Spark can add
-up before it shuffles; only then the maps. Source: pipeline study, sections 1.2 and 8.2.
+Hours are added up by `pipeline.hours` in Python workers, in numpy: once where the records are read, so that only hours
+are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2; docs/adr/0016.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, get_args, get_type_hints
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.histogram import bucket_column, quantile_column
-from pipeline.schemas import STATEMENT_BOOK, TRAFFIC_HOURLY
-from pipeline.transforms.books import DELIVERED, bucket_us, day_of, message_time_us
-from pipeline.transforms.folds import fold_columns, set_sum
+from pipeline.groups import RECORDS_AT_ONCE, SUMS_AT_ONCE, in_batches, in_pieces, in_whole_groups
+from pipeline.histogram import quantile_column
+from pipeline.hours import DENIED, HOUR_US, KEY, WORDS, hours_of, whole_hours
+from pipeline.schemas import BYTES, COUNTS, LONG, STATEMENT_BOOK, TEXT, TRAFFIC_HOURLY
+from pipeline.schemas.columns import columns
+from pipeline.transforms.books import DELIVERED, bucket_us, message_time_us
+from pipeline.transforms.together import PLACE, together
 from protofly.records import MessageRecord
 
-DENIED: Final = "denied"
 OUTCOMES: Final[tuple[str, ...]] = tuple(sorted(get_args(get_type_hints(MessageRecord)["outcome"])))
 """Every outcome that a record may have, sorted."""
-HOUR_US: Final = 3_600_000_000
 _PAIR: Final = ("our_domain", "src_domain", "dst_domain", "role")
-_HOURLY: Final = (*_PAIR, "msg_type", "hour_us")
 _DAILY: Final = (*_PAIR, "dt")
 _SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
+_PARTS: Final = columns(
+    **dict.fromkeys(WORDS, TEXT),
+    **dict.fromkeys(("hour_us", *_SUMS, "set_xor", "set_sum"), LONG),
+    others=COUNTS,
+    denials=COUNTS,
+    latency=BYTES,
+)
 
 
 def settle_hourly(silver: DataFrame) -> DataFrame:
@@ -36,76 +46,35 @@ def settle_hourly(silver: DataFrame) -> DataFrame:
     Bytes count messages of every outcome. Folds and latencies are those of delivered messages only: what was delivered
     is what two domains owe each other, and the 100 µs of a denial say nothing about how fast messages travel.
     """
-    is_delivered = F.col("outcome") == DELIVERED
+    # Text is what costs most on the way to Python; null costs nothing, and the rest says what it stands for.
+    is_out = F.col("role") == "out"
+    usual = F.when(is_out, F.col("src_domain")).otherwise(F.col("dst_domain"))
     records = silver.select(
-        *_PAIR,
+        "src_domain",
+        "dst_domain",
         "msg_type",
-        (F.col("ts_us") - F.pmod("ts_us", F.lit(HOUR_US))).alias("hour_us"),
-        "outcome",
+        is_out.alias("is_out"),
+        F.when(F.col("our_domain") != usual, F.col("our_domain")).alias("other_domain"),
+        F.when(F.col("outcome") != DELIVERED, F.col("outcome")).alias("outcome"),
         F.when(F.col("outcome") == DENIED, F.coalesce("rule_id", F.lit(""))).alias("rule"),
-        F.when(is_delivered, bucket_column(F.col("d_total_us"))).alias("bucket"),
+        (F.col("ts_us") - F.pmod("ts_us", F.lit(HOUR_US))).alias("hour_us"),
+        "d_total_us",
         F.coalesce("size_in", F.lit(0)).alias("size_in"),
         F.coalesce("size_wire", F.lit(0)).alias("size_wire"),
-        F.when(is_delivered, F.xxhash64("msg_id", "digest")).alias("member"),
+        F.xxhash64("msg_id", "digest").alias("member"),
     )
-    # One exchange serves both aggregations: rows of an hour are together, so those of its parts are, too.
-    tall = (
-        records.repartition(*_HOURLY)
-        .groupBy(*_HOURLY, "outcome", "rule", "bucket")
-        .agg(
-            F.count(F.lit(1)).alias("messages"),
-            F.sum("size_in").alias("bytes_in"),
-            F.sum("size_wire").alias("bytes_wire"),
-            *fold_columns(F.col("member")),
-        )
-    )
-    hours = tall.groupBy(*_HOURLY).agg(
-        F.sum("messages").alias("messages"),
-        F.sum(_if(F.col("outcome") == DELIVERED, "messages")).alias("delivered"),
-        F.sum(_if(F.col("outcome") == DENIED, "messages")).alias("denied"),
-        F.sum("bytes_in").alias("bytes_in"),
-        F.sum("bytes_wire").alias("bytes_wire"),
-        F.bit_xor("set_xor").alias("set_xor"),
-        F.sum("sum_low").alias("sum_low"),
-        F.sum("sum_high").alias("sum_high"),
-        _counts(F.col("bucket").isNotNull(), "bucket").alias("latency"),
-        _counts(F.col("rule").isNotNull(), "rule").alias("denials"),
-        _counts(~F.col("outcome").isin(DELIVERED, DENIED), "outcome").alias("others"),
-    )
-    return (
-        hours.withColumn("failed", F.col("messages") - F.col("delivered") - F.col("denied"))
-        .withColumns({"outcomes": _outcomes(), "denials": _as_map("denials"), "latency": _as_map("latency")})
-        .withColumn("set_sum", set_sum(F.col("sum_low"), F.col("sum_high")))
-        .withColumn("dt", day_of(F.col("hour_us")))
-        .select(*TRAFFIC_HOURLY.schema.fieldNames())
-    )
+    parts = records.mapInArrow(_add_up_records, _PARTS)
+    return together(parts, KEY).mapInArrow(_add_up_parts, TRAFFIC_HOURLY.schema)
 
 
-def _if(condition: Column, name: str) -> Column:
-    return F.when(condition, F.col(name)).otherwise(0)
+def _add_up_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for records in in_pieces(batches, RECORDS_AT_ONCE):
+        yield from in_batches(hours_of(records), to_arrow_schema(_PARTS))
 
 
-def _counts(is_meant: Column, key: str) -> Column:
-    """Counts by a value that stands in one part of an hour each. Lists, because most hours have none or few."""
-    return F.collect_list(F.when(is_meant, _entry(F.col(key), F.col("messages"))))
-
-
-def _as_map(entries: str) -> Column:
-    return F.map_from_entries(F.sort_array(entries))
-
-
-def _outcomes() -> Column:
-    """Counts by outcome, ascending. Delivered and denied ones are in many parts, every other outcome is in one."""
-    often = F.array(*(_entry(F.lit(word), F.col(word)) for word in (DELIVERED, DENIED)))
-    seen = F.filter(often, lambda entry: entry["value"] > 0)
-    mixed = F.map_from_entries(F.sort_array(F.concat(seen, "others")))
-    # Nearly every hour: one map of one entry, without lists.
-    is_plain = F.col("messages") == F.col("delivered")
-    return F.when(is_plain, F.create_map(F.lit(DELIVERED), F.col("delivered"))).otherwise(mixed)
-
-
-def _entry(key: Column, value: Column) -> Column:
-    return F.struct(key.alias("key"), value.alias("value"))
+def _add_up_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for parts in in_whole_groups(batches, PLACE, SUMS_AT_ONCE):
+        yield from in_batches(whole_hours(parts), to_arrow_schema(TRAFFIC_HOURLY.schema))
 
 
 def settle_daily(hourly: DataFrame) -> DataFrame:
@@ -166,8 +135,7 @@ def _hash_of_lines(line: Column) -> Column:
     return F.sha2(F.array_join(F.sort_array(F.collect_list(line)), "\n"), 256)
 
 
-def _map_of(key: str, *, of: str | None = None) -> Column:
-    """Counts by `key`, ascending, where `key` is not null and `name` is `of`. Keys must be unique in the group."""
+def _map_of(key: str, *, of: str) -> Column:
+    """Counts by `key`, ascending, where `name` is `of`. Keys must be unique in the group."""
     entry = F.struct(F.col(key).alias("key"), F.col("messages").alias("value"))
-    is_member = F.col(key).isNotNull() if of is None else F.col("name") == of
-    return F.map_from_entries(F.sort_array(F.collect_list(F.when(is_member, entry))))
+    return F.map_from_entries(F.sort_array(F.collect_list(F.when(F.col("name") == of, entry))))

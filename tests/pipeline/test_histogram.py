@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +89,15 @@ def test_merging_is_associative_and_commutative(
 
 def test_an_empty_histogram_has_no_quantile() -> None:
     assert histogram.quantile({}, 500) is None
+
+
+def test_arrays_and_plain_python_agree_on_every_magnitude() -> None:
+    assert histogram.buckets_of(np.array(EDGES, np.int64)).tolist() == [histogram.bucket_of(value) for value in EDGES]
+
+
+@given(value=st.integers(-(2**63), LARGEST) | values)
+def test_arrays_and_plain_python_agree_on_any_value(value: int) -> None:
+    assert histogram.buckets_of(np.array([value], np.int64)).tolist() == [histogram.bucket_of(value)]
 
 
 @pytest.mark.spark

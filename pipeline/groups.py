@@ -1,0 +1,158 @@
+"""Rows with equal keys, added up: whole columns at a time, in numpy, inside a Spark worker.
+
+A group is a run of equal numbers once the rows are sorted by them, so every sum is one `reduceat`. Only whole numbers
+are added, so results are exact and do not depend on the order in which rows came. No Spark in here.
+
+Folds are two numbers that stand for a whole set of messages. Each member is hashed to 64 bits; the set has the
+exclusive or of all hashes, and their sum modulo 2⁶⁴. Equal sets have equal folds. Different sets almost never do by
+accident, but the hash is no secret: somebody who wants two sets to fold alike can make them. Against that there are
+signed manifests and, in final statements, SHA-256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+MASK: Final = (1 << 64) - 1
+RECORDS_AT_ONCE: Final = 1 << 18
+"""What a worker adds up before it passes sums on: some 60 MB of records."""
+SUMS_AT_ONCE: Final = 1 << 17
+_BATCH_ROWS: Final = 10_000
+_MOST_CODES: Final = 1 << 62
+_MOST_SUM: Final = 9.2e18
+"""A little below 2⁶³, so that rounding in the check cannot hide an overflow."""
+
+
+def words(column: pa.Array) -> tuple[list[str | None], Numbers]:
+    """The different values of a text column, ascending and null last, and for each row the place of its value."""
+    encoded = column.dictionary_encode()
+    found = encoded.dictionary.to_pylist()
+    order = sorted(range(len(found)), key=found.__getitem__)
+    rank = np.empty(len(found) + 1, np.int64)
+    rank[order] = np.arange(len(found))
+    rank[-1] = len(found)  # where null points to
+    indices = encoded.indices.fill_null(-1) if encoded.null_count else encoded.indices
+    return [*(found[place] for place in order), None], rank[np.asarray(indices)]
+
+
+def group_numbers(keys: Iterable[tuple[Numbers, int]]) -> tuple[Numbers, int]:
+    """One number for each row out of several key columns: equal where all are equal, ascending as they are.
+
+    Args:
+        keys: For each column its numbers, from 0, and how many different ones there may be.
+
+    Returns:
+        The numbers, and how many different ones there may be.
+    """
+    numbers, count = np.zeros(1, np.int64), 1
+    for column, many in keys:
+        if count * many > _MOST_CODES:
+            numbers, count = _dense(numbers)
+        if count * many > _MOST_CODES:
+            column, many = _dense(column)
+        numbers, count = numbers * many + column, count * many
+    return numbers, count
+
+
+def _dense(numbers: Numbers) -> tuple[Numbers, int]:
+    different, places = np.unique(numbers, return_inverse=True)
+    return places.astype(np.int64, copy=False), len(different)
+
+
+def from_zero(numbers: Numbers) -> tuple[Numbers, int]:
+    """The same numbers less the lowest, and how many there may be; for `group_numbers`."""
+    if not len(numbers):
+        return numbers, 1
+    low, high = int(numbers.min()), int(numbers.max())
+    return (numbers - low, high - low + 1) if high - low < 1 << 40 else _dense(numbers)
+
+
+def starts_of(ascending: Numbers) -> Numbers:
+    """Where a run of equal numbers begins."""
+    return np.flatnonzero(np.concatenate([[len(ascending) > 0], ascending[1:] != ascending[:-1]]))
+
+
+def lengths_of(starts: Numbers, rows: int) -> Numbers:
+    """How long the runs are that begin there."""
+    return np.diff(np.append(starts, rows))
+
+
+def sums(values: Numbers, starts: Numbers) -> Numbers:
+    """Sums of the runs that begin there.
+
+    Raises:
+        OverflowError: One of them is beyond 64 bits.
+    """
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    largest = int(np.abs(values).max())
+    if largest > int(_MOST_SUM) // len(values) and (
+        np.abs(np.add.reduceat(values.astype(np.float64), starts)).max() > _MOST_SUM
+    ):
+        raise OverflowError("the sum of a column is beyond 64 bits")
+    return np.add.reduceat(values, starts)
+
+
+def sums_modulo(values: Numbers, starts: Numbers) -> Numbers:
+    """Sums of the runs modulo 2⁶⁴, as signed numbers of 64 bits; one of two folds."""
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    return np.add.reduceat(values.view(np.uint64), starts).view(np.int64)
+
+
+def xors(values: Numbers, starts: Numbers) -> Numbers:
+    """The exclusive or of each run; the other fold."""
+    return np.bitwise_xor.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
+
+
+def column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
+    """A column in one piece."""
+    found = table.column(name)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def numbers(table: pa.Table | pa.RecordBatch, name: str) -> Numbers:
+    """A column of whole numbers without nulls."""
+    found: Numbers = column(table, name).to_numpy().astype(np.int64, copy=False)
+    return found
+
+
+def in_pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Batches put together to tables of about so many rows; what a worker holds is bounded by them."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def in_whole_groups(batches: Iterable[pa.RecordBatch], key: str, rows: int) -> Iterator[pa.Table]:
+    """The same of batches that are sorted by a column of whole numbers, so that no value of it is in two tables."""
+    rest: pa.Table | None = None
+    for piece in in_pieces(batches, rows):
+        whole = piece if rest is None else pa.concat_tables([rest, piece])
+        values = numbers(whole, key)
+        last = int(np.searchsorted(values, values[-1]))
+        if last:
+            yield whole.slice(0, last)
+        rest = whole.slice(last)
+    if rest is not None:
+        yield rest
+
+
+def in_batches(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """A table as Spark takes it back: these columns, of these types."""
+    batches: list[pa.RecordBatch] = table.select(schema.names).cast(schema).to_batches(max_chunksize=_BATCH_ROWS)
+    return batches

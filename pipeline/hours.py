@@ -1,0 +1,233 @@
+"""Hourly statements added up in a worker: records to hours, and parts of hours to whole ones. No Spark in here.
+
+Records reach a worker a few hundred thousand at a time. What it can add up there it does, so that only parts of hours
+are shuffled, and these are added up once more, which is all that a statement needs: everything in it is a sum. A part
+is as small as it can be: `others` are outcomes without delivered and denied, and `latency` is a number for each bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.groups import (
+    Numbers,
+    column,
+    from_zero,
+    group_numbers,
+    lengths_of,
+    numbers,
+    starts_of,
+    sums,
+    sums_modulo,
+    words,
+    xors,
+)
+from pipeline.histogram import NEGATIVE, PARTS, buckets_of
+
+DELIVERED: Final = "delivered"
+DENIED: Final = "denied"
+HOUR_US: Final = 3_600_000_000
+DAY_US: Final = 24 * HOUR_US
+WORDS: Final = ("our_domain", "src_domain", "dst_domain", "role", "msg_type")
+KEY: Final = (*WORDS, "hour_us")
+_SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
+_BUCKETS: Final = 63 * PARTS - NEGATIVE + 1
+"""How many buckets there are, and one for those of whose time nothing is known."""
+_COUNT_BITS: Final = 53
+_ENTRY_BYTES: Final = 8
+
+
+def hours_of(records: pa.Table) -> pa.Table:
+    """Records added up by hour; at most one row for each hour of a pair, role and message type.
+
+    Args:
+        records: `src_domain`, `dst_domain`, `msg_type`, `hour_us`; `is_out` for role and whose book it is, with
+            `other_domain` where it is neither the sender's nor the receiver's; `outcome`, null for delivered; `rule`,
+            null unless denied; `d_total_us`, which may be null; `size_in`, `size_wire`; `member`, the hash that stands
+            for a message in folds.
+    """
+    texts = {name: words(column(records, name)) for name in ("src_domain", "dst_domain", "msg_type", "other_domain")}
+    is_out = np.asarray(column(records, "is_out"))
+    first_us, hour = _hours(numbers(records, "hour_us"))
+    keys = [(places, len(found)) for found, places in texts.values()]
+    group, _ = group_numbers([*keys, (is_out.astype(np.int64), 2), from_zero(hour)])
+    outcomes, outcome = words(column(records, "outcome"))
+    rules, rule = words(column(records, "rule"))
+    is_delivered, is_denied = outcome == len(outcomes) - 1, outcome == _place(outcomes, DENIED)
+
+    # Of each hour the records of one outcome, rule and bucket stand together: a part.
+    bucket = np.where(is_delivered, _buckets(column(records, "d_total_us")), 0)
+    part, _ = group_numbers([from_zero(group), (outcome, len(outcomes)), (rule, len(rules)), (bucket, _BUCKETS)])
+    order = np.argsort(part)
+    at = starts_of(part[order])
+    counts = lengths_of(at, len(order))
+    one = order[at]  # a record of each part
+    begin = starts_of(group[one])
+    rows = one[begin]
+    starts = at[begin]
+    index = np.repeat(np.arange(len(begin)), lengths_of(begin, len(one)))
+
+    delivered, denied = (sums(np.where(chosen[one], counts, 0), begin) for chosen in (is_delivered, is_denied))
+    messages = sums(counts, begin)
+    member = np.where(is_delivered, numbers(records, "member"), 0)[order]
+    is_other = ~is_delivered[one] & ~is_denied[one]
+    has_rule, has_time = is_denied[one], is_delivered[one] & (bucket[one] < _BUCKETS - 1)
+    text = {name: _texts(found, places[rows]) for name, (found, places) in texts.items()}
+    from_us = pa.array(is_out[rows])
+    usual = pc.if_else(from_us, text["src_domain"], text["dst_domain"])
+    return _rows(
+        key={
+            "our_domain": pc.coalesce(text["other_domain"], usual),
+            "role": pc.if_else(from_us, "out", "in"),
+            **{name: text[name] for name in ("src_domain", "dst_domain", "msg_type")},
+        },
+        hour_us=first_us + hour[rows] * HOUR_US,
+        added={
+            "messages": messages,
+            "delivered": delivered,
+            "denied": denied,
+            "failed": messages - delivered - denied,
+            "bytes_in": sums(numbers(records, "size_in")[order], starts),
+            "bytes_wire": sums(numbers(records, "size_wire")[order], starts),
+        },
+        maps={
+            "others": _word_counts(
+                index[is_other], outcomes, outcome[one][is_other], counts[is_other], rows=len(begin)
+            ),
+            "denials": _word_counts(index[has_rule], rules, rule[one][has_rule], counts[has_rule], rows=len(begin)),
+            "latency": _packed(index[has_time], bucket[one][has_time], counts[has_time], rows=len(begin)),
+        },
+        folds={"set_xor": xors(member, starts), "set_sum": sums_modulo(member, starts)},
+    )
+
+
+def whole_hours(parts: pa.Table) -> pa.Table:
+    """Parts of hours added up to whole ones, ascending by key, with `dt`."""
+    key = [words(column(parts, name)) for name in WORDS]
+    first_us, hour = _hours(numbers(parts, "hour_us"))
+    group, _ = group_numbers([*((places, len(found)) for found, places in key), from_zero(hour)])
+    order = np.argsort(group, kind="stable")
+    starts = starts_of(group[order])
+    rows = order[starts]
+    index = np.empty(len(order), np.int64)
+    index[order] = np.repeat(np.arange(len(starts)), lengths_of(starts, len(order)))
+    added = {name: sums(numbers(parts, name)[order], starts) for name in _SUMS}
+    of_part, bucket, counts = _unpacked(column(parts, "latency"))
+    maps = {
+        "outcomes": _outcomes(index, column(parts, "others"), added),
+        "denials": _word_counts(*_flat(index, column(parts, "denials")), rows=len(starts)),
+        "latency": _bucket_counts(index[of_part], bucket, counts, rows=len(starts)),
+    }
+    hours = _rows(
+        key={name: _texts(found, places[rows]) for name, (found, places) in zip(WORDS, key, strict=True)},
+        hour_us=first_us + hour[rows] * HOUR_US,
+        added=added,
+        maps=maps,
+        folds={
+            "set_xor": xors(numbers(parts, "set_xor")[order], starts),
+            "set_sum": sums_modulo(numbers(parts, "set_sum")[order], starts),
+        },
+    )
+    return hours.append_column("dt", _days(numbers(hours, "hour_us")))
+
+
+def _days(time_us: Numbers) -> pa.Array:
+    begin_us, places = np.unique(time_us - time_us % DAY_US, return_inverse=True)
+    names = pc.strftime(pa.array(begin_us).cast(pa.timestamp("us")), "%Y-%m-%d")
+    return names.take(pa.array(places))
+
+
+def _hours(hour_us: Numbers) -> tuple[int, Numbers]:
+    first_us = int(hour_us.min()) if len(hour_us) else 0
+    return first_us, (hour_us - first_us) // HOUR_US
+
+
+def _buckets(times_us: pa.Array) -> Numbers:
+    """Buckets counted from 0, those without a time behind all others."""
+    known = buckets_of(np.asarray(times_us.fill_null(0))) - NEGATIVE
+    return np.where(np.asarray(times_us.is_null()), _BUCKETS - 1, known)
+
+
+def _texts(found: list[str | None], places: Numbers) -> pa.Array:
+    return pa.array(found, pa.string()).take(pa.array(places))
+
+
+def _place(found: list[str | None], word: str) -> int:
+    return found.index(word) if word in found else -1
+
+
+def _outcomes(index: Numbers, others: pa.MapArray, added: dict[str, Numbers]) -> pa.MapArray:
+    """Counts by every outcome."""
+    of_row, found, place, counts = _flat(index, others)
+    known = [word for word in found if word is not None]
+    names: list[str | None] = [*sorted({DELIVERED, DENIED, *known})]
+    rank = np.array([*map(names.index, known)], np.int64)
+    entries = [(of_row, rank[place], counts)]
+    for name in (DELIVERED, DENIED):
+        rows = np.flatnonzero(added[name])
+        entries.append((rows, np.full(len(rows), names.index(name)), added[name][rows]))
+    of_row, place, counts = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+    return _word_counts(of_row, names, place, counts, rows=len(added[DELIVERED]))
+
+
+def _flat(index: Numbers, entries: pa.MapArray) -> tuple[Numbers, list[str | None], Numbers, Numbers]:
+    """The entries of maps one after the other: row, words, place in these, count."""
+    first, last = entries.offsets[0].as_py(), entries.offsets[-1].as_py()
+    of_row = np.repeat(index, np.diff(np.asarray(entries.offsets)))
+    found, place = words(entries.keys[first:last])
+    return of_row, found, place, np.asarray(entries.items[first:last])
+
+
+def _packed(row: Numbers, bucket: Numbers, counts: Numbers, *, rows: int) -> pa.Array:
+    """Entries of histograms as bytes, which Spark passes on as they are; a count is below 2⁵³ by far."""
+    of_row, buckets, added = _counted(row, bucket, _BUCKETS, counts)
+    offsets = np.searchsorted(of_row, np.arange(rows + 1)).astype(np.int32) * _ENTRY_BYTES
+    entries = np.ascontiguousarray(buckets << _COUNT_BITS | added)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(entries)])
+
+
+def _unpacked(histograms: pa.BinaryArray) -> tuple[Numbers, Numbers, Numbers]:
+    """The same as rows, buckets and counts."""
+    lengths = np.asarray(pc.binary_length(histograms)).astype(np.int64) // _ENTRY_BYTES
+    entries = np.frombuffer(b"".join(histograms.to_pylist()), np.int64)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    return row, entries >> _COUNT_BITS, entries & ((1 << _COUNT_BITS) - 1)
+
+
+def _word_counts(row: Numbers, found: list[str | None], place: Numbers, counts: Numbers, *, rows: int) -> pa.MapArray:
+    of_row, places, added = _counted(row, place, len(found), counts)
+    return _maps(of_row, _texts(found, places), added, rows=rows)
+
+
+def _bucket_counts(row: Numbers, bucket: Numbers, counts: Numbers, *, rows: int) -> pa.MapArray:
+    of_row, buckets, added = _counted(row, bucket, _BUCKETS, counts)
+    return _maps(of_row, pa.array((buckets + NEGATIVE).astype(np.int32)), added, rows=rows)
+
+
+def _counted(row: Numbers, place: Numbers, places: int, counts: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Counts of the same row and place added up, ascending by both."""
+    number = row * places + place
+    order = np.argsort(number)
+    starts = starts_of(number[order])
+    different = number[order][starts]
+    return different // places, different % places, sums(counts[order], starts)
+
+
+def _maps(of_row: Numbers, keys: pa.Array, counts: Numbers, *, rows: int) -> pa.MapArray:
+    offsets = np.searchsorted(of_row, np.arange(rows + 1)).astype(np.int32)
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, pa.array(counts))
+
+
+def _rows(
+    *,
+    key: dict[str, pa.Array],
+    hour_us: Numbers,
+    added: dict[str, Numbers],
+    maps: dict[str, pa.Array],
+    folds: dict[str, Numbers],
+) -> pa.Table:
+    return pa.table({**key, "hour_us": hour_us, **added, **maps, **folds})

@@ -1,0 +1,158 @@
+"""Hours out of records, however these are cut into pieces, against the plainest loop over them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.groups import MASK, group_numbers, in_pieces, in_whole_groups, sums, words
+from pipeline.histogram import bucket_of
+from pipeline.hours import HOUR_US, KEY, hours_of, whole_hours
+from tests.pipeline.rows import MONDAY_US, day_of
+
+RECORD = pa.schema(
+    {
+        **dict.fromkeys(("src_domain", "dst_domain", "msg_type"), pa.string()),
+        "is_out": pa.bool_(),
+        **dict.fromkeys(("other_domain", "outcome", "rule"), pa.string()),
+        **dict.fromkeys(("hour_us", "d_total_us", "size_in", "size_wire", "member"), pa.int64()),
+    }
+)
+domains = st.sampled_from(["a.example", "b.example", "ä.example"])
+outcomes = st.sampled_from([None, None, None, "denied", "timeout", "expired"])
+records = st.fixed_dictionaries(
+    {
+        "src_domain": domains,
+        "dst_domain": domains,
+        "msg_type": st.sampled_from(["create", "read", None]),
+        "is_out": st.booleans(),
+        "other_domain": st.sampled_from([None, None, None, "c.example"]),
+        "outcome": outcomes,
+        "rule": st.sampled_from(["", "closed", "zu"]),
+        "hour_us": st.integers(0, 30).map(lambda hour: MONDAY_US + hour * HOUR_US),
+        "d_total_us": st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(0, 40),
+        "size_in": st.integers(0, 2**40),
+        "size_wire": st.integers(0, 2**40),
+        "member": st.integers(-(2**63), 2**63 - 1),
+    }
+).map(lambda row: row | {"rule": row["rule"] if row["outcome"] == "denied" else None})
+
+
+def plainly(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        ours = row["other_domain"] or row["src_domain" if row["is_out"] else "dst_domain"]
+        role = "out" if row["is_out"] else "in"
+        key = (ours, row["src_domain"], row["dst_domain"], role, row["msg_type"], row["hour_us"])
+        groups.setdefault(key, []).append(row)
+    return [dict(zip(KEY, key, strict=True)) | hour(its) for key, its in groups.items()]
+
+
+def hour(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    delivered = [row for row in rows if row["outcome"] is None]
+    denied = [row for row in rows if row["outcome"] == "denied"]
+    xor = 0
+    for row in delivered:
+        xor ^= row["member"]
+    return {
+        "messages": len(rows),
+        "delivered": len(delivered),
+        "denied": len(denied),
+        "failed": len(rows) - len(delivered) - len(denied),
+        "bytes_in": sum(row["size_in"] for row in rows),
+        "bytes_wire": sum(row["size_wire"] for row in rows),
+        "outcomes": dict(Counter(row["outcome"] or "delivered" for row in rows)),
+        "denials": dict(Counter(row["rule"] for row in denied)),
+        "latency": dict(Counter(bucket_of(row["d_total_us"]) for row in delivered if row["d_total_us"] is not None)),
+        "set_xor": xor,
+        "set_sum": sum(row["member"] for row in delivered) & MASK,
+        "dt": day_of(rows[0]["hour_us"]),
+    }
+
+
+def in_order(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((dict(row) for row in rows), key=lambda row: [(row[name] is None, row[name]) for name in KEY])
+
+
+def told(hours: pa.Table) -> list[dict[str, Any]]:
+    maps = ("outcomes", "denials", "latency")
+    rows = hours.to_pylist(maps_as_pydicts="strict")
+    for row in rows:
+        assert all(list(row[name]) == sorted(row[name]) for name in maps)
+    return [row | {"set_sum": row["set_sum"] & MASK} for row in rows]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=RECORD)
+
+
+@given(rows=st.lists(records, min_size=1, max_size=60), cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_hours_are_those_of_a_plain_loop_however_the_records_were_cut(
+    rows: list[dict[str, Any]], cuts: list[int]
+) -> None:
+    bounds = [0, *sorted(cuts), len(rows)]
+    pieces = [table(rows[first:last]) for first, last in pairwise(bounds) if rows[first:last]]
+    found = whole_hours(pa.concat_tables([hours_of(piece) for piece in pieces]))
+    assert told(found) == in_order(plainly(rows))
+
+
+def test_a_sum_beyond_64_bits_is_an_error_and_not_a_small_number() -> None:
+    row = {"src_domain": "a", "dst_domain": "b", "is_out": True, "hour_us": 0, "size_wire": 0, "member": 1}
+    with pytest.raises(OverflowError):
+        hours_of(table([row | {"size_in": 2**62}] * 2))
+    [one] = hours_of(table([row | {"size_in": 2**62}] * 1)).to_pylist()
+    assert one["bytes_in"] == 2**62
+
+
+def test_large_numbers_in_different_groups_are_no_error() -> None:
+    values = np.array([2**62, 2**62, 5], np.int64)
+    assert sums(values, np.array([0, 1])).tolist() == [2**62, 2**62 + 5]
+
+
+def test_more_keys_than_fit_into_one_number_are_told_apart() -> None:
+    rng = np.random.default_rng(1)
+    columns = [rng.integers(0, 3, 500) * (1 << 38) for _ in range(5)]
+    numbers, _ = group_numbers([(column, 1 << 40) for column in columns])
+    keys = list(zip(*(column.tolist() for column in columns), strict=True))
+    by_number = sorted(zip(numbers.tolist(), keys, strict=True))
+    assert len(set(by_number)) == len({number for number, _ in by_number}) == len(set(keys))
+    assert [key for _, key in by_number] == sorted(keys)
+
+
+def test_words_stand_in_order_and_null_behind_them() -> None:
+    found, places = words(pa.array(["b", None, "a", "b"]))
+    assert found == ["a", "b", None]
+    assert places.tolist() == [1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_place_is_never_in_two_tables_and_nothing_is_left_out(seed: int) -> None:
+    rng = random.Random(seed)
+    places = sorted(rng.randrange(-9, 9) for _ in range(200))
+    whole = pa.table({"place": places, "number": range(200)})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        begin = 0
+        while begin < len(places):
+            length = rng.randrange(1, 30)
+            yield from whole.slice(begin, length).to_batches()
+            begin += length
+
+    pieces = list(in_whole_groups(batches(), "place", rng.randrange(1, 60)))
+    assert pa.concat_tables(pieces).to_pydict() == whole.to_pydict()
+    found = [set(piece.column("place").to_pylist()) for piece in pieces]
+    assert sum(map(len, found)) == len(set(places))
+
+
+def test_pieces_hold_at_least_what_was_asked_for_but_the_last() -> None:
+    batches = [pa.RecordBatch.from_pydict({"n": list(range(size))}) for size in (4, 4, 4, 1)]
+    assert [piece.num_rows for piece in in_pieces(batches, 8)] == [8, 5]
