@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.jobs import ingest, refine
 from pipeline.jobs.result import ExitCode
+from pipeline.local_rows import local_frame
 from pipeline.schemas import BRONZE_MDR, SILVER_MDR
 from pipeline.tables import Lake
 from pipeline.transforms.dedupe import first_of_each, without_known
@@ -25,8 +26,9 @@ def bronze(spark: SparkSession, records: Sequence[MessageRecord], *, segno: int 
         members = {name: getattr(record, name) for name in record.__struct_fields__}
         members |= {"v": 1, "node": NODE, "boot": 1, "seq": record.seq or number}
         members |= {name: bytes.fromhex(members[name]) for name in ("msg_id", "digest")}
-        rows.append({**members, "segno": segno, "errors": [], "dt": "2026-03-01"})
-    return spark.createDataFrame(rows, BRONZE_MDR.schema)
+        members |= {"segno": segno, "errors": [], "dt": "2026-03-01"}
+        rows.append([members.get(name) for name in BRONZE_MDR.schema.names])
+    return local_frame(spark, rows, BRONZE_MDR.schema)
 
 
 def test_records_get_ids_as_bytes_and_know_whose_they_are(lake: Lake, tmp_path: Path) -> None:
