@@ -58,7 +58,8 @@ class TokenProof:
     """What a valid token says about the opener of one runtime.
 
     `expires_at` is when it stops being accepted, in seconds since the Unix epoch. `is_in_full`: it names this runtime
-    and not only a pattern. `token_id` is its name (`jti`), "" without one.
+    and not only a pattern. `token_id` is its name (`jti`), "" without one; `signed_in_at` when its
+    holder proved himself (`auth_time`), 0 when it does not say.
     """
 
     issuer: str
@@ -67,6 +68,7 @@ class TokenProof:
     expires_at: float
     is_in_full: bool
     token_id: str = ""
+    signed_in_at: float = 0.0
 
 
 def check_token(
@@ -122,6 +124,13 @@ def _holder_of(claims: Mapping[str, object], rules: IssuerRules, now: float) -> 
         raise TokenRefusedError("its subject (`sub`) is missing or unusable")
     has_roles = bool(rules.roles_claim)
     roles = text_claims(claim_at(claims, rules.roles_claim), is_list=True) if has_roles else ()
-    token_id = claims.get("jti")
-    token_id = token_id if isinstance(token_id, str) else ""
-    return TokenProof(rules.issuer, subject, frozenset(roles), expires_at, is_in_full=False, token_id=token_id)
+    token_id, signed_in_at = claims.get("jti"), claims.get("auth_time")
+    return TokenProof(
+        rules.issuer,
+        subject,
+        frozenset(roles),
+        expires_at,
+        is_in_full=False,
+        token_id=token_id if isinstance(token_id, str) else "",
+        signed_in_at=signed_in_at if isinstance(signed_in_at, int | float) else 0.0,
+    )

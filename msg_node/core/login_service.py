@@ -3,7 +3,7 @@
 A runtime that has a session, be it an anonymous one, logs in with an assertion about its user, and opens its session
 again, on the same connection, with the token that it gets. A token counts for the runtime that logged in, so only that
 one renews it. When a login ends, by `revoke` or because one of its tokens was renewed twice, its sessions lose their
-connections within a second and do not come back with it.
+connections within a second and do not come back with it. An operator ends all logins of a user.
 
 What has become of a token is in memory before anything else happens, and on disk before it is answered. Pure: the disk
 is behind `TOKEN_MARKS`. Source: message specification, section 13.2; RFC 9700, section 4.14.2.
@@ -31,6 +31,7 @@ TOKEN_MARKS: ConnectorName[TokenMark, None] = ConnectorName("token-marks")
 """Makes a mark durable."""
 
 _ASSERTION: Final = "assertion"
+_SUBJECT_CHARS: Final = 1100  # of the issuer, and of the user
 
 
 class LoginService:
@@ -78,9 +79,11 @@ class LoginService:
         """`refresh` or `revoke`.
 
         Raises:
-            PeerError: CONNECTOR_OFF, TRANSIT, BAD_BODY, BAD_TOKEN, QUOTA or OVERLOAD.
+            PeerError: CONNECTOR_OFF, TRANSIT, BAD_BODY, BAD_TOKEN, NOT_OWNER, QUOTA or OVERLOAD.
         """
         runtime = self._runtime(request)
+        if method == "revoke" and "subject" in params:
+            return self._revoke_all(request, params)
         token = token_of(params, "token", "params")
         return (self._refresh if method == "refresh" else self._revoke)(token, runtime, request.now)
 
@@ -89,7 +92,7 @@ class LoginService:
             text, issued, mark = self._on().renew(token, runtime, now=now)
         except RenewedBeforeError as exc:
             self.counters["renewed twice"] += 1
-            self._state.sessions.end_login(exc.mark.login, now=now)
+            end_sessions(self._state, self._on(), exc.mark, now=now)
             return inquire(TOKEN_MARKS, exc.mark, partial(_refused, exc))
         self.counters["refreshed"] += 1
         return inquire(TOKEN_MARKS, mark, partial(_remembered, _token_answer(text, issued)))
@@ -97,7 +100,19 @@ class LoginService:
     def _revoke(self, token: str, runtime: str, now: float) -> Answer | Inquiry:
         mark = self._on().revoke(token, runtime, now=now)
         self.counters["revoked"] += 1
-        self._state.sessions.end_login(mark.login, now=now)
+        end_sessions(self._state, self._on(), mark, now=now)
+        return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
+
+    def _revoke_all(self, request: ServiceRequest, params: Members) -> Answer | Inquiry:
+        """All logins of the user that tokens call `subject`."""
+        subject = params["subject"]
+        if not request.caller.is_operator:
+            raise PeerError(Code.NOT_OWNER, "operators end the logins of others")
+        if not isinstance(subject, str) or not 0 < len(subject) <= _SUBJECT_CHARS:
+            raise PeerError(Code.BAD_BODY, "`params.subject` is a user as tokens name him: <issuer> <user>")
+        mark = self._on().revoke_all(subject, now=request.now)
+        self.counters["users revoked"] += 1
+        end_sessions(self._state, self._on(), mark, now=request.now)
         return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
 
     def _on(self) -> SessionTokens:
@@ -115,6 +130,14 @@ class LoginService:
         if request.caller.is_link or request.caller.is_guest or session is None:
             raise PeerError(Code.TRANSIT, "only runtimes of this domain log in here")
         return session.runtime_key
+
+
+def end_sessions(state: NodeState, tokens: SessionTokens, mark: TokenMark, *, now: float) -> None:
+    """What has ended proves nothing any more, for the sessions that were opened with it."""
+    if mark.is_of_user:
+        state.sessions.end_credential(tokens.credential_of(mark.user), now=now)
+    else:
+        state.sessions.end_login(mark.login, now=now)
 
 
 def token_of(params: Members, name: str, place: str) -> str:

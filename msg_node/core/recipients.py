@@ -7,22 +7,25 @@ from msg_node.core.node_state import NodeState
 from msg_node.core.resources import is_claimable
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.user_places import hyperty_for, user_named
+from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 
 def recipient_of(state: NodeState, message: Message, origin: int) -> str:
-    """The agent that a message of the session or link `origin` is for, as the key of its queue.
+    """The agent that a message of the session or link `origin` is for, as the key of its queue, or another domain.
 
     Raises:
         PeerError: NO_ROUTE when nobody could ever own that address, NOT_REGISTERED for a user who is not known here.
     """
     user = user_named(message.to_key) if state.rules.resolves_users else None
     if user is not None:
-        hyperty = hyperty_for(state, [user], origin)
-        if not hyperty:
+        domain = domain_of(message.to_key)
+        elsewhere = domain if origin > 0 and domain not in state.domains else ""  # never from one domain to a third
+        queue = hyperty_for(state, [user], origin) or elsewhere
+        if not queue:
             raise PeerError(Code.NOT_REGISTERED, "nobody of that name is registered here")
-        return hyperty
+        return queue
     agent = agent_of(message.to_key)
     if not (is_claimable(agent) or runtime_part(agent) == agent):
         raise PeerError(Code.NO_ROUTE, "nobody can own this address")

@@ -26,6 +26,7 @@ from joserfc import jwk, jws
 
 from msg_node.core.assertions import Asserted
 from msg_node.core.bearer_tokens import IssuerRules, TokenProof, check_claims
+from msg_node.core.credentials import JWT
 from msg_node.core.issuer_keys import OneAlgorithm, VerificationKey, keys_of_jwks
 from msg_node.core.signed_tokens import TokenRefusedError, looks_like_token, signed_claims
 from msg_node.core.token_book import REVOKED, TokenBook, TokenMark
@@ -171,7 +172,7 @@ class SessionTokens:
         old = self._read(token, runtime, now)
         if self.book.least(old.login) < REVOKED and old.number < self.book.least(old.login):
             raise RenewedBeforeError(self._ended(old, now))
-        self._check(old.sub, old.jti)
+        self._check(old.sub, old.jti, old.auth_time)
         if now >= old.auth_time + self._life.login_seconds:
             raise TokenRefusedError("its login is too long ago; log in again")
         text, new = self._signed(msgspec.structs.replace(old, jti=f"{old.login}.{old.number + 1}"), now)
@@ -186,18 +187,34 @@ class SessionTokens:
         """
         return self._ended(self._read(token, runtime, now), now)
 
+    def revoke_all(self, subject: str, *, now: float) -> TokenMark:
+        """All logins of a user end; the mark is to be made durable.
+
+        Args:
+            subject: As tokens say it (`sub`).
+            now: Seconds since the Unix epoch.
+
+        Raises:
+            PeerError: QUOTA or OVERLOAD.
+        """
+        return self.book.revoke_all(subject, until=self._latest_end(now), now=now)
+
+    def credential_of(self, subject: str) -> str:
+        """The credential of sessions that a user has opened with our tokens."""
+        return f"{JWT} {self.rules.issuer} {subject}"
+
     def check(self, proof: TokenProof) -> str:
         """Check what a token of ours proves otherwise; return its login.
 
         Raises:
             TokenRefusedError: It was renewed or revoked, or its provider is none any more.
         """
-        self._check(proof.subject, proof.token_id)
+        self._check(proof.subject, proof.token_id, proof.signed_in_at)
         return proof.token_id.partition(".")[0]
 
-    def _check(self, subject: str, token_id: str) -> None:
+    def _check(self, subject: str, token_id: str, signed_in_at: float) -> None:
         least = self.book.least(token_id.partition(".")[0])
-        if least >= REVOKED:
+        if least >= REVOKED or signed_in_at < self.book.least_moment(subject):
             raise TokenRefusedError("it was revoked")
         if number_of(token_id) < least:
             raise TokenRefusedError("it was renewed; use the newer one")
@@ -218,9 +235,11 @@ class SessionTokens:
         return issued
 
     def _ended(self, claims: IssuedToken, now: float) -> TokenMark:
-        # whatever the settings were when they were signed, none of its tokens lives longer
-        until = now + SESSION_TOKEN_MAX_SECONDS + self.rules.skew_seconds
-        return self.book.revoke(claims.login, claims.sub, until=until, now=now)
+        return self.book.revoke(claims.login, claims.sub, until=self._latest_end(now), now=now)
+
+    def _latest_end(self, now: float) -> float:
+        """When all tokens of now are over, whatever the settings were when they were signed."""
+        return now + SESSION_TOKEN_MAX_SECONDS + self.rules.skew_seconds
 
     def _signed(self, claims: IssuedToken, now: float) -> tuple[str, IssuedToken]:
         ends_at = min(now + self._life.token_seconds, claims.auth_time + self._life.login_seconds)

@@ -232,11 +232,13 @@ class Sessions:
     def end_login(self, login: str, *, now: float) -> None:
         """What a login proved is over now, for every session that was opened with it; see `overdue`."""
         for sid in self._of_login.get(login, ()):
-            session = self._sessions[sid]
-            session.proof_ends = now if session.proof_ends is None else min(session.proof_ends, now)
-            if session.is_live:
-                self._ends[sid] = now
-            self._store(session)
+            self._end_proof(self._sessions[sid], now)
+
+    def end_credential(self, credential: str, *, now: float) -> None:
+        """The same for all that one credential has opened. Looks at every session: for operators."""
+        for session in self._sessions.values():
+            if session.credential == credential:
+                self._end_proof(session, now)
 
     def expire(self, *, now: float) -> list[Session]:
         """End sessions whose grace is over and return them; the caller releases what they held.
@@ -347,6 +349,12 @@ class Sessions:
             others.discard(session.sid)
             if not others:
                 del self._of_login[session.login]
+
+    def _end_proof(self, session: Session, now: float) -> None:
+        session.proof_ends = now if session.proof_ends is None else min(session.proof_ends, now)
+        if session.is_live:
+            self._ends[session.sid] = now
+        self._store(session)
 
     def _shorten_leases(self, latest: float) -> None:
         """No lease ends later than one that began now: the clock was set back."""

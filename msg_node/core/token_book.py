@@ -5,6 +5,9 @@ a login only one thing has to be remembered, a *mark*: the least number that sti
 it to n + 1, so that a token is renewed once; revoking raises it above every number. Most logins are never renewed or
 revoked, and need no mark.
 
+An operator can end all logins of a user: then the mark, under the name of the user, is the least moment of a login that
+counts.
+
 Who renews a token that was renewed already holds a copy, or somebody else does: nobody can tell which of the two is the
 user, so the login ends for both. Source: RFC 9700, section 4.14.2.
 
@@ -28,11 +31,15 @@ from protofly.limits import TOKEN_MARKS, TOKEN_MARKS_PER_USER
 REVOKED: Final = 1 << 53
 """The least number of a login that has ended: above every number that a token can have."""
 
+_OF_USER: Final = "@"  # no login begins with it
 _PRUNED_AT_ONCE: Final = 100
 
 
 class TokenMark(msgspec.Struct, frozen=True):
-    """What is remembered of a login: whose it is, the least number that counts, and until when that matters."""
+    """What is remembered of a login: whose it is, the least number that counts, and until when that matters.
+
+    Of all logins of a user together: the least moment that counts, in whole seconds since the Unix epoch.
+    """
 
     login: str
     user: str
@@ -43,6 +50,11 @@ class TokenMark(msgspec.Struct, frozen=True):
     def is_revoked(self) -> bool:
         """Whether the login has ended."""
         return self.least >= REVOKED
+
+    @property
+    def is_of_user(self) -> bool:
+        """Whether it is about all logins of its user."""
+        return self.login.startswith(_OF_USER)
 
 
 class TokenBook:
@@ -68,6 +80,10 @@ class TokenBook:
         mark = self._marks.get(login)
         return 0 if mark is None else mark.least
 
+    def least_moment(self, user: str) -> int:
+        """The least moment of a login of a user that counts."""
+        return self.least(_OF_USER + user)
+
     def revoked(self) -> list[str]:
         """Logins that have ended and are remembered."""
         return [mark.login for mark in self._marks.values() if mark.is_revoked]
@@ -91,6 +107,15 @@ class TokenBook:
         """
         self._check_room(login, user, 2, now)
         return self._keep(TokenMark(login, user, REVOKED, until))
+
+    def revoke_all(self, user: str, *, until: float, now: float) -> TokenMark:
+        """All logins of a user up to now have ended; their last token can expire at `until` at the latest.
+
+        Raises:
+            PeerError: QUOTA, OVERLOAD; then they go on.
+        """
+        self._check_room(_OF_USER + user, user, 2, now)
+        return self._keep(TokenMark(_OF_USER + user, user, int(now) + 1, until))
 
     def restore(self, marks: Iterable[TokenMark], *, now: float) -> None:
         """Take over what was remembered."""

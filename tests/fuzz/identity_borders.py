@@ -10,8 +10,13 @@ from joserfc import jws
 from joserfc.jwk import ECKey
 
 from msg_node.core.assertions import ProviderRules, assertion_in, check_assertion
+from msg_node.core.credentials import Credentials
 from msg_node.core.global_registry_rest import read_answer, record_in
 from msg_node.core.issuer_keys import VerificationKey, keys_of_jwks
+from msg_node.core.proof import Offered
+from msg_node.core.session_tokens import SessionTokens, TokenLife, own_rules
+from msg_node.core.token_book import TokenBook
+from protofly.documents import SigningKey
 from protofly.guid import derive_guid, load_public_key
 from protofly.guid_record import GuidRecord, advance, check_usable, read_record, sign_dataset
 from tests.fuzz.target import Target
@@ -103,7 +108,59 @@ PERSONS: Final = (
     b'b{"identity":{"assertion":"eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL2xvZ2luLmEuZXhhbXBsZSJ9.AA"}}',
 )
 
+RUNTIME: Final = "runtime://a.example/ana"
+
+
+@cache
+def _token_keys() -> tuple[SigningKey, ECKey]:
+    key = SigningKey.from_seed("token-1", bytes(32), alg="p256")
+    return key, ECKey.import_key(key.to_pem())
+
+
+def check_session_token(data: bytes) -> None:
+    """Any text is refused; of what our own key has signed, a token is renewed once and revoked for good, or refused.
+
+    The first byte says what the rest is: a whole token, or the claims of one that is well signed.
+    """
+    key, signing = _token_keys()
+    rules = own_rules("a.example", ["a.example"])
+    tokens = SessionTokens(rules, [key], TokenLife(600.0, 3_000.0), TokenBook(), believes=lambda issuer: issuer != "x")
+    text = data[1:].decode("latin-1")
+    if data[:1] == b"c":
+        text = jws.serialize_compact({"alg": "ES256", "kid": "token-1"}, data[1:], signing)
+    credentials = Credentials(allows_anonymous=False, issuers=[rules])
+    credentials.set_issuer_keys(rules.issuer, tokens.verification_keys)
+    credentials.set_further_check(rules.issuer, tokens.check)
+    new, issued, mark = tokens.renew(text, RUNTIME, now=NOW)
+    assert issued.number == mark.least
+    assert credentials.check(Offered(new), RUNTIME, now=NOW).login == issued.login == mark.login
+    assert credentials.introspect(text, now=NOW) is None
+    assert tokens.revoke(new, RUNTIME, now=NOW).is_revoked
+    assert credentials.introspect(new, now=NOW) is None
+
+
+_OURS: Final = {
+    "iss": "domain://idm.a.example",
+    "sub": f"{PROVIDER.issuer} ana",
+    "aud": "domain://msg-node.a.example",
+    "client_id": RUNTIME,
+    "runtime": RUNTIME,
+    "exp": int(NOW) + 300,
+    "iat": int(NOW),
+    "auth_time": int(NOW),
+    "jti": "l1.0",
+    "roles": ["guard"],
+}
+TOKENS: Final = (
+    b"c" + json.dumps(_OURS).encode(),
+    b"c" + json.dumps({**_OURS, "jti": "l1.999999999999999", "roles": []}).encode(),
+    b"c" + json.dumps({**_OURS, "auth_time": 1e300, "exp": 253402300799}).encode(),
+    b"c" + json.dumps({**_OURS, "jti": "l1", "sub": "x y", "runtime": [RUNTIME]}).encode(),
+    b"teyJhbGciOiJub25lIn0.eyJpc3MiOiJkb21haW46Ly9pZG0uYS5leGFtcGxlIn0.AA",
+)
+
 TARGETS: Final = (
+    Target("session-token", check_session_token, TOKENS),
     Target("guid-record", check_record, RECORDS),
     Target("global-registry-answer", check_registry_answer, ANSWERS),
     Target("identity-assertion", check_person, PERSONS),

@@ -314,6 +314,29 @@ async def test_a_revoked_login_loses_its_sessions_and_brings_none_back(tmp_path:
         assert code_and_reason(await bo.open("bo", bearer(other))) == (200, "")  # his own login goes on
 
 
+async def test_an_operator_ends_all_logins_of_a_user_and_nobody_else_does(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    async with scene(tmp_path, authority, roles_claim="roles") as at:
+        ana, bo, op = await at.house.opened("ana"), await at.house.opened("bo"), await at.house.opened("op")
+        tokens = [await at.log_in(ana), await at.log_in(ana)]
+        others = await at.log_in(bo, sub="bo")
+        operator = await at.log_in(op, sub="op", roles=["operator"])
+        for runtime, name, token in ((ana, "ana", tokens[0]), (bo, "bo", others), (op, "op", operator)):
+            assert code_and_reason(await runtime.open(name, bearer(token))) == (200, "")
+        subject = f"{at.provider.issuer} ana-7"
+        assert code_and_reason(await at.ask(bo, "revoke", subject=subject)) == (403, "not-owner")
+        for nonsense in ("", 5, "x" * 2_000):
+            assert code_and_reason(await at.ask(op, "revoke", subject=nonsense)) == (400, "bad-body")
+        assert code_and_reason(await at.ask(op, "revoke", subject=subject)) == (200, "")
+        await at.swept()
+        assert await ana.close_code() == CloseCode.PROOF_EXPIRED
+        for token in tokens:
+            assert code_and_reason((await at.opened("ana", token))[1]) == (401, "bad-token")
+        assert code_and_reason(await bo.open("bo", bearer(others))) == (200, "")
+        assert at.tokens["users revoked"] == 1
+
+
 async def test_a_revoked_token_opens_no_session_over_https(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
         ana = await at.house.opened("ana")

@@ -266,6 +266,28 @@ def test_any_token_of_a_login_revokes_all_of_it_and_again_is_no_error() -> None:
     assert "revoked" in refusal(tokens, new)
 
 
+def test_all_logins_of_a_user_can_be_ended_and_later_ones_count() -> None:
+    tokens = made()
+    first, second = begun(tokens), begun(tokens, login="l2", now=NOW + 5)
+    renewed, *_ = tokens.renew(first, RUNTIME, now=NOW + 5)
+    bo, _ = tokens.begin(Asserted("bo", "bo", PROVIDER, NOW + 60, {}), RUNTIME, login="l3", now=NOW)
+    subject = f"{PROVIDER} ana-7"
+    mark = tokens.revoke_all(subject, now=NOW + 10)
+    assert (mark.is_of_user, mark.is_revoked, mark.user) == (True, False, subject)
+    for text in (renewed, second):
+        assert "revoked" in refusal(tokens, text, now=NOW + 10)
+        with pytest.raises(TokenRefusedError, match="revoked"):
+            tokens.renew(text, RUNTIME, now=NOW + 10)
+    assert counts(tokens, bo, now=NOW + 10).login == "l3"
+    later = begun(tokens, login="l4", now=NOW + 11)
+    assert counts(tokens, later, now=NOW + 11).login == "l4"
+    restored = TokenBook()
+    restored.restore([mark], now=NOW + 11)
+    assert "revoked" in refusal(made(book=restored), second, now=NOW + 11)
+    assert counts(made(book=restored), later, now=NOW + 11)
+    assert tokens.book.revoked() == []
+
+
 def test_a_login_is_renewed_for_its_time_and_no_longer() -> None:
     tokens = made()
     text, now = begun(tokens), NOW

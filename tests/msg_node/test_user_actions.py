@@ -100,6 +100,16 @@ async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_his_domain
         assert (told["to"], told["body"]["status"]) == (f"{ana.address}/inbox", "completed")
 
 
+async def test_an_action_for_a_user_whose_address_names_another_domain_goes_there(tmp_path: Path) -> None:
+    async with house_with(tmp_path, None) as (house, ana):
+        house.domains.away.add(FOREIGN)
+        await ana.say(switch(ana.address, to=f"user://{FOREIGN}/bo"))
+        assert code_and_reason(await ana.next()) == (202, "queued")
+        assert list(house.state.delivery.parking.queues()) == [FOREIGN]
+        third = parsed(switch(f"hyperty://{FOREIGN}/x", to=f"user://{OTHER}/bo"))
+        assert house.bus.from_link(FOREIGN, [third]) == [Code.TRANSIT]
+
+
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
