@@ -93,7 +93,7 @@ class Bus:
         self._judge = stack.judge
         self.ping_seconds = ping_seconds
         self._max_hops = max_hops
-        self._delivery = Delivery(state, serves=services.serves)
+        self._delivery = Delivery(state, serves=services.serves, services=services.keys)
         self.counters: Counter[str] = Counter()
         self.outlets = Outlets(state, self.counters, wait_accepting=wait_accepting, is_accepting=is_accepting)
         self._ports, self._connections = self.outlets.ports, self.outlets.connections

@@ -208,7 +208,7 @@ class RuntimePort:
                     self.counters["stuck runtimes"] += 1
                     self._give_up()
                     return Code.NOT_CONNECTED
-        if message.expects_reply:
+        if message.type != "response" and message.expects_reply:
             self._remember_asked(message.to_key)
         if message.peek.ttl:
             self._timed[id(message)] = trio.current_time()

@@ -7,7 +7,7 @@ Order: services, owner and listeners, the session above, learned addresses, anot
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
 from typing import NamedTuple
 
@@ -108,11 +108,15 @@ class Delivery:
 
     Args:
         serves: Whether a canonical key is one of the node's own services.
+        services: Keys of those that have one: they are known at a glance.
     """
 
-    def __init__(self, state: NodeState, *, serves: Callable[[str], bool]) -> None:
+    def __init__(
+        self, state: NodeState, *, serves: Callable[[str], bool], services: Container[str] = frozenset()
+    ) -> None:
         self._state = state
         self._serves = serves
+        self._services = services
         self.learned = Learned()
 
     def route(self, message: Message, origin: int, now: float) -> Route:
@@ -124,6 +128,8 @@ class Delivery:
             PeerError: BAD_HEADER when `to` is no address.
         """
         key = message.to_key
+        if key in self._services:
+            return _SERVICE
         state = self._state
         owner = state.owners.owner(key)
         listeners = state.listeners.targets(key)

@@ -7,7 +7,7 @@ Source: message specification, sections 2.4, 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -133,6 +133,11 @@ class Services:
     def serves(self, key: str) -> bool:
         """Whether a canonical key is a service of this node (`mn:/session` is asked for by itself)."""
         return key in self._services or key.startswith(self._below)
+
+    @property
+    def keys(self) -> Container[str]:
+        """Canonical keys of the services that have one; further ones are known by how they begin (`serves`)."""
+        return self._services.keys()
 
     def addresses(self) -> list[str]:
         """All service addresses, for people."""
