@@ -82,6 +82,8 @@ class MqttSession:
         """The broker was away, and nobody knows whether the runtime is there."""
         self.may_lack = False
         """What was published for it may never have come."""
+        self.probes = 0
+        """Questions whether it is there that the broker has not answered."""
         self._binding = binding
         self._handled: OrderedDict[bytes, None] = OrderedDict()
 
@@ -186,6 +188,7 @@ class MqttBinding:
         self._publishers[number] = session
         if not raw:
             self._probes.add(number)
+            session.probes += 1
         session.unacknowledged += 1
 
     def _published(self, number: int, is_anybody_there: bool) -> None:
@@ -193,7 +196,9 @@ class MqttBinding:
         if session is None:
             return
         is_probe = number in self._probes
-        self._probes.discard(number)
+        if is_probe:
+            self._probes.discard(number)
+            session.probes -= 1
         session.unacknowledged -= 1
         if session.is_in_doubt:
             if is_anybody_there and self._tells_listeners:
@@ -231,7 +236,8 @@ class MqttBinding:
             with trio.move_on_after(MQTT_DOUBT_SECONDS):
                 while self._in_doubt():
                     for session in self._in_doubt() if self._tells_listeners else ():
-                        session.ping()
+                        if not session.probes:
+                            session.ping()
                     await trio.sleep(pause_seconds)
                     pause_seconds *= 2
             for session in self._in_doubt():
