@@ -37,7 +37,6 @@ _FINAL = 0x80
 _MASKED = 0x80
 _MASK_BYTES = 4
 _SHORT_HEAD_BYTES = 2 + _MASK_BYTES
-_LONG_HEAD_BYTES = _SHORT_HEAD_BYTES + 2
 _TWO_BYTES = 126
 _EXTRA_BYTES = {126: 2, 127: 8}
 
@@ -147,31 +146,21 @@ class WebSocket:
         position, end = 0, len(data)
         most = protocol.max_message_size or end
         while True:
-            length = data[position + 1] - _MASKED if end - position >= _LONG_HEAD_BYTES else -1
-            if 0 <= length < _TWO_BYTES:  # what `_span_of_frame` says of the two usual lengths, without the call
-                start = position + _SHORT_HEAD_BYTES
-                stop = start + length
-            elif length == _TWO_BYTES:
-                start = position + _LONG_HEAD_BYTES
-                stop = start + (data[position + 2] << 8 | data[position + 3])
-            else:
-                start, stop = _span_of_frame(data, position, end)
+            start, stop = _span_of_frame(data, position, end)
             if stop - start > most or stop < 0:
                 self._leave_to_library(data[position:], messages)
                 return
             if stop > end:
                 break
-            is_plain = data[position] == self._plain_head and self._fragments is None
-            if is_plain:
+            if data[position] == self._plain_head and self._fragments is None:
                 message = apply_mask(data[start:stop], data[start - _MASK_BYTES : start])
                 if is_binary or message.isascii():
                     messages.append(message)
                 else:
                     self._take_message(message, messages)
-                    is_plain = False
             else:
                 self._feed(data[position:stop], messages)
-            if not is_plain and protocol.state is not OPEN:
+            if protocol.state is not OPEN:
                 self._leave_to_library(data[stop:], messages)
                 return
             position = stop
