@@ -101,8 +101,9 @@ class Outcomes:
             self._settle()
             return
         promise = _Promise(self, result, answer)
+        is_awaited = bool(result.replies or result.notifications or result.inquiries or result.effects)
         try:
-            self._around.store.submit(result.changes, promise.kept, promise.broken)
+            self._around.store.submit(result.changes, promise.kept, promise.broken, is_awaited=is_awaited)
         except HostError as exc:
             promise.broken(exc)
             self._settle()

@@ -4,7 +4,8 @@ One SQLite file, one writer thread, one transaction for everything that has gath
 
 The trio side submits changes and a callback; the callback runs, in the task of `run`, after the commit. What gathers
 within one scheduler round, and while the last commit waits for the disk, goes into one transaction, so that a burst of
-a thousand requests costs a few commits.
+a thousand requests costs a few commits. Changes that nobody waits for, such as those of a sweep, gather a little
+longer (`STATE_GATHER_SECONDS`), unless something comes meanwhile for which somebody does.
 
 When the disk refuses (full, read-only, broken) nothing is lost silently: who waits is told through `on_failed`, the
 rows stay with us and are tried again every `STATE_RETRY_SECONDS` until the disk takes them, and `statistics()` says
@@ -27,7 +28,7 @@ import trio
 from msg_node.core.changes import LOGGED, Change, Table
 from msg_node.state_log import StateLog
 from protofly.errors import Code, HostError, MisuseError
-from protofly.limits import STATE_RETRY_SECONDS, STATE_WAITING_ROWS
+from protofly.limits import STATE_GATHER_SECONDS, STATE_RETRY_SECONDS, STATE_WAITING_ROWS
 
 SCHEMA_VERSION = 2
 BLOCK_ROWS = (256, 64, 16, 4, 1)
@@ -96,6 +97,7 @@ class StateStore:
         self._waiting = _Waiting()
         self._gathering = _Waiting()  # of this scheduler round; the writer does not see it
         self._gathered = trio.Event()
+        self._hurried = trio.Event()
         self._is_stopping = False
         self._is_running = False
         self._settled: list[tuple[_Waiting, HostError | None]] = []
@@ -120,7 +122,14 @@ class StateStore:
             return self._logs[table].load()
         return dict(self._connection.execute(f"SELECT key, row FROM {table.value} ORDER BY rowid"))  # noqa: S608 - a name of ours
 
-    def submit(self, changes: Collection[Change], on_durable: OnDurable, on_failed: OnFailed | None = None) -> None:
+    def submit(
+        self,
+        changes: Collection[Change],
+        on_durable: OnDurable,
+        on_failed: OnFailed | None = None,
+        *,
+        is_awaited: bool = True,
+    ) -> None:
         """Have changes committed; never blocks.
 
         Args:
@@ -128,6 +137,7 @@ class StateStore:
             on_durable: Called in the task of `run` after the commit.
             on_failed: Called instead when the disk refused. The rows are then still ours and are tried again, since
                 memory already holds what they say; whoever waited is to be told that it is not durable.
+            is_awaited: Somebody waits for `on_durable`, so that there is no time to lose.
 
         Raises:
             HostError: STORAGE, when the disk has refused for so long that too much waits; nothing was taken.
@@ -143,6 +153,8 @@ class StateStore:
         gathering.waiters.append((on_durable, on_failed))
         if len(gathering.waiters) == 1:
             self._gathered.set()
+        if is_awaited and not self._hurried.is_set():
+            self._hurried.set()
 
     def statistics(self) -> StoreStatistics:
         """How it goes."""
@@ -193,7 +205,10 @@ class StateStore:
         """Once per scheduler round, give the writer what has gathered: at least what one read of a socket brought."""
         while True:
             await self._gathered.wait()
-            self._gathered = trio.Event()
+            if not self._hurried.is_set():
+                with trio.move_on_after(STATE_GATHER_SECONDS):
+                    await self._hurried.wait()
+            self._gathered, self._hurried = trio.Event(), trio.Event()
             with self._lock:
                 self._hand_over()
 

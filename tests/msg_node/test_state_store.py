@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from msg_node import state_store
 from msg_node.core.changes import Change, Table
 from msg_node.state_store import StateStore
 from protofly.errors import Code, HostError, MisuseError
+from protofly.limits import STATE_GATHER_SECONDS
 
 
 def put(key: str, row: bytes = b"{}", table: Table = Table.SESSIONS) -> Change:
@@ -131,6 +133,38 @@ async def test_blocks_of_every_size_are_written_and_deleted_in_full(path: Path, 
         assert store.load()[Table.SESSIONS] == {**{f"{number}": b"new" for number in range(count)}, "stays": b"{}"}
         await commit(store, *[Change(Table.SESSIONS, f"{number}", None) for number in range(count)])
     assert list(rows_on_disk(path)) == ["stays"]
+
+
+async def test_changes_that_nobody_waits_for_share_a_commit_over_many_rounds(
+    path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = StateStore(path)
+    durable = trio.Event()
+    async with running(store):
+        for number in range(40):
+            store.submit([put(str(number))], lambda: None, is_awaited=False)
+            await trio.sleep(STATE_GATHER_SECONDS / 50)
+        assert store.statistics().commits == 0
+        store.submit([put("last")], durable.set, is_awaited=False)
+        autojump_clock.autojump_threshold = float("inf")  # from here on a thread works, in its own time
+        autojump_clock.jump(STATE_GATHER_SECONDS)
+        await durable.wait()
+        assert store.statistics().commits == 1
+    assert len(rows_on_disk(path)) == 41
+
+
+async def test_change_that_somebody_waits_for_takes_those_along_that_nobody_does(
+    path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    store = StateStore(path)
+    order: list[str] = []
+    async with running(store):
+        store.submit([put("1")], lambda: order.append("patient"), is_awaited=False)
+        await trio.testing.wait_all_tasks_blocked()
+        await commit(store, put("2"))  # the clock stands still
+        assert order == ["patient"]
+        assert store.statistics().commits == 1
+    assert list(rows_on_disk(path)) == ["1", "2"]
 
 
 async def test_nobody_is_told_before_the_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
