@@ -129,6 +129,8 @@ def in_pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
+        if not batch.num_rows:
+            continue
         held.append(batch)
         count += batch.num_rows
         if count >= rows:

@@ -105,6 +105,13 @@ def test_hours_are_those_of_a_plain_loop_however_the_records_were_cut(
     assert told(found) == in_order(plainly(rows))
 
 
+@given(rows=st.lists(records, min_size=2, max_size=30), cut=st.integers(1, 29))
+def test_a_part_of_a_table_is_added_up_like_a_table_of_its_own(rows: list[dict[str, Any]], cut: int) -> None:
+    parts = pa.concat_tables([hours_of(table([row])) for row in rows]).combine_chunks()
+    found = whole_hours(parts.slice(cut % len(rows), 1 + cut // 2))
+    assert told(found) == in_order(plainly(rows[cut % len(rows) :][: 1 + cut // 2]))
+
+
 def test_a_sum_beyond_64_bits_is_an_error_and_not_a_small_number() -> None:
     row = {"src_domain": "a", "dst_domain": "b", "is_out": True, "hour_us": 0, "size_wire": 0, "member": 1}
     with pytest.raises(OverflowError):
@@ -154,5 +161,5 @@ def test_a_place_is_never_in_two_tables_and_nothing_is_left_out(seed: int) -> No
 
 
 def test_pieces_hold_at_least_what_was_asked_for_but_the_last() -> None:
-    batches = [pa.RecordBatch.from_pydict({"n": list(range(size))}) for size in (4, 4, 4, 1)]
+    batches = [pa.RecordBatch.from_pydict({"n": list(range(size))}) for size in (4, 0, 4, 4, 1, 0)]
     assert [piece.num_rows for piece in in_pieces(batches, 8)] == [8, 5]
