@@ -13,10 +13,22 @@ from pyspark.testing import assertDataFrameEqual
 from pipeline.local_rows import local_frame
 from pipeline.schemas import RECON_CASE, RECON_PAIR, SEGMENTS
 from pipeline.transforms import reconcile
+from pipeline.transforms.books import book as book_of
+from pipeline.transforms.books import may_be_sent_between
 from pipeline.transforms.clocks import Clocks
 from pipeline.transforms.evidence import cases_with_evidence
-from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, book, book_row, clocks, completeness, delays
-from tests.pipeline.rows import day_of
+from tests.pipeline.book_rows import (
+    MINUTE_US,
+    NOON_US,
+    TRANSIT_US,
+    book,
+    book_row,
+    clocks,
+    completeness,
+    delays,
+    uuid7,
+)
+from tests.pipeline.rows import DAY_US, day_of, silver, silver_row
 
 pytestmark = pytest.mark.spark
 
@@ -280,3 +292,17 @@ def test_the_other_digest_is_shown_also_when_it_was_the_second_copy(spark: Spark
     cases = cases_with_evidence(judged(spark, [book_row(1, "out")], in_rows), local_frame(spark, [], SEGMENTS.schema))
     [row] = cases.select("in_digest", F.col("copies_in")).collect()
     assert (bytes(row.in_digest), row.copies_in) == (OTHER, 2)
+
+
+@pytest.mark.parametrize("first_us", [NOON_US, 0, -DAY_US])
+def test_a_cheap_look_leaves_out_no_record_of_a_message_sent_then(spark: SparkSession, first_us: int) -> None:
+    last_us = first_us + 10 * MINUTE_US - 1
+    times = [edge + step for edge in (first_us, last_us) for step in (-DAY_US, -1000, -1, 0, 1, 999, 1000, DAY_US)]
+    ids = [uuid7(time_us, number) for number, time_us in enumerate(times) if time_us >= 0] + [OTHER, b"", b"\x7f"]
+    rows = silver(spark, [silver_row(ts_us=time_us, msg_id=one) for time_us in times for one in ids])
+    sent = [
+        set(map(tuple, book_of(found, "in").where(F.col("sent_us").between(first_us, last_us)).select("seq").collect()))
+        for found in (rows, rows.where(may_be_sent_between(first_us, last_us)))
+    ]
+    assert sent[0] == sent[1]
+    assert sent[0]
