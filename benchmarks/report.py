@@ -123,7 +123,9 @@ def _show_verdict(console: Console, measured: list[Measured]) -> None:
             }
             console.print(f"[red]✗ {one.row.name}: {sums}[/]")
     if any(one.foreign_cores > DISTURBED_CORES for one in measured):
-        console.print("[dim]Others were busy (yellow), here or on the host of this machine: compare CPU per message before throughput.[/]")
+        console.print(
+            "[dim]Others were busy (yellow), here or on the host: compare CPU per message before throughput.[/]"
+        )
     console.print(
         "[dim]Flood: the sender writes as fast as TCP accepts, so its latencies are those of full queues. "
         "Times in ms. CPU: µs per message, nodes with their workers, without clients; ×: the same over the first row "
