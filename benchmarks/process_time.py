@@ -47,7 +47,7 @@ def _tasks(pid: int) -> list[Path]:
 def machine_busy_ns() -> int:
     """Time that all processors together spent on anything, in nanoseconds, to the tick.
 
-    With what the host of a virtual machine took from it: whose bench runs meanwhile is as slow as beside any other work.
+    With what the host of a virtual machine took from it: a bench is as slow then as beside any other work.
     """
     fields = [int(field) for field in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields
