@@ -33,8 +33,7 @@ _SETTINGS: dict[str, str] = {
 _HERE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 """Where all of Spark is in this process, nobody else has to reach it; executors elsewhere have to."""
 _LARGE: Final = {
-    # What is compiled for this collector is smaller, and with a few cores nothing is gained by collecting meanwhile:
-    # together an eighth of the processor time of reconciling 2 M messages.
+    # What is compiled for this collector is smaller, and with a few cores nothing is gained by collecting meanwhile.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 SMALL_BYTES: Final = 16 << 20
