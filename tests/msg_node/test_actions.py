@@ -393,7 +393,7 @@ async def test_a_full_queue_refuses_newcomers_and_takes_nothing_from_others(tmp_
 async def test_an_action_that_the_disk_does_not_take_is_refused_and_nobody_gets_it(
     house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise HostError(Code.STORAGE, "no space left")
 
     ana = await house.opened("ana")

@@ -40,10 +40,10 @@ class FullDisk:
         self._submit = house.store.submit
         self.is_full = True
 
-    def submit(self, changes: object, on_durable: OnDurable, on_failed: OnFailed) -> None:
+    def submit(self, changes: object, on_durable: OnDurable, on_failed: OnFailed, *, is_awaited: bool) -> None:
         if self.is_full:
             raise HostError(Code.STORAGE, "no space left")
-        self._submit(changes, on_durable, on_failed)  # type: ignore[arg-type]
+        self._submit(changes, on_durable, on_failed, is_awaited=is_awaited)  # type: ignore[arg-type]
 
 
 async def test_what_cannot_be_stored_is_answered_so_and_the_node_goes_on(
