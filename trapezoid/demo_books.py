@@ -22,11 +22,12 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
         The pipeline's exit code.
 
     Raises:
-        SettingsError: Spark is not installed, or the folder has no nodes.
+        SettingsError: Spark is not installed, the folder has no nodes, or its lake cannot be used.
     """
     try:
         from pipeline.node_keys import load_trust
         from pipeline.session import bytes_in, start_session
+        from pipeline.table_log import LakeError
         from pipeline.tables import Lake
         from pipeline.terminal import Terminal
         from pipeline.whole import WholeRun, combined, jobs
@@ -52,6 +53,8 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
     try:
         for name, work in jobs(Lake(lake_folder, session), session, what):
             terminal.job(name, work)
+    except LakeError as exc:
+        raise SettingsError(f"{exc}; --fresh forgets what earlier runs left") from exc
     finally:
         session.stop()
     if as_json:
