@@ -124,12 +124,12 @@ def _remaining(known: tuple[Predicate, ...], rest: Predicate, facts: Facts) -> P
 
 
 def attributes_of(sets: Iterable[PolicySet]) -> set[str]:
-    """Names of all attributes that conditions in these sets read."""
-    conditions = [
-        condition
-        for policy_set in sets
-        for policy in policy_set.policies
-        for rule in policy.rules
-        for condition in (policy_set.target, policy.target, rule.target, rule.condition)
-    ]
+    """Names of all attributes that conditions in these sets read; the target of an empty set or policy is one too."""
+    conditions: list[Condition] = []
+    for policy_set in sets:
+        conditions.append(policy_set.target)
+        for policy in policy_set.policies:
+            conditions.append(policy.target)
+            for rule in policy.rules:
+                conditions += rule.target, rule.condition
     return {test.attribute for condition in conditions for test in tests_of(condition)}

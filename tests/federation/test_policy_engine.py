@@ -176,6 +176,24 @@ def test_rules_on_gate_domains_and_type_are_settled_once_and_stay_right() -> Non
         assert policies.decide(some_facts(a_message(type_="strange"))).effect is Effect.NOT_APPLICABLE
 
 
+@pytest.mark.parametrize(
+    "empty",
+    [
+        PolicySet(id="empty", policies=(), target=HOLDS),
+        PolicySet(id="empty", policies=(Policy(id="p", rules=()),), target=HOLDS),
+        PolicySet(id="open", policies=(Policy(id="empty", rules=(), target=FAILS),), target=HOLDS),
+    ],
+    ids=["no-policies", "no-rules", "no-rules-under-a-target"],
+)
+def test_target_with_nothing_below_it_still_tells_messages_apart(empty: PolicySet) -> None:
+    behind = PolicySet(id="behind", policies=(Policy(id="", rules=(permit("p"),)),))
+    policies = compile_policies([empty, behind])
+    for _ in range(2):  # the second time out of the prepared programs
+        assert said(policies.decide(some_facts())) == ("not-applicable", "")
+        assert said(policies.decide(some_facts(a_message(type_="response")))) == ("permit", "behind/p")
+    assert "actionType" in policies.facts_read
+
+
 @pytest.mark.parametrize("spelling", ["re-open", "reopen", "re_open"])
 def test_spellings_of_re_open_are_one_type(spelling: str) -> None:
     policies = one_policy(deny("d", check("actionType", "equals", "re-open")))
