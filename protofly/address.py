@@ -7,6 +7,7 @@ The one normaliser here refuses what it does not understand; it never repairs. S
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,6 +25,8 @@ _WITHOUT_DOMAIN = frozenset({"user-guid", "global", "mn"})
 _NO_TARGETS = frozenset({"user", "acct", "hyperty-catalogue"})
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\\"<>^`{|}]")
+_PORT = re.compile(r":[1-9][0-9]{0,4}")
+_HIGHEST_PORT = 65_535
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _CACHED_ADDRESSES = 65_536
 _CACHED_PARTS = 4096  # what is made of an address is remembered for longer than its parts
@@ -80,17 +83,52 @@ def _split_rest(rest: str) -> tuple[str, str]:
     return authority, slash + path
 
 
+@lru_cache(_CACHED_PARTS)
 def _canonical_authority(authority: str) -> str:
-    user, at, host = authority.rpartition("@")
+    """User part as written, host in canonical form, port as written.
+
+    Raises:
+        PeerError: BAD_HEADER for a host or a port that there cannot be.
+
+    Source: RFC 3986, section 3.2; message specification, section 2.2, rule 4.
+    """
+    user, at, place = authority.rpartition("@")
+    if place.startswith("["):
+        host, bracket, port = place.partition("]")
+        return f"{user}{at}[{_canonical_ipv6(host[1:], bracket)}]{_checked_port(port)}"
+    host, colon, port = place.partition(":")
+    if colon and not host:
+        raise PeerError(Code.BAD_HEADER, "a port without a host")
+    return user + at + _canonical_name(host) + _checked_port(colon + port)
+
+
+def _canonical_ipv6(text: str, bracket: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError as exc:
+        raise PeerError(Code.BAD_HEADER, "not an IPv6 address") from exc
+    if not bracket or address.scope_id is not None:
+        raise PeerError(Code.BAD_HEADER, "not an IPv6 address")
+    return address.compressed
+
+
+def _checked_port(text: str) -> str:
+    """A port with its colon, or ""; none counts as a default, so one that is written is part of the key."""
+    if text and not (_PORT.fullmatch(text) and int(text[1:]) <= _HIGHEST_PORT):
+        raise PeerError(Code.BAD_HEADER, "not a port")
+    return text
+
+
+def _canonical_name(host: str) -> str:
     host = host.lower()
-    if host.endswith(".."):
+    if host.endswith("..") or "[" in host or "]" in host:
         raise PeerError(Code.BAD_HEADER, "not a domain name")
     if not host.isascii():
         try:
             host = idna.encode(host, uts46=False).decode("ascii")
         except (idna.IDNAError, UnicodeError) as exc:
             raise PeerError(Code.BAD_HEADER, "not a domain name") from exc
-    return user + at + host.removesuffix(".")
+    return host.removesuffix(".")
 
 
 @lru_cache(_CACHED_ADDRESSES)

@@ -38,6 +38,15 @@ from protofly.errors import Code, PeerError
         ("publisher", "publisher"),
         (" comm://a.example/x ", "comm://a.example/x"),
         ("sip://Bo@Legacy.example", "sip://Bo@legacy.example"),
+        ("sip://Bo@Legacy.example.:5061", "sip://Bo@legacy.example:5061"),
+        ("comm://LocalHost:4567/x", "comm://localhost:4567/x"),
+        ("comm://a.example.:99/x", "comm://a.example:99/x"),
+        ("comm://Bücher.example:99/x", "comm://xn--bcher-kva.example:99/x"),
+        ("comm://bücher.example.:99/x", "comm://xn--bcher-kva.example:99/x"),
+        ("comm://[2001:DB8:0:0::1]/x", "comm://[2001:db8::1]/x"),
+        ("comm://[::1]:4567/x", "comm://[::1]:4567/x"),
+        ("sip://Bo@[2001:DB8::1]:5060", "sip://Bo@[2001:db8::1]:5060"),
+        ("runtime://192.0.2.7:4567/rt", "runtime://192.0.2.7:4567/rt"),
     ],
 )
 def test_every_spelling_of_an_address_has_its_key(text: str, key: str) -> None:
@@ -58,6 +67,26 @@ def test_every_spelling_of_an_address_has_its_key(text: str, key: str) -> None:
         "comm://a.example../x",
         "runtime:////a.example/rt",
         "runtime://.//a.example/rt",
+        "comm://a.example:/x",
+        "comm://a.example:0/x",
+        "comm://a.example:080/x",
+        "comm://a.example:65536/x",
+        "comm://a.example:80:80/x",
+        "comm://a.example:https/x",
+        "comm://a.example:٨٠/x",
+        "comm://:80/x",
+        "comm://::1/x",
+        "comm://[::1/x",
+        "comm://[]/x",
+        "comm://[::g]/x",
+        "comm://[192.0.2.7]/x",
+        "comm://[fe80::1%eth0]/x",
+        "comm://[::1]80/x",
+        "comm://[::1].a.example/x",
+        "comm://a.[::1]/x",
+        "comm://a]b.example/x",
+        "comm://bü cher.example/x",
+        "comm://-bücher.example/x",
     ],
 )
 def test_what_nobody_could_mean_is_refused(text: str) -> None:
@@ -81,6 +110,14 @@ def test_what_nobody_could_mean_is_refused(text: str) -> None:
         ("publisher", ""),
         ("sip://bo@legacy.example", "legacy.example"),
         ("comm://b.example:443/x", "b.example:443"),
+        ("domain://registry.a.example:4567", "a.example:4567"),
+        ("domain://registry.a.example.:4567/", "a.example:4567"),
+        ("domain://msg-node.localhost:4567/sm", "msg-node.localhost:4567"),
+        ("comm://localhost/x", "localhost"),
+        ("comm://[2001:DB8::1]:443/x", "[2001:db8::1]:443"),
+        ("domain://[::1]/sm", "[::1]"),
+        ("sip://bo@[::1]:5060", "[::1]:5060"),
+        ("comm://bücher.example:443/x", "xn--bcher-kva.example:443"),
     ],
 )
 def test_an_address_belongs_to_its_domain(text: str, domain: str) -> None:
@@ -99,6 +136,25 @@ def test_a_longer_name_is_not_below_a_shorter_one() -> None:
 @pytest.mark.parametrize("name", ["b.example", "a.b.c.example", "xn--bcher-kva.example", "b-1.example"])
 def test_a_canonical_name_is_a_domain(name: str) -> None:
     assert valid_domain(name) == name
+
+
+_HOSTS = st.sampled_from(
+    ["a.example", "A.Example.", "localhost", "[::1]", "[2001:DB8::7]", "bücher.example", "192.0.2.7"]
+)
+
+
+@given(_HOSTS, st.integers(-1, 70_000), st.sampled_from(["", "bo@", "b:o@"]), st.text("ab/:[]@", max_size=6))
+def test_host_port_and_user_are_told_apart_whatever_stands_behind_them(
+    host: str, port: int, user: str, path: str
+) -> None:
+    bare = canonical_key(f"comm://{host}/")
+    text = f"comm://{user}{host}:{port}/x{path}"
+    if not 1 <= port <= 65_535:
+        with pytest.raises(PeerError):
+            canonical_key(text)
+        return
+    assert domain_of(text) == f"{bare.removeprefix('comm://')}:{port}"
+    assert canonical_key(text).startswith(f"comm://{user}{bare.removeprefix('comm://')}:{port}/x")
 
 
 @given(st.text(max_size=80))
