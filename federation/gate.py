@@ -25,7 +25,7 @@ from federation.core.policy import (
     compile_policies,
 )
 from federation.core.policy_patterns import DomainPattern, parents, parse_domain_pattern
-from federation.core.rates import UNLIMITED, RateBucket, RateLimit, make_bucket
+from federation.core.rates import UNLIMITED, Bucket, RateLimit, TypeRate, make_bucket
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.forwarding import FORWARD, carried
@@ -36,10 +36,14 @@ _REST: Final = DomainPattern("*")
 
 
 class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about one peer: its default and its rates, each direction counted by itself."""
+    """What the settings say about one peer: its default and its rates, each direction counted by itself.
+
+    `rates` are those of single types, besides `rate`, which is that of all.
+    """
 
     default: Literal["permit", "deny"] = "permit"
     rate: RateLimit = UNLIMITED
+    rates: tuple[TypeRate, ...] = ()
 
 
 class Step(StrEnum):
@@ -99,10 +103,10 @@ class _PeerEntry:
     def __init__(self, name: str, rule: PeerRule) -> None:
         self.name = name
         self.rule = rule
-        self.inbound = make_bucket(rule.rate)
-        self.outbound = make_bucket(rule.rate)
+        self.inbound = make_bucket(rule.rate, rule.rates)
+        self.outbound = make_bucket(rule.rate, rule.rates)
 
-    def bucket(self, hook: str) -> RateBucket | None:
+    def bucket(self, hook: str) -> Bucket | None:
         return self.inbound if hook == "in" else self.outbound if hook == "out" else None
 
 
@@ -111,7 +115,7 @@ class _Lane:
 
     __slots__ = ("bucket", "default", "entry", "is_listed")
 
-    def __init__(self, entry: _PeerEntry, bucket: RateBucket | None, *, is_listed: bool, default: Verdict) -> None:
+    def __init__(self, entry: _PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: Verdict) -> None:
         self.entry = entry
         self.bucket = bucket
         self.is_listed = is_listed
@@ -170,7 +174,7 @@ class Gate:
             lane = self._open_lane(facts.hook, facts.link_domain)
         bucket = lane.bucket
         if bucket is not None:
-            wait_seconds = bucket.take(facts.size_bytes, facts.now)
+            wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
             if wait_seconds:
                 self.denied += 1
                 return Verdict(False, Code.RATE, "", self._revision, wait_seconds, Step.RATE)

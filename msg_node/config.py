@@ -18,7 +18,9 @@ from msgspec import Meta, Struct
 from msg_node.config_bindings import HttpsSettings, MqttSettings, TwinSettings
 from msg_node.config_delivery import DeliverySettings
 from msg_node.config_identity import Algorithm, GlobalRegistrySettings, IdentitySettings
+from msg_node.config_interworking import InterworkingSettings
 from msg_node.config_middleware import MiddlewareSettings
+from msg_node.config_rates import TypeRateSettings
 from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
 from protofly import limits
 
@@ -415,6 +417,9 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         None
     )
     burst_seconds: Annotated[Rate, Meta(description="How many seconds' worth of both may come at once.")] = 2.0
+    rate: Annotated[
+        tuple[TypeRateSettings, ...], Meta(description="Rates of single types besides, per direction.")
+    ] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -446,6 +451,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
     peer: tuple[PeerSettings, ...] = ()
+    interworking: tuple[InterworkingSettings, ...] = ()
 
     @property
     def own_domains(self) -> tuple[str, ...]:

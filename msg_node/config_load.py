@@ -23,9 +23,11 @@ from msgspec import inspect
 from msg_node.config import PeerSettings, Settings
 from msg_node.config_addresses import address_problems, twin_problems
 from msg_node.config_identity import identity_problems
+from msg_node.config_interworking import interworking_problems
 from msg_node.config_lines import Position, locate_keys
 from msg_node.config_middleware import middleware_problems
 from msg_node.config_mqtt import mqtt_problems
+from msg_node.config_rates import rate_problems
 from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
 from protofly.address import valid_domain
@@ -236,6 +238,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *twin_problems(settings),
         *middleware_problems(settings),
         *mqtt_problems(settings),
+        *interworking_problems(settings),
         *_problems_elsewhere(settings),
     ):
         source.complain(place, text)
@@ -316,6 +319,8 @@ def _check_peer(peer: PeerSettings, path: KeyPath, settings: Settings, source: _
             ipaddress.ip_network(text)
         except ValueError as exc:
             source.complain((*path, "allow_addresses"), str(exc))
+    for place, text in rate_problems(peer.rate, (*path, "rate")):
+        source.complain(place, text)
     if peer.connect and not peer.well_known_url:
         source.complain((*path, "connect"), "goes with `well_known_url`")
 

@@ -11,7 +11,6 @@ from functools import partial
 from catalogue_client.core.state import TrustAnchor
 from federation.core.auth import channel_binding
 from federation.core.policy_model import Facts, Mode
-from federation.core.rates import UNLIMITED, RateLimit
 from federation.core.resolution import PeerEntry
 from federation.gate import Gate, PeerRule
 from federation.link_context import UNIDENTIFIED, Identify, Refusal
@@ -19,6 +18,7 @@ from federation.policy_files import read_policies
 from msg_node import middleware
 from msg_node.config import PeerSettings, Settings
 from msg_node.config_middleware import StepName, active_steps
+from msg_node.config_rates import rate_limit, type_rates
 from msg_node.connectors.https import HttpsOptions
 from msg_node.core.sessions import Sessions
 from msg_node.middleware import Stack, Step, make_stack
@@ -80,7 +80,9 @@ def build_stack(settings: Settings, gate: Gate, sessions: Sessions, identify: Id
     makers: dict[StepName, Callable[[], Step]] = {
         "logging": lambda: middleware.log(chosen.logging.every),
         "authentication": lambda: middleware.authentication(sessions, chosen.authentication.open_to),
-        "rate": lambda: middleware.rate(chosen.rate.limit, max_sessions=settings.limits.sessions),
+        "rate": lambda: middleware.rate(
+            chosen.rate.limit, type_rates(chosen.rate.by_type), max_sessions=settings.limits.sessions
+        ),
         "authorisation": lambda: middleware.authorisation(judge),
     }
     return make_stack([(name, makers[name]()) for name in active_steps(settings)], judge)
@@ -104,14 +106,8 @@ def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozens
 
 def peer_rule(peer: PeerSettings) -> PeerRule:
     """What a peer entry says to the gate."""
-    if peer.messages_per_second is None and peer.bytes_per_second is None:
-        return PeerRule(default=peer.default, rate=UNLIMITED)
-    rate = RateLimit(
-        messages_per_second=peer.messages_per_second,
-        bytes_per_second=peer.bytes_per_second,
-        burst_seconds=peer.burst_seconds,
-    )
-    return PeerRule(default=peer.default, rate=rate)
+    limit = rate_limit(peer.messages_per_second, peer.bytes_per_second, peer.burst_seconds)
+    return PeerRule(default=peer.default, rate=limit, rates=type_rates(peer.rate))
 
 
 def peer_entries(settings: Settings) -> dict[str, PeerEntry]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta, Struct
 
 from federation.core.rates import RateLimit
+from msg_node.config_rates import Rate, TypeRateSettings, rate_limit, rate_problems
 
 if TYPE_CHECKING:
     from msg_node.config import Settings
 
 StepName = Literal["logging", "authentication", "rate", "authorisation"]
-Rate = Annotated[float, Meta(gt=0.0)]
 
 
 class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,15 +46,12 @@ class RateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     messages_per_second: Annotated[Rate | None, Meta(description="Messages per second; absent: unlimited.")] = None
     bytes_per_second: Annotated[Rate | None, Meta(description="Bytes per second; absent: unlimited.")] = None
     burst_seconds: Annotated[Rate, Meta(description="How many seconds' worth of both may come at once.")] = 2.0
+    by_type: Annotated[tuple[TypeRateSettings, ...], Meta(description="Rates of single types besides.")] = ()
 
     @property
     def limit(self) -> RateLimit:
-        """The same for a bucket."""
-        return RateLimit(
-            messages_per_second=self.messages_per_second,
-            bytes_per_second=self.bytes_per_second,
-            burst_seconds=self.burst_seconds,
-        )
+        """What all messages may, for a bucket."""
+        return rate_limit(self.messages_per_second, self.bytes_per_second, self.burst_seconds)
 
 
 class MiddlewareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +81,7 @@ def middleware_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, .
     for name in sorted(_configured(settings) - set(order)):
         table = "[policy] files are" if name == "authorisation" else f"[middleware.{name}] is"
         yield ("middleware", "order"), f"{table} there, but no step `{name}`: nothing would ask for it"
+    yield from rate_problems(settings.middleware.rate.by_type, ("middleware", "rate", "by_type"))
     for index, text in enumerate(settings.middleware.authentication.open_to):
         if not text.removesuffix("/*"):
             yield ("middleware", "authentication", "open_to", index), "not an address"
@@ -94,7 +92,7 @@ def _configured(settings: Settings) -> frozenset[StepName]:
     found: dict[StepName, bool] = {
         "logging": steps.logging.every > 0,
         "authentication": steps.authentication.required,
-        "rate": steps.rate.messages_per_second is not None or steps.rate.bytes_per_second is not None,
+        "rate": bool(steps.rate.by_type) or not steps.rate.limit.is_unlimited,
         "authorisation": bool(settings.policy.files),
     }
     return frozenset(name for name, is_there in found.items() if is_there)

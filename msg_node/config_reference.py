@@ -94,7 +94,7 @@ def _value(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{word}`" for word in arguments)
     if origin is tuple:
-        return f"list of {_value(arguments[0])}"
+        return f"list of {_describe(arguments[0])[0]}"
     if origin in {Union, UnionType}:
         return next(_describe(inner)[0] for inner in arguments if inner is not type(None))
     return words[hint]

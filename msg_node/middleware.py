@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from federation.core.rates import RateBucket, RateLimit
+from federation.core.rates import Bucket, RateBucket, RateLimit, TypedBuckets, TypeRate
 from federation.link_context import Refusal
 from msg_node.core.sessions import Sessions
 from protofly.address import canonical_key, is_below
@@ -98,23 +98,30 @@ def authentication(sessions: Sessions, open_to: Iterable[str] = ()) -> Step:
     return judge
 
 
-def rate(limit: RateLimit, *, max_sessions: int = SESSIONS) -> Step:
-    """What one session may send; it keeps its debt when it comes back. Raises SettingsError for a limit that is none.
+def rate(limit: RateLimit, by_type: Sequence[TypeRate] = (), *, max_sessions: int = SESSIONS) -> Step:
+    """What one session may send, in all and of single types; it keeps its debt when it comes back.
 
     Only the sessions that sent most recently are remembered; for all others their debt is paid.
+
+    Raises:
+        SettingsError: A limit that is none, or two for a type.
     """
-    RateBucket(limit)
-    buckets: OrderedDict[int, RateBucket] = OrderedDict()
+
+    def make() -> Bucket:
+        return TypedBuckets(limit, by_type) if by_type else RateBucket(limit)
+
+    make()
+    buckets: OrderedDict[int, Bucket] = OrderedDict()
 
     def judge(message: Message, sid: int, _roles: frozenset[str], _domain: str, now: float) -> Refusal | None:
         bucket = buckets.get(sid)
         if bucket is None:
-            bucket = buckets[sid] = RateBucket(limit)
+            bucket = buckets[sid] = make()
             if len(buckets) > max_sessions:
                 buckets.popitem(last=False)
         else:
             buckets.move_to_end(sid)
-        seconds = bucket.take(len(message.raw), now)
+        seconds = bucket.take(len(message.raw), now, message.type)
         return None if not seconds else Refusal(Code.RATE, {"retryAfter": round(seconds, 3)})
 
     return judge

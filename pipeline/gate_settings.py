@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from federation.core.policy_model import Mode
-from federation.core.rates import UNLIMITED, RateLimit
+from federation.core.rates import UNLIMITED, RateLimit, TypeRate
 from federation.gate import PeerRule
 from federation.policy_files import read_policies
 from pipeline.replaying import GateSettings
@@ -31,23 +31,35 @@ class _Policy(msgspec.Struct, frozen=True):
     mode: Literal["enforce", "report"] = "enforce"
 
 
-class _Peer(msgspec.Struct, frozen=True):
-    domain: str
-    default: Literal["permit", "deny"] = "permit"
+class _Rate(msgspec.Struct, frozen=True, kw_only=True):
     messages_per_second: float | None = None
     bytes_per_second: float | None = None
     burst_seconds: float = BURST_SECONDS
 
-    def rule(self) -> PeerRule:
-        """What it says to the gate."""
+    def limit(self) -> RateLimit:
+        """The same for a bucket."""
         if self.messages_per_second is None and self.bytes_per_second is None:
-            return PeerRule(default=self.default, rate=UNLIMITED)
-        rate = RateLimit(
+            return UNLIMITED
+        return RateLimit(
             messages_per_second=self.messages_per_second,
             bytes_per_second=self.bytes_per_second,
             burst_seconds=self.burst_seconds,
         )
-        return PeerRule(default=self.default, rate=rate)
+
+
+class _TypeRate(_Rate, frozen=True, kw_only=True):
+    types: tuple[str, ...]
+
+
+class _Peer(_Rate, frozen=True, kw_only=True):
+    domain: str
+    default: Literal["permit", "deny"] = "permit"
+    rate: tuple[_TypeRate, ...] = ()
+
+    def rule(self) -> PeerRule:
+        """What it says to the gate."""
+        rates = tuple(TypeRate(types=one.types, limit=one.limit()) for one in self.rate)
+        return PeerRule(default=self.default, rate=self.limit(), rates=rates)
 
 
 class _Settings(msgspec.Struct, frozen=True):

@@ -66,10 +66,7 @@ class GateSettings:
     @property
     def has_rates(self) -> bool:
         """Whether what a message meets depends on the messages before it."""
-        return any(
-            peer.rate.messages_per_second is not None or peer.rate.bytes_per_second is not None
-            for peer in self.peers.values()
-        )
+        return any(peer.rates or not peer.rate.is_unlimited for peer in self.peers.values())
 
     def gate(self) -> Gate:
         """A gate as it is after a start of the node. Raises SettingsError."""

@@ -1,4 +1,4 @@
-"""How much one peer may send in one direction: messages and bytes, each with a burst.
+"""How much one peer may send in one direction, in all and of each type: messages and bytes, each with a burst.
 
 A bucket keeps a *debt in seconds*: each message adds the time that it takes at the permitted rate, time passes it
 off, and a message for which the burst has no room left is refused and adds nothing. One that is larger than the whole
@@ -10,7 +10,8 @@ Source: trust and hosts, section 5.3, rule 8.
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import msgspec
 
@@ -27,8 +28,27 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second: float | None = None
     burst_seconds: float = 1.0
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether there is nothing to count."""
+        return self.messages_per_second is None and self.bytes_per_second is None
+
 
 UNLIMITED: Final = RateLimit()
+
+
+class TypeRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What messages of some types may take together, besides what all messages may; types in lower case."""
+
+    types: tuple[str, ...]
+    limit: RateLimit
+
+
+class Bucket(Protocol):
+    """What counts the messages of one sender."""
+
+    def take(self, size_bytes: int, now: float, type_: str = "") -> float:
+        """Let one message of a type pass: 0.0; or refuse it: seconds after which it is worth another try."""
 
 
 class RateBucket:
@@ -55,12 +75,13 @@ class RateBucket:
         self._byte_debt = 0.0
         self._updated = 0.0
 
-    def take(self, size_bytes: int, now: float) -> float:
+    def take(self, size_bytes: int, now: float, _type: str = "") -> float:
         """Let one message pass: 0.0; or refuse it: seconds after which it is worth another try.
 
         Args:
             size_bytes: Length of the message.
             now: Seconds; any clock, also one that is set back.
+            _type: All types count alike.
         """
         elapsed = now - self._updated
         self._updated = now
@@ -79,16 +100,53 @@ class RateBucket:
         self._byte_debt = byte_debt
         return max(message_debt - self._message_room, byte_debt - max(byte_room, 0.0))
 
+    def give_back(self, size_bytes: int) -> None:
+        """The message that was let pass last goes nowhere: it costs nothing."""
+        self._message_debt = max(self._message_debt - self._seconds_per_message, 0.0)
+        self._byte_debt = max(self._byte_debt - size_bytes * self._seconds_per_byte, 0.0)
 
-def make_bucket(limit: RateLimit) -> RateBucket | None:
-    """A bucket for a limit, None when there is nothing to limit.
+
+class TypedBuckets:
+    """One bucket for everything and one for each group of types: what passes has room in both.
 
     Raises:
-        SettingsError: A rate that is not more than 0.
+        SettingsError: A rate that is not more than 0, or a type in two groups.
     """
+
+    __slots__ = ("_all", "_by_type")
+
+    def __init__(self, limit: RateLimit, by_type: Sequence[TypeRate]) -> None:
+        self._all = RateBucket(limit)
+        self._by_type: dict[str, RateBucket] = {}
+        for group in by_type:
+            bucket = RateBucket(group.limit)
+            for type_ in group.types:
+                if self._by_type.setdefault(type_, bucket) is not bucket:
+                    raise SettingsError(f"two rates for messages of type {type_}")
+
+    def take(self, size_bytes: int, now: float, type_: str = "") -> float:
+        """See `Bucket`."""
+        bucket = self._by_type.get(type_)
+        if bucket is None:
+            return self._all.take(size_bytes, now)
+        wait_seconds = bucket.take(size_bytes, now)
+        if not wait_seconds:
+            wait_seconds = self._all.take(size_bytes, now)
+            if wait_seconds:
+                bucket.give_back(size_bytes)
+        return wait_seconds
+
+
+def make_bucket(limit: RateLimit, by_type: Sequence[TypeRate] = ()) -> Bucket | None:
+    """A bucket for a limit and for those of types, None when there is nothing to limit.
+
+    Raises:
+        SettingsError: A rate that is not more than 0, or a type with two.
+    """
+    if by_type:
+        return TypedBuckets(limit, by_type)
     bucket = RateBucket(limit)
-    is_unlimited = limit.messages_per_second is None and limit.bytes_per_second is None
-    return None if is_unlimited else bucket
+    return None if limit.is_unlimited else bucket
 
 
 def _seconds_per(rate: float | None, name: str) -> float:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from federation.core.policy import AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
-from federation.core.rates import RateLimit
+from federation.core.rates import RateLimit, TypeRate
 from federation.gate import Gate, PeerRule, Step
 from protofly.errors import Code, SettingsError
 from protofly.limits import GATE_KNOWN_DOMAINS
@@ -93,6 +93,21 @@ def test_rates_come_first_and_each_direction_has_its_own() -> None:
     assert (refused.code, refused.step, refused.rule_id) == (Code.RATE, Step.RATE, "")
     assert refused.retry_after_seconds == pytest.approx(0.5)
     assert gate.judge(some_facts(now=outward.now + 0.6)).permitted
+
+
+def test_a_type_of_message_has_its_own_rate_in_each_direction() -> None:
+    rates = (TypeRate(types=("subscribe",), limit=RateLimit(messages_per_second=1.0)),)
+    gate = Gate(NOTHING, {"b.example": PeerRule(rates=rates)})
+    wishes = [
+        some_facts(a_message(type_="subscribe")),
+        some_facts(a_message(type_="subscribe"), hook="in", link_domain="b.example"),
+    ]
+    for wish in wishes:
+        assert gate.judge(wish).permitted
+        refused = gate.judge(wish)
+        assert (refused.code, refused.step) == (Code.RATE, Step.RATE)
+        assert refused.retry_after_seconds == pytest.approx(1.0)
+    assert all(gate.judge(some_facts(a_message(type_="update"))).permitted for _ in range(50))
 
 
 def test_rates_do_not_slow_down_looking_for_a_domain_or_the_own_bus() -> None:

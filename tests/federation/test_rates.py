@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.rates import UNLIMITED, RateBucket, RateLimit, make_bucket
+from federation.core.rates import UNLIMITED, RateBucket, RateLimit, TypedBuckets, TypeRate, make_bucket
 from protofly.errors import SettingsError
 
 
@@ -85,3 +85,55 @@ def test_never_more_than_burst_plus_rate(steps: list[tuple[float, int]], message
     elapsed = forward_seconds - 1000.0
     assert count <= max(messages * 1.0, 1.0) + messages * elapsed + 0.001
     assert size <= octets * (elapsed + 1.0) + largest + 1
+
+
+TYPED = (
+    TypeRate(types=("subscribe", "create"), limit=RateLimit(messages_per_second=2.0)),
+    TypeRate(types=("update",), limit=RateLimit(bytes_per_second=100.0)),
+)
+
+
+def test_types_of_one_group_share_its_rate_and_others_only_that_of_all() -> None:
+    buckets = TypedBuckets(RateLimit(messages_per_second=5.0), TYPED)
+    taken = [buckets.take(1, 0.0, type_) == 0.0 for type_ in ("subscribe", "create", "create", "read", "read", "read")]
+    assert taken == [True, True, False, True, True, True]
+    assert buckets.take(1, 0.0, "read") == pytest.approx(0.2)
+    assert buckets.take(1, 0.0, "subscribe") == pytest.approx(0.5)
+
+
+def test_what_the_rate_of_all_refuses_is_not_counted_to_its_type() -> None:
+    buckets = TypedBuckets(RateLimit(messages_per_second=1.0), TYPED)
+    assert buckets.take(100, 0.0, "read") == 0.0
+    assert all(buckets.take(100, 0.0, "update") for _ in range(5))
+    assert buckets.take(100, 1.0, "update") == 0.0
+    assert buckets.take(1, 2.0, "update") == 0.0
+
+
+def test_large_messages_of_a_type_are_paid_for_in_bytes() -> None:
+    buckets = TypedBuckets(UNLIMITED, TYPED)
+    assert buckets.take(100, 0.0, "update") == 0.0
+    assert buckets.take(50, 0.0, "update") == pytest.approx(0.5)
+    assert buckets.take(10_000, 0.0, "read") == 0.0
+
+
+def test_a_type_has_one_rate() -> None:
+    with pytest.raises(SettingsError, match="update"):
+        make_bucket(UNLIMITED, [*TYPED, TypeRate(types=("update",), limit=UNLIMITED)])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["subscribe", "create", "update", "read"]), st.integers(0, 200), st.floats(0, 0.5)),
+        max_size=60,
+    )
+)
+def test_whatever_comes_no_group_and_no_sender_gets_more_than_its_rate(
+    messages: list[tuple[str, int, float]],
+) -> None:
+    """Each rate with its burst of one second, and one message more that a byte bucket may let pass in debt."""
+    buckets, now, passed = TypedBuckets(RateLimit(messages_per_second=4.0), TYPED), 0.0, dict.fromkeys("scru", 0)
+    for type_, size, pause in messages:
+        now += pause
+        passed[type_[0]] += buckets.take(size, now, type_) == 0.0
+    assert sum(passed.values()) <= 4 * (now + 1) + 1e-6
+    assert passed["s"] + passed["c"] <= 2 * (now + 1) + 1e-6

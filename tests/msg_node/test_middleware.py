@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federation.core.policy_model import Mode
-from federation.core.rates import RateLimit
+from federation.core.rates import UNLIMITED, RateLimit, TypeRate
 from federation.gate import Gate
 from federation.link_context import Refusal
 from federation.policy_files import read_policies
@@ -122,6 +122,17 @@ def test_steps_stand_in_the_order_of_the_settings(tmp_path: Path) -> None:
             "[policy] files are there, but no step `authorisation`",
         ),
         ("[middleware.rate]\nmessages_per_second = 0\n", "middleware.rate.messages_per_second"),
+        (
+            '[middleware]\norder = []\n[[middleware.rate.by_type]]\ntypes = ["read"]\nbytes_per_second = 1.0\n',
+            "[middleware.rate] is there, but no step `rate`",
+        ),
+        ('[[middleware.rate.by_type]]\ntypes = ["read"]\n', "`messages_per_second` or `bytes_per_second`"),
+        ("[[middleware.rate.by_type]]\ntypes = []\nbytes_per_second = 1.0\n", "types"),
+        ('[[middleware.rate.by_type]]\ntypes = ["READ"]\nbytes_per_second = 1.0\n', "types"),
+        (
+            '[[peer]]\ndomain = "b.example"\n[[peer.rate]]\ntypes = ["read", "read"]\nbytes_per_second = 1.0\n',
+            "two rates for messages of type read",
+        ),
         ('[middleware.authentication]\nopen_to = ["/*"]\n', "not an address"),
     ],
 )
@@ -174,6 +185,19 @@ async def test_what_is_beyond_the_rate_is_refused_over_every_binding(tmp_path: P
             assert [one["body"]["code"] for one in replies] == [404, 404, 404, 429]
             assert replies[-1]["body"]["reason"] == "rate"
             assert 0 < replies[-1]["body"]["value"]["retryAfter"] <= 1000
+
+
+async def test_a_type_of_message_has_a_rate_of_its_own(tmp_path: Path) -> None:
+    limit = RateLimit(messages_per_second=0.001, burst_seconds=1000.0)
+    step = rate(UNLIMITED, [TypeRate(types=("subscribe", "unsubscribe"), limit=limit)])
+    async with runtime_house(tmp_path, steps=[("rate", step)]) as house:
+        ana, bob = await house.opened("ana"), await house.opened("bob")
+        assert (await ana.subscribed(f"{ana.address}/status"))["body"]["code"] == 200
+        refused = await ana.subscribed(f"{ana.address}/status")
+        assert code_and_reason(refused) == (429, "rate")
+        assert refused["body"]["value"]["retryAfter"] > 0
+        assert (await ana.ask("create", ALLOCATION, {"value": {"number": 1}}))["body"]["code"] == 200
+        assert (await bob.subscribed(f"{bob.address}/status"))["body"]["code"] == 200
 
 
 async def test_a_session_that_comes_back_still_has_its_debt(tmp_path: Path) -> None:

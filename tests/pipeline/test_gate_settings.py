@@ -8,6 +8,7 @@ import pytest
 from federation.core.policy import compile_canonical
 from msg_node.config import PeerSettings
 from msg_node.config_meaning import peer_rule
+from msg_node.config_rates import TypeRateSettings
 from pipeline.gate_settings import from_node_settings, from_policy_files
 from protofly.errors import SettingsError
 
@@ -33,6 +34,10 @@ domain = "*.c.example"
 default = "deny"
 bytes_per_second = 1000.0
 burst_seconds = 5.0
+
+[[peer.rate]]
+types = ["subscribe"]
+messages_per_second = 2.0
 """
 
 
@@ -48,17 +53,29 @@ def test_settings_of_a_node_give_the_gate_that_the_node_builds(node: Path) -> No
     settings = from_node_settings(node)
     theirs = {
         "b.example": PeerSettings(domain="b.example", messages_per_second=20.0),
-        "*.c.example": PeerSettings(domain="*.c.example", default="deny", bytes_per_second=1000.0, burst_seconds=5.0),
+        "*.c.example": PeerSettings(
+            domain="*.c.example",
+            default="deny",
+            bytes_per_second=1000.0,
+            burst_seconds=5.0,
+            rate=(TypeRateSettings(types=("subscribe",), messages_per_second=2.0),),
+        ),
     }
     assert settings.peers == {name: peer_rule(peer) for name, peer in theirs.items()}
     assert settings.has_rates
     assert compile_canonical(settings.canonical).revision == settings.gate().policies.revision
 
 
-def test_default_burst_is_that_of_the_node() -> None:
+def test_a_rate_of_one_type_is_a_rate(node: Path) -> None:
+    node.write_text('[[peer]]\ndomain = "b.example"\n[[peer.rate]]\ntypes = ["read"]\nbytes_per_second = 1.0\n')
+    assert from_node_settings(node).has_rates
+
+
+@pytest.mark.parametrize("kind", [PeerSettings, TypeRateSettings])
+def test_default_burst_is_that_of_the_node(kind: type[msgspec.Struct]) -> None:
     from pipeline.gate_settings import BURST_SECONDS
 
-    defaults = {field.name: field.default for field in msgspec.structs.fields(PeerSettings)}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
     assert defaults["burst_seconds"] == BURST_SECONDS
 
 

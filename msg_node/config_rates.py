@@ -1,0 +1,59 @@
+"""What an operator may write about rates of single message types, for one session and for one peer.
+
+Source: feature row BU-26; trust and hosts, section 5.3, rule 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from federation.core.rates import UNLIMITED, RateLimit, TypeRate
+
+Rate = Annotated[float, Meta(gt=0.0)]
+TypeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
+Problem = tuple[tuple[str | int, ...], str]
+"""Where in the settings, and what is wrong."""
+
+
+class TypeRateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much messages of some types may take together, besides what all messages may."""
+
+    types: Annotated[
+        tuple[TypeName, ...],
+        Meta(min_length=1, description="Message types in lower case, for example `subscribe`; they share the rate."),
+    ]
+    messages_per_second: Annotated[Rate | None, Meta(description="Messages per second; absent: unlimited.")] = None
+    bytes_per_second: Annotated[Rate | None, Meta(description="Bytes per second; absent: unlimited.")] = None
+    burst_seconds: Annotated[Rate, Meta(description="How many seconds' worth of both may come at once.")] = 2.0
+
+
+def rate_limit(messages_per_second: float | None, bytes_per_second: float | None, burst_seconds: float) -> RateLimit:
+    """The same for a bucket; `UNLIMITED` when nothing is limited."""
+    if messages_per_second is None and bytes_per_second is None:
+        return UNLIMITED
+    return RateLimit(
+        messages_per_second=messages_per_second, bytes_per_second=bytes_per_second, burst_seconds=burst_seconds
+    )
+
+
+def type_rates(entries: Sequence[TypeRateSettings]) -> tuple[TypeRate, ...]:
+    """The same for buckets."""
+    return tuple(
+        TypeRate(types=one.types, limit=rate_limit(one.messages_per_second, one.bytes_per_second, one.burst_seconds))
+        for one in entries
+    )
+
+
+def rate_problems(entries: Sequence[TypeRateSettings], place: tuple[str | int, ...]) -> Iterator[Problem]:
+    """What one field alone cannot say about the entries at a place."""
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        if entry.messages_per_second is None and entry.bytes_per_second is None:
+            yield (*place, index), "`messages_per_second` or `bytes_per_second` says what the rate is"
+        for type_ in entry.types:
+            if type_ in seen:
+                yield (*place, index, "types"), f"two rates for messages of type {type_}"
+            seen.add(type_)
