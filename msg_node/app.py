@@ -48,7 +48,7 @@ from msg_node import config_meaning, config_mqtt
 from msg_node.backends import Backends
 from msg_node.bus import Bus
 from msg_node.config import Settings
-from msg_node.config_addresses import build_pools, build_rules, kept_objects
+from msg_node.config_addresses import build_missed, build_pools, build_rules, kept_objects
 from msg_node.config_delivery import build_delivery_rules
 from msg_node.config_middleware import active_steps
 from msg_node.config_sessions import build_credentials
@@ -400,6 +400,7 @@ def _build_bus(
         permit=partial(config_meaning.permit_session, gate, settings.node.domain),
     )
     first_id = random.SystemRandom().randrange(1, 1 << 31)
+        functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
     services = Services(
         state,
         session_service=sessions,
@@ -429,6 +430,7 @@ def _build_bus(
     bus.deliveries.restore()
     return bus
 
+    bus.outlets.keep_missed(build_missed(settings))
 
 def _restore_state(settings: Settings, store: StateStore, node_url: str) -> NodeState:
     journal = Journal()

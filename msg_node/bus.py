@@ -114,6 +114,7 @@ class Bus:
                 enqueue=self._enqueue,
                 forget=self._forget_session,
                 wake=self.outlets.wake,
+                arriving=self.outlets.arriving,
                 bound=lambda sid: self.deliveries.bound(sid),
                 lost=lambda sid: self.deliveries.lost(sid),
                 settled=lambda: self.deliveries.settle(),
@@ -181,11 +182,12 @@ class Bus:
         port.heard_at = now
         port.pings_unanswered = 0
         taken = 0
-        for raw in frames:
-            taken += 1
-            self._take_frame(port, raw, now)
-            if port.blockers:
-                break
+        with self._outcomes:
+            for raw in frames:
+                taken += 1
+                self._take_frame(port, raw, now)
+                if port.blockers:
+                    break
         self.counters["frames in"] += taken
         self.foreign.forget_unheard()
         self.outlets.wake()
@@ -364,7 +366,8 @@ class Bus:
             return
         self.counters[f"refused {refusal.code.word}"] += 1
         if message.expects_reply or (refusal.code is Code.NOT_OWNER and is_told_of_ownership(message)):
-            self._enqueue(port, self._refusal(port, message, refusal))
+            code, value, has_desc = refusal.code, refusal.value, port.dialect.reads_desc
+            self._enqueue(port, session_refusal(message, code, value, source=self._node, has_desc=has_desc))
 
     def _refuse_later(self, number: int, message: Message, refusal: Refusal) -> None:
         """Refuse a message that waited, to the session or the link that it came from."""
@@ -373,11 +376,6 @@ class Bus:
             self._refuse(port, message, refusal)
         elif number < 0 and message.expects_reply:
             self._route_own(codec.refusal(message, refusal.code, source=self._node))
-
-    def _refusal(self, port: RuntimePort, message: Message, refusal: Refusal) -> Message:
-        return session_refusal(
-            message, refusal.code, refusal.value, source=self._node, has_desc=port.dialect.reads_desc
-        )
 
     # From links.
 
@@ -453,6 +451,7 @@ class Bus:
     def _forget_session(self, sid: int) -> None:
         """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
         self._delivery.learned.forget(sid)
+        self.outlets.forget(sid)
         self.foreign.forget_unheard()
 
     def tell_statuses(self, changes: list[StatusChange]) -> None:

@@ -342,6 +342,13 @@ class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     require_consent: Annotated[
         bool, Meta(description="Changes and children of an object are for those whom its reporter accepted.")
     ] = False
+    catch_up_seconds: Annotated[
+        NonNegative, Meta(description="How long changes are kept for observers that lost their line; 0: not at all.")
+    ] = 0.0
+    catch_up_messages: Annotated[
+        Annotated[int, Meta(ge=1, le=limits.SESSION_QUEUE_MESSAGES)],
+        Meta(description="How many of them for one runtime; it is told when it missed more."),
+    ] = limits.MISSED_MESSAGES
 
 
 class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from msg_node.config import PoolSettings, Settings
+from msg_node.core.missed import Missed
 from msg_node.core.resources import is_reserved
 from msg_node.core.rules import Rules
 from protofly.address import canonical_key, domain_of, scheme_of
@@ -82,3 +83,11 @@ def build_rules(settings: Settings) -> Rules:
 def build_pools(settings: Settings) -> Mapping[str, Sequence[str]]:
     """Addresses to lend, by scheme."""
     return {pool.scheme: pool.addresses for pool in settings.allocation.pool}
+
+
+def build_missed(settings: Settings) -> Missed | None:
+    """What keeps changes for observers that are away; None: nothing does."""
+    chosen = settings.subscriptions
+    if not chosen.catch_up_seconds:
+        return None
+    return Missed(seconds=chosen.catch_up_seconds, messages=chosen.catch_up_messages)

@@ -296,7 +296,8 @@ class Deliveries:
         return sid if sid is not None and sid in self._outlets.ports else 0
 
     def bound(self, sid: int) -> None:
-        """A session has a connection (again), and was told so: hand over what waited for it."""
+        """A session has a connection (again), and was told so: hand over what waited for it, first what it missed."""
+        self._outlets.arrived(sid)
         now = time.time()
         port = self._outlets.ports.get(sid)
         if port is None or self._handed_on.get(sid) != port.connection:  # else it was only renewed

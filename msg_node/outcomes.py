@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from msg_node.core.answers import not_stored
+from msg_node.core.changes import Change
 from msg_node.core.node_state import NodeState
 from msg_node.core.service import (
     Asked,
@@ -43,8 +44,8 @@ class Surroundings:
 
     `ports` are the bus's live connections by session, `connections` all of them by number. `inquire` asks connectors,
     `enqueue` queues for one port, `forget` is told which session is over, `wake` has all that was queued written.
-    `bound` and `lost` are told which session has got, or lost, its connection; `settled`, that all was said that some
-    steps have led to.
+    `arriving` is told which session gets a connection, before it is told so itself, `bound` after that, and `lost`
+    which one has lost its connection; `settled`, that all was said that some steps have led to.
     """
 
     state: NodeState
@@ -59,34 +60,54 @@ class Surroundings:
     enqueue: Callable[[RuntimePort, Message], None]
     forget: Callable[[int], None]
     wake: Callable[[], None]
+    arriving: Callable[[int], None]
     bound: Callable[[int], None]
     lost: Callable[[int], None]
     settled: Callable[[], None]
 
 
+_Step = tuple[ServiceResult, Callable[[Message], None]]
+"""What follows from a request, and who takes the replies."""
+
+
 class _Promise:
-    """What leaves when a step is durable, or is refused when it cannot be made so."""
+    """What leaves when some steps are durable, or is refused when they cannot be made so."""
 
-    __slots__ = ("_answer", "_outcomes", "_result")
+    __slots__ = ("_outcomes", "_steps")
 
-    def __init__(self, outcomes: Outcomes, result: ServiceResult, answer: Callable[[Message], None]) -> None:
+    def __init__(self, outcomes: Outcomes, steps: list[_Step]) -> None:
         self._outcomes = outcomes
-        self._result = result
-        self._answer = answer
+        self._steps = steps
 
     def kept(self) -> None:
-        self._outcomes.leave(self._result, self._answer)
+        for result, answer in self._steps:
+            self._outcomes.leave(result, answer)
 
     def broken(self, error: HostError) -> None:
-        self._outcomes.leave_refused(self._result, self._answer, error)
+        for result, answer in self._steps:
+            self._outcomes.leave_refused(result, answer, error)
 
 
 class Outcomes:
-    """Carries out what a step asks for."""
+    """Carries out what a step asks for.
+
+    Use: `apply` for each step; `with outcomes:` around those that one read has brought, whose changes are then handed
+    in together.
+    """
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
+        self._is_gathering = False
+        self._steps: list[_Step] = []
+        self._changes: list[Change] = []
         surroundings.store.on_called_back = self._settle
+
+    def __enter__(self) -> None:
+        self._is_gathering = True
+
+    def __exit__(self, *_: object) -> None:
+        self._is_gathering = False
+        self._submit()
 
     def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
@@ -100,10 +121,22 @@ class Outcomes:
             self.leave(result, answer)
             self._settle()
             return
-        promise = _Promise(self, result, answer)
-        is_awaited = bool(result.replies or result.notifications or result.inquiries or result.effects)
+        self._steps.append((result, answer))
+        self._changes += result.changes
+        if not self._is_gathering:
+            self._submit()
+
+    def _submit(self) -> None:
+        """Have committed what has gathered."""
+        if not self._steps:
+            return
+        steps, self._steps = self._steps, []
+        changes, self._changes = self._changes, []
+        promise = _Promise(self, steps)
         try:
-            self._around.store.submit(result.changes, promise.kept, promise.broken, is_awaited=is_awaited)
+            self._around.store.submit(
+                changes, promise.kept, promise.broken, is_awaited=any(_is_awaited(result) for result, _ in steps)
+            )
         except HostError as exc:
             promise.broken(exc)
             self._settle()
@@ -174,6 +207,10 @@ class Outcomes:
         """What was promised is durable (or is answered as not stored): say so."""
         for reply in result.replies:
             answer(reply)
+        if result.notifications or result.inquiries or result.effects:
+            self._leave_more(result)
+
+    def _leave_more(self, result: ServiceResult) -> None:
         for notification in result.notifications:
             self._around.route_own(notification)
         for asked in result.inquiries:
@@ -211,9 +248,15 @@ class Outcomes:
             session = self._around.state.sessions.get(bind.sid)
             port.roles = session.roles if session is not None else frozenset()
             self._around.ports[bind.sid] = port
+            self._around.arriving(bind.sid)
 
     def _close_connection(self, close: CloseConnection) -> None:
         port = self._around.connections.get(close.connection)
         if port is not None:
             port.sid = None
             port.close(int(close.code), close.code.word)
+
+
+def _is_awaited(result: ServiceResult) -> bool:
+    """Whether anything is to be said or done when a step is durable."""
+    return bool(result.replies or result.notifications or result.inquiries or result.effects)

@@ -13,6 +13,8 @@ import trio
 
 from federation.link_context import Refusal
 from federation.router import Federation
+from msg_node.core.answers import gap_word
+from msg_node.core.missed import Missed
 from msg_node.core.node_state import NodeState
 from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
 from protofly import codec
@@ -45,6 +47,7 @@ class Outlets:
         self._wait_accepting = wait_accepting
         self._is_accepting = is_accepting
         self._federation: Federation | None = None
+        self._missed: Missed | None = None
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
         self._dirty_ports: set[RuntimePort] = set()
@@ -116,10 +119,51 @@ class Outlets:
                 code = None if refusal is None else refusal.code
             delivered = delivered or code is None
             refused = refused or code
+        if refused is not None and self._missed is not None and (delivered or not message.expects_reply):
+            self._missed.keep(self._away(numbers), local, trio.current_time())
         if delivered:
             self._counters["delivered"] += 1
             return None
         return refused if message.expects_reply and not message.is_class_event else None  # events need no listener
+
+    # Observers that come back.
+
+    def keep_missed(self, missed: Missed | None) -> None:
+        """Keep what observers miss while they are away. What was missed before this process began is not known."""
+        self._missed = missed
+        if missed is not None:
+            sids = [session.sid for session in self._state.sessions]
+            missed.unknown([sid for sid in sids if self._state.listeners.count(sid)])
+
+    def arriving(self, sid: int) -> None:
+        """A session has a connection, and is told so next: what it missed comes before what is new."""
+        if self._missed is not None and self._missed.has(sid):
+            self.ports[sid].wait_for_answer()
+
+    def arrived(self, sid: int) -> None:
+        """A session was told that it has a connection: give it what it missed."""
+        port = self.ports.get(sid)
+        if self._missed is None or port is None:
+            return
+        port.go_on()
+        session, catch_up = self._state.sessions.get(sid), self._missed.take(sid, trio.current_time())
+        self._counters["changes caught up"] += len(catch_up.messages)
+        for message in catch_up.messages:
+            port.enqueue(message)
+        if session is not None and (catch_up.gaps or catch_up.is_vague):
+            self._counters["gaps told"] += 1
+            self.enqueue(port, gap_word(session.runtime, catch_up.gaps, is_vague=catch_up.is_vague))
+        self._dirty_ports.add(port)
+
+    def _away(self, numbers: tuple[int, ...]) -> list[int]:
+        """Those sessions that have no connection, or were not told yet that they have one."""
+        ports = self.ports
+        return [one for one in numbers if one > 0 and ((port := ports.get(one)) is None or port.is_arriving)]
+
+    def forget(self, sid: int) -> None:
+        """A session is over."""
+        if self._missed is not None:
+            self._missed.forget(sid)
 
     # Room.
 

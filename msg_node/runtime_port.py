@@ -125,6 +125,7 @@ class RuntimePort:
         "counters",
         "dialect",
         "heard_at",
+        "is_arriving",
         "is_closing",
         "is_slow",
         "on_expired",
@@ -162,6 +163,7 @@ class RuntimePort:
         self.is_closing = False
         self.stuck_since = 0.0
         self._asked: dict[str, None] = {}
+        self.is_arriving = False
         self.on_expired: Callable[[Message], None] = _forget
         self._queue: list[Message] = []  # nearly always empty, and then, unlike a deque, it holds no memory
         self._queued_bytes = 0
@@ -195,6 +197,8 @@ class RuntimePort:
         """
         queue, size = self._queue, len(message.raw)
         if len(queue) >= self._max_messages or self._queued_bytes + size > self._max_bytes:
+            if self.is_arriving and message.type not in _ANSWERS:
+                return Code.NOT_CONNECTED
             self.flush()  # the line may have room although this round's write is still to come
             if not self._has_room(message):
                 is_answer = message.type in _ANSWERS
@@ -217,6 +221,18 @@ class RuntimePort:
         if len(queue) >= FLUSH_MESSAGES:
             self.flush()
         return None
+
+    def wait_for_answer(self) -> None:
+        """Take nothing but answers until `go_on`: others come behind the one that says that the runtime is back."""
+        if not self.is_arriving:
+            self.is_arriving = True
+            self._max_messages = ~self._max_messages  # fewer than any number, so that nobody else pays for a look
+
+    def go_on(self) -> None:
+        """Take everything again."""
+        if self.is_arriving:
+            self.is_arriving = False
+            self._max_messages = ~self._max_messages
 
     def _has_room(self, message: Message) -> bool:
         return len(self._queue) < self._max_messages and self._queued_bytes + len(message.raw) <= self._max_bytes

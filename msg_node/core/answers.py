@@ -53,6 +53,17 @@ def described(reply: Message) -> Message:
     return codec.with_body(reply, codec.with_member(reply.body, "desc", msgspec.json.encode(description)))
 
 
+def gap_word(runtime: str, objects: tuple[str, ...], *, is_vague: bool) -> Message:
+    """Tell a runtime that is back of which objects it missed more than it was handed.
+
+    `is_vague`: and perhaps of others. Source: feature row DS-08.
+    """
+    body: dict[str, object] = {"value": "missed", "resources": list(objects)}
+    if is_vague:
+        body["others"] = True
+    return codec.build(id=None, type="update", from_="mn:/session", to=f"{runtime}/status", body=body)
+
+
 def not_stored(reply: Message) -> Message:
     """In place of a reply whose change could not be made durable."""
     code = Code.STORAGE
