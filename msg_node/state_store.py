@@ -147,8 +147,9 @@ class StateStore:
         if self._last_error and self.statistics().waiting_rows + len(changes) > STATE_WAITING_ROWS:
             raise HostError(Code.STORAGE, self._last_error)
         gathering = self._gathering
-        for table, key, row in changes:
-            gathering.rows[table][key] = row
+        rows = gathering.rows
+        for change in changes:
+            rows[change.table][change.key] = change.row
         gathering.changes += len(changes)
         gathering.waiters.append((on_durable, on_failed))
         if len(gathering.waiters) == 1:

@@ -38,7 +38,7 @@ _ANY_NAME = "00000000-0000-4000-8000-000000000000"
 _CACHED_BASES = 64
 
 
-class OwnedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OwnedRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One owned address as it is stored.
 
     `url` is the text as it was given out or written by the claimer; `is_guest`: given to a runtime of another domain,
@@ -163,21 +163,23 @@ class Owners:
         key_of_block = block.allocation_key
         owned = self._owned.setdefault(sid, {})
         members = self._blocks.setdefault((sid, key_of_block), set()) if key_of_block else set[str]()
-        for key, url in new:
-            row = OwnedRow(sid=sid, url=url, origin=origin, allocation_key=key_of_block, is_guest=block.is_guest)
+        for key, url in new.items():
+            row = OwnedRow(sid, url, origin, key_of_block, block.is_guest)
             self._sid_of[key] = sid
             owned[key] = row
             members.add(key)
             self._journal.put(Table.ADDRESSES, key, row)
-            self._tell_who_waits(key)
+            for watched in self.watched:
+                if key in watched:
+                    self.arrived.append(key)
         if origin is Origin.POOL:
             free = self._free[block.scheme]
-            for key, _ in new:
+            for key in new:
                 del free[key]
                 self._note_depth(sid, key)
-        return [url for _, url in new]
+        return list(new.values())
 
-    def _new_names(self, block: Block) -> list[tuple[str, str]]:
+    def _new_names(self, block: Block) -> dict[str, str]:
         """Key and address of as many as a block asks for, none of them ever given out as far as we remember."""
         base, key_base = _bases(block.scheme, block.domain)
         new: dict[str, str] = {}
@@ -188,11 +190,11 @@ class Owners:
             key = key_base + name
             if key not in self._sid_of and key not in self._tombstones:
                 new[key] = key if key_base is base else base + name
-        return list(new.items())
+        return new
 
-    def _free_of_pool(self, block: Block) -> list[tuple[str, str]]:
+    def _free_of_pool(self, block: Block) -> dict[str, str]:
         """Key and address of those that were free the longest."""
-        lent = list(islice(self._free[block.scheme].items(), block.number))
+        lent = dict(islice(self._free[block.scheme].items(), block.number))
         if len(lent) < block.number:
             raise PeerError(Code.POOL_EMPTY, f"{len(lent)} addresses are left")
         return lent

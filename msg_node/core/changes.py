@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ LOGGED = frozenset({Table.ADDRESSES, Table.SUBSCRIPTIONS})
 """Tables of small rows that come and go in great numbers: the store keeps them as logs."""
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """Put a row, or with `row` None delete it."""
 
     table: Table

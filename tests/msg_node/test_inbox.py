@@ -34,11 +34,11 @@ class House:
         return [entry.request_id for entry in self.inboxes.of_owner(owner)]
 
     def restarted(self) -> House:
-        for _, key, row in self.journal.take():
-            if row is None:
-                del self.rows[key]
+        for change in self.journal.take():
+            if change.row is None:
+                del self.rows[change.key]
             else:
-                self.rows[key] = row
+                self.rows[change.key] = change.row
         again = House(**self.options)
         again.rows = self.rows
         again.inboxes.restore(self.rows)

@@ -67,11 +67,11 @@ class Book(RuleBasedStateMachine):
         self.next_taker = 1
 
     def commit(self) -> None:
-        for _, key, row in self.journal.take():
-            if row is None:
-                self.rows.pop(key, None)
+        for change in self.journal.take():
+            if change.row is None:
+                self.rows.pop(change.key, None)
             else:
-                self.rows[key] = row
+                self.rows[change.key] = change.row
 
     def entry(self, choice: int) -> tuple[str, Known, Entry]:
         request_id = sorted(self.model.open)[choice % len(self.model.open)]

@@ -137,6 +137,6 @@ def test_log_that_is_not_ours_is_a_storage_error(connection: sqlite3.Connection,
 
 def _batch(*changes: Change) -> _Waiting:
     batch = _Waiting()
-    for table, key, row in changes:
-        batch.rows[table][key] = row
+    for change in changes:
+        batch.rows[change.table][change.key] = change.row
     return batch
