@@ -11,14 +11,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from secrets import token_hex
-from typing import Literal
 
 import msgspec
 import trio
 
 from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, id_carried, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
+from federation.core.interworking import INTERWORKING_TYPES, check_arrived
+from federation.core.peer_streams import PeerStreams
 from federation.core.policy import Facts
 from federation.core.stub_status import StubStatus
 from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
@@ -77,9 +79,10 @@ class DomainLink(LinkPort):
         self._outward = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
         self._domains = frozenset({domain})
         self._our_domains = context.our_aliases | {context.our_domain}
-        self._inward = InwardBorder(context.node, self._domains, max_hops=context.max_hops)
+        self._is_legacy = context.interworking.admission(domain) is not None
+        self._inward = self._border()
         self._transactions = Transactions()
-        self._processed: dict[str, int] = {}
+        self.streams = PeerStreams()
         self.carriers: list[Carrier] = []
         self._spoofs = 0
         self.needed = trio.Event()
@@ -112,12 +115,16 @@ class DomainLink(LinkPort):
         while not self.carriers:
             await self._came_up.wait()
 
-    def newest_stream(self) -> tuple[str, int]:
-        """The peer's stream that we heard last, and how far: what a new stub instance has to know to resume it."""
-        if not self._processed:
-            return "", 0
-        stream = next(reversed(self._processed))
-        return stream, self._processed[stream]
+    def _border(self) -> InwardBorder:
+        """What may come in from now on; a stub that starts anew may speak for other addresses than the one before."""
+        legacy = self._context.interworking
+        is_theirs = partial(legacy.speaks_for, self.domain) if legacy else None
+        return InwardBorder(self._context.node, self._domains, max_hops=self._context.max_hops, is_theirs=is_theirs)
+
+    def stub_verified(self) -> None:
+        """It is known now what the stub is: what waits for it and is not for such a stub is answered."""
+        for pending, code in self.leg.withdraw(partial(self._context.interworking.check_sent, self.domain)):
+            self._end(pending, "rejected", code)
 
     def retire(self) -> None:
         """The link is taken away; whoever still waits is answered."""
@@ -132,6 +139,8 @@ class DomainLink(LinkPort):
         started = time.monotonic()
         now = time.time()
         try:
+            if self._is_legacy or message.type in INTERWORKING_TYPES:
+                context.interworking.check_sent(self.domain, message)
             via_length = len(hops_of(message)) if message.peek.via else 0
             from_domain = domain_of(message.from_)
             if message.type != "response" and (
@@ -242,16 +251,14 @@ class DomainLink(LinkPort):
             old.end()
         self.carriers.append(carrier)
         self.peer_node = peer_node
-        if domains - self._domains:
-            self._domains |= domains
-            self._inward = InwardBorder(self._context.node, self._domains, max_hops=self._context.max_hops)
+        self._domains |= domains
+        self._inward = self._border()
         self.state, self.detail = "live", ""
         self.leg.is_carried = True
         self.refuse_code = self.last_code = None
         self._spoofs = 0
         self._came_up.set()
-        direction: Literal["out", "in"] = "out" if carrier.channel == "stub" else "in"
-        self.books.happened("up", direction=direction, peer_node=peer_node)
+        self.books.happened("up", direction=carrier.direction, peer_node=peer_node)
         self._tell_books()
         self._context.on_live(self.domain)
         self.carriers[0].pump()
@@ -267,8 +274,7 @@ class DomainLink(LinkPort):
             return
         was_active = carrier is self.carriers[0]
         self.carriers.remove(carrier)
-        direction: Literal["out", "in"] = "out" if carrier.channel == "stub" else "in"
-        self.books.happened("down", direction=direction, waiting=self.leg.under_way + self.leg.waiting)
+        self.books.happened("down", direction=carrier.direction, waiting=self.leg.under_way + self.leg.waiting)
         self._tell_books()
         if was_active:
             self.leg.carrier_lost(time.monotonic())
@@ -332,7 +338,7 @@ class DomainLink(LinkPort):
 
     def processed(self, stream: str) -> int:
         """See `LinkPort`."""
-        return self._processed.get(stream, 0)
+        return self.streams.processed(stream)
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""
@@ -346,7 +352,7 @@ class DomainLink(LinkPort):
         Raises:
             PeerError: SPOOFED_SOURCE after the third message in the name of somebody else: the carrier is to be closed.
         """
-        processed = self._processed.get(stream, 0)
+        processed = self.streams.processed(stream)
         arrived = time.monotonic()
         now = time.time()
         batch: list[Message] = []
@@ -361,11 +367,7 @@ class DomainLink(LinkPort):
                     self._enter(message, len(raw), now, batch, entries)
             except codec.BrokenMessageError as exc:
                 self._broken(exc)
-        if stream:
-            self._processed.pop(stream, None)  # the stream heard last is the last one
-            self._processed[stream] = processed
-            if len(self._processed) > 64:
-                del self._processed[next(iter(self._processed))]
+        self.streams.heard(stream, processed)
         self.last_used_seconds = arrived
         if batch:
             self._hand_to_bus(batch, entries, arrived)
@@ -379,6 +381,7 @@ class DomainLink(LinkPort):
         """Check, clean and judge one message; those that may pass join the batch."""
         try:
             self._check_sender(message)
+            check_arrived(message)
             inner, msg_id = self._inward.cross(message)
             from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
             identify = self._context.identify

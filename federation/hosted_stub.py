@@ -80,6 +80,7 @@ class HostedStub(Carrier):
 
     Args:
         on_state: Told each status that the stub reports: the word, and text after a space.
+        allows_http: Whether it may open channels of kind `http`.
     """
 
     channel = "stub"
@@ -95,6 +96,7 @@ class HostedStub(Carrier):
         identity: Identity,
         on_state: Callable[[str], None],
         meters: StubMeters,
+        allows_http: bool = True,
     ) -> None:
         self._verified = verified
         self._process = process
@@ -117,7 +119,8 @@ class HostedStub(Carrier):
         self._verified_domains: frozenset[str] = frozenset()
         self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
         self._nonces: dict[int, str] = {}
-        self._ledger = Ledger(Grants(frozenset(verified.endpoints), auth=verified.manifest.permissions.auth))
+        auth = verified.manifest.permissions.auth
+        self._ledger = Ledger(Grants(frozenset(verified.endpoints), auth=auth, http=allows_http))
         self.state = StubState.CREATED
         self._handlers: dict[int, Callable[[GuestAction], None]] = {
             Action.OPEN: self._open,

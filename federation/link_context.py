@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.trapezoid import LegLimits, Pending
 from federation.gate import Gate
@@ -49,7 +50,7 @@ class LinkContext:
     `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
     its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
     local receivers are congested. `identify` checks assertions, where there are identity providers. `hides_addresses`
-    says that records hash addresses.
+    says that records hash addresses. `interworking` knows legacy addresses, and the stubs behind them.
     """
 
     our_domain: str
@@ -70,6 +71,7 @@ class LinkContext:
     our_aliases: frozenset[str] = frozenset()
     hides_addresses: bool = False
     max_hops: int = MAX_HOPS
+    interworking: Interworking = field(default_factory=Interworking)
 
 
 @dataclass(slots=True)

@@ -60,12 +60,22 @@ class Federation:
         """Run all links until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._open_interworking()
             task_status.started()
             while True:
                 await trio.sleep(TICK_SECONDS)
                 now = time.monotonic()
                 for link in self._links.values():
                     link.tick(now)
+
+    def _open_interworking(self) -> None:
+        """Interworking stubs run from the start, and as long as they may: their users reach ours only through them."""
+        node = self._context.node
+        for domain in self._context.interworking.domains:
+            try:
+                self._open(domain, greeting(node, node)).needed.set()
+            except PeerError as exc:
+                logger.error("the interworking stub of %s cannot run: %s", domain, exc)
 
     @property
     def links(self) -> list[DomainLink]:
@@ -145,6 +155,8 @@ class Federation:
             PeerError: AUTH_POLICY when our policy does not talk to that domain, OVERLOAD when there are too many links.
         """
         domain = claims.iss
+        if self._context.interworking.admission(domain) is not None:
+            raise PeerError(Code.AUTH_POLICY, "this domain speaks through its interworking stub only", domain=domain)
         probe = greeting(claims.node, self._context.node)
         try:
             link = self._links.get(domain) or self._open(domain, probe)

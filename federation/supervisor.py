@@ -16,6 +16,7 @@ import trio
 
 from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
+from federation.core.interworking import Interworking
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
 from federation.hosted_stub import HostedStub, StubSettings
@@ -52,7 +53,8 @@ StubEventName = Literal["started", "stopped", "state", "fault", "circuit", "summ
 class SupervisorContext:
     """What the supervisors of all links share.
 
-    `plaintext_domains` are those whose settings say `insecure_plaintext`; `budget` bounds what any stub may spend.
+    `plaintext_domains` are those whose settings say `insecure_plaintext`; `budget` bounds what any stub may spend;
+    `interworking` says which stubs may be of that kind, and is told what their manifests claim.
     """
 
     our_domain: str
@@ -64,6 +66,7 @@ class SupervisorContext:
     tls_context: ssl.SSLContext
     plaintext_domains: frozenset[str]
     budget: Budget
+    interworking: Interworking
 
 
 class StubSupervisor:
@@ -114,6 +117,7 @@ class StubSupervisor:
             self._refused(exc)
             if is_peer:
                 link.hosted.refused()
+                self._context.interworking.withdrawn(link.domain)
             detail = exc.detail or exc.code.description
             self._became(StubState.VERIFY_FAILED.value if is_peer else StubState.FAILED.value, detail)
             link.refuse_code = exc.code
@@ -162,6 +166,8 @@ class StubSupervisor:
         times = link.times = StepTimes()
         self._became("deploying", link.detail)
         package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
+        context.interworking.verified(package.stub.manifest)
+        link.stub_verified()
         started = time.perf_counter()
         process = await context.sandbox.start_worker(link.domain, package.code, self._budget(package.stub))
         times.add("start", time.perf_counter() - started)
@@ -191,12 +197,16 @@ class StubSupervisor:
             "sha256": stub.module_sha256,
             "level": stub.level.value,
         }
+        ranges = ", ".join(map(str, context.interworking.effective(link.domain)))
+        if stub.manifest.interworking:
+            link.stub["interworking"] = ranges
         link.stub_version = stub.module_sha256
-        link.hosted.verified(module_sha256=stub.module_sha256, version=stub.version)
+        link.hosted.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
         self._lifecycle.started(time.monotonic())
         link.hosted.became(self._lifecycle.state.value, now=time.time())
         self._event("started", pid=process.pid)
-        peer_stream, delivered = link.newest_stream()
+        admission = context.interworking.admission(link.domain)
+        peer_stream, delivered = link.streams.newest()
         hosted = HostedStub(
             stub,
             process,
@@ -212,6 +222,7 @@ class StubSupervisor:
             leg=link.leg,
             port=link,
             identity=context.identity,
+            allows_http=admission is None or admission.allows_http,
             on_state=lambda text: self._reported(text, times),
             meters=self._meters,
         )

@@ -50,6 +50,7 @@ from msg_node.bus import Bus
 from msg_node.config import Settings
 from msg_node.config_addresses import build_missed, build_pools, build_rules, kept_objects
 from msg_node.config_delivery import build_delivery_rules
+from msg_node.config_interworking import build_interworking
 from msg_node.config_middleware import active_steps
 from msg_node.config_sessions import build_credentials
 from msg_node.config_weakenings import insecure_switches
@@ -301,6 +302,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         dialler=dialler,
         tls_context=tls_context,
         plaintext_domains=plaintext,
+        interworking=state.interworking,
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     traces = Traces()
@@ -318,9 +320,10 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
             on_live=bus.link_is_live,
-            is_wanted=bus.wants_link,
+            is_wanted=lambda domain: state.interworking.admission(domain) is not None or bus.wants_link(domain),
             wake=bus.wake_flusher,
             identify=backends.identify,
+            interworking=state.interworking,
             our_aliases=frozenset(settings.node.aliases),
             max_hops=settings.limits.max_hops,
             limits=LegLimits(
@@ -411,7 +414,8 @@ def _build_bus(
         more={"stubs": inventory},
         at=backends.services,
     )
-    remote = RemoteSubscriptions(node_url, random.SystemRandom().randrange(1, 1 << 31))
+    first_request = random.SystemRandom().randrange(1, 1 << 31)
+    remote = RemoteSubscriptions(node_url, first_request, home_of=state.interworking.home_of)
     bus = Bus(
         node=node_url,
         state=state,
@@ -451,6 +455,7 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
         rules=build_rules(settings),
+        interworking=build_interworking(settings),
         twin=Twin(journal, objects=kept_objects(settings)),
         delivery=DeliveryState(
             journal,

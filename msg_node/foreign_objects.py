@@ -93,7 +93,8 @@ class ForeignObjects:
     def object_deleted(self, message: Message, domain: str) -> None:
         """`domain` tells the observers of an object of its own that it is no more."""
         object_key = object_of_events(message.to_key)
-        if object_key and message.to_key.endswith("/changes") and domain_of(object_key) == domain:
+        home_of = self._state.interworking.home_of
+        if object_key and message.to_key.endswith("/changes") and home_of(object_key) == domain:
             self._remote.object_deleted(domain, object_key)
 
     def link_is_live(self, domain: str) -> None:
@@ -107,11 +108,12 @@ class ForeignObjects:
 
     def restore(self) -> None:
         """After a restart: remember which foreign objects our stored sessions listen to."""
+        home_of = self._state.interworking.home_of
         foreign = {
             one.url
             for session in self._state.sessions
             for one in self._state.listeners.subscriptions(session.sid)
-            if domain_of(one.key) and domain_of(one.key) not in self._state.domains
+            if home_of(one.key) and home_of(one.key) not in self._state.domains
         }
         self._remote.restore(sorted(foreign))
 

@@ -17,7 +17,6 @@ from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry
 from msg_node.outlets import Outlets
 from protofly import codec
-from protofly.address import destination_of
 from protofly.answer_codes import code_of
 from protofly.errors import PeerError
 from protofly.limits import AGENT_UNANSWERED, OUTBOX_ASK_SECONDS, OUTBOX_GRACE_SECONDS, OUTBOX_WINDOW
@@ -57,7 +56,7 @@ class Outbox:
 
     def domain_of(self, message: Message) -> str:
         """The other domain that a request is for, "" for our own."""
-        domain = destination_of(message.to_key)
+        domain = self._state.interworking.destination_of(message.to_key)
         return "" if domain in self._state.domains else domain
 
     # Out.

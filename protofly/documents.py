@@ -21,6 +21,7 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 
 from protofly.errors import Code, PeerError
+from protofly.legacy_range import RangeText, parse_range
 from protofly.signatures import (
     Envelope,
     KeyId,
@@ -225,13 +226,14 @@ class ModuleReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a stub asks for. `connect` holds endpoint names."""
+    """What a stub asks for. `connect` holds endpoint names, `ranges` the legacy addresses of an interworking stub."""
 
     connect: Annotated[list[EndpointName], msgspec.Meta(max_length=16)] = []
     clock: Literal["none", "monotonic", "wall"] = "none"
     random: bool = False
     auth: bool = False
     storage_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    ranges: Annotated[list[RangeText], msgspec.Meta(max_length=64)] = []
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,7 +244,11 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one stub is and wants. Source: trust and hosts, section 3.4."""
+    """What one stub is and wants. Source: trust and hosts, section 3.4.
+
+    `interworking`: a legacy is behind the stub, whose addresses are `permissions.ranges`. Source: data formats, section
+    2.6.
+    """
 
     spec: Literal["rmn-stub/1"]
     domain: Domain
@@ -257,6 +263,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     needs: Needs = Needs()
     for_domains: Annotated[list[Word], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=lambda: ["*"])
     replaces: int | None = None
+    interworking: bool = False
 
 
 class DocumentBundle(msgspec.Struct, frozen=True, kw_only=True):
@@ -316,7 +323,15 @@ def decode_manifest(payload: bytes, *, domain: str) -> Manifest:
     Raises:
         PeerError: DOCUMENT_MALFORMED or WRONG_DOMAIN.
     """
-    return _decode(payload, Manifest, domain)
+    manifest = _decode(payload, Manifest, domain)
+    if manifest.interworking != bool(manifest.permissions.ranges):
+        raise PeerError(Code.DOCUMENT_MALFORMED, "interworking and ranges come together", domain=domain)
+    try:
+        for text in manifest.permissions.ranges:
+            parse_range(text)
+    except PeerError as error:
+        raise PeerError(Code.DOCUMENT_MALFORMED, error.detail, domain=domain) from error
+    return manifest
 
 
 def _decode(payload: bytes, kind: type[_Document], domain: str) -> _Document:

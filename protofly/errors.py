@@ -57,6 +57,7 @@ class Code(Enum):
     NOT_OWNER = (403, "not-owner")
     DOMAIN_BLOCKED = (403, "domain-blocked")
     TRANSIT = (403, "transit")
+    INTERWORKING_OFF = (403, "interworking-off")
     SPOOFED_SOURCE = (403, "spoofed-source")
     NO_ROUTE = (404, "no-route")
     NO_SUCH_SERVICE = (404, "no-such-service")

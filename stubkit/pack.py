@@ -19,7 +19,8 @@ from typing import Final
 
 import msgspec
 
-from protofly.errors import SettingsError
+from protofly.documents import decode_envelope, decode_manifest
+from protofly.errors import PeerError, SettingsError
 from sandbox.core.gate import inspect_module
 from stubkit.files import replace_file
 
@@ -169,10 +170,33 @@ def pack_stub(
         description=description or f"protostub {facts.name}",
         authority=authority,
         manifest_envelope=envelope,
+        is_interworking=_is_interworking(envelope),
     )
     replace_file(packed.descriptor, descriptor)
     replace_file(packed.source_package, build_source_package(code, facts.name, manifest_envelope=envelope))
     return packed
+
+
+def _is_interworking(envelope: bytes) -> bool:
+    """What the signed manifest says: the descriptor only repeats it, for catalogues of the original kind.
+
+    Raises:
+        SettingsError: what is in the envelope is no manifest.
+    """
+    if not envelope:
+        return False
+    try:
+        payload = decode_envelope(envelope).payload
+        domain = msgspec.json.decode(payload, type=_Signed).domain
+        return decode_manifest(payload, domain=domain).interworking
+    except (PeerError, msgspec.MsgspecError) as exc:
+        raise SettingsError(f"the manifest cannot be read: {exc}") from exc
+
+
+class _Signed(msgspec.Struct):
+    """Whose manifest it is."""
+
+    domain: str
 
 
 def _md5(text: str) -> str:

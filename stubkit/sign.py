@@ -67,6 +67,8 @@ class StubRelease:
     needs: Needs = field(default_factory=Needs)
     for_domains: Sequence[str] = ("*",)
     replaces: int | None = None
+    ranges: Sequence[str] = ()
+    """The legacy addresses that it speaks for; such a stub is an interworking stub."""
 
 
 def sign_root(
@@ -139,10 +141,17 @@ def sign_manifest(
         expires=_moment(now + validity_seconds),
         module=ModuleReference(sha256=hashlib.sha256(module).hexdigest(), size=len(module), urls=list(release.urls)),
         abi=Abi(name=ABI_NAME, version=str(ABI_MAJOR)),
-        permissions=Permissions(connect=list(release.connect), clock="wall", random=True, auth=release.needs_auth),
+        permissions=Permissions(
+            connect=list(release.connect),
+            clock="wall",
+            random=True,
+            auth=release.needs_auth,
+            ranges=list(release.ranges),
+        ),
         needs=release.needs,
         for_domains=list(release.for_domains),
         replaces=release.replaces,
+        interworking=bool(release.ranges),
     )
     return _signed(manifest, keys.pkg, limits.MANIFEST_BYTES)
 

@@ -76,6 +76,12 @@ def publish(
     description: Annotated[str, typer.Option(help="One line about the stub, for catalogues.")] = "",
     alias: Annotated[list[str] | None, typer.Option(help="Further domain that these keys speak for.")] = None,
     endpoint: Annotated[list[str] | None, typer.Option(help="Endpoint that the stub may open.")] = None,
+    address_range: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range", help="Legacy addresses that it speaks for, such as sip://legacy.example: it interworks."
+        ),
+    ] = None,
     serial: Annotated[int, typer.Option(help="Serial of a new manifest; 0: the next.", min=0)] = 0,
     threshold: Annotated[int, typer.Option(help="Root keys that must sign a new root.", min=1)] = 1,
     revoke: Annotated[list[str] | None, typer.Option(help="SHA-256 of a module to take back.")] = None,
@@ -103,6 +109,7 @@ def publish(
                 description=description,
                 aliases=tuple(alias or ()),
                 endpoints=tuple(endpoint or ("mn",)),
+                ranges=tuple(address_range or ()),
                 serial=serial,
                 threshold=threshold,
                 revoke=tuple(revoke or ()),

@@ -30,10 +30,16 @@ def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = Fa
         print_facts({**node, "problems": problems}, as_json=True)
     else:
         names = ("node", "version", "uptime_seconds", "sessions", "middleware", "policy_revision", "insecure")
-        links = [f"{link['domain']}: {link['state']}" for link in node.get("links", [])]
+        links = [f"{link['domain']}: {link['state']}{_legacy(link)}" for link in node.get("links", [])]
         facts = {name: node.get(name, "") for name in names}
         print_facts({**facts, "links": links, "problems": problems or "none"}, as_json=False)
     raise typer.Exit(FOUND_WANTING if problems else 0)
+
+
+def _legacy(link: dict[str, Any]) -> str:
+    """For whom an interworking stub speaks."""
+    ranges = (link.get("stub") or {}).get("interworking")
+    return "" if ranges is None else f", interworking for {ranges or 'nobody'}"
 
 
 def _text_of(path: Path) -> str:

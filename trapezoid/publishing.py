@@ -55,6 +55,8 @@ class PublishRequest:
     description: str = ""
     aliases: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ("mn",)
+    ranges: tuple[str, ...] = ()
+    """Legacy addresses of an interworking stub, such as `sip://legacy.example`."""
     serial: int = 0
     """0 = one more than published."""
     threshold: int = 1
@@ -199,6 +201,7 @@ def _manifest(
         previous = decode_manifest(decode_envelope(envelope).payload, domain=request.domain)
         is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
         is_same = is_same and previous.permissions.connect == list(request.endpoints)
+        is_same = is_same and previous.permissions.ranges == list(request.ranges)
         if is_same and not request.serial and previous.expires.timestamp() - request.now > RENEW_SECONDS:
             return envelope, False
     last = previous.serial if previous else 0
@@ -211,6 +214,8 @@ def _manifest(
         version=facts.version,
         urls=urls,
         connect=request.endpoints,
+        needs_auth=not request.ranges,  # a legacy has no proof of ours to ask for
+        ranges=request.ranges,
         replaces=last or None,
     )
     return sign_manifest(request.keys, module, release, now=request.now), True
@@ -223,6 +228,7 @@ def _descriptor(request: PublishRequest, reference: StubReference, manifest: byt
         description=request.description or f"connects a messaging node to {request.domain}",
         authority=urlsplit(request.site_url).netloc,
         manifest_envelope=manifest,
+        is_interworking=bool(request.ranges),
     )
 
 

@@ -27,6 +27,7 @@ from protofly.documents import (
     decode_manifest,
 )
 from protofly.errors import Code, PeerError
+from protofly.legacy_range import parse_range
 from protofly.stub import VerifiedStub
 
 _CLOCKS = ("none", "monotonic", "wall")
@@ -38,7 +39,8 @@ class PermissionsPolicy:
     """The most that a stub of a peer may ask for, without and with the operator being asked.
 
     `endpoints` None = any endpoint that the domain's live document declares. `is_growth_approved` lets an update ask
-    for more than its predecessor as long as it stays inside this policy; otherwise it is held.
+    for more than its predecessor as long as it stays inside this policy; otherwise it is held. Whether a stub may
+    interwork, and for which of its ranges, is not said here: the settings do, once it is verified.
     """
 
     endpoints: frozenset[str] | None = None
@@ -56,7 +58,10 @@ class PermissionsPolicy:
 
 def growth(wanted: Permissions, accepted: Permissions) -> list[str]:
     """What `wanted` holds beyond `accepted`, in words; empty = nothing."""
-    return _excess(wanted, [name for name in wanted.connect if name not in accepted.connect], accepted)
+    connect = [name for name in wanted.connect if name not in accepted.connect]
+    had = tuple(map(parse_range, accepted.ranges))
+    ranges = [text for text in wanted.ranges if not any(parse_range(text).is_within(one) for one in had)]
+    return [*_excess(wanted, connect, accepted), *(f"range {text}" for text in ranges)]
 
 
 def _excess(wanted: Permissions, connect: list[str], allowed: Permissions | PermissionsPolicy) -> list[str]:

@@ -9,6 +9,7 @@ Outward: loop and hop rules, flags that mean nothing abroad removed, one trailer
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -65,22 +66,34 @@ def check_hops(hops: list[str], own: str, *, max_hops: int = MAX_HOPS) -> None:
         raise PeerError(Code.HOP_LIMIT, f"more than {max_hops} hops")
 
 
-def check_speaks_for(message: Message, domains: frozenset[str]) -> None:
+IsTheirs = Callable[[str], bool | None]
+"""Says whether the other side speaks for an address, None where its domain decides; may raise BAD_HEADER."""
+
+
+def check_speaks_for(message: Message, domains: frozenset[str], *, is_theirs: IsTheirs | None = None) -> None:
     """The sender of a message, and the source if it names one, must be of the domains that a side speaks for.
+
+    Args:
+        message: What the side wants to say.
+        domains: Its domain and aliases.
+        is_theirs: Knows the address ranges of interworking stubs.
 
     Raises:
         PeerError: SPOOFED_SOURCE, or BAD_HEADER when the sender is no address, BAD_BODY when the source is none.
 
     Source: message specification, section 18.4.
     """
-    sender = address.parse(message.from_)
-    if address.domain_of(message.from_) not in domains or "@" in sender.authority:
+    verdict = None if is_theirs is None else is_theirs(message.from_)
+    if verdict is None:
+        verdict = address.domain_of(message.from_) in domains and "@" not in address.parse(message.from_).authority
+    if not verdict:
         raise PeerError(Code.SPOOFED_SOURCE, "from is not of the linked domain")
     if message.peek.source and message.peek.source != b"null":
         source = codec.body_text(bytes(message.peek.source))
         if not source:
             raise PeerError(Code.BAD_BODY, "source must be an address")
-        if address.domain_of(source) not in domains:
+        verdict = None if is_theirs is None else is_theirs(source)
+        if not (address.domain_of(source) in domains if verdict is None else verdict):
             raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
 
 
@@ -153,15 +166,19 @@ class InwardBorder:
         node: Address of our node, for the loop rule.
         domains: Domains for which the other side has proved itself.
         max_hops: Entries that `via` may have.
+        is_theirs: See `check_speaks_for`; what it says holds as long as this border does.
 
     Attributes:
         hops_crossed: Entries of `via` of the message that crossed last.
     """
 
-    def __init__(self, node: str, domains: frozenset[str], *, max_hops: int = MAX_HOPS) -> None:
+    def __init__(
+        self, node: str, domains: frozenset[str], *, max_hops: int = MAX_HOPS, is_theirs: IsTheirs | None = None
+    ) -> None:
         self._node = node
         self._max_hops = max_hops
         self._domains = domains
+        self._is_theirs = is_theirs
         self._known_via = b""
         self._known_tail = b""
         self._known_senders: set[str] = set()
@@ -175,7 +192,7 @@ class InwardBorder:
         """
         sender = message.from_
         if message.peek.source or sender not in self._known_senders:
-            check_speaks_for(message, self._domains)
+            check_speaks_for(message, self._domains, is_theirs=self._is_theirs)
             if len(self._known_senders) >= _KNOWN_SENDERS:
                 self._known_senders.clear()
             self._known_senders.add(sender)

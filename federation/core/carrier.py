@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Literal
 
 from federation.core.trapezoid import Pending
 from protofly.errors import Code
@@ -20,6 +21,11 @@ class Carrier(ABC):
     """How it reaches the far end, for records: "stub" or "peer"."""
     origin: str = ""
     """Who opened it, when that was the far end: the same one that comes again has lost the older carrier."""
+
+    @property
+    def direction(self) -> Literal["out", "in"]:
+        """Who opened it, for records: we, or the far end."""
+        return "out" if self.channel == "stub" else "in"
 
     @abstractmethod
     def end(self) -> None:

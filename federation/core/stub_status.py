@@ -20,6 +20,7 @@ class StubStatus:
         domain: Whose stub it is.
         package: `sha256-` and the hex digest of the module that was verified last, "" before there was one.
         version: What its manifest says.
+        ranges: The legacy addresses that it speaks for, if it is an interworking stub.
         signature: Whether the last package that we were offered passed every check.
         state: A word of the specification, "" while there has been no deployment.
         since: When it came into that state, in seconds since the Unix epoch.
@@ -30,6 +31,7 @@ class StubStatus:
     domain: str
     package: str = ""
     version: str = ""
+    ranges: str = ""
     signature: Literal["valid", "unverified"] = "unverified"
     state: str = ""
     since: float = 0.0
@@ -41,16 +43,20 @@ class StubStatus:
             self.state, self.since = state, now
         self.detail = detail
 
-    def verified(self, *, module_sha256: str, version: str) -> None:
+    def verified(self, *, module_sha256: str, version: str, ranges: str = "") -> None:
         """A package of it passed every check."""
         self.package, self.version, self.signature = f"sha256-{module_sha256}", version, "valid"
+        self.ranges = ranges
 
     def refused(self) -> None:
         """What was offered did not pass: nothing is left that could run."""
-        self.package, self.version, self.signature = "", "", "unverified"
+        self.package, self.version, self.signature, self.ranges = "", "", "unverified", ""
 
     def line(self) -> dict[str, str]:
-        """Its line of the inventory: members of the specification, and `desc` where there is something to explain."""
+        """Its line of the inventory: members of the specification, and two of our own.
+
+        `interworking` are the ranges of such a stub, `desc` is there where there is something to explain.
+        """
         since = datetime.fromtimestamp(self.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         line = {
             "url": self.url,
@@ -61,4 +67,5 @@ class StubStatus:
             "state": self.state,
             "since": since,
         }
-        return {**line, "desc": self.detail} if self.detail else line
+        optional = {"interworking": self.ranges, "desc": self.detail}
+        return {**line, **{name: text for name, text in optional.items() if text}}

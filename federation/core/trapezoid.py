@@ -16,12 +16,13 @@ again after a lost carrier repeats nothing. Source: docs/abi.md (message numbers
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from federation.core.border import aged_crossing
-from protofly.errors import Code
+from protofly.errors import Code, PeerError
 from protofly.lifetime import NOTICED_SECONDS, ttl_of
 from protofly.limits import (
     IN_FLIGHT_BYTES,
@@ -275,6 +276,20 @@ class DomainLeg:
             return suspects[0]
         self._one_at_a_time = max(self._one_at_a_time, len(suspects))
         return None
+
+    def withdraw(self, check: Callable[[Message], None]) -> list[tuple[Pending, Code]]:
+        """Give up what waits and does not pass `check`, which raises PeerError; each is the caller's to answer."""
+        withdrawn: list[tuple[Pending, Code]] = []
+        kept: deque[Pending] = deque()
+        for pending in self._waiting:
+            try:
+                check(pending.message)
+                kept.append(pending)
+            except PeerError as exc:
+                withdrawn.append((pending, exc.code))
+                self._waiting_bytes -= len(pending.wire)
+        self._waiting = kept
+        return withdrawn
 
     def expire(self, now: float) -> list[Pending]:
         """Messages that waited too long; those under way are the far end's to answer."""

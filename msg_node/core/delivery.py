@@ -117,6 +117,7 @@ class Delivery:
         self._state = state
         self._serves = serves
         self._services = services
+        self._destination_of = state.interworking.destination_of if state.interworking else destination_of
         self.learned = Learned()
 
     def route(self, message: Message, origin: int, now: float) -> Route:
@@ -159,13 +160,13 @@ class Delivery:
         if origin in listeners and not self._hears_itself(origin):
             listeners = tuple([number for number in listeners if number != origin])
         if origin >= 0:
-            domain = destination_of(key)
+            domain = self._destination_of(key)
             if domain and domain not in self._state.domains:
                 return Route(Place.BOTH if listeners else Place.FOREIGN, listeners, domain)
         return Route(Place.LISTENERS, listeners) if listeners else _DROPPED
 
     def _route_unlisted(self, message: Message, key: str, origin: int, now: float) -> Route:
-        domain = destination_of(key)
+        domain = self._destination_of(key)
         if domain and domain not in self._state.domains:
             guest = self.learned.find(key, now)
             return Route(Place.FOREIGN, domain=domain) if guest is None else Route(Place.LISTENERS, (guest,))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from federation.core.interworking import Interworking
 from msg_node.core.allocation import Owners
 from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
@@ -87,6 +88,7 @@ class NodeState:
         rules: Rules | None = None,
         delivery: DeliveryState | None = None,
         twin: Twin | None = None,
+        interworking: Interworking | None = None,
     ) -> None:
         """Make an empty state.
 
@@ -101,6 +103,7 @@ class NodeState:
             rules: What this node insists on.
             delivery: What waits for those who are away; see `sessions`.
             twin: Descriptions and values of things; see `sessions`.
+            interworking: Legacy addresses, and the stubs behind them.
         """
         self.domains = domains
         self._nodes = reserved
@@ -116,6 +119,7 @@ class NodeState:
         self.delivery = DeliveryState(self._journal) if delivery is None else delivery
         self.twin = Twin(self._journal) if twin is None else twin
         self.owners.watched = (self.delivery.parking.queues(), self.delivery.inboxes.owners())
+        self.interworking = Interworking() if interworking is None else interworking
         self._links: dict[str, int] = {}
         self._link_domains: dict[int, str] = {}
 
@@ -289,7 +293,7 @@ class NodeState:
             return Source.LEARNABLE
         if scheme in ("domain", "global", "mn"):
             return Source.SPOOFED
-        if domain and domain not in self.domains:
+        if (domain and domain not in self.domains) or self.interworking.granted_to(from_key):
             return Source.SPOOFED
         reporter = self._reporter_of(from_key)
         if reporter not in (None, sid):
@@ -317,7 +321,8 @@ class NodeState:
         if owner == origin or origin == 0 or not self.rules.reporter_only:
             return True
         if origin < 0:
-            return owner is None and domain_of(object_key) == domain_of(from_key)
+            home_of = self.interworking.home_of
+            return owner is None and home_of(object_key) == home_of(from_key)
         holder = owner if owner is not None else self._holder_above(object_key) or self._reporter_of(object_key)
         if holder is not None:
             return holder == origin

@@ -66,10 +66,12 @@ class RemoteSubscriptions:
     Args:
         node: Our node's address; it is the subscriber that other domains see.
         first_id: Random start of our own request numbers, below 2^31.
+        home_of: The domain to which an address belongs.
     """
 
-    def __init__(self, node: str, first_id: int) -> None:
+    def __init__(self, node: str, first_id: int, *, home_of: Callable[[str], str] = domain_of) -> None:
         self._node = node
+        self._home_of = home_of
         self._sender = f"{node}/sm"
         self._ids = count(first_id)
         self._held: dict[str, dict[str, str]] = {}  # domain -> key -> url as written
@@ -93,7 +95,7 @@ class RemoteSubscriptions:
             PeerError: BAD_BODY, SPOOFED_SOURCE when an address is not of that domain, NOT_OWNER when none of them is
                 for observers, POLICY when the reporter has accepted this one for none of them.
         """
-        named = _named(members, domain, "resources", "subscribe")
+        named = self._named(members, domain, "resources", "subscribe")
         urls = tuple(url for url in named if may_observe_abroad(key_or_refuse(url)))
         if not urls:
             raise PeerError(Code.NOT_OWNER, "these addresses are not for observers")
@@ -115,7 +117,7 @@ class RemoteSubscriptions:
         Raises:
             PeerError: BAD_BODY, SPOOFED_SOURCE.
         """
-        return _named(members, domain, "resources", "unsubscribe", "subscribe")
+        return self._named(members, domain, "resources", "unsubscribe", "subscribe")
 
     def holds(self, domain: str) -> bool:
         """Whether we listen to anything of a domain."""
@@ -123,7 +125,7 @@ class RemoteSubscriptions:
 
     def has_key(self, key: str) -> bool:
         """Whether we listen to an address upstream."""
-        return key in self._held.get(domain_of(key), ())
+        return key in self._held.get(self._home_of(key), ())
 
     def object_deleted(self, domain: str, object_key: str) -> None:
         """An object of `domain` is no more, and its node has forgotten who listened: so do we."""
@@ -135,7 +137,7 @@ class RemoteSubscriptions:
         """The last local listener of these keys is gone: tell the other domains."""
         gone: dict[str, list[str]] = {}
         for key in keys:
-            domain = domain_of(key)
+            domain = self._home_of(key)
             url = self._held.get(domain, {}).pop(key, None)
             if url is not None:
                 gone.setdefault(domain, []).append(url)
@@ -175,7 +177,7 @@ class RemoteSubscriptions:
     def restore(self, urls: list[str]) -> None:
         """Listeners came back from the store: hold what they listen to; it is renewed when the links are up."""
         for url in urls:
-            self._held.setdefault(domain_of(url), {})[key_or_refuse(url)] = url
+            self._held.setdefault(self._home_of(url), {})[key_or_refuse(url)] = url
 
     def expired(self, now: float) -> list[tuple[Wish, int, str]]:
         """Wishes whose answer did not come."""
@@ -195,19 +197,18 @@ class RemoteSubscriptions:
         self._open[message.id] = _Upstream(domain, message, wish, now + REQUEST_TTL_SECONDS + 1)
         return message
 
-
-def _named(members: Members, domain: str, *names: str) -> tuple[str, ...]:
-    texts = dict.fromkeys(texts_of(members, *names))
-    resource = text_of(members, "resource")
-    if resource:
-        texts.update(
-            dict.fromkeys(expand(resource, texts_of(members, "childrenResources", "children"), is_owner=False))
-        )
-    if not texts:
-        raise PeerError(Code.BAD_BODY, "no resource is named")
-    if any(domain_of(text) != domain for text in texts):
-        raise PeerError(Code.SPOOFED_SOURCE, "a resource is not of the domain that is asked")
-    return tuple(texts)
+    def _named(self, members: Members, domain: str, *names: str) -> tuple[str, ...]:
+        texts = dict.fromkeys(texts_of(members, *names))
+        resource = text_of(members, "resource")
+        if resource:
+            texts.update(
+                dict.fromkeys(expand(resource, texts_of(members, "childrenResources", "children"), is_owner=False))
+            )
+        if not texts:
+            raise PeerError(Code.BAD_BODY, "no resource is named")
+        if any(self._home_of(text) != domain for text in texts):
+            raise PeerError(Code.SPOOFED_SOURCE, "a resource is not of the domain that is asked")
+        return tuple(texts)
 
 
 def _without_refused(wish: Wish, reply: Message) -> Wish:

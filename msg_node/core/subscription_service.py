@@ -182,7 +182,7 @@ class SubscriptionService:
         source = text_of(request.members, "source") or request.message.from_
         key = key_or_refuse(source)
         if request.caller.is_link:
-            if domain_of(key) != request.caller.domain:
+            if self._state.interworking.home_of(key) != request.caller.domain:
                 raise PeerError(Code.SPOOFED_SOURCE, "the source is of another domain")
             return source
         if key in claims:
@@ -205,7 +205,7 @@ class SubscriptionService:
         """
         shape = shape_of(key)
         if caller.is_link and domain_of(key) not in self._state.domains:
-            is_theirs = shape is not Shape.BELOW and domain_of(key) == caller.domain
+            is_theirs = shape is not Shape.BELOW and self._state.interworking.home_of(key) == caller.domain
             return Right.LISTEN if is_theirs else Right.REFUSED
         if _is_of_thing(key, shape):
             return self._right_to_thing(caller, key)

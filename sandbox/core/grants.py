@@ -27,10 +27,14 @@ DENIALS_BEFORE_FAULT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Names of the endpoints it may connect to, and whether the host signs for it. The default is nothing."""
+    """Names of the endpoints it may connect to, whether the host signs for it, and whether it may speak HTTP to them.
+
+    The default is nothing: without endpoints there is nobody to speak HTTP to.
+    """
 
     endpoints: frozenset[str] = frozenset()
     auth: bool = False
+    http: bool = True
 
     def check_open(self, endpoint: str, kind: int) -> None:
         """One `open` action.
@@ -42,6 +46,8 @@ class Grants:
             raise denied("connect", f"endpoint {endpoint[:80]!r} is not granted")
         if kind not in _KINDS:
             raise denied("connect", f"unknown kind of channel {kind}")
+        if kind == ChannelKind.HTTP and not self.http:
+            raise denied("http", "this stub may not open http channels")
 
     def check_auth(self) -> None:
         """One `request_auth_token` action.

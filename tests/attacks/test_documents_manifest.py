@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import msgspec
 import pytest
 
 from catalogue_client.core.verify import PermissionsPolicy
-from protofly.documents import Abi, Permissions, Revoked, StubReference, document_sha256
+from protofly.documents import Abi, Permissions, Revoked, StubReference, document_sha256, encode_document
 from protofly.errors import Code, PeerError
 from tests.support.repository import DAY, MODULE, START, PublishedDomain, World, moment
 
@@ -147,3 +149,58 @@ async def test_reference_to_a_stub_called_default_or_with_a_path_is_refused(worl
         digest = document_sha256(world.b.manifest_raw)
         world.b.publish_live(stubs={"default": StubReference(name=name, serial=6, version="1", manifest_sha256=digest)})
         await refused(world, Code.DOCUMENT_MALFORMED)
+
+
+# Interworking stubs: what they may claim is signed with the rest.
+
+
+def claiming(*ranges: str) -> Permissions:
+    return Permissions(connect=["mn"], ranges=list(ranges))
+
+
+@pytest.mark.parametrize(
+    ("is_flagged", "ranges"),
+    [
+        (True, ()),
+        (False, ("sip://legacy.example",)),
+        (True, ("sip://*",)),
+        (True, ("user://a.example",)),
+        (True, ("hyperty://a.example",)),
+        (True, ("domain://registry.a.example",)),
+    ],
+)
+async def test_flag_without_ranges_ranges_without_flag_and_ranges_of_ours_are_malformed(
+    world: World, *, is_flagged: bool, ranges: tuple[str, ...]
+) -> None:
+    await world.supply()
+    world.b.publish_stub(serial=6, interworking=is_flagged, permissions=claiming(*ranges))
+    await refused(world, Code.DOCUMENT_MALFORMED)
+
+
+async def test_flag_that_is_flipped_after_signing_is_refused(world: World) -> None:
+    world.b.publish_stub(serial=6, interworking=True, permissions=claiming("sip://legacy.example"))
+    assert (await world.supply()).manifest.interworking
+    envelope = msgspec.json.decode(world.b.publish_stub(serial=7))
+    flipped = msgspec.structs.replace(world.b.manifest, interworking=True, permissions=claiming("sip://legacy.example"))
+    envelope["payload"] = base64.b64encode(encode_document(flipped)).decode()
+    world.b.files[world.b.location.manifest_url("bNodeStub")] = msgspec.json.encode(envelope)
+    await refused(world, Code.DIGEST_MISMATCH)
+    digest = hashlib.sha256(encode_document(flipped)).hexdigest()
+    world.b.publish_live(
+        stubs={"default": StubReference(name="bNodeStub", serial=7, version="1", manifest_sha256=digest)}
+    )
+    await refused(world, Code.TOO_FEW_SIGNATURES)
+
+
+async def test_update_that_begins_to_interwork_or_claims_more_is_held(world: World) -> None:
+    world.b.publish_stub(serial=6, permissions=Permissions(connect=["mn"]))
+    await world.supply()
+    world.b.publish_stub(serial=7, interworking=True, permissions=claiming("tel:+4930*"))
+    await refused(world, Code.PERMISSIONS_HELD)
+    await world.store.approve("b.example", "bNodeStub")
+    assert (await world.supply()).manifest.permissions.ranges == ["tel:+4930*"]
+    world.b.publish_stub(serial=8, interworking=True, permissions=claiming("tel:+49301*", "tel:+49*"))
+    await refused(world, Code.PERMISSIONS_HELD)
+    state = world.state()
+    assert state is not None
+    assert state.held["bNodeStub"].excess == ["range tel:+49*"]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.core.peer_streams import STREAMS_REMEMBERED
 from federation.core.rates import RateLimit
 from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
@@ -387,7 +388,7 @@ def test_what_was_taken_already_is_dropped_and_counted() -> None:
     pair.to_b.inbound(inbound(chat(1, from_="b.example").raw, chat(2, from_="b.example").raw), STREAM)
     pair.to_b.inbound(inbound(chat(2, from_="b.example").raw, chat(3, from_="b.example").raw, first=2), STREAM)
     assert (numbers_of(pair.a.delivered), pair.to_b.counters["duplicates"]) == ([1, 2, 3], 1)
-    assert pair.to_b.newest_stream() == (STREAM, 3)
+    assert pair.to_b.streams.newest() == (STREAM, 3)
 
 
 def test_streams_are_counted_apart_and_only_so_many_are_remembered() -> None:
@@ -395,8 +396,8 @@ def test_streams_are_counted_apart_and_only_so_many_are_remembered() -> None:
     for number in range(200):
         pair.to_b.inbound(inbound(text()), f"{number:032x}")
     assert len(pair.a.delivered) == 200
-    assert pair.to_b.newest_stream() == (f"{199:032x}", 1)
-    assert len(pair.to_b._processed) <= 64
+    assert pair.to_b.streams.newest() == (f"{199:032x}", 1)
+    assert len(pair.to_b.streams) <= STREAMS_REMEMBERED
 
 
 def test_messages_without_a_number_are_never_taken_for_duplicates() -> None:

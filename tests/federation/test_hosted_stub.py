@@ -161,7 +161,7 @@ async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stre
         free.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: free.bus.delivered)
     assert (numbers_of(free.bus.delivered), batches) == ([1, 2, 3], [3])
-    assert free.link.newest_stream() == ("e" * 32, 3)
+    assert free.link.streams.newest() == ("e" * 32, 3)
 
 
 async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: StubHouse) -> None:

@@ -76,6 +76,30 @@ def test_packed_stub_is_read_back_by_the_reader_of_original_catalogues(tmp_path:
     assert json.loads(package.signature) == json.loads(descriptor.signature) == json.loads(manifest.read_bytes())
 
 
+@pytest.mark.parametrize("ranges", [(), ("sip://legacy.example",)])
+def test_descriptor_says_of_interworking_what_the_manifest_has_signed(tmp_path: Path, ranges: tuple[str, ...]) -> None:
+    release = StubRelease(
+        domain="sip.legacy.example", name="echo", serial=1, version="1.0.0", urls=["https://x.example/m"], ranges=ranges
+    )
+    manifest = tmp_path / "manifest.json"
+    manifest.write_bytes(sign_manifest(make_keys(), ECHO.read_bytes(), release, now=1_795_219_200.0))
+    packed = pack_stub(ECHO, tmp_path / "site", authority=AUTHORITY, manifest=manifest)
+    assert decode_descriptor(packed.descriptor.read_bytes(), domain="x").is_interworking == bool(ranges)
+
+
+def test_ranges_that_readers_would_refuse_are_not_signed() -> None:
+    release = StubRelease(
+        domain="b.example",
+        name="echo",
+        serial=1,
+        version="1",
+        urls=["https://x.example/m"],
+        ranges=["user://b.example"],
+    )
+    with pytest.raises(SettingsError, match="no legacy's"):
+        sign_manifest(make_keys(), ECHO.read_bytes(), release, now=1_795_219_200.0)
+
+
 def test_module_that_breaks_the_contract_is_not_packed(tmp_path: Path) -> None:
     bad = tmp_path / "bad.wasm"
     bad.write_bytes(b"\0asm\x01\0\0\0")

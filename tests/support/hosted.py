@@ -58,7 +58,7 @@ class StubHouse:
 
     @property
     def settings(self) -> StubSettings:
-        peer_stream, delivered = self.link.newest_stream()
+        peer_stream, delivered = self.link.streams.newest()
         return StubSettings(
             "a.example",
             node_of("a.example"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import trio
 
 from federation.core.carrier import Carrier, LinkPort
+from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.trapezoid import LegLimits, Pending
 from federation.domain_link import DomainLink
@@ -47,6 +48,7 @@ class Bus:
     traces: Traces = field(default_factory=Traces)
     is_wanted: bool = False
     identify: Identify | None = None
+    interworking: Interworking = field(default_factory=Interworking)
     on_delivered: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -70,6 +72,7 @@ class Bus:
             wake=lambda: None,
             limits=self.limits,
             identify=self.identify,
+            interworking=self.interworking,
         )
 
     def _deliver(self, _domain: str, messages: list[Message]) -> list[Code | None]:

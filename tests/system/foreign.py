@@ -99,10 +99,15 @@ class ForeignDomain:
             request += data
         path = request.split(b" ", 2)[1].decode()
         self.asked.append(path)
-        body = self.files.get(path)
-        status, body = ("200 OK", body) if body is not None else ("404 Not Found", b"none")
+        status, body = self.page(path, request.decode("latin-1"))
         head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         await stream.send_all(f"{head}Connection: close\r\n\r\n".encode() + body)
+
+    def page(self, path: str, head: str) -> tuple[str, bytes]:
+        """What the site answers to a request with this head."""
+        assert head.startswith("GET ")
+        body = self.files.get(path)
+        return ("200 OK", body) if body is not None else ("404 Not Found", b"none")
 
     async def _serve_link(self, stream: Stream) -> None:
         self.connections += 1
@@ -117,6 +122,8 @@ class ForeignDomain:
         now: float | None = None,
         live_seconds: float = 48 * 3600.0,
         connect: Sequence[str] = ("mn",),
+        ranges: Sequence[str] = (),
+        endpoints: Sequence[Endpoint] = (),
     ) -> None:
         """Sign and serve root, manifest, module and live; `signed_by` signs what `live` and `pkg` keys should."""
         signers, moment = signed_by or self.keys, time.time() if now is None else now
@@ -130,13 +137,15 @@ class ForeignDomain:
             version=f"1.{serial}.0",
             urls=[f"https://{self.domain}{MODULE}"],
             connect=connect,
+            needs_auth=not ranges,
+            ranges=ranges,
         )
         manifest = sign_manifest(signers, code, release, now=time.time())
         live = sign_live(
             signers,
             root_envelope=root,
             serial=serial,
-            endpoints=[Endpoint(name="mn", url=f"wss://mn.{self.domain}:{self.link_port}/link")],
+            endpoints=[Endpoint(name="mn", url=f"wss://mn.{self.domain}:{self.link_port}/link"), *endpoints],
             manifests={"default": manifest},
             now=moment,
             validity_seconds=live_seconds,

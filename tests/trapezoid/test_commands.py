@@ -108,6 +108,18 @@ def test_publishing_twice_changes_nothing(keys: Path, tmp_path: Path) -> None:
     assert after == before
 
 
+def test_ranges_make_an_interworking_stub_and_other_ranges_a_new_manifest(keys: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    publish = ("publish", "sip.legacy.example", LINK, "--keys", keys, "--site", site, "--range", "sip://legacy.example")
+    first, again = facts(*publish), facts(*publish)
+    assert (again["serial"], again["is_new_manifest"]) == (first["serial"], False)
+    descriptor = json.loads((site / "protocolstub" / f"{first['stub']}.json").read_bytes())
+    assert descriptor["interworking"] is True
+    assert facts(*publish, "--range", "tel:+49*")["serial"] == 2
+    refused = run(*publish, "--range", "hyperty://a.example")
+    assert (refused.exit_code, "no legacy's" in refused.stderr) == (2, True)
+
+
 def test_another_module_gets_the_next_serial_and_the_old_one_stays_fetchable(keys: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     first = facts("publish", "a.example", "--keys", keys, "--site", site)

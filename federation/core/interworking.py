@@ -1,0 +1,168 @@
+"""Interworking stubs: which the operator admits, what their signed manifests claim, whose address is whose.
+
+What such a stub may speak for is what its manifest signs *and* the settings grant. Grants never overlap and are there
+from the start, so an address leads to one stub before that stub is here; whether it is a legacy address is known once
+the manifest has been verified, and never guessed from the text.
+
+Source: message specification, section 16; feature rows LI-07, LI-08 and AD-08.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from protofly.address import destination_of, domain_of
+from protofly.documents import Manifest
+from protofly.errors import Code, PeerError
+from protofly.legacy_range import LegacyRange, covers_any, host_of, parse_range
+from protofly.message import Message
+
+INTERWORKING_TYPES = frozenset({"init", "register"})
+"""Message types that no model defines: opaque, and only for interworking stubs. Source: section 16, rule 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What the operator grants to the interworking stub of one domain.
+
+    `ranges` are the most that it may speak for; `allows_http` whether it may open channels of kind `http`.
+    """
+
+    domain: str
+    ranges: tuple[LegacyRange, ...]
+    allows_http: bool = False
+
+
+class Interworking:
+    """All interworking stubs of a node.
+
+    Args:
+        admissions: Their ranges do not overlap.
+        own_domains: Whose addresses are never a legacy's, whatever a range says.
+    """
+
+    def __init__(self, admissions: Iterable[Admission] = (), *, own_domains: Collection[str] = ()) -> None:
+        self._admissions = {one.domain: one for one in admissions}
+        self._own_domains = own_domains
+        self._by_scheme: dict[str, list[tuple[LegacyRange, str]]] = {}
+        for one in self._admissions.values():
+            for granted in one.ranges:
+                self._by_scheme.setdefault(granted.scheme, []).append((granted, one.domain))
+        self._signed: dict[str, tuple[LegacyRange, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._admissions)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Domains whose interworking stubs are admitted, as the settings order them."""
+        return tuple(self._admissions)
+
+    def admission(self, domain: str) -> Admission | None:
+        """What is granted to the stub of a domain; None: nothing, it may not be of this kind."""
+        return self._admissions.get(domain)
+
+    # What may go where.
+
+    def check_sent(self, domain: str, message: Message) -> None:
+        """Judge what one of us sends to a domain, as far as its stub is known.
+
+        Raises:
+            PeerError: BAD_TYPE for what only interworking stubs understand, NO_ROUTE for an address that the settings
+                would grant to its stub and its manifest does not claim.
+
+        Source: message specification, section 16, rules 1 and 2.
+        """
+        signed = self._signed.get(domain)
+        is_known = signed is not None or domain not in self._admissions
+        if message.type in INTERWORKING_TYPES and is_known and not signed:
+            raise PeerError(Code.BAD_TYPE, "only interworking stubs know this type", domain=domain)
+        if is_known and self.granted_to(message.to) == domain and not covers_any(signed or (), message.to):
+            raise PeerError(Code.NO_ROUTE, "the stub does not claim this address", domain=domain)
+
+    def speaks_for(self, domain: str, text: str) -> bool | None:
+        """Whether the link of a domain may use an address as a sender; None for what is in nobody's range.
+
+        Raises:
+            PeerError: BAD_HEADER for an address that nobody could mean.
+        """
+        return self.stub_of(text) == domain if self.granted_to(text) else None
+
+    # What manifests say.
+
+    def verified(self, manifest: Manifest) -> None:
+        """A stub of this manifest is to run.
+
+        Raises:
+            PeerError: INTERWORKING_OFF when it is an interworking stub and the settings admit none of its domain.
+        """
+        domain = manifest.domain
+        if domain in self._admissions:
+            self._signed[domain] = tuple(map(parse_range, manifest.permissions.ranges))
+        elif manifest.interworking:
+            raise PeerError(Code.INTERWORKING_OFF, "no [[interworking]] entry admits this stub", domain=domain)
+
+    def withdrawn(self, domain: str) -> None:
+        """The stub of a domain may not run any more, or not yet: it claims nothing."""
+        self._signed.pop(domain, None)
+
+    def signed(self, domain: str) -> tuple[LegacyRange, ...]:
+        """The ranges that the manifest of a domain's stub claims."""
+        return self._signed.get(domain, ())
+
+    def effective(self, domain: str) -> tuple[LegacyRange, ...]:
+        """What the stub of a domain speaks for: the parts of its claims that are granted."""
+        one, signed = self._admissions.get(domain), self.signed(domain)
+        granted = () if one is None else one.ranges
+        inside = [claim for claim in signed if any(claim.is_within(outer) for outer in granted)]
+        inside += [outer for outer in granted if any(outer.is_within(claim) for claim in signed)]
+        return tuple(dict.fromkeys(inside))
+
+    # Whose an address is.
+
+    def granted_to(self, text: str) -> str:
+        """The domain whose stub may be behind an address, "" for none: by the settings alone.
+
+        Raises:
+            PeerError: BAD_HEADER for an address that nobody could mean.
+        """
+        granted = self._by_scheme.get(text.partition(":")[0].lower())
+        if granted is None or host_of(text) in self._own_domains:
+            return ""
+        return next((domain for one, domain in granted if covers_any((one,), text)), "")
+
+    def stub_of(self, text: str) -> str:
+        """The domain whose stub speaks for a legacy address, "" for all others: granted, and signed by its manifest.
+
+        Raises:
+            PeerError: BAD_HEADER for an address that nobody could mean.
+        """
+        domain = self.granted_to(text)
+        return domain if domain and covers_any(self.signed(domain), text) else ""
+
+    def home_of(self, text: str) -> str:
+        """The domain that an address belongs to, as far as links are concerned: that of its stub, or its own.
+
+        Raises:
+            PeerError: BAD_HEADER for an address that nobody could mean.
+        """
+        return self.granted_to(text) or domain_of(text)
+
+    def destination_of(self, text: str) -> str:
+        """Domain to which a message for this address is carried: to the stub behind it, else as every address.
+
+        Raises:
+            PeerError: BAD_HEADER for an address that nobody could mean.
+        """
+        return self.granted_to(text) or destination_of(text)
+
+
+def check_arrived(message: Message) -> None:
+    """Judge the type of what a link brings.
+
+    Raises:
+        PeerError: BAD_TYPE for types that are for interworking stubs, not from them.
+    """
+    if message.type in INTERWORKING_TYPES:
+        raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this")
