@@ -73,6 +73,7 @@ from msg_node.records_writer import RecordsWriter, WriterOptions
 from msg_node.runtime_port import QueueBounds
 from msg_node.site import Site
 from msg_node.state_store import StateStore
+from msg_node.taps import Taps
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.errors import SettingsError
@@ -265,7 +266,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     inventory = StubInventory()
     backends = Backends(settings, state, node_key)
-    bus = _build_bus(settings, state, store, records, node_url, gate, inventory, backends)
+    taps = Taps(state, node=node_url) if settings.subscriptions.taps else None
+    bus = _build_bus(settings, state, store, records, node_url, gate, inventory, backends, taps)
     backends.connect(bus)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
@@ -313,8 +315,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             gate=gate,
             ids=MessageIds(token_bytes(8)),
             traces=traces,
-            deliver=bus.from_link,
-            answer=bus.answer,
+            deliver=bus.from_link if taps is None else taps.over(bus.from_link),
+            answer=bus.answer if taps is None else taps.over_answers(bus.answer),
             record=records.append,
             hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
@@ -393,6 +395,7 @@ def _build_bus(
     gate: Gate,
     inventory: StubInventory,
     backends: Backends,
+    taps: Taps | None,
 ) -> Bus:
     sessions = SessionService(
         state,
@@ -424,12 +427,15 @@ def _build_bus(
         remote=remote,
         record=records.append,
         parks=partial(config_meaning.parks, gate),
-        stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify),
+        stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify, taps=taps),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
     )
+    bus.outlets.keep_missed(build_missed(settings))
+    if taps is not None:
+        taps.connect(bus.outlets)
     bus.foreign.restore()
     bus.deliveries.restore()
     return bus

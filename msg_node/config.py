@@ -349,6 +349,9 @@ class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Annotated[int, Meta(ge=1, le=limits.SESSION_QUEUE_MESSAGES)],
         Meta(description="How many of them for one runtime; it is told when it missed more."),
     ] = limits.MISSED_MESSAGES
+    taps: Annotated[
+        bool, Meta(description="Operators may subscribe to `*`: they get a copy of every message, without its tokens.")
+    ] = False
 
 
 class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ from msg_node.config_rates import rate_limit, type_rates
 from msg_node.connectors.https import HttpsOptions
 from msg_node.core.sessions import Sessions
 from msg_node.middleware import Stack, Step, make_stack
+from msg_node.taps import Taps
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError, SettingsError
@@ -74,8 +75,15 @@ def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> b
     return verdict.permitted and any(one.name == "park" and one.value is True for one in verdict.decision.obligations)
 
 
-def build_stack(settings: Settings, gate: Gate, sessions: Sessions, identify: Identify | None = None) -> Stack:
-    """What each message of a session passes before it is delivered, as the settings order it."""
+def build_stack(
+    settings: Settings,
+    gate: Gate,
+    sessions: Sessions,
+    identify: Identify | None = None,
+    *,
+    taps: Taps | None = None,
+) -> Stack:
+    """What each message of a session passes before it is delivered, as the settings order it; first, if any, taps."""
     chosen, judge = settings.middleware, partial(judge_local, gate, identify=identify)
     makers: dict[StepName, Callable[[], Step]] = {
         "logging": lambda: middleware.log(chosen.logging.every),
@@ -85,7 +93,8 @@ def build_stack(settings: Settings, gate: Gate, sessions: Sessions, identify: Id
         ),
         "authorisation": lambda: middleware.authorisation(judge),
     }
-    return make_stack([(name, makers[name]()) for name in active_steps(settings)], judge)
+    first: list[tuple[str, Step]] = [] if taps is None else [("taps", taps.step)]
+    return make_stack([*first, *((name, makers[name]()) for name in active_steps(settings))], judge)
 
 
 def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozenset[str]) -> None:

@@ -23,6 +23,8 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
         switches.append("routing.reporter_only: any runtime changes any object")
     if settings.compat.return_by_address:
         switches.append("compat.return_by_address: who knows the address of a lost runtime gets what it held")
+    if settings.subscriptions.taps:
+        switches.append("subscriptions.taps: operators read every message")
     backends = (
         ("registry", settings.registry),
         ("qos", settings.qos),

@@ -32,6 +32,7 @@ class Outlets:
     Attributes:
         ports: The live connections by session.
         connections: All of them by number.
+        on_own: Told what the node itself says to which session; None: nobody wants to know.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Outlets:
         self._is_accepting = is_accepting
         self._federation: Federation | None = None
         self._missed: Missed | None = None
+        self.on_own: Callable[[Message, int | None], None] | None = None
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
         self._dirty_ports: set[RuntimePort] = set()
@@ -68,8 +70,16 @@ class Outlets:
     # In.
 
     def enqueue(self, port: RuntimePort, message: Message) -> None:
-        """Queue for one connection."""
+        """Queue for one connection what the node itself has to say."""
+        if self.on_own is not None:
+            self.on_own(message, port.sid)
         port.enqueue(message)
+        self._dirty_ports.add(port)
+
+    def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
+        """Queue a copy for one who looks on, if there is room for it: nobody waits for him."""
+        is_taken = not port.is_congested and port.enqueue(message) is None
+        self._counters["copies for taps" if is_taken else "copies lost"] += 1
         self._dirty_ports.add(port)
 
     def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:

@@ -16,6 +16,10 @@ from protofly.limits import ADDRESS_LEVELS, HEADER_CHARS, NESTING_LEVELS, RESOUR
 Members = Mapping[str, object]
 """Decoded members of a body, as the codec gives them."""
 
+TAPS = "*"
+TAPS_KEY = "* "
+"""Stands for every message, for those who look on. No address has this key, so that nothing can be sent to it."""
+
 EVENT_SUFFIXES = ("/changes", "/status", "/registration")
 _SUFFIXES = (*EVENT_SUFFIXES, "/subscription", "/inbox", "/children")
 _UNCLAIMABLE = frozenset(
@@ -195,11 +199,13 @@ def _checked(value: object, name: str) -> str:
 
 
 def key_or_refuse(text: str) -> str:
-    """Canonical key of an address inside a body.
+    """Canonical key of an address inside a body, or of `*`.
 
     Raises:
         PeerError: BAD_BODY.
     """
+    if text == TAPS:
+        return TAPS_KEY
     try:
         return canonical_key(text)
     except PeerError as exc:

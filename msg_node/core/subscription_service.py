@@ -5,7 +5,8 @@ Source: message specification, section 8.
 Rights, so that nobody can take the messages of another: `changes`, `status`, `registration` and children are for
 every observer (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and
 everything below it (`/*`) are for its owner. A base address of our domain that nobody owns yet is claimed by listening
-to it. Another domain listens to objects of ours, never through us to those of a third.
+to it. Another domain listens to objects of ours, never through us to those of a third. `*`, which is every message, is
+for operators, if the settings want that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msg_node.core.agent_queues import agent_of
 from msg_node.core.allocation import ancestors
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.resources import (
+    TAPS_KEY,
     Members,
     Shape,
     children_base,
@@ -203,6 +205,8 @@ class SubscriptionService:
 
         Source: message specification, sections 7.4 and 8.5.
         """
+        if key == TAPS_KEY:
+            return Right.LISTEN if self._state.rules.taps and caller.is_operator else Right.REFUSED
         shape = shape_of(key)
         if caller.is_link and domain_of(key) not in self._state.domains:
             is_theirs = shape is not Shape.BELOW and self._state.interworking.home_of(key) == caller.domain
