@@ -21,7 +21,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from pipeline.report.facts import (
     DOMAINS_SHOWN,
@@ -46,6 +46,8 @@ INK: Final = "#1F2430"
 _CYCLE: Final = (BLUE, RED, GREEN, ORANGE, PURPLE, GREY)
 _NAME_CHARS: Final = 32
 _VERSION_CHARS: Final = 10
+_LINEAR_MS: Final = 10
+_AROUND_ONE_HOUR_DAYS: Final = 3 / 24
 
 _STYLE: Final[Any] = {
     "svg.hashsalt": "trapezoid",
@@ -133,7 +135,7 @@ def latency_bands(hours: Sequence[LatencyHour]) -> str:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         _plain(axes.yaxis)
         axes.set_ylabel("milliseconds")
-        _time_axis(axes)
+        _time_axis(axes, _numbers(times))
         axes.legend(loc="upper left", ncols=3)
 
     return _svg(draw)
@@ -185,13 +187,14 @@ def waterfall(total: Reconciled) -> str:
         right.margins(x=0.45)
         right.set_xlim(left=0, right=None if any(count for _, count, _ in classes) else 1)
         right.grid(visible=False, axis="y")
+        right.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         right.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
     return _svg(draw)
 
 
 def clock_offsets(offsets: Sequence[ClockOffset]) -> str:
-    """How far each clock is ahead, with error bars; a symmetric logarithmic scale keeps 20 µs and 2.5 s readable."""
+    """How far each clock is ahead, with error bars; where one is far off, a scale keeps 20 µs and 2.5 s readable."""
     shown = sorted(offsets, key=lambda one: (-abs(one.offset_us), one.domain))[:DOMAINS_SHOWN]
     shown.sort(key=lambda one: (one.offset_us, one.domain))
 
@@ -212,7 +215,8 @@ def clock_offsets(offsets: Sequence[ClockOffset]) -> str:
             capsize=2,
         )
         axes.set_yticks(places, [_short(one.domain) for one in shown])
-        axes.set_xscale("symlog", linthresh=10)
+        if max(abs(one.offset_us) + one.error_us for one in shown) > 1e3 * _LINEAR_MS:
+            axes.set_xscale("symlog", linthresh=_LINEAR_MS)
         _plain(axes.xaxis)
         axes.set_xlabel("milliseconds ahead of the median clock")
 
@@ -263,7 +267,7 @@ def stub_versions(stubs: Sequence[StubVersion], verdicts: Sequence[StubVerdict])
     colours = {"worse": RED, "better": GREEN, "same": BLUE}
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, len(measures) + 1, squeeze=False)[0]
+        panels = figure.subplots(1, max(1, len(measures) + bool(rated)), squeeze=False)[0]
         for axes, measure in zip(panels, measures, strict=False):
             for index, one in enumerate(stub for stub in stubs if stub.measure == measure):
                 scale = 1e3 if measure == "latency" else 1.0
@@ -279,7 +283,10 @@ def stub_versions(stubs: Sequence[StubVersion], verdicts: Sequence[StubVerdict])
             axes.set_xlabel("latency, milliseconds" if measure == "latency" else "fuel per message")
             axes.set_ylabel("share of messages up to")
             axes.legend(loc="lower right", fontsize=7)
-        axes = panels[-1]
+        if rated:
+            compare(panels[-1])
+
+    def compare(axes: Axes) -> None:
         for index, (_, verdict, ratio, low, high) in enumerate(rated):
             axes.plot([low, high], [index, index], color=colours.get(verdict, GREY), lw=2)
             axes.plot([ratio], [index], "o", ms=5, color=colours.get(verdict, GREY))
@@ -309,7 +316,7 @@ def baseline_band(band: Band) -> str:
         axes.set_ylabel("messages in the hour")
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        _time_axis(axes)
+        _time_axis(axes, times)
         axes.legend(loc="upper left", ncols=3)
 
     return _svg(draw)
@@ -366,7 +373,9 @@ def _numbers(times: Sequence[datetime]) -> list[float]:
     return [float(number) for number in mdates.date2num(times)]  # type: ignore[no-untyped-call]
 
 
-def _time_axis(axes: Axes) -> None:
+def _time_axis(axes: Axes, times: Sequence[float]) -> None:
+    if len(times) == 1:  # it would be drawn into a span of years
+        axes.set_xlim(times[0] - _AROUND_ONE_HOUR_DAYS, times[0] + _AROUND_ONE_HOUR_DAYS)
     locator = mdates.AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -264,6 +266,27 @@ def test_latency_of_any_number_of_hours_is_drawn(hours: int) -> None:
         for number in range(hours)
     ]
     assert ET.fromstring(charts.latency_bands(rows)) is not None
+
+
+def test_axis_of_a_single_hour_shows_hours_and_not_years() -> None:
+    hour = LatencyHour(hour_us=MONDAY_US, messages=1, p50_us=1, p95_us=2, p99_us=3)
+    labels = re.findall(r">([0-9:]+)</text>", charts.latency_bands([hour]))
+    assert any(":" in label for label in labels)
+
+
+def test_axis_of_a_single_count_has_whole_numbers() -> None:
+    svg = charts.waterfall(Reconciled(sent=5, matched=4, lost=1, received=4, pairs=1))
+    texts = re.findall(r">([^<>\n]+)</text>", svg[: svg.index(">lost</text>")])
+    assert all(text != before for before, text in pairwise(texts))
+
+
+def test_versions_that_nothing_was_compared_with_get_no_empty_panel() -> None:
+    stubs = [
+        StubVersion(
+            peer_domain="b.example", stub_ver="v1", measure="latency", messages=3, points=((100, 0.5), (200, 1.0))
+        )
+    ]
+    assert "candidate against baseline" not in charts.stub_versions(stubs, [])
 
 
 def test_books_without_any_difference_are_drawn_too() -> None:
