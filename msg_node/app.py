@@ -403,10 +403,10 @@ def _build_bus(
         ping_seconds=settings.sessions.ping_seconds,
         poll_seconds=settings.https.poll_seconds,
         allows_guests=settings.sessions.guests,
+        functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
         permit=partial(config_meaning.permit_session, gate, settings.node.domain),
     )
     first_id = random.SystemRandom().randrange(1, 1 << 31)
-        functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
     services = Services(
         state,
         session_service=sessions,
@@ -414,6 +414,7 @@ def _build_bus(
         version=VERSION,
         first_id=first_id,
         tells_presence=settings.sessions.presence,
+        guest_stubs=settings.catalogue.guest_stubs,
         more={"stubs": inventory},
         at=backends.services,
     )
@@ -440,7 +441,6 @@ def _build_bus(
     bus.deliveries.restore()
     return bus
 
-    bus.outlets.keep_missed(build_missed(settings))
 
 def _restore_state(settings: Settings, store: StateStore, node_url: str) -> NodeState:
     journal = Journal()

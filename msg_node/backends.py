@@ -22,7 +22,7 @@ from msg_node.connectors.backend_tls import BackendTls
 from msg_node.connectors.catalogue import CatalogueReader
 from msg_node.connectors.qos_watch import QosWatch
 from msg_node.connectors.registry_watch import RegistryWatch
-from msg_node.core.catalogue_service import CATALOGUE, catalogue_service
+from msg_node.core.catalogue_service import CATALOGUE, catalogue_service, without_guest_code
 from msg_node.core.node_state import NodeState
 from msg_node.core.qos_service import BROKER, QosService
 from msg_node.core.registry_relay import REGISTRY, RegistryRelay
@@ -61,13 +61,15 @@ class Backends:
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
         services: dict[str, Service] = {**self._people.services}
-        for domain in self._settings.own_domains:
+        domains = self._settings.own_domains
+        catalogue = catalogue_service if self._settings.catalogue.guest_stubs else without_guest_code(domains)
+        for domain in domains:
             if self._relay is not None:
                 services[f"domain://registry.{domain}"] = self._relay
             if self._qos is not None:
                 services[f"domain://qos.{domain}"] = services[f"domain://qos-broker.{domain}"] = self._qos
-            services[f"domain://catalogue.{domain}"] = catalogue_service
-        services["hyperty-catalogue://*"] = catalogue_service
+            services[f"domain://catalogue.{domain}"] = catalogue
+        services["hyperty-catalogue://*"] = catalogue
         return services
 
     @property

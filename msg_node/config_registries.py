@@ -67,6 +67,12 @@ class CatalogueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Descriptors that local runtimes read by messages to `hyperty-catalogue://…`. See `docs/registries.md`."""
 
     serve: Annotated[bool, Meta(description="Whether they may; off: 501 `connector-off`.")] = True
+    guest_stubs: Annotated[
+        bool,
+        Meta(
+            description="Runtimes are told stubs and identity provider proxies of other domains, to run them; else 403."
+        ),
+    ] = True
     cache_seconds: Annotated[
         Annotated[float, Meta(ge=0.0, le=86_400.0)],
         Meta(description="How long a descriptor is told again when its server says nothing about it; 0: never."),

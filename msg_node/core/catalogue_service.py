@@ -7,11 +7,13 @@ a rule of ours. Source: data formats, section 2; message specification, sections
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from catalogue_client.core.catalogue_entry import CatalogueEntry, entry_of
 from msg_node.core.resources import text_of
-from msg_node.core.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
+from msg_node.core.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
 from protofly.address import scheme_of
 from protofly.errors import Code, PeerError
 
@@ -25,6 +27,32 @@ class CatalogueQuestion(msgspec.Struct, frozen=True):
 
 CATALOGUE: ConnectorName[CatalogueQuestion, dict[str, object]] = ConnectorName("catalogue")
 """The connector that fetches; it replies with the descriptor."""
+
+
+_GUEST_CODE = frozenset({"protocolstub", "idp-proxy"})
+"""Kinds of entries whose code a runtime loads in order to talk to another domain by itself."""
+
+
+def without_guest_code(own_domains: Collection[str]) -> Service:
+    """The service for domains whose devices are not to load code of others: all else is told.
+
+    Such runtimes reach other domains through the node, which runs those domains' stubs in its sandbox. Source: feature
+    row HM-08.
+
+    Raises:
+        PeerError: POLICY, from the service, for stubs and identity provider proxies of other domains.
+    """
+    own = frozenset(own_domains)
+
+    def serve(request: ServiceRequest) -> Inquiry:
+        inquiry = catalogue_service(request)
+        question = inquiry.question
+        assert isinstance(question, CatalogueQuestion)
+        if question.entry.kind in _GUEST_CODE and question.entry.domain not in own:
+            raise PeerError(Code.POLICY, "runtimes of this domain load no stubs of others; this node hosts them")
+        return inquiry
+
+    return serve
 
 
 def catalogue_service(request: ServiceRequest) -> Inquiry:

@@ -81,6 +81,7 @@ class Services:
         version: str,
         first_id: int,
         tells_presence: bool = False,
+        guest_stubs: bool = True,
         more: Mapping[str, Service] | None = None,
         at: Mapping[str, Service] | None = None,
     ) -> None:
@@ -94,6 +95,7 @@ class Services:
             first_id: Random start of the ids of our own messages, below 2^31. Source: message specification, section
                 3, rule 7.
             tells_presence: Those who listen to `<runtime>/status` are told when a runtime comes and goes.
+            guest_stubs: Told to those who read it: runtimes may run stubs of other domains themselves.
             more: Further services by path below `msg-node`, such as `stubs`.
             at: Services by canonical key, such as `global://registry`: in place of what is there without them. A key
                 that ends in `*` stands for all that begin with what is before it.
@@ -104,6 +106,7 @@ class Services:
         self._version = version
         self._next_id = first_id
         self._tells_presence = tells_presence
+        self._guest_stubs = guest_stubs
         self._services: dict[str, Service] = {"global://registry": connector_off}
         self._below = tuple(f"domain://msg-node.{domain}/" for domain in sorted(state.domains))
         for domain in state.domains:
@@ -368,6 +371,7 @@ class Services:
             "name": self._node_url,
             "version": self._version,
             "domain": request.domain,
+            "guestStubs": self._guest_stubs,
             "functions": sorted(key for key in served if domain_of(canonical_key(key)) == request.domain),
         }
         return Answer(value=value)

@@ -19,7 +19,7 @@ from catalogue_client.http_fetcher import HttpFetcher
 from msg_node.connectors import catalogue
 from msg_node.connectors.backend_http import BackendHttp
 from msg_node.connectors.catalogue import CatalogueReader
-from msg_node.core.catalogue_service import CATALOGUE, catalogue_service
+from msg_node.core.catalogue_service import CATALOGUE, catalogue_service, without_guest_code
 from msg_node.core.node_state import NodeState
 from msg_node.core.service import Service
 from protofly.errors import Code, PeerError
@@ -43,6 +43,7 @@ SCHEMA = {"objectName": "Communication", "language": "JSON_SCHEMA_V4", "scheme":
 ENTRIES = {
     "/.well-known/hyperty/Chat": CHAT,
     "/.well-known/dataschema/Communication.ds.json": SCHEMA,
+    "/.well-known/protocolstub/default": {"objectName": "Stub"},
 }
 CHAT_ADDRESS = f"hyperty-catalogue://catalogue.{FOREIGN}/.well-known/hyperty/Chat"
 BLOCKED = "blocked.example"
@@ -69,7 +70,9 @@ def own_handler(asked: Asked) -> Said:
 
 
 @asynccontextmanager
-async def catalogue_house(folder: Path, *, finds: bool = False, cache_seconds: float = 300) -> AsyncIterator[House]:
+async def catalogue_house(
+    folder: Path, *, finds: bool = False, cache_seconds: float = 300, service: Service = catalogue_service
+) -> AsyncIterator[House]:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(FOREIGN, f"catalogue.{FOREIGN}", f"mn.{FOREIGN}").configure_cert(context)
@@ -78,7 +81,7 @@ async def catalogue_house(folder: Path, *, finds: bool = False, cache_seconds: f
     dialler = LoopbackDialler()
 
     def at(_: NodeState) -> Mapping[str, Service]:
-        return {"hyperty-catalogue://*": catalogue_service, f"domain://catalogue.{DOMAIN}": catalogue_service}
+        return {"hyperty-catalogue://*": service, f"domain://catalogue.{DOMAIN}": service}
 
     async with (
         rest_server(handler, context=context) as server,
@@ -277,3 +280,26 @@ def test_places_are_in_the_order_of_decision_3() -> None:
         "https://b.example/.well-known/runtime/R",
         "https://catalogue.b.example/.well-known/runtime/R",
     ]
+
+
+STUB_ADDRESS = f"hyperty-catalogue://{FOREIGN}/.well-known/protostub/default"
+
+
+async def test_a_runtime_is_told_the_stub_of_another_domain(house: House, ana: Runtime) -> None:
+    assert (await read(ana, STUB_ADDRESS))["body"]["value"] == {"objectName": "Stub"}
+
+
+async def test_where_devices_load_no_code_of_others_their_stubs_are_not_told_and_all_else_is(tmp_path: Path) -> None:
+    async with catalogue_house(tmp_path, service=without_guest_code([DOMAIN])) as made:
+        made.dialler.places = {FOREIGN.replace(".", "_"): made.server.port}
+        made.dialler.places[f"catalogue.{FOREIGN}".replace(".", "_")] = made.server.port
+        ana = await made.house.opened("ana")
+        for kind in ("protostub", "protocolstub", "PROTOCOLSTUB", "idp-proxy"):
+            address = f"hyperty-catalogue://{FOREIGN}/.well-known/{kind}/default/version"
+            assert code_and_reason(await read(ana, address)) == (403, "policy")
+            through_us = await ana.ask("read", f"domain://catalogue.{DOMAIN}", {"resource": address})
+            assert code_and_reason(through_us) == (403, "policy")
+        assert (made.server.asked, made.looked_up) == ([], [])
+        assert (await read(ana, CHAT_ADDRESS))["body"]["value"] == CHAT
+        own = await read(ana, f"hyperty-catalogue://{DOMAIN}/.well-known/protostub/default")
+        assert code_and_reason(own) == (404, "not-registered")

@@ -17,8 +17,10 @@ from msg_node.core.catalogue_service import catalogue_service
 from msg_node.core.node_state import NodeState
 from msg_node.core.qos_service import QosService
 from msg_node.core.registry_relay import RegistryRelay
+from msg_node.core.service import Caller, ServiceRequest
+from protofly import codec
 from protofly.documents import SigningKey
-from protofly.errors import SettingsError
+from protofly.errors import Code, PeerError, SettingsError
 
 SMALLEST = """
 [node]
@@ -28,6 +30,9 @@ data_dir = "data"
 [listen]
 insecure_plaintext = true
 """
+
+
+STUB = "c.example/.well-known/protocolstub/default"
 
 
 def load(folder: Path, text: str) -> Settings:
@@ -48,6 +53,16 @@ def test_without_a_word_registry_and_broker_are_not_elsewhere_and_catalogues_are
         "hyperty-catalogue://*",
     }
     assert not any(isinstance(service, RegistryRelay | QosService) for service in services.values())
+
+
+def test_where_runtimes_load_no_stubs_of_others_another_service_tells_entries(tmp_path: Path) -> None:
+    services = made(load(tmp_path, "[catalogue]\nguest_stubs = false\n")).services
+    message = codec.build(id=1, type="read", from_="runtime://a.example/rt", to=f"hyperty-catalogue://{STUB}")
+    request = ServiceRequest(message, Caller(1), "", 0.0, bytes(32))
+    for key in ("hyperty-catalogue://*", "domain://catalogue.a.example", "domain://catalogue.b.example"):
+        with pytest.raises(PeerError) as refused:
+            services[key](request)
+        assert refused.value.code is Code.POLICY
 
 
 def test_every_domain_of_ours_gets_the_services_that_are_named(tmp_path: Path) -> None:

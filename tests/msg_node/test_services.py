@@ -235,6 +235,7 @@ def test_node_tells_what_it_is(house: StateHouse) -> None:
     value = house.reply(sid, f"domain://msg-node.{DOMAIN}", "read")["value"]
     assert isinstance(value, dict)
     assert value["name"] == NODE
+    assert value["guestStubs"] is True
     assert SM in value["functions"]
     assert house.reply(sid, f"domain://msg-node.{DOMAIN}", "delete")["code"] == 405
 
