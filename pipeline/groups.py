@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.int64]
 
 MASK: Final = (1 << 64) - 1
-RECORDS_AT_ONCE: Final = 1 << 18
+RECORDS_AT_ONCE: Final = 1 << 19
 """What a worker adds up before it passes sums on: some 60 MB of records."""
 SUMS_AT_ONCE: Final = 1 << 17
 _BATCH_ROWS: Final = 10_000
@@ -115,12 +115,17 @@ def xors(values: Numbers, starts: Numbers) -> Numbers:
 def column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     """A column in one piece."""
     found = table.column(name)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    if not isinstance(found, pa.ChunkedArray):
+        return found
+    return (found.unify_dictionaries() if pa.types.is_dictionary(found.type) else found).combine_chunks()
 
 
-def numbers(table: pa.Table | pa.RecordBatch, name: str) -> Numbers:
-    """A column of whole numbers without nulls."""
-    found: Numbers = column(table, name).to_numpy().astype(np.int64, copy=False)
+def numbers(table: pa.Table | pa.RecordBatch, name: str, *, null: int | None = None) -> Numbers:
+    """A column of whole numbers; without nulls, unless it is said what they count for."""
+    values = column(table, name)
+    if null is not None and values.null_count:
+        values = values.fill_null(null)
+    found: Numbers = values.to_numpy().astype(np.int64, copy=False)
     return found
 
 

@@ -26,7 +26,9 @@ from pipeline.groups import (
     words,
     xors,
 )
+from pipeline.hashing import xxhash64
 from pipeline.histogram import NEGATIVE, PARTS, buckets_of
+from pipeline.packed import places_of
 
 DELIVERED: Final = "delivered"
 DENIED: Final = "denied"
@@ -34,6 +36,18 @@ HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
 WORDS: Final = ("our_domain", "src_domain", "dst_domain", "role", "msg_type")
 KEY: Final = (*WORDS, "hour_us")
+RECORD: Final = (
+    *WORDS,
+    "outcome",
+    "rule_id",
+    "ts_us",
+    "d_total_us",
+    "size_in",
+    "size_wire",
+    "msg_id",
+    "digest",
+)
+"""Columns of `silver_mdr` that hours are made of."""
 _SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
 _BUCKETS: Final = 63 * PARTS - NEGATIVE + 1
 """How many buckets there are, and one for those of whose time nothing is known."""
@@ -42,22 +56,22 @@ _ENTRY_BYTES: Final = 8
 
 
 def hours_of(records: pa.Table) -> pa.Table:
-    """Records added up by hour; at most one row for each hour of a pair, role and message type.
+    """Records added up by hour; at most one row for each hour of a domain, pair, role and message type.
+
+    Bytes count messages of every outcome. Folds and latencies are those of delivered messages only: what was delivered
+    is what two domains owe each other, and the 100 µs of a denial say nothing about how fast messages travel.
 
     Args:
-        records: `src_domain`, `dst_domain`, `msg_type`, `hour_us`; `is_out` for role and whose book it is, with
-            `other_domain` where it is neither the sender's nor the receiver's; `outcome`, null for delivered; `rule`,
-            null unless denied; `d_total_us`, which may be null; `size_in`, `size_wire`; `member`, the hash that stands
-            for a message in folds.
+        records: The columns `RECORD` of `silver_mdr`; texts may be dictionaries.
     """
-    texts = {name: words(column(records, name)) for name in ("src_domain", "dst_domain", "msg_type", "other_domain")}
-    is_out = np.asarray(column(records, "is_out"))
-    first_us, hour = _hours(numbers(records, "hour_us"))
+    texts = {name: words(column(records, name)) for name in WORDS}
+    first_us, hour = _hours(numbers(records, "ts_us"))
     keys = [(places, len(found)) for found, places in texts.values()]
-    group, _ = group_numbers([*keys, (is_out.astype(np.int64), 2), from_zero(hour)])
+    group, _ = group_numbers([*keys, from_zero(hour)])
     outcomes, outcome = words(column(records, "outcome"))
-    rules, rule = words(column(records, "rule"))
-    is_delivered, is_denied = outcome == len(outcomes) - 1, outcome == _place(outcomes, DENIED)
+    is_delivered, is_denied = (outcome == _place(outcomes, word) for word in (DELIVERED, DENIED))
+    rules, rule = words(column(records, "rule_id").fill_null(""))
+    rule = np.where(is_denied, rule, len(rules) - 1)
 
     # Of each hour the records of one outcome, rule and bucket stand together: a part.
     bucket = np.where(is_delivered, _buckets(column(records, "d_total_us")), 0)
@@ -73,26 +87,20 @@ def hours_of(records: pa.Table) -> pa.Table:
 
     delivered, denied = (sums(np.where(chosen[one], counts, 0), begin) for chosen in (is_delivered, is_denied))
     messages = sums(counts, begin)
-    member = np.where(is_delivered, numbers(records, "member"), 0)[order]
+    hashes = xxhash64(column(records, "msg_id"), column(records, "digest"))
+    member = np.where(is_delivered, hashes, 0)[order]
     is_other = ~is_delivered[one] & ~is_denied[one]
     has_rule, has_time = is_denied[one], is_delivered[one] & (bucket[one] < _BUCKETS - 1)
-    text = {name: _texts(found, places[rows]) for name, (found, places) in texts.items()}
-    from_us = pa.array(is_out[rows])
-    usual = pc.if_else(from_us, text["src_domain"], text["dst_domain"])
     return _rows(
-        key={
-            "our_domain": pc.coalesce(text["other_domain"], usual),
-            "role": pc.if_else(from_us, "out", "in"),
-            **{name: text[name] for name in ("src_domain", "dst_domain", "msg_type")},
-        },
+        key={name: _texts(found, places[rows]) for name, (found, places) in texts.items()},
         hour_us=first_us + hour[rows] * HOUR_US,
         added={
             "messages": messages,
             "delivered": delivered,
             "denied": denied,
             "failed": messages - delivered - denied,
-            "bytes_in": sums(numbers(records, "size_in")[order], starts),
-            "bytes_wire": sums(numbers(records, "size_wire")[order], starts),
+            "bytes_in": sums(numbers(records, "size_in", null=0)[order], starts),
+            "bytes_wire": sums(numbers(records, "size_wire", null=0)[order], starts),
         },
         maps={
             "others": _word_counts(
@@ -103,6 +111,11 @@ def hours_of(records: pa.Table) -> pa.Table:
         },
         folds={"set_xor": xors(member, starts), "set_sum": sums_modulo(member, starts)},
     )
+
+
+def places_of_hours(hours: pa.Table, places: int) -> Numbers:
+    """Where hours, or parts of them, are added up: each at one of so many places of its day."""
+    return places_of(hours, KEY, numbers(hours, "hour_us") // DAY_US, places)
 
 
 def whole_hours(parts: pa.Table) -> pa.Table:
@@ -141,9 +154,10 @@ def _days(time_us: Numbers) -> pa.Array:
     return names.take(pa.array(places))
 
 
-def _hours(hour_us: Numbers) -> tuple[int, Numbers]:
-    first_us = int(hour_us.min()) if len(hour_us) else 0
-    return first_us, (hour_us - first_us) // HOUR_US
+def _hours(time_us: Numbers) -> tuple[int, Numbers]:
+    """Where the first hour begins, and the number of each hour from there."""
+    first_us = int(time_us.min()) // HOUR_US * HOUR_US if len(time_us) else 0
+    return first_us, (time_us - first_us) // HOUR_US
 
 
 def _buckets(times_us: pa.Array) -> Numbers:

@@ -26,6 +26,10 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.ansi.enabled": "true",
     # Where in Python every column was made is not worth several calls into the JVM for each.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Workers take and give back large buffers all the time, which costs least with the C library's own allocator.
+    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+    # Files are named one by one: looking at each here takes less than a job in which workers do.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Rows of a few days go to as many open files; otherwise every write would sort all rows by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "8",
 }

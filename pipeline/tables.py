@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -30,6 +32,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline import durable
+from pipeline.file_pieces import Condition, Reading, read_tasks, tasks_of, write_files
+from pipeline.lake_mark import Format, open_mark
 from pipeline.list_log import ListLog
 from pipeline.local_rows import local_frame
 from pipeline.schemas import TABLES, Table
@@ -44,18 +48,14 @@ from pipeline.table_log import (
     Transaction,
     is_disk_full,
 )
+from pipeline.worker_rows import WRITTEN, WorkerRows
 
-LAKE_FORMAT = 1
-"""Raised whenever tables of older lakes would be misread. New columns do not raise it."""
-MARK_NAME = "lake.json"
 STAGE_NAME = "_stage"
 APPEND_ATTEMPTS = 20
 _PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PATTERN = frozenset("*?[]{}\\")
 _UNPARTITIONED: Mapping[str, str] = {}
 
 Mode: TypeAlias = Literal["append", "replace_partitions", "overwrite"]
-Format: TypeAlias = Literal["delta", "parquet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Lake:
         self.folder = folder.absolute()
         self.spark = spark
         with explained(self.folder):
-            self.table_format = _open(self.folder, table_format)
+            self.table_format = open_mark(self.folder, table_format)
         self._stages = Stages(self.folder / STAGE_NAME)
 
     def has(self, table: Table | str) -> bool:
@@ -123,6 +123,41 @@ class Lake:
         base = str(self.folder / table.name)
         rows = self.spark.read.schema(table.schema).option("basePath", base).parquet(*paths)
         return rows.select(table.schema.names)
+
+    def read_in_workers(
+        self,
+        table: Table | str,
+        version: int | None = None,
+        *,
+        columns: Collection[str],
+        partitions: Collection[str] | None = None,
+        where: Condition | None = None,
+    ) -> WorkerRows:
+        """The rows of a table, read by Spark's Python workers: the same as `read`, for functions on Arrow batches.
+
+        Args:
+            table: Which one.
+            version: At which version; None: the newest.
+            columns: Those that are needed, in this order.
+            partitions: Only these values of the first partition column.
+            where: Only rows for which this holds, by these columns.
+
+        Raises:
+            LakeError: As `read` does.
+        """
+        table = _table(table)
+        files = self.files(table, version)
+        if partitions is not None:
+            files = tuple(file for file in files if _partition_value(table, file) in partitions)
+        root = self.folder / table.name
+        tasks = tasks_of((str(root / file.path), file.size_bytes, file.partition) for file in files)
+        schema = to_arrow_schema(table.schema)
+        reading = Reading(pa.schema([schema.field(name) for name in columns]), where)
+        numbers = self.spark.range(0, len(tasks), 1, max(1, len(tasks)))
+        records = Counter[str]()
+        for file in files:
+            records[_partition_value(table, file)] += file.rows
+        return WorkerRows(numbers.mapInArrow, (partial(read_tasks, tasks, reading),), max(records.values(), default=0))
 
     def read_small(
         self, table: Table | str, columns: Collection[str] | None = None, version: int | None = None
@@ -177,7 +212,7 @@ class Lake:
 
     def commit(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | WorkerRows | pa.Table,
         table: Table | str,
         mode: Mode = "append",
         *,
@@ -189,7 +224,8 @@ class Lake:
         """Write rows and make them part of the table, all or none.
 
         Args:
-            rows: Columns of the table's schema, in any order; an Arrow table when there are few.
+            rows: Columns of the table's schema, in any order; an Arrow table when there are few. What workers have
+                they write themselves, without sending it to Spark.
             table: Where to.
             mode: `append`; `replace_partitions`, which drops what the partitions in question held; `overwrite`.
             txn: Application and number; when the table has this number or a higher one, nothing is done.
@@ -208,8 +244,7 @@ class Lake:
             return repeated
         base = self._base(table, base_version)
         with self.stage() as folder:
-            self.write(rows, folder / "rows", table)
-            staged = list_staged(folder / "rows")
+            staged = self.write(rows, folder / "rows", table)
             return self.adopt(staged, table, mode, txn=txn, meta=meta, partitions=partitions, base=base)
 
     def adopt(
@@ -252,16 +287,19 @@ class Lake:
         """Take away what writers that are no more have left behind."""
         self._stages.clear()
 
-    def write(self, rows: DataFrame | pa.Table, folder: Path, table: Table) -> None:
-        """Write rows as Parquet files below a staged folder, one folder per partition. Raises MisuseError."""
+    def write(self, rows: DataFrame | WorkerRows | pa.Table, folder: Path, table: Table) -> list[StagedFile]:
+        """Write rows as Parquet files below a staged folder, one folder per partition. Raises TypeError."""
+        if isinstance(rows, WorkerRows):
+            return _write_in_workers(rows, folder, table)
         if isinstance(rows, pa.Table):
             _write_arrow(rows, folder, table)
-            return
+            return list_staged(folder)
         _check_columns(rows.schema, table)
         writer = rows.select(table.schema.names).write
         if table.partition:
             writer = writer.partitionBy(*table.partition)
         writer.parquet(str(folder))
+        return list_staged(folder)
 
     def vacuum(self, table: Table | str, *, older_than_s: float, keep_versions: int = 1) -> int:
         """Remove files that none of the newest versions names and that are old enough; returns how many.
@@ -380,37 +418,6 @@ def _table(table: Table | str) -> Table:
     return TABLES[table] if isinstance(table, str) else table
 
 
-def _open(folder: Path, wanted: Format | None) -> Format:
-    if _PATTERN & set(str(folder)):
-        raise LakeError(f"{folder}: Spark takes this path for a pattern; name one without {' '.join(sorted(_PATTERN))}")
-    mark = folder / MARK_NAME
-    folder.mkdir(parents=True, exist_ok=True)
-    if not mark.exists():
-        others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-        if others and others != [MARK_NAME]:
-            raise LakeError(
-                f"{folder} is not empty and no lake ({MARK_NAME} is missing, there is {others[0]}): "
-                "name an empty folder, or make the lake anew from the spools"
-            )
-        content = {"format": LAKE_FORMAT, "tables": wanted or "delta"}
-        durable.publish_once(mark, json.dumps(content).encode() + b"\n")
-    try:
-        content = json.loads(mark.read_bytes())
-        lake_format, has = int(content["format"]), content["tables"]
-    except (ValueError, KeyError, TypeError) as exc:
-        raise LakeError(f"{mark} is spoilt ({exc}): restore it, or make the lake anew from the spools") from exc
-    if lake_format != LAKE_FORMAT or has not in {"delta", "parquet"}:
-        age = "an older" if lake_format < LAKE_FORMAT else "a newer"
-        raise LakeError(
-            f"{folder} is {age} lake (format {lake_format}, this program knows {LAKE_FORMAT}): "
-            "ingest the spools into an empty folder, or use the program that made it"
-        )
-    if wanted is not None and has != wanted:
-        raise LakeError(f"{folder} has {has} tables, not {wanted}: leave the format out, or name an empty folder")
-    found: Format = has
-    return found
-
-
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
     """Turn failures of the disk below the lake into LakeError. Everything that was committed stays as it was."""
@@ -456,6 +463,15 @@ def _write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if rows.num_rows:
         pq.write_table(rows.select(table.schema.names).cast(to_arrow_schema(table.schema)), folder / "part-0.parquet")
+
+
+def _write_in_workers(rows: WorkerRows, folder: Path, table: Table) -> list[StagedFile]:
+    folder.mkdir(parents=True)
+    [column] = table.partition or [""]
+    written = rows.then(partial(write_files, str(folder), column, to_arrow_schema(table.schema)))
+    # Of a task that ran twice only one attempt answers; what the other one wrote goes away with the stage.
+    told = written.frame(WRITTEN).collect()
+    return [StagedFile(Path(row.path), row.rows, {column: row.partition} if column else {}) for row in told]
 
 
 def _with_missing(file: pq.ParquetFile, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from benchmarks.pipeline.oracle import answer, numbers, open_oracle
 from benchmarks.pipeline.spools import INGESTED, ingest_on_duckdb, ingest_on_spark, replay_on_spark
 from benchmarks.process_time import process_tree
+from pipeline.hours import RECORD
 from pipeline.jobs import reconcile, settle
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.session import start_session
@@ -144,7 +145,7 @@ def _tree_peak_mib() -> int:
 
 
 def _settle_on_spark(lake: Lake) -> dict[str, int]:
-    records = lake.read(SILVER_MDR).where(F.col("role") == "out")
+    records = lake.read_in_workers(SILVER_MDR, columns=RECORD, where=[[("role", "==", "out")]])
     done = lake.commit(settle_hourly(records), TRAFFIC_HOURLY, "overwrite")
     sums = lake.read(TRAFFIC_HOURLY).agg(F.sum("messages"), F.sum("bytes_wire")).collect()[0]
     return {"statements": done.rows, "messages": sums[0], "bytes": sums[1]}

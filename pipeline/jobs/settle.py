@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.completeness import NOTHING, Completeness
+from pipeline.hours import RECORD
 from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.local_rows import local_frame
@@ -89,13 +90,12 @@ def run(
         result.warnings.append(f"no records of {day}" if day else "no records")
         result.exit_code = ExitCode.INCOMPLETE
         return result
-    silver = lake.read(SILVER_MDR, silver_version)
     with result.timed("hourly"):
         stale = {one: inputs[one] for one in days if _settled_files(lake).get(one) != inputs[one]}
         if stale:
-            hourly = settle_hourly(silver.where(F.col("dt").isin(*stale)))
+            silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD, partitions=stale)
             meta = {"input_version": silver_version, "inputs": stale}
-            done = lake.commit(hourly, TRAFFIC_HOURLY, "replace_partitions", partitions=stale, meta=meta)
+            done = lake.commit(settle_hourly(silver), TRAFFIC_HOURLY, "replace_partitions", partitions=stale, meta=meta)
             result.wrote(done.table, done.rows, done.version)
     with result.timed("proofs"):
         proved = proved_completeness(lake, silver_version=silver_version, declared=declared)

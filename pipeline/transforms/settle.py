@@ -9,21 +9,20 @@ are shuffled, and once where their parts have met. Source: pipeline study, secti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Final, get_args, get_type_hints
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.groups import RECORDS_AT_ONCE, SUMS_AT_ONCE, in_batches, in_pieces, in_whole_groups
+from pipeline.groups import RECORDS_AT_ONCE, in_pieces
 from pipeline.histogram import quantile_column
-from pipeline.hours import DENIED, HOUR_US, KEY, WORDS, hours_of, whole_hours
-from pipeline.schemas import BYTES, COUNTS, LONG, STATEMENT_BOOK, TEXT, TRAFFIC_HOURLY
-from pipeline.schemas.columns import columns
+from pipeline.hours import hours_of, places_of_hours, whole_hours
+from pipeline.packed import packed, places_for, unpacked
+from pipeline.schemas import STATEMENT_BOOK
 from pipeline.transforms.books import DELIVERED, bucket_us, message_time_us
-from pipeline.transforms.together import PLACE, together
+from pipeline.worker_rows import Batches, WorkerRows
 from protofly.records import MessageRecord
 
 OUTCOMES: Final[tuple[str, ...]] = tuple(sorted(get_args(get_type_hints(MessageRecord)["outcome"])))
@@ -31,50 +30,27 @@ OUTCOMES: Final[tuple[str, ...]] = tuple(sorted(get_args(get_type_hints(MessageR
 _PAIR: Final = ("our_domain", "src_domain", "dst_domain", "role")
 _DAILY: Final = (*_PAIR, "dt")
 _SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
-_PARTS: Final = columns(
-    **dict.fromkeys(WORDS, TEXT),
-    **dict.fromkeys(("hour_us", *_SUMS, "set_xor", "set_sum"), LONG),
-    others=COUNTS,
-    denials=COUNTS,
-    latency=BYTES,
-)
 
 
-def settle_hourly(silver: DataFrame) -> DataFrame:
+def settle_hourly(silver: WorkerRows) -> WorkerRows:
     """Statements per hour, domain pair, role and message type; rows of `traffic_hourly`.
 
-    Bytes count messages of every outcome. Folds and latencies are those of delivered messages only: what was delivered
-    is what two domains owe each other, and the 100 µs of a denial say nothing about how fast messages travel.
+    Args:
+        silver: The columns `RECORD` of `silver_mdr`.
     """
-    # Text is what costs most on the way to Python; null costs nothing, and the rest says what it stands for.
-    is_out = F.col("role") == "out"
-    usual = F.when(is_out, F.col("src_domain")).otherwise(F.col("dst_domain"))
-    records = silver.select(
-        "src_domain",
-        "dst_domain",
-        "msg_type",
-        is_out.alias("is_out"),
-        F.when(F.col("our_domain") != usual, F.col("our_domain")).alias("other_domain"),
-        F.when(F.col("outcome") != DELIVERED, F.col("outcome")).alias("outcome"),
-        F.when(F.col("outcome") == DENIED, F.coalesce("rule_id", F.lit(""))).alias("rule"),
-        (F.col("ts_us") - F.pmod("ts_us", F.lit(HOUR_US))).alias("hour_us"),
-        "d_total_us",
-        F.coalesce("size_in", F.lit(0)).alias("size_in"),
-        F.coalesce("size_wire", F.lit(0)).alias("size_wire"),
-        F.xxhash64("msg_id", "digest").alias("member"),
-    )
-    parts = records.mapInArrow(_add_up_records, _PARTS)
-    return together(parts, KEY).mapInArrow(_add_up_parts, TRAFFIC_HOURLY.schema)
+    parts = silver.then(partial(_add_up_records, places_for(silver.records)))
+    return parts.by_place().then(_add_up_parts)
 
 
-def _add_up_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _add_up_records(places: int, batches: Batches) -> Batches:
     for records in in_pieces(batches, RECORDS_AT_ONCE):
-        yield from in_batches(hours_of(records), to_arrow_schema(_PARTS))
+        hours = hours_of(records)
+        yield packed(hours, places_of_hours(hours, places))
 
 
-def _add_up_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for parts in in_whole_groups(batches, PLACE, SUMS_AT_ONCE):
-        yield from in_batches(whole_hours(parts), to_arrow_schema(TRAFFIC_HOURLY.schema))
+def _add_up_parts(batches: Batches) -> Batches:
+    parts = pa.concat_tables(unpacked(batches))
+    yield from whole_hours(parts).to_batches()
 
 
 def settle_daily(hourly: DataFrame) -> DataFrame:

@@ -5,7 +5,6 @@ The traffic has planted faults whose number is known, so both could not be wrong
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from pipeline.jobs import reconcile, settle
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import CLOCK_OFFSET, RECON_CASE, SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.tables import Lake
+from tests.pipeline.xxhash import MASK, plain_xxhash64
 
 pytestmark = [pytest.mark.spark, pytest.mark.endurance]
 
-MASK = 2**64 - 1
 PLAN = Plan(messages=6_000, domains=8, pairs=40, days=2, faults=20.0)
 
 
@@ -99,7 +98,7 @@ def test_set_folds_are_those_of_another_implementation_of_the_hash(settled: Sett
     for *key, members in settled.oracle.execute(query).fetchall():
         xor = total = 0
         for member in members:
-            hashed = xxhash64(member[16:], xxhash64(member[:16], 42))
+            hashed = plain_xxhash64(member[16:], plain_xxhash64(member[:16], 42))
             xor, total = xor ^ hashed, total + hashed & MASK
         folds[tuple(key)] = xor, total
     found = {
@@ -145,31 +144,3 @@ def test_clocks_are_found_within_their_bounds_the_wrong_one_too(settled: Settled
     assert all(wrong_us[row.domain] <= row.error_us for row in offsets)
     assert max(wrong_us.values()) < 2_000
     assert max(row.offset_us for row in offsets) > 2_000_000
-
-
-P1, P2, P3, P4, P5 = (
-    0x9E3779B185EBCA87,
-    0xC2B2AE3D27D4EB4F,
-    0x165667B19E3779F9,
-    0x85EBCA77C2B2AE63,
-    0x27D4EB2F165667C5,
-)
-
-
-def xxhash64(data: bytes, seed: int) -> int:
-    """XXH64 of inputs of whole 8 bytes, less than 32, as the specification of xxHash says."""
-
-    def rotated(value: int, bits: int) -> int:
-        return (value << bits | value >> (64 - bits)) & MASK
-
-    accumulator = (seed + P5 + len(data)) & MASK
-    for (lane,) in struct.iter_unpack("<Q", data):
-        accumulator ^= rotated(lane * P2 & MASK, 31) * P1 & MASK
-        accumulator = (rotated(accumulator, 27) * P1 + P4) & MASK
-    for shift, prime in ((33, P2), (29, P3)):
-        accumulator = (accumulator ^ accumulator >> shift) * prime & MASK
-    return accumulator ^ accumulator >> 32
-
-
-def test_the_hash_is_the_published_one() -> None:
-    assert xxhash64(b"", 0) == 0xEF46DB3751D8E999

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import xor
 from typing import Any
 
 import numpy as np
@@ -16,67 +18,70 @@ from hypothesis import strategies as st
 
 from pipeline.groups import MASK, group_numbers, in_pieces, in_whole_groups, sums, words
 from pipeline.histogram import bucket_of
-from pipeline.hours import HOUR_US, KEY, hours_of, whole_hours
+from pipeline.hours import HOUR_US, KEY, RECORD, WORDS, hours_of, places_of_hours, whole_hours
+from pipeline.packed import packed, unpacked
 from tests.pipeline.rows import MONDAY_US, day_of
+from tests.pipeline.xxhash import plain_xxhash64
 
-RECORD = pa.schema(
+SILVER = pa.schema(
     {
-        **dict.fromkeys(("src_domain", "dst_domain", "msg_type"), pa.string()),
-        "is_out": pa.bool_(),
-        **dict.fromkeys(("other_domain", "outcome", "rule"), pa.string()),
-        **dict.fromkeys(("hour_us", "d_total_us", "size_in", "size_wire", "member"), pa.int64()),
+        **dict.fromkeys(("our_domain", "src_domain", "dst_domain", "role", "msg_type"), pa.string()),
+        **dict.fromkeys(("outcome", "rule_id"), pa.string()),
+        **dict.fromkeys(("ts_us", "d_total_us", "size_in", "size_wire"), pa.int64()),
+        **dict.fromkeys(("msg_id", "digest"), pa.binary()),
     }
 )
 domains = st.sampled_from(["a.example", "b.example", "ä.example"])
-outcomes = st.sampled_from([None, None, None, "denied", "timeout", "expired"])
 records = st.fixed_dictionaries(
     {
-        "src_domain": domains,
-        "dst_domain": domains,
+        **dict.fromkeys(("our_domain", "src_domain", "dst_domain"), domains),
+        "role": st.sampled_from(["in", "out"]),
         "msg_type": st.sampled_from(["create", "read", None]),
-        "is_out": st.booleans(),
-        "other_domain": st.sampled_from([None, None, None, "c.example"]),
-        "outcome": outcomes,
-        "rule": st.sampled_from(["", "closed", "zu"]),
-        "hour_us": st.integers(0, 30).map(lambda hour: MONDAY_US + hour * HOUR_US),
+        "outcome": st.sampled_from(["delivered", "delivered", "delivered", "denied", "timeout", "expired"]),
+        "rule_id": st.sampled_from(["", "closed", "zu", None]),
+        "ts_us": st.integers(-HOUR_US, 30 * HOUR_US).map(lambda after_us: MONDAY_US + after_us),
         "d_total_us": st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(0, 40),
-        "size_in": st.integers(0, 2**40),
-        "size_wire": st.integers(0, 2**40),
-        "member": st.integers(-(2**63), 2**63 - 1),
+        "size_in": st.none() | st.integers(0, 2**40),
+        "size_wire": st.none() | st.integers(0, 2**40),
+        "msg_id": st.binary(min_size=16, max_size=16),
+        "digest": st.none() | st.binary(min_size=16, max_size=16),
     }
-).map(lambda row: row | {"rule": row["rule"] if row["outcome"] == "denied" else None})
+)
 
 
 def plainly(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        ours = row["other_domain"] or row["src_domain" if row["is_out"] else "dst_domain"]
-        role = "out" if row["is_out"] else "in"
-        key = (ours, row["src_domain"], row["dst_domain"], role, row["msg_type"], row["hour_us"])
+        key = (*(row[name] for name in WORDS), row["ts_us"] - row["ts_us"] % HOUR_US)
         groups.setdefault(key, []).append(row)
-    return [dict(zip(KEY, key, strict=True)) | hour(its) for key, its in groups.items()]
+    return [dict(zip(KEY, key, strict=True)) | hour(key[-1], its) for key, its in groups.items()]
 
 
-def hour(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    delivered = [row for row in rows if row["outcome"] is None]
+def hour(hour_us: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    delivered = [row for row in rows if row["outcome"] == "delivered"]
     denied = [row for row in rows if row["outcome"] == "denied"]
-    xor = 0
-    for row in delivered:
-        xor ^= row["member"]
+    members = [hash_of(row["msg_id"], row["digest"]) for row in delivered]
     return {
         "messages": len(rows),
         "delivered": len(delivered),
         "denied": len(denied),
         "failed": len(rows) - len(delivered) - len(denied),
-        "bytes_in": sum(row["size_in"] for row in rows),
-        "bytes_wire": sum(row["size_wire"] for row in rows),
-        "outcomes": dict(Counter(row["outcome"] or "delivered" for row in rows)),
-        "denials": dict(Counter(row["rule"] for row in denied)),
+        "bytes_in": sum(row["size_in"] or 0 for row in rows),
+        "bytes_wire": sum(row["size_wire"] or 0 for row in rows),
+        "outcomes": dict(Counter(row["outcome"] for row in rows)),
+        "denials": dict(Counter(row["rule_id"] or "" for row in denied)),
         "latency": dict(Counter(bucket_of(row["d_total_us"]) for row in delivered if row["d_total_us"] is not None)),
-        "set_xor": xor,
-        "set_sum": sum(row["member"] for row in delivered) & MASK,
-        "dt": day_of(rows[0]["hour_us"]),
+        "set_xor": reduce(xor, members, 0),
+        "set_sum": sum(members) & MASK,
+        "dt": day_of(hour_us),
     }
+
+
+def hash_of(*parts: bytes | None) -> int:
+    hashed = 42
+    for part in parts:
+        hashed = hashed if part is None else plain_xxhash64(part, hashed)
+    return hashed
 
 
 def in_order(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -88,11 +93,11 @@ def told(hours: pa.Table) -> list[dict[str, Any]]:
     rows = hours.to_pylist(maps_as_pydicts="strict")
     for row in rows:
         assert all(list(row[name]) == sorted(row[name]) for name in maps)
-    return [row | {"set_sum": row["set_sum"] & MASK} for row in rows]
+    return [row | {name: row[name] & MASK for name in ("set_xor", "set_sum")} for row in rows]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=RECORD)
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=SILVER)
 
 
 @given(rows=st.lists(records, min_size=1, max_size=60), cuts=st.lists(st.integers(0, 60), max_size=4))
@@ -105,6 +110,29 @@ def test_hours_are_those_of_a_plain_loop_however_the_records_were_cut(
     assert told(found) == in_order(plainly(rows))
 
 
+@given(rows=st.lists(records, min_size=1, max_size=40), cut=st.integers(0, 40), places=st.integers(1, 5))
+def test_what_meets_in_a_place_are_whole_hours_and_all_places_together_are_everything(
+    rows: list[dict[str, Any]], cut: int, places: int
+) -> None:
+    met: dict[int, list[pa.RecordBatch]] = {}
+    for piece in (rows[:cut], rows[cut:]):
+        hours = hours_of(table(piece))
+        batch = packed(hours, places_of_hours(hours, places))
+        for number, place in enumerate(batch.column("place").to_pylist()):
+            met.setdefault(place, []).append(batch.slice(number, 1))
+    found = [whole_hours(pa.concat_tables(unpacked(batches))) for batches in met.values()]
+    assert in_order([row for hours in found for row in told(hours)]) == in_order(plainly(rows))
+    assert all(len(set(hours.column("dt").to_pylist())) == 1 for hours in found)
+
+
+@given(rows=st.lists(records, max_size=30))
+def test_texts_may_be_dictionaries_as_they_are_in_files(rows: list[dict[str, Any]]) -> None:
+    assert tuple(SILVER.names) == RECORD
+    words_of = [pa.dictionary(pa.int32(), pa.string()) if field.type == pa.string() else field.type for field in SILVER]
+    encoded = table(rows).cast(pa.schema(list(zip(SILVER.names, words_of, strict=True))))
+    assert hours_of(encoded).equals(hours_of(table(rows)))
+
+
 @given(rows=st.lists(records, min_size=2, max_size=30), cut=st.integers(1, 29))
 def test_a_part_of_a_table_is_added_up_like_a_table_of_its_own(rows: list[dict[str, Any]], cut: int) -> None:
     parts = pa.concat_tables([hours_of(table([row])) for row in rows]).combine_chunks()
@@ -113,7 +141,7 @@ def test_a_part_of_a_table_is_added_up_like_a_table_of_its_own(rows: list[dict[s
 
 
 def test_a_sum_beyond_64_bits_is_an_error_and_not_a_small_number() -> None:
-    row = {"src_domain": "a", "dst_domain": "b", "is_out": True, "hour_us": 0, "size_wire": 0, "member": 1}
+    row = {"src_domain": "a", "dst_domain": "b", "outcome": "delivered", "ts_us": 0, "size_wire": 0, "msg_id": b""}
     with pytest.raises(OverflowError):
         hours_of(table([row | {"size_in": 2**62}] * 2))
     [one] = hours_of(table([row | {"size_in": 2**62}] * 1)).to_pylist()

@@ -9,9 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.histogram import bucket_of
+from pipeline.hours import RECORD
 from pipeline.schemas import STATEMENT_BOOK, TRAFFIC_HOURLY
 from pipeline.statements import canonical_statements
 from pipeline.transforms.settle import OUTCOMES, set_digests, settle_daily, settle_hourly
+from pipeline.worker_rows import rows_of
 from tests.pipeline.book_rows import uuid7
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 
@@ -47,8 +49,12 @@ def traffic(count: int, seed: int = 1) -> list[dict[str, Any]]:
     return rows
 
 
+def hours_of(rows: DataFrame) -> DataFrame:
+    return settle_hourly(rows_of(rows, RECORD)).frame(TRAFFIC_HOURLY.schema)
+
+
 def statements(rows: DataFrame) -> bytes:
-    daily = settle_daily(settle_hourly(rows))
+    daily = settle_daily(hours_of(rows))
     extra = {"status": "draft", "version": 1, "set_digest": None}
     return canonical_statements(row.asDict() | extra for row in daily.collect())
 
@@ -64,7 +70,7 @@ def test_an_hour_is_added_up_to_the_message_and_to_the_byte(spark: SparkSession)
         silver_row(**one, outcome="undeliverable", rule_id="open", size_in=1, size_wire=2, d_total_us=7),
         silver_row(**one | {"ts_us": MONDAY_US + HOUR_US - 1}),
     ]
-    hours = settle_hourly(silver(spark, rows)).orderBy("hour_us").collect()
+    hours = hours_of(silver(spark, rows)).orderBy("hour_us").collect()
     assert [row.hour_us for row in hours] == [MONDAY_US, MONDAY_US + HOUR_US]
     found = hours[1].asDict()
     assert {
@@ -87,8 +93,8 @@ def test_folds_are_those_of_delivered_messages_in_any_order(spark: SparkSession)
     rows = [silver_row() for _ in range(50)]
     denied = silver_row(outcome="denied", rule_id="closed")
     random.Random(3).shuffle(rows)
-    [one] = settle_hourly(silver(spark, rows)).collect()
-    [other] = settle_hourly(silver(spark, [denied, *reversed(rows)])).collect()
+    [one] = hours_of(silver(spark, rows)).collect()
+    [other] = hours_of(silver(spark, [denied, *reversed(rows)])).collect()
     hashes = [
         row.member for row in silver(spark, rows).select(F.xxhash64("msg_id", "digest").alias("member")).collect()
     ]
@@ -102,7 +108,7 @@ def test_folds_are_those_of_delivered_messages_in_any_order(spark: SparkSession)
 
 
 def test_days_add_up_their_hours(spark: SparkSession) -> None:
-    hourly = settle_hourly(silver(spark, traffic(400)))
+    hourly = hours_of(silver(spark, traffic(400)))
     assert [field.name for field in hourly.schema] == TRAFFIC_HOURLY.schema.names
     daily = settle_daily(hourly)
     assert daily.schema.simpleString() == STATEMENT_BOOK.simpleString()

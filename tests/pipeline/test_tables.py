@@ -10,10 +10,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
+from pipeline.lake_mark import MARK_NAME, Format
 from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
+from pipeline.stages import StagedFile
 from pipeline.table_log import ConflictError, LakeError
-from pipeline.tables import MARK_NAME, STAGE_NAME, Format, Lake
+from pipeline.tables import STAGE_NAME, Lake
+from pipeline.worker_rows import rows_of as in_workers
 
 pytestmark = pytest.mark.spark
 
@@ -102,9 +105,10 @@ def test_a_replacement_fails_when_another_commit_slips_in_while_it_writes(
     other = Lake(lake.folder, spark)
     write = lake.write
 
-    def slow_write(rows: DataFrame, folder: Path, table: Table) -> None:
-        write(rows, folder, table)
+    def slow_write(rows: DataFrame, folder: Path, table: Table) -> list[StagedFile]:
+        written = write(rows, folder, table)
         other.commit(rows_of(spark, ("late", 9, DAY)), COUNTS)
+        return written
 
     monkeypatch.setattr(lake, "write", slow_write)
     with pytest.raises(ConflictError):
@@ -147,10 +151,28 @@ def test_few_rows_go_in_and_out_without_spark(lake: Lake) -> None:
     assertDataFrameEqual(lake.read(PLAIN), lake.spark.createDataFrame([("a", 1), (None, 2)], PLAIN.schema))
 
 
+def test_workers_read_what_spark_reads_and_what_they_write_is_committed_like_anything(
+    lake: Lake, spark: SparkSession
+) -> None:
+    lake.commit(rows_of(spark, ("a", 1, DAY), ("b", 2, DAY), ("c", 3, NEXT_DAY)), COUNTS)
+    wider = Table(COUNTS.name, StructType([*COUNTS.schema.fields, StructField("more", StringType())]), ("dt",))
+    read = lake.read_in_workers(wider, columns=wider.schema.names)
+    assert read.records == 2
+    assertDataFrameEqual(read.frame(wider.schema), lake.read(wider))
+    late = lake.read_in_workers(COUNTS, columns=["n", "name", "dt"], partitions=[DAY], where=[[("n", ">", 1)]])
+    done = lake.commit(late, COUNTS, "replace_partitions", partitions=[DAY])
+    assert (done.rows, done.partitions) == (1, (DAY,))
+    assert content(lake.read(COUNTS)) == [("b", 2, DAY), ("c", 3, NEXT_DAY)]
+    assert content(lake.read_in_workers(COUNTS, 0, columns=COUNTS.schema.names).frame(COUNTS.schema)) == []
+    assert not list((lake.folder / STAGE_NAME).iterdir())
+
+
 @pytest.mark.parametrize("day", [None, "../up", "a/b", ""])
 def test_a_day_that_is_no_folder_name_is_refused(lake: Lake, spark: SparkSession, day: str | None) -> None:
     with pytest.raises(LakeError, match="cannot be the name of a partition"):
         lake.commit(local_frame(spark, [("a", 1, day)], COUNTS.schema), COUNTS)
+    with pytest.raises(LakeError, match="cannot be the name of a partition"):
+        lake.commit(in_workers(local_frame(spark, [("a", 1, day)], COUNTS.schema), COUNTS.schema.names), COUNTS)
     assert not list((lake.folder / "counts").rglob("*.parquet"))
 
 

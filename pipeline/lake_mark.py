@@ -1,0 +1,58 @@
+"""The mark of a lake: the file that says that a folder is one, of which format its tables are, and of which time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from pipeline import durable
+from pipeline.table_log import LakeError
+
+LAKE_FORMAT: Final = 1
+"""Raised whenever tables of older lakes would be misread. New columns do not raise it."""
+MARK_NAME: Final = "lake.json"
+_PATTERN: Final = frozenset("*?[]{}\\")
+
+Format: TypeAlias = Literal["delta", "parquet"]
+
+
+def open_mark(folder: Path, wanted: Format | None) -> Format:
+    """The format of the tables of a lake; a new lake is made where there is nothing.
+
+    Args:
+        folder: Made when it is missing.
+        wanted: What the format has to be; None takes what the lake has, and `delta` for a new one.
+
+    Raises:
+        LakeError: The folder holds something else, or a lake that this version cannot read.
+        OSError: It cannot be read or written.
+    """
+    if _PATTERN & set(str(folder)):
+        raise LakeError(f"{folder}: Spark takes this path for a pattern; name one without {' '.join(sorted(_PATTERN))}")
+    mark = folder / MARK_NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    if not mark.exists():
+        others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        if others and others != [MARK_NAME]:
+            raise LakeError(
+                f"{folder} is not empty and no lake ({MARK_NAME} is missing, there is {others[0]}): "
+                "name an empty folder, or make the lake anew from the spools"
+            )
+        content = {"format": LAKE_FORMAT, "tables": wanted or "delta"}
+        durable.publish_once(mark, json.dumps(content).encode() + b"\n")
+    try:
+        content = json.loads(mark.read_bytes())
+        lake_format, has = int(content["format"]), content["tables"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise LakeError(f"{mark} is spoilt ({exc}): restore it, or make the lake anew from the spools") from exc
+    if lake_format != LAKE_FORMAT or has not in {"delta", "parquet"}:
+        age = "an older" if lake_format < LAKE_FORMAT else "a newer"
+        raise LakeError(
+            f"{folder} is {age} lake (format {lake_format}, this program knows {LAKE_FORMAT}): "
+            "ingest the spools into an empty folder, or use the program that made it"
+        )
+    if wanted is not None and has != wanted:
+        raise LakeError(f"{folder} has {has} tables, not {wanted}: leave the format out, or name an empty folder")
+    found: Format = has
+    return found

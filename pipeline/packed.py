@@ -1,0 +1,81 @@
+"""Partial sums on their way between workers: whole tables in a few rows of bytes, which Spark passes on as they are.
+
+A sum is at home in one place, which its key says: a number out of the day and a hash. A worker sorts what it has added
+up by place and packs the rows of each place into one piece. Spark brings the pieces of a place together, and whoever
+gets them sees everything about its sums and nothing of others. No Spark in here.
+
+How many places there are is said beforehand, by how many records there are: so that what meets in one is bounded, and
+so is what a worker holds, however the keys are distributed. Where keys are many, hashes are even; where they are few,
+there is at most one partial sum of each in a piece of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.groups import Numbers, column, lengths_of, numbers, starts_of, words
+from pipeline.hashing import xxhash64
+
+PLACE: Final = "place"
+PIECE: Final = "piece"
+RECORDS_IN_PLACE: Final = 1 << 18
+"""About how many records of a day add up to what meets in one place."""
+_MOST_PLACES: Final = 1 << 20
+_WRITING: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def places_for(records: int) -> int:
+    """How many places a day needs if there are so many records of it."""
+    return min(_MOST_PLACES, max(2, -(-records // RECORDS_IN_PLACE)))
+
+
+def places_of(table: pa.Table, key: Sequence[str], day: Numbers, places: int) -> Numbers:
+    """Where each row is at home: `places` different ones for each day; equal keys of a day have equal places.
+
+    Args:
+        table: The rows.
+        key: Columns of texts, whole numbers or flags.
+        day: Number of the day of each row, from 1970-01-01.
+        places: How many for each day.
+    """
+    hashes = xxhash64(*(_as_numbers(column(table, name)) for name in key))
+    return day * _MOST_PLACES + (hashes.view(np.uint64) % np.uint64(places)).astype(np.int64)
+
+
+def packed(table: pa.Table, place: Numbers) -> pa.RecordBatch:
+    """The rows of each place as one piece: columns `place` and `piece`."""
+    order = np.argsort(place, kind="stable")
+    ascending = place[order]
+    rows = table.take(pa.array(order)).combine_chunks()
+    starts = starts_of(ascending)
+    pieces = [
+        _to_bytes(rows.slice(start, length))
+        for start, length in zip(starts.tolist(), lengths_of(starts, len(order)).tolist(), strict=True)
+    ]
+    return pa.record_batch({PLACE: pa.array(ascending[starts]), PIECE: pa.array(pieces, pa.binary())})
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The tables that were packed, one for each piece."""
+    for batch in batches:
+        for piece in batch.column(PIECE):
+            yield pa.ipc.open_stream(piece.as_buffer()).read_all()
+
+
+def _to_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_WRITING) as writer:
+        writer.write_table(rows)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _as_numbers(values: pa.Array) -> Numbers:
+    if pa.types.is_string(values.type) or pa.types.is_dictionary(values.type):
+        found, places = words(values)
+        return xxhash64(pa.array(found, pa.string()).cast(pa.binary()))[places]
+    return numbers(pa.table({"value": values}), "value")

@@ -1,0 +1,89 @@
+"""Rows in Spark's Python workers: what is still to be done with them is composed, and done in one go.
+
+Two functions after each other in `mapInArrow` would bring every row into the JVM and back in between. So functions are
+put together first, and Spark is given one. A function takes record batches and gives record batches; it does not know
+whether these come out of a frame, out of files (`pipeline.file_pieces`) or from other workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline.packed import PIECE, PLACE
+from pipeline.schemas.columns import BYTES, LONG, TEXT, columns
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Work: TypeAlias = Callable[[Batches], Batches]
+
+PACKED = columns(**{PLACE: LONG, PIECE: BYTES})
+"""Rows of `pipeline.packed`."""
+WRITTEN = columns(path=TEXT, rows=LONG, partition=TEXT)
+"""What workers say of files that they have written, see `pipeline.file_pieces`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRows:
+    """Rows that workers have.
+
+    Attributes:
+        run: Makes a frame of what a function gives; the schema is what the function gives.
+        work: What is done with the rows so far.
+        records: About how many records of one day this is made of.
+    """
+
+    run: Callable[[Work, StructType], DataFrame]
+    work: tuple[Work, ...]
+    records: int
+
+    def then(self, work: Work) -> WorkerRows:
+        """Let workers do something more."""
+        return replace(self, work=(*self.work, work))
+
+    def frame(self, schema: StructType) -> DataFrame:
+        """As a frame with these columns, which the last function gives in any order, texts as dictionaries too."""
+        return self.run(_one_after_the_other((*self.work, partial(_as_said, to_arrow_schema(schema)))), schema)
+
+    def by_place(self) -> WorkerRows:
+        """Pieces of `pipeline.packed`, brought together: the next function gets those of one place at a time."""
+        pieces = self.frame(PACKED).groupBy(PLACE)
+
+        def run(work: Work, schema: StructType) -> DataFrame:
+            def of_place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                return work(batches)
+
+            return pieces.applyInArrow(of_place, schema)
+
+        return WorkerRows(run, (), self.records)
+
+
+def rows_of(frame: DataFrame, columns: Collection[str], *, records: int = 0) -> WorkerRows:
+    """Columns of any frame, in workers.
+
+    Args:
+        frame: The rows.
+        columns: Which of its columns.
+        records: About how many rows there are of one day, if there may be millions.
+    """
+    return WorkerRows(frame.select(*columns).mapInArrow, (), records)
+
+
+def _as_said(schema: pa.Schema, batches: Batches) -> Batches:
+    for batch in batches:
+        yield batch.select(schema.names).cast(schema)
+
+
+def _one_after_the_other(works: Sequence[Work]) -> Work:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for one in works:
+            batches = one(batches)
+        return batches
+
+    return work

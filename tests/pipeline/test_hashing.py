@@ -1,0 +1,45 @@
+"""Hashes of whole columns against the plainest code for one value, and that against published ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.hashing import SEED, xxhash64
+from tests.pipeline.xxhash import MASK, plain_xxhash64
+
+rows = st.tuples(
+    st.none() | st.binary(max_size=70),
+    st.none() | st.binary(min_size=16, max_size=16),
+    st.integers(-(2**63), 2**63 - 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", 0xEF46DB3751D8E999),
+        (b"a", 0xD24EC4F1A98C6E5B),
+        (b"abc", 0x44BC2CF5AD770999),
+        (b"Call me Ishmael. Some years ago--never mind how long precisely-", 0x02A2E85470D6FD96),
+    ],
+)
+def test_the_hash_is_the_published_one(data: bytes, expected: int) -> None:
+    assert plain_xxhash64(data, 0) == expected
+
+
+@given(found=st.lists(rows, max_size=20), cut=st.integers(0, 20))
+def test_hashes_of_columns_are_those_of_each_row(found: list[tuple[bytes | None, bytes | None, int]], cut: int) -> None:
+    columns = [list(column) for column in zip(*found, strict=True)] or [[], [], []]
+    first, second = (pa.array(column, pa.binary()).slice(cut) for column in columns[:2])
+    hashes = xxhash64(first, second, np.array(columns[2][cut:], np.int64))
+    expected = []
+    for *texts, number in found[cut:]:
+        hashed = SEED
+        for part in (*texts, number.to_bytes(8, "little", signed=True)):
+            hashed = hashed if part is None else plain_xxhash64(part, hashed)
+        expected.append(hashed)
+    assert [value & MASK for value in hashes.tolist()] == expected
