@@ -124,6 +124,10 @@ class BareProcess:
         await trio.lowlevel.checkpoint()
         return ExchangeReply(self._client.handle(events), 0, 0, 0, None)
 
+    async def wait_ended(self) -> None:
+        """There is no process that could end."""
+        await trio.sleep_forever()
+
     async def aclose(self) -> None:
         """Nothing to end."""
         await trio.lowlevel.checkpoint()

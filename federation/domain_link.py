@@ -284,6 +284,7 @@ class DomainLink(LinkPort):
             self.carriers[0].pump()
         else:
             self.state = "disconnected"
+            self._context.on_lost(self.domain)
             self._came_up = trio.Event()
             if not self.is_idle:
                 self.needed.set()

@@ -111,6 +111,7 @@ class HostedStub(Carrier):
         self._events: deque[GuestEvent] = deque()
         self._event_bytes = 0
         self._wake = trio.Event()
+        self._has_ended = False
         self._room = trio.lowlevel.ParkingLot()
         self._timers: dict[int, trio.CancelScope] = {}
         self._peer_stream = settings.peer_stream
@@ -192,6 +193,7 @@ class HostedStub(Carrier):
                 self._nursery = nursery
                 self._egress = open_egress(self, nursery)
                 nursery.start_soon(beside)
+                nursery.start_soon(self._watch_process)
                 self.emit(self._settings.start_event(sorted(self._verified.endpoints)))
                 try:
                     while True:
@@ -206,8 +208,16 @@ class HostedStub(Carrier):
 
     # The exchange.
 
+    async def _watch_process(self) -> None:
+        """A worker that ends while nobody asks it anything is missed as well; else the next exchange finds out."""
+        await self._process.wait_ended()
+        self._has_ended = True
+        self._wake.set()
+
     async def _wait_for_work(self) -> None:
         while not self._events and not (self._may_send and self._leg.may_take):
+            if self._has_ended:
+                raise StubFaultError(Code.STUB_DIED, "the worker ended", domain=self._verified.domain, fault="died")
             self._wake = trio.Event()
             if (
                 self.state is StubState.LIVE

@@ -47,6 +47,7 @@ class LinkContext:
     """What every link of this node shares.
 
     `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books.
+    `on_live` and `on_lost` are told when a domain has got a carrier, and when it has none any more.
     `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
     its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
     local receivers are congested. `identify` checks assertions, where there are identity providers. `hides_addresses`
@@ -64,6 +65,7 @@ class LinkContext:
     quarantine: Callable[[str, Pending], None]
     wait_for_room: Callable[[], Awaitable[None]]
     on_live: Callable[[str], None]
+    on_lost: Callable[[str], None]
     is_wanted: Callable[[str], bool]
     wake: Callable[[], None]
     limits: LegLimits

@@ -73,6 +73,7 @@ from msg_node.records_writer import RecordsWriter, WriterOptions
 from msg_node.runtime_port import QueueBounds
 from msg_node.site import Site
 from msg_node.state_store import StateStore
+from msg_node.stub_leases import StubLeases
 from msg_node.taps import Taps
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
@@ -308,6 +309,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     traces = Traces()
+    leases = StubLeases(state, bus.tell_statuses)
     federation = Federation(
         LinkContext(
             our_domain=settings.node.domain,
@@ -321,7 +323,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
-            on_live=bus.link_is_live,
+            on_live=partial(_link_is_live, bus, leases),
+            on_lost=leases.went,
             is_wanted=lambda domain: state.interworking.admission(domain) is not None or bus.wants_link(domain),
             wake=bus.wake_flusher,
             identify=backends.identify,
@@ -370,6 +373,11 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         site.serve_status(node.status)
         site.serve_readiness(node.problems)
     return node
+
+
+def _link_is_live(bus: Bus, leases: StubLeases, domain: str) -> None:
+    leases.came(domain)
+    bus.link_is_live(domain)
 
 
 def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> RecordsWriter:
@@ -461,7 +469,7 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
         rules=build_rules(settings),
-        interworking=build_interworking(settings),
+        interworking=build_interworking(settings, node_url),
         twin=Twin(journal, objects=kept_objects(settings)),
         delivery=DeliveryState(
             journal,

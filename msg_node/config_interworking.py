@@ -35,12 +35,12 @@ class InterworkingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     http: Annotated[bool, Meta(description="It may open channels of kind `http` to its endpoints.")] = False
 
 
-def build_interworking(settings: Settings) -> Interworking:
-    """The admitted interworking stubs; the settings have been checked."""
+def build_interworking(settings: Settings, node_url: str) -> Interworking:
+    """The admitted interworking stubs of the node of that address; the settings have been checked."""
     admissions = [
         Admission(domain=one.domain, ranges=_ranges(one), allows_http=one.http) for one in settings.interworking
     ]
-    return Interworking(admissions, own_domains=frozenset(settings.own_domains))
+    return Interworking(admissions, own_domains=frozenset(settings.own_domains), node=node_url)
 
 
 def interworking_problems(settings: Settings) -> Iterator[Problem]:

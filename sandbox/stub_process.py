@@ -178,6 +178,10 @@ class StubProcess:
         """Process id of the worker."""
         return self._process.pid
 
+    async def wait_ended(self) -> None:
+        """Wait until the worker is no more, whoever ended it."""
+        await self._process.ended.wait()
+
     @property
     def has_instance(self) -> bool:
         """False after a fault, until `instantiate`."""

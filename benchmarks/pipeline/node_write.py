@@ -106,6 +106,7 @@ class _Bench:
             quarantine=lambda _domain, _pending: None,
             wait_for_room=_never,
             on_live=lambda _domain: None,
+            on_lost=lambda _domain: None,
             is_wanted=lambda _domain: False,
             wake=lambda: None,
             limits=LegLimits(),

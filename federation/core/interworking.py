@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from federation.core.stub_status import stub_address
 from protofly.address import destination_of, domain_of
 from protofly.documents import Manifest
 from protofly.errors import Code, PeerError
@@ -40,9 +41,13 @@ class Interworking:
     Args:
         admissions: Their ranges do not overlap.
         own_domains: Whose addresses are never a legacy's, whatever a range says.
+        node: Address of our node.
     """
 
-    def __init__(self, admissions: Iterable[Admission] = (), *, own_domains: Collection[str] = ()) -> None:
+    def __init__(
+        self, admissions: Iterable[Admission] = (), *, own_domains: Collection[str] = (), node: str = ""
+    ) -> None:
+        self._node = node
         self._admissions = {one.domain: one for one in admissions}
         self._own_domains = own_domains
         self._by_scheme: dict[str, list[tuple[LegacyRange, str]]] = {}
@@ -50,6 +55,7 @@ class Interworking:
             for granted in one.ranges:
                 self._by_scheme.setdefault(granted.scheme, []).append((granted, one.domain))
         self._signed: dict[str, tuple[LegacyRange, ...]] = {}
+        self._live: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._admissions)
@@ -62,6 +68,28 @@ class Interworking:
     def admission(self, domain: str) -> Admission | None:
         """What is granted to the stub of a domain; None: nothing, it may not be of this kind."""
         return self._admissions.get(domain)
+
+    def stub_address(self, domain: str) -> str:
+        """Address of the stub of a domain on our node."""
+        return stub_address(self._node, domain)
+
+    # Whether it is there.
+
+    def came(self, domain: str) -> None:
+        """The stub of a domain can take messages from now on."""
+        if domain in self._admissions:
+            self._live.add(domain)
+
+    def went(self, domain: str) -> bool:
+        """The stub of a domain can take no more; whether that changes anything."""
+        if domain not in self._live:
+            return False
+        self._live.remove(domain)
+        return True
+
+    def is_live(self, domain: str) -> bool:
+        """Whether the interworking stub of a domain can take messages."""
+        return domain in self._live
 
     # What may go where.
 

@@ -6,9 +6,15 @@ specification, section 6.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
+
+
+def stub_address(node: str, domain: str) -> str:
+    """The address that the stub of a domain has on our node, always the same."""
+    return f"{node}/protostub/{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
 
 
 @dataclass(slots=True)

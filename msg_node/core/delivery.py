@@ -24,6 +24,7 @@ _OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
 _EVENT_TYPES = frozenset({"update", "event", "response"})
 _EVENT_FORMS = frozenset({"update", "create", "event"})
 _CHANGES = "/changes"
+_REGISTRATION = "/registration"
 _CHANGES_CHARS = len(_CHANGES)
 _THINGS = "thing://"
 _WRITES = frozenset({"update", "create", "delete"})
@@ -159,7 +160,7 @@ class Delivery:
             listeners = (owner, *listeners)
         if origin in listeners and not self._hears_itself(origin):
             listeners = tuple([number for number in listeners if number != origin])
-        if origin >= 0:
+        if origin > 0 or (origin == 0 and not key.endswith(_REGISTRATION)):  # our registry's news are for us
             domain = self._destination_of(key)
             if domain and domain not in self._state.domains:
                 return Route(Place.BOTH if listeners else Place.FOREIGN, listeners, domain)

@@ -58,7 +58,7 @@ class DomainRegistry:
         self._by_sid: dict[int, dict[str, None]] = {}
         self.keeps_farewells = False
         self._farewells: dict[str, None] = {}
-        self._ended: dict[int, float] = {}  # sessions that are over and have entries left, and since when
+        self._ended: dict[int, tuple[float, dict[str, None]]] = {}  # holders that are gone: since when, what is left
         self._due = Deadlines()
 
     # Look-ups.
@@ -172,8 +172,11 @@ class DomainRegistry:
         return [StatusChange(entry.url, Status.DISCONNECTED)] if entry.is_connected else []
 
     def disconnect_session(self, sid: int, *, now: float) -> list[StatusChange]:
-        """A session ended: its entries cannot be reached any more. Where it has very many, sweeps see to the rest."""
-        self._ended[sid] = now
+        """A session ended: its entries cannot be reached any more. Where it has very many, sweeps see to the rest.
+
+        A holder that comes back under the same number (an interworking stub) keeps what it registers from then on.
+        """
+        self._ended[sid] = (now, dict(self._by_sid.get(sid, {})))
         return self._disconnect_ended(REGISTRY_SWEPT_AT_ONCE)
 
     def sweep(self, *, now: float, limit: int = REGISTRY_SWEPT_AT_ONCE) -> list[StatusChange]:
@@ -209,19 +212,28 @@ class DomainRegistry:
     def _disconnect_ended(self, limit: int) -> list[StatusChange]:
         """Disconnect at most `limit` entries of sessions that have ended."""
         changes: list[StatusChange] = []
-        for sid, ended_at in list(self._ended.items()):
-            for key in list(islice(self._by_sid.get(sid, ()), limit)):
+        for sid, (ended_at, left) in list(self._ended.items()):
+            for key in list(islice(left, limit)):
+                del left[key]
                 old = self._entries[key]
                 status = Status.DISCONNECTED if old.is_connected else old.status
                 changes += self._put(key, replace(old, sid=0, status=status, refreshed_at=ended_at), old)
                 if self.keeps_farewells and old.is_connected:
                     self._farewells[key] = None
                 limit -= 1
-            if sid not in self._by_sid:
+            if not left:
                 del self._ended[sid]
         return changes
 
+    def _spare(self, key: str, entry: Entry) -> None:
+        """Somebody has an entry again, or it is no more: the end of its holder does not concern it."""
+        ended = self._ended.get(entry.sid)
+        if ended is not None:
+            ended[1].pop(key, None)
+
     def _put(self, key: str, entry: Entry, old: Entry | None) -> list[StatusChange]:
+        if old is not None:
+            self._spare(key, old)
         if old is not None and _is_found_alike(old, entry):
             self._entries[key] = entry
             self._due.set(key, _due_at(entry))
@@ -244,6 +256,7 @@ class DomainRegistry:
 
     def _forget(self, key: str, entry: Entry) -> None:
         del self._entries[key]
+        self._spare(key, entry)
         self._due.discard(key)
         for place in _places(entry):
             _discard(self._index, place, key)

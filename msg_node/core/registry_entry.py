@@ -67,12 +67,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_hyperty(self) -> bool:
         """Whether this is a hyperty (or runtime) entry; all others are data objects."""
-        return scheme_of(self.url) in _HYPERTY_SCHEMES
+        return is_of_hyperty(self.url)
 
     @property
     def is_connected(self) -> bool:
         """Whether somebody can be reached there now."""
         return self.status in (Status.LIVE, Status.CREATED)
+
+
+def is_of_hyperty(url: str) -> bool:
+    """Whether an address is that of a hyperty or runtime, and not of a data object."""
+    return scheme_of(url) in _HYPERTY_SCHEMES
 
 
 # Members by the names they have on the wire, phase-1 names last.

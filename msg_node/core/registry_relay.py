@@ -30,7 +30,7 @@ from msg_node.core.node_state import NodeState
 from msg_node.core.registry import StatusChange
 from msg_node.core.registry_cache import RegistryCache
 from msg_node.core.registry_entry import Changed, Entry, Status, new_entry, read_changed, url_of
-from msg_node.core.registry_query import By, Query, address_in, is_dataobject_search, read_query
+from msg_node.core.registry_query import By, Query, address_in, is_dataobject_search
 from msg_node.core.registry_rest import (
     Record,
     create_call,
@@ -43,7 +43,7 @@ from msg_node.core.registry_rest import (
     statuses_in,
     update_call,
 )
-from msg_node.core.registry_service import RegistryService, changed_by, found_answer
+from msg_node.core.registry_service import RegistryService, changed_by
 from msg_node.core.resources import key_or_refuse, object_of, text_of
 from msg_node.core.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
 from protofly.errors import Code, HostError, PeerError
@@ -68,6 +68,7 @@ class RegistryRelay(RegistryService):
     def __init__(self, state: NodeState, *, cache_seconds: float = REGISTRY_CACHE_SECONDS) -> None:
         """`cache_seconds`: how long an answer may be told again at most, by `expires` or less; 0: never."""
         super().__init__(state)
+        self._domains = state.domains.union(state.interworking.domains)
         self._cache = RegistryCache(max_seconds=cache_seconds)
         self._told: OrderedDict[str, Status] = OrderedDict()  # of entries that are not in our book
         state.registry.keeps_farewells = True
@@ -80,7 +81,7 @@ class RegistryRelay(RegistryService):
         if not url:
             raise PeerError(Code.BAD_BODY, "value.url is missing")
         key = key_or_refuse(url)
-        changed = read_changed(value)
+        changed = self._in_its_name(request, key, read_changed(value))
         entry = new_entry(url, changed, sid=request.caller.number, now=request.now)
         self._state.registry.check_quota(request.caller.number, key)
 
@@ -103,7 +104,7 @@ class RegistryRelay(RegistryService):
             raise PeerError(Code.BAD_BODY, "no entry is named")
         url = address_in(resource, request.domain)
         key = key_or_refuse(url)
-        changed = changed_by(members, value)
+        changed = self._in_its_name(request, key, changed_by(members, value))
 
         def go(known: Entry | None) -> Inquiry:
             assert known is not None
@@ -139,7 +140,7 @@ class RegistryRelay(RegistryService):
             raise PeerError(Code.BAD_BODY, "no entry is named")
 
         def conclude(answers: Answers, _: float) -> Inquiry:
-            found = records_in(answers, Query(By.NAME, name), self._state.domains)
+            found = records_in(answers, Query(By.NAME, name), self._domains)
             if not found:
                 raise PeerError(Code.NOT_REGISTERED, "no such entry")
             if len(found) > 1:
@@ -170,7 +171,7 @@ class RegistryRelay(RegistryService):
         self._check_writer(request, key, None)  # whom nothing could let write need not cost a call
 
         def conclude(answers: Answers, _: float) -> Inquiry:
-            found = records_in(answers, Query(By.URL, url), self._state.domains)
+            found = records_in(answers, Query(By.URL, url), self._domains)
             if not found and not may_be_new:
                 raise PeerError(Code.NOT_REGISTERED, "no such entry")
             entry = found[0].entry if found else None
@@ -193,14 +194,15 @@ class RegistryRelay(RegistryService):
     def _farewell_if_gone(self, request: ServiceRequest, now: float) -> list[StatusChange]:
         """The session may have ended while the registry was asked: then nobody keeps the entry alive."""
         number = request.caller.number
-        if self._state.sessions.get(number) is not None:
+        is_here = self._state.interworking.is_live(request.caller.domain) if request.caller.is_link else False
+        if is_here or self._state.sessions.get(number) is not None:
             return []
         return self._state.registry.disconnect_session(number, now=now)
 
     # Reads.
 
     def _read(self, request: ServiceRequest) -> Answer | Inquiry:
-        query = read_query(request.members, domain=request.domain, own_domains=self._state.domains)
+        query = self._query(request)
         if is_dataobject_search(query):
             return self._read_objects_of_user(request, query)
         told = None if _wants_raw(request) else self._cache.get(query, request.now)
@@ -208,7 +210,7 @@ class RegistryRelay(RegistryService):
             return self._found(request, query, told)
 
         def conclude(answers: Answers, now: float) -> Answer:
-            records = records_in(answers, query, self._state.domains)
+            records = records_in(answers, query, self._domains)
             self._cache.put(query, records, now)
             return self._found(request, query, records)
 
@@ -219,7 +221,7 @@ class RegistryRelay(RegistryService):
         persons = Query(by=query.by, text=query.text)
 
         def conclude(answers: Answers, _: float) -> Answer | Inquiry:
-            found = records_in(answers, persons, self._state.domains)[:REGISTRY_PERSONS_FOLLOWED]
+            found = records_in(answers, persons, self._domains)[:REGISTRY_PERSONS_FOLLOWED]
             if not found:
                 return self._found(request, query, [])
             calls = tuple([query_calls(_objects_of(record, query)).calls[0] for record in found])
@@ -228,14 +230,14 @@ class RegistryRelay(RegistryService):
         def collect(found: list[Record], answers: Answers, _: float) -> Answer:
             objects: dict[str, Record] = {}
             for record, answer in zip(found, answers, strict=True):
-                for one in records_in((answer,), _objects_of(record, query), self._state.domains):
+                for one in records_in((answer,), _objects_of(record, query), self._domains):
                     objects.setdefault(one.entry.key, one)
             return self._found(request, query, list(objects.values()))
 
         return self._ask(request, query_calls(persons).calls, conclude)
 
     def _found(self, request: ServiceRequest, query: Query, records: list[Record]) -> Answer:
-        return found_answer(request.members, query, records, lambda record: record.members)
+        return self._answer_to(request, query, records, lambda record: record.members)
 
     # What happens without a request.
 
@@ -247,7 +249,7 @@ class RegistryRelay(RegistryService):
 
         Source: message specification, section 10.3.
         """
-        records = statuses_in(answer, self._state.domains)
+        records = statuses_in(answer, self._domains)
         return [change for one in records for change in self._now_is(one.entry, one.entry.status, now)]
 
     def _now_is(self, entry: Entry, status: Status, now: float) -> list[StatusChange]:
@@ -290,7 +292,9 @@ class RegistryRelay(RegistryService):
             Calls(calls),
             partial(_with_raw, conclude) if _wants_raw(request) else conclude,
             failed=_failed,
-            lane="" if request.caller.is_link else f"registry {request.caller.number}",
+            lane=""
+            if request.caller.is_link and request.message.type == "read"
+            else f"registry {request.caller.number}",
             is_sharing=request.message.type == "read",
         )
 

@@ -2,8 +2,8 @@
 
 Source: message specification, section 10.
 
-Writes are for our own sessions, about addresses of our domain that the session owns or that nobody owns; reads are
-for everybody whom a gate lets through.
+Writes are for our own sessions, about addresses of our domain that the session owns or that nobody owns, and for
+interworking stubs (`legacy_users`); reads are for everybody whom a gate lets through.
 """
 
 from __future__ import annotations
@@ -11,15 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from msg_node.core.legacy_users import LegacyUser, check_stub_entry, legacy_query, marked, of_stub, unregistered
 from msg_node.core.node_state import NodeState
 from msg_node.core.registry import Index
-from msg_node.core.registry_entry import Changed, Entry, Status, read_changed, shown, status_of, url_of
+from msg_node.core.registry_entry import Changed, Entry, Status, is_of_hyperty, read_changed, shown, status_of, url_of
 from msg_node.core.registry_query import Query, address_in, find, read_query
 from msg_node.core.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.core.service import Answer, Inquiry, ServiceRequest
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_ENTRIES
+
+
+class Findable(Protocol):
+    """What can be found: an entry of ours, or a record of another registry."""
+
+    @property
+    def url(self) -> str:
+        """Address of the entry."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether somebody can be reached there now."""
+
+
+_Found = TypeVar("_Found", bound=Findable)
+_Show = Callable[[_Found], Mapping[str, object]]
 
 
 class RegistryService:
@@ -38,7 +55,7 @@ class RegistryService:
             return self._read(request)
         if request.message.type not in ("create", "update", "delete"):
             raise PeerError(Code.BAD_TYPE, "this service knows create, read, update and delete")
-        if request.caller.is_link:
+        if request.caller.is_link and not self._state.interworking.signed(request.caller.domain):
             raise PeerError(Code.POLICY, "this registry is written by runtimes of its own domain")
         match request.message.type:
             case "create":
@@ -55,7 +72,8 @@ class RegistryService:
             raise PeerError(Code.BAD_BODY, "value.url is missing")
         key = key_or_refuse(url)
         self._check_writer(request, key, self._state.registry.get(key))
-        changes = self._state.registry.register(url, read_changed(value), sid=request.caller.number, now=request.now)
+        changed = self._in_its_name(request, key, read_changed(value))
+        changes = self._state.registry.register(url, changed, sid=request.caller.number, now=request.now)
         return Answer(status_changes=changes)
 
     def _update(self, request: ServiceRequest) -> Answer | Inquiry:
@@ -66,9 +84,8 @@ class RegistryService:
             raise PeerError(Code.BAD_BODY, "no entry is named")
         key = key_or_refuse(address_in(resource, request.domain))
         self._check_writer(request, key, self._state.registry.get(key))
-        changes = self._state.registry.update(
-            key, changed_by(members, value), sid=request.caller.number, now=request.now
-        )
+        changed = self._in_its_name(request, key, changed_by(members, value))
+        changes = self._state.registry.update(key, changed, sid=request.caller.number, now=request.now)
         return Answer(status_changes=changes)
 
     def _delete(self, request: ServiceRequest) -> Answer | Inquiry:
@@ -96,9 +113,13 @@ class RegistryService:
         Raises:
             PeerError: NOT_OWNER.
         """
-        if request.caller.is_operator:
+        caller = request.caller
+        if caller.is_operator:
             return
-        sid = request.caller.number
+        if caller.is_link:
+            check_stub_entry(self._state.interworking, caller.domain, key, entry, number=caller.number)
+            return
+        sid = caller.number
         if domain_of(key) not in self._state.domains:
             raise PeerError(Code.NOT_OWNER, "this registry keeps addresses of its own domain")
         owner = self._state.owners.owner(key)
@@ -109,6 +130,16 @@ class RegistryService:
         if not is_free:
             raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
 
+    def _in_its_name(self, request: ServiceRequest, key: str, changed: Changed) -> Changed:
+        """What somebody registers, as it may: a runtime as it likes, an interworking stub in its own name.
+
+        Raises:
+            PeerError: NOT_OWNER.
+        """
+        if not request.caller.is_link:
+            return changed
+        return of_stub(self._state.interworking, request.caller.domain, changed, is_hyperty=is_of_hyperty(key))
+
     def _is_ours(self, entry: Entry, sid: int) -> bool:
         if entry.sid and entry.sid == sid:
             return True
@@ -116,25 +147,20 @@ class RegistryService:
         return session is not None and canonical_key(entry.runtime) == session.runtime_key
 
     def _read(self, request: ServiceRequest) -> Answer | Inquiry:
-        query = read_query(request.members, domain=request.domain, own_domains=self._state.domains)
+        query = self._query(request)
         found = find(self._state.registry, query)
-        return found_answer(request.members, query, found, shown)
+        return self._answer_to(request, query, found, shown)
 
+    def _query(self, request: ServiceRequest) -> Query:
+        query = read_query(request.members, domain=request.domain, own_domains=self._state.domains)
+        return legacy_query(self._state.interworking, query)
 
-class Findable(Protocol):
-    """What can be found: an entry of ours, or a record of another registry."""
-
-    @property
-    def url(self) -> str:
-        """Address of the entry."""
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether somebody can be reached there now."""
-
-
-_Found = TypeVar("_Found", bound=Findable)
-_Show = Callable[[_Found], Mapping[str, object]]
+    def _answer_to(self, request: ServiceRequest, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:
+        """What a reader is told, with what verified manifests say about legacy users."""
+        interworking = self._state.interworking
+        if not found and not request.caller.is_link:
+            return found_answer(request.members, query, unregistered(interworking, query), LegacyUser.shown)
+        return found_answer(request.members, query, found, lambda one: marked(interworking, one.url, show(one)))
 
 
 def found_answer(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import trio
 
+from federation.core.interworking import Interworking
 from msg_node.connectors.backend import Backend
 from msg_node.connectors.backend_http import BackendHttp
 from msg_node.connectors.registry_watch import RegistryWatch
@@ -91,8 +92,8 @@ async def read(runtime: Runtime, resource: str, **more: object) -> Json:
 
 
 @asynccontextmanager
-async def embedded_registry(folder: Path) -> AsyncIterator[Registry]:
-    async with runtime_house(folder) as house:
+async def embedded_registry(folder: Path, *, interworking: Interworking | None = None) -> AsyncIterator[Registry]:
+    async with runtime_house(folder, interworking=interworking) as house:
         yield Registry(house, Clock(), "embedded")
 
 
@@ -105,6 +106,7 @@ async def rest_registry(
     context: ssl.SSLContext | None = None,
     client_context: ssl.SSLContext | None = None,
     breaker: CircuitBreaker | None = None,
+    interworking: Interworking | None = None,
 ) -> AsyncIterator[RestRegistry]:
     """A node and a registry, over real HTTP."""
     relays: list[RegistryRelay] = []
@@ -115,7 +117,10 @@ async def rest_registry(
         relays.append(RegistryRelay(state, cache_seconds=cache_seconds))
         return {ADDRESS: relays[0]}
 
-    async with rest_server(peer, context=context) as server, runtime_house(folder, services_at=services) as house:
+    async with (
+        rest_server(peer, context=context) as server,
+        runtime_house(folder, services_at=services, interworking=interworking) as house,
+    ):
         http = BackendHttp(server.url, client_context or ssl.create_default_context(), max_bytes=BACKEND_ANSWER_BYTES)
         backend = Backend("the domain registry", http, attempt_seconds=attempt_seconds, breaker=breaker)
         house.bus.inquiries.connect(REGISTRY, backend)

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import trio
 
+from federation.core.interworking import Interworking
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.bus import Bus
@@ -276,6 +277,7 @@ class RuntimeHouse:
         kept_objects: Collection[str] = (),
         delivery: DeliveryRules | None = None,
         steps: Sequence[tuple[str, Step]] = (),
+        interworking: Interworking | None = None,
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
@@ -290,6 +292,7 @@ class RuntimeHouse:
             rules=rules,
             delivery=DeliveryState(journal, delivery),
             twin=Twin(journal, objects=kept_objects),
+            interworking=interworking,
         )
         self.services = Services(
             self.state,
@@ -299,7 +302,7 @@ class RuntimeHouse:
             first_id=1000,
             at=services_at(self.state) if services_at is not None else None,
         )
-        self.remote = RemoteSubscriptions(NODE, 5000)
+        self.remote = RemoteSubscriptions(NODE, 5000, home_of=self.state.interworking.home_of)
         self.domains = NearDomains()
         self.books = Books()
         self.bus = Bus(
@@ -410,6 +413,7 @@ async def runtime_house(
     kept_objects: Collection[str] = (),
     delivery: DeliveryRules | None = None,
     steps: Sequence[tuple[str, Step]] = (),
+    interworking: Interworking | None = None,
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -427,6 +431,7 @@ async def runtime_house(
         kept_objects=kept_objects,
         delivery=delivery,
         steps=steps,
+        interworking=interworking,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()

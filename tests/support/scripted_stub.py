@@ -41,6 +41,9 @@ class ScriptedProcess:
             actions += answer
         return ExchangeReply(actions, 1, 1, 65536, None)
 
+    async def wait_ended(self) -> None:
+        await trio.sleep_forever()
+
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
 

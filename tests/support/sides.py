@@ -43,6 +43,7 @@ class Bus:
     records: list[Record] = field(default_factory=list)
     quarantined: list[Pending] = field(default_factory=list)
     came_live: list[str] = field(default_factory=list)
+    went: list[str] = field(default_factory=list)
     refuse: Callable[[Message], Code | None] = lambda _message: None
     room: trio.Event = field(default_factory=trio.Event)
     traces: Traces = field(default_factory=Traces)
@@ -68,6 +69,7 @@ class Bus:
             quarantine=lambda _domain, pending: self.quarantined.append(pending),
             wait_for_room=lambda: self.room.wait(),
             on_live=self.came_live.append,
+            on_lost=self.went.append,
             is_wanted=lambda _domain: self.is_wanted,
             wake=lambda: None,
             limits=self.limits,

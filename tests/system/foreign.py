@@ -28,7 +28,7 @@ from federation.core.link_frames import (
 )
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import HOST
-from protofly.documents import Endpoint
+from protofly.documents import Endpoint, Revoked
 from protofly.websocket import ClientWebSocket, ServerWebSocket, WebSocket
 from stubkit.keys import KeyRing, make_keys
 from stubkit.sign import StubRelease, sign_live, sign_manifest, sign_root
@@ -124,6 +124,7 @@ class ForeignDomain:
         connect: Sequence[str] = ("mn",),
         ranges: Sequence[str] = (),
         endpoints: Sequence[Endpoint] = (),
+        revoked: Revoked | None = None,
     ) -> None:
         """Sign and serve root, manifest, module and live; `signed_by` signs what `live` and `pkg` keys should."""
         signers, moment = signed_by or self.keys, time.time() if now is None else now
@@ -149,6 +150,7 @@ class ForeignDomain:
             manifests={"default": manifest},
             now=moment,
             validity_seconds=live_seconds,
+            revoked=revoked,
         )
         self.files = {WELL_KNOWN: live, ROOT: root, MANIFEST: manifest, MODULE: code}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -92,10 +93,12 @@ async def running_legacy(
         yield frontier, legacy
 
 
-async def use_settings(frontier: Frontier, settings: str) -> None:
-    """Run the node again with further settings."""
+async def use_settings(frontier: Frontier, settings: str, *, forget_stubs: bool = False) -> None:
+    """Run the node again with further settings, and with an empty stubs cache if it is to forget."""
     file = frontier.node.folder.settings
     await frontier.node.stop()
+    if forget_stubs:
+        shutil.rmtree(frontier.node.folder.data / "stubs")
     file.write_text(file.read_text() + settings)
     frontier.good.connections = 0
     await frontier.start()

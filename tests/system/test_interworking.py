@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import signal
 from pathlib import Path
 
+from protofly.documents import Revoked
 from sandbox.core.exchange import Action, GuestAction, encode_actions
 from tests.support.guests import constant
 
-from .legacy import ADMITTED, BO, HOST, RANGE, STUB_DOMAIN, running_legacy, use_settings
+from .frontier import Frontier
+from .legacy import ADMITTED, BO, CHAT_STUB, HOST, RANGE, STUB_DOMAIN, running_legacy, use_settings
 from .systems import wait_until
 from .test_stub_inventory import OPERATOR, lines, operator
 
@@ -81,4 +86,66 @@ async def test_stub_that_speaks_for_others_is_stopped_and_nobody_hears_it(tmp_pa
         assert link.spoofed >= len(forged)
         await anna.wait_for(lambda: any(one.from_ == BO for one in anna.heard))
         assert not any(one.from_ in forged for one in anna.heard)
+        await frontier.assert_unharmed()
+
+
+# In the registry, for as long as the stub lives.
+
+REGISTRY = "domain://registry.a.example"
+
+
+async def status_of(frontier: Frontier, url: str) -> tuple[int, str]:
+    """What our registry says of an entry."""
+    answer = await frontier.anna.client.request("read", frontier.anna.hyperty, REGISTRY, {"resource": url})
+    value = answer.value
+    return answer.code, str(value.get("status")) if isinstance(value, dict) else ""
+
+
+async def wait_status(frontier: Frontier, url: str, status: str) -> None:
+    await wait_until(lambda: status_of(frontier, url), lambda seen: seen[1] == status)
+
+
+async def listen(frontier: Frontier, url: str) -> None:
+    body = {"resources": [f"{url}/registration"]}
+    answer = await frontier.anna.client.request(
+        "subscribe", frontier.anna.client.runtime, "domain://msg-node.a.example/sm", body
+    )
+    assert answer.is_ok
+
+
+async def test_legacy_users_and_their_rooms_are_registered_while_their_stub_lives(tmp_path: Path) -> None:
+    bo, room = f"hyperty://{STUB_DOMAIN}/bo", f"comm://{STUB_DOMAIN}/lobby"
+    async with running_legacy(tmp_path) as (frontier, legacy):
+        anna = frontier.anna
+        await wait_status(frontier, bo, "live")
+        await legacy.tell("ROOM bo lobby", "HERE carl")
+        await wait_status(frontier, room, "live")
+        await listen(frontier, bo)
+
+        def news() -> list[object]:
+            return [one.body.get("value") for one in anna.heard if one.to == f"{bo}/registration"]
+
+        await legacy.tell("GONE carl")
+        await wait_status(frontier, f"hyperty://{STUB_DOMAIN}/carl", "disconnected")
+        os.kill((await frontier.link(legacy)).worker_pid or 0, signal.SIGKILL)
+        await anna.wait_for(lambda: news() == ["disconnected"])
+        assert await status_of(frontier, room) == (408, "disconnected")
+        await anna.wait_for(lambda: news() == ["disconnected", "live"])  # a new instance asks who is there
+        await legacy.hang_up()
+        await anna.wait_for(lambda: news() == ["disconnected", "live", "disconnected", "live"])
+        assert (await anna.ask(BO)).is_ok
+        await frontier.assert_unharmed()
+
+
+async def test_revoked_stub_leaves_nobody_behind_and_its_users_are_legacy_no_more(tmp_path: Path) -> None:
+    async with running_legacy(tmp_path) as (frontier, legacy):
+        await wait_status(frontier, f"hyperty://{STUB_DOMAIN}/bo", "live")
+        await frontier.node.stop()
+        legacy.publish(serial=2, revoked=Revoked(modules=[hashlib.sha256(CHAT_STUB.read_bytes()).hexdigest()]))
+        await use_settings(frontier, "", forget_stubs=True)
+        await frontier.wait_state(legacy, "verify-failed")
+        assert (await status_of(frontier, f"hyperty://{STUB_DOMAIN}/bo"))[0] == 408
+        assert (await status_of(frontier, f"chat://carl@{HOST}"))[0] == 404
+        answer = await frontier.anna.ask(BO)
+        assert (answer.code, answer.reason) == (502, "revoked")
         await frontier.assert_unharmed()

@@ -153,10 +153,14 @@ static bool starts_with(stub_bytes text, stub_bytes start) {
     return text.size > start.size && stub_equal((stub_bytes){text.data, start.size}, start);
 }
 
-/* The user of `chat://<user>@<host>…`, `chat:<user>@<host>…` or `hyperty://<domain>/<user>…`; size 0 for any other. */
+/*
+ * The user of `chat://<user>@<host>…`, `chat:<user>@<host>…`, `hyperty://<domain>/<user>…` or `user://<domain>/<user>`;
+ * size 0 for any other address.
+ */
 static stub_bytes user_of(stub_bytes to) {
     uint32_t start = 0;
     if (starts_with(to, STUB_TEXT("hyperty://"))) start = 11 + stub_domain_size;
+    else if (starts_with(to, STUB_TEXT("user://"))) start = 8 + stub_domain_size;
     else if (starts_with(to, STUB_TEXT("chat://"))) start = 7;
     else if (starts_with(to, STUB_TEXT("chat:"))) start = 5;
     else return (stub_bytes){NULL, 0};
