@@ -436,7 +436,7 @@ def _build_bus(
         remote=remote,
         record=records.append,
         parks=partial(config_meaning.parks, gate),
-        stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify, taps=taps),
+        stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify, taps, backends.validation),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,

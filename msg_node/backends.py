@@ -15,6 +15,7 @@ from federation.link_context import Identify
 from federation.resolver import Resolver
 from msg_node.bus import Bus
 from msg_node.config import Settings
+from msg_node.config_middleware import active_steps
 from msg_node.config_registries import BackendSettings
 from msg_node.connectors.backend import Backend
 from msg_node.connectors.backend_http import BackendHttp
@@ -22,12 +23,14 @@ from msg_node.connectors.backend_tls import BackendTls
 from msg_node.connectors.catalogue import CatalogueReader
 from msg_node.connectors.qos_watch import QosWatch
 from msg_node.connectors.registry_watch import RegistryWatch
-from msg_node.core.catalogue_service import CATALOGUE, catalogue_service, without_guest_code
+from msg_node.connectors.schemas import SchemaReader
+from msg_node.core.catalogue_service import CATALOGUE, SCHEMA, catalogue_service, without_guest_code
 from msg_node.core.node_state import NodeState
 from msg_node.core.qos_service import BROKER, QosService
 from msg_node.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.core.service import Service
 from msg_node.people import People
+from msg_node.validation import Validation
 from protofly.documents import SigningKey
 from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
 
@@ -36,6 +39,9 @@ class Backends:
     """What the settings say is elsewhere.
 
     Use: `services` go into the table of services, then `connect`, then `run` in a nursery.
+
+    Attributes:
+        validation: Holds changes against schemas; None: nothing does.
     """
 
     def __init__(self, settings: Settings, state: NodeState, node_key: SigningKey) -> None:
@@ -56,6 +62,8 @@ class Backends:
             self._qos = QosService(state, max_lease_seconds=settings.qos.max_lease_seconds)
             self._broker = _backend("qos", "the QoS broker", settings.qos)
         self._qos_watch: QosWatch | None = None
+        self._schemas: SchemaReader | None = None
+        self.validation = Validation(state) if "schema" in active_steps(settings) else None
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -117,11 +125,15 @@ class Backends:
             cache_seconds=chosen.cache_seconds,
         )
         bus.inquiries.connect(CATALOGUE, reader)
+        self._schemas = SchemaReader(reader)
+        bus.inquiries.connect(SCHEMA, self._schemas)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._people.run)
+            if self.validation is not None and self._schemas is not None:
+                await nursery.start(self.validation.run, self._schemas)
             if self._watch is not None:
                 nursery.start_soon(self._watch.run)
             if self._qos_watch is not None:
@@ -133,6 +145,8 @@ class Backends:
         told: dict[str, object] = self._people.status()
         if self._registry is not None:
             told["registry"] = self._registry.status()
+        if self.validation is not None:
+            told["schemas"] = dict(sorted(self.validation.counters.items()))
         if self._broker is not None:
             told["qos"] = self._broker.status()
         return told

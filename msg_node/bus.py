@@ -20,7 +20,7 @@ from federation.core.border import check_hops, hops_of
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.connectors.inquiries import Inquiries
-from msg_node.core.admission import check_named_source, check_passable, is_told_of_ownership
+from msg_node.core.admission import check_named_source, check_passable, is_told_of_change
 from msg_node.core.answers import described, session_refusal, validator_reply
 from msg_node.core.delivery import SOMEWHERE, Delivery, Place, Route
 from msg_node.core.foreign_registry import REGISTRIES, as_found
@@ -365,7 +365,7 @@ class Bus:
         if port.sid is not None and self.deliveries.parks(refusal.code, message, port.sid, port.roles):
             return
         self.counters[f"refused {refusal.code.word}"] += 1
-        if message.expects_reply or (refusal.code is Code.NOT_OWNER and is_told_of_ownership(message)):
+        if message.expects_reply or is_told_of_change(message, refusal.code):
             code, value, has_desc = refusal.code, refusal.value, port.dialect.reads_desc
             self._enqueue(port, session_refusal(message, code, value, source=self._node, has_desc=has_desc))
 

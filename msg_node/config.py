@@ -342,6 +342,9 @@ class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     require_consent: Annotated[
         bool, Meta(description="Changes and children of an object are for those whom its reporter accepted.")
     ] = False
+    expand_schema: Annotated[
+        bool, Meta(description="A `schema` that is named without children is read, and its children are subscribed.")
+    ] = False
     catch_up_seconds: Annotated[
         NonNegative, Meta(description="How long changes are kept for observers that lost their line; 0: not at all.")
     ] = 0.0

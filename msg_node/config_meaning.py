@@ -23,6 +23,7 @@ from msg_node.connectors.https import HttpsOptions
 from msg_node.core.sessions import Sessions
 from msg_node.middleware import Stack, Step, make_stack
 from msg_node.taps import Taps
+from msg_node.validation import Validation
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError, SettingsError
@@ -80,8 +81,8 @@ def build_stack(
     gate: Gate,
     sessions: Sessions,
     identify: Identify | None = None,
-    *,
     taps: Taps | None = None,
+    validation: Validation | None = None,
 ) -> Stack:
     """What each message of a session passes before it is delivered, as the settings order it; first, if any, taps."""
     chosen, judge = settings.middleware, partial(judge_local, gate, identify=identify)
@@ -92,9 +93,15 @@ def build_stack(
             chosen.rate.limit, type_rates(chosen.rate.by_type), max_sessions=settings.limits.sessions
         ),
         "authorisation": lambda: middleware.authorisation(judge),
+        "schema": lambda: _schema_step(validation),
     }
     first: list[tuple[str, Step]] = [] if taps is None else [("taps", taps.step)]
     return make_stack([*first, *((name, makers[name]()) for name in active_steps(settings))], judge)
+
+
+def _schema_step(validation: Validation | None) -> Step:
+    assert validation is not None, "the settings that ask for the step make what it needs"
+    return validation.step
 
 
 def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozenset[str]) -> None:

@@ -16,7 +16,7 @@ from msg_node.config_rates import Rate, TypeRateSettings, rate_limit, rate_probl
 if TYPE_CHECKING:
     from msg_node.config import Settings
 
-StepName = Literal["logging", "authentication", "rate", "authorisation"]
+StepName = Literal["logging", "authentication", "rate", "authorisation", "schema"]
 
 
 class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,16 +54,23 @@ class RateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return rate_limit(self.messages_per_second, self.bytes_per_second, self.burst_seconds)
 
 
+class SchemaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The step `schema`: whether changes of objects are held against the schema that their reporter named."""
+
+    validate: Annotated[bool, Meta(description="Changes that break it are refused with 422 `schema`.")] = False
+
+
 class MiddlewareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Steps that each message of a session passes before it is delivered; see `docs/middleware.md`."""
 
     order: Annotated[
         tuple[StepName, ...],
         Meta(description="The steps in order; the first that refuses ends it. Those without settings are left out."),
-    ] = ("logging", "authentication", "rate", "authorisation")
+    ] = ("logging", "authentication", "rate", "authorisation", "schema")
     logging: LoggingSettings = LoggingSettings()
     authentication: AuthenticationSettings = AuthenticationSettings()
     rate: RateSettings = RateSettings()
+    schema: SchemaSettings = SchemaSettings()
 
 
 def active_steps(settings: Settings) -> tuple[StepName, ...]:
@@ -81,6 +88,8 @@ def middleware_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, .
     for name in sorted(_configured(settings) - set(order)):
         table = "[policy] files are" if name == "authorisation" else f"[middleware.{name}] is"
         yield ("middleware", "order"), f"{table} there, but no step `{name}`: nothing would ask for it"
+    if settings.middleware.schema.validate and not settings.catalogue.serve:
+        yield ("middleware", "schema", "validate"), "schemas are read from catalogues: `[catalogue] serve` has to be on"
     yield from rate_problems(settings.middleware.rate.by_type, ("middleware", "rate", "by_type"))
     for index, text in enumerate(settings.middleware.authentication.open_to):
         if not text.removesuffix("/*"):
@@ -94,5 +103,6 @@ def _configured(settings: Settings) -> frozenset[StepName]:
         "authentication": steps.authentication.required,
         "rate": bool(steps.rate.by_type) or not steps.rate.limit.is_unlimited,
         "authorisation": bool(settings.policy.files),
+        "schema": steps.schema.validate,
     }
     return frozenset(name for name, is_there in found.items() if is_there)

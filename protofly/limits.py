@@ -99,6 +99,15 @@ MISSED_GAPS: Final = 100
 TOMBSTONES: Final = 100_000
 ADDRESS_LEVELS: Final = 8
 
+# Schemas of data objects, which catalogues tell and nobody signed.
+SCHEMA_DEPTH: Final = 32
+SCHEMA_PARTS: Final = 2_000
+SCHEMA_PATTERN_CHARS: Final = 200
+SCHEMA_PATTERN_BYTES: Final = 64 << 10  # of a compiled one
+SCHEMA_WORK: Final = 4_000_000  # parts times bytes: what one check may cost
+SCHEMAS_KEPT: Final = 256
+SCHEMA_OBJECTS: Final = 10_000
+
 # Domain registry. Source: message specification, section 10; data formats, section 5.3.
 REGISTRY_EXPIRES_SECONDS: Final = 3600
 REGISTRY_EXPIRES_MAX_SECONDS: Final = 86_400
@@ -331,6 +340,7 @@ STUB_LOG_LINES_PER_SECOND: Final = 20
 STUB_LOG_BYTES: Final = 4 << 10
 STUB_CHANNELS: Final = 8
 STUB_TIMERS: Final = 32
+STUB_USER_TOKENS: Final = 1024  # of users of one legacy service; the one used longest ago is forgotten
 
 # Restarting a stub. Source: trust and hosts, section 4.2.
 RESTART_BASE_SECONDS: Final = 1.0

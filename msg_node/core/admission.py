@@ -11,6 +11,7 @@ from protofly.lifetime import ttl_of
 from protofly.message import Message
 
 _WITHOUT_ANSWER = frozenset({"response", "event", "pong"})
+_ABOUT_CHANGES = (Code.NOT_OWNER, Code.SCHEMA)
 
 
 def check_passable(message: Message) -> None:
@@ -45,9 +46,10 @@ def check_named_source(state: NodeState, sid: int, message: Message) -> None:
         raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
 
 
-def is_told_of_ownership(message: Message) -> bool:
-    """Whether the sender of a change to somebody else's object is told so: events with an id are not lost in silence.
+def is_told_of_change(message: Message, code: Code) -> bool:
+    """Whether the sender of a change that was refused is told so: events with an id are not lost in silence.
 
-    Source: message specification, section 9.4.
+    That is when the object is somebody else's, or the change breaks its schema. Source: message specification, section
+    9.4.
     """
-    return message.id is not None and message.type not in _WITHOUT_ANSWER
+    return code in _ABOUT_CHANGES and message.id is not None and message.type not in _WITHOUT_ANSWER

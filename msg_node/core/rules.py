@@ -21,6 +21,7 @@ class Rules:
         strict_release: Addresses are released by their owner's runtime and by operators only.
         require_consent: Changes and children are heard after the reporter has said yes.
         sm_error: What dialect A is told when a subscription names nothing: 400, or 500 as old nodes do.
+        expands_schema: Who names the schema of an object, and no children, hears the children that the schema lists.
         taps: Operators may listen to everything.
         thing_roles: One of these has who listens to things; none: every session of the domain may.
     """
@@ -32,5 +33,6 @@ class Rules:
     strict_release: bool = True
     require_consent: bool = False
     sm_error: int = 400
+    expands_schema: bool = False
     taps: bool = False
     thing_roles: frozenset[str] = frozenset()

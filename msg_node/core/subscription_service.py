@@ -11,11 +11,15 @@ for operators, if the settings want that.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import Enum
+
+import msgspec
 
 from msg_node.core.agent_queues import agent_of
 from msg_node.core.allocation import ancestors
+from msg_node.core.catalogue_service import SCHEMA, schema_question
+from msg_node.core.data_schemas import DataSchema
 from msg_node.core.node_state import NodeState, Source
 from msg_node.core.resources import (
     TAPS_KEY,
@@ -34,10 +38,10 @@ from msg_node.core.resources import (
 )
 from msg_node.core.results import answer_each
 from msg_node.core.runtime_address import runtime_part
-from msg_node.core.service import Answer, Caller, ServiceRequest
+from msg_node.core.service import Answer, Caller, Inquiry, ServiceRequest, inquire
 from msg_node.core.subscriptions import Subscription
 from protofly.address import domain_of, scheme_of
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, HostError, PeerError
 
 
 class Right(Enum):
@@ -62,7 +66,7 @@ class SubscriptionService:
     def __init__(self, state: NodeState) -> None:
         self._state = state
 
-    def __call__(self, request: ServiceRequest) -> Answer:
+    def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve `subscribe`, `unsubscribe` and `read`.
 
         Raises:
@@ -75,10 +79,10 @@ class SubscriptionService:
                 raise
             return Answer(self._state.rules.sm_error, reason=exc.code.word, description=exc.detail)
 
-    def _serve(self, request: ServiceRequest) -> Answer:
+    def _serve(self, request: ServiceRequest) -> Answer | Inquiry:
         match request.message.type:
             case "subscribe":
-                return self._subscribe(request)
+                return self._by_schema(request) if self._state.rules.expands_schema else self._subscribe(request)
             case "unsubscribe":
                 return self._unsubscribe(request)
             case "read":
@@ -86,8 +90,39 @@ class SubscriptionService:
             case _:
                 raise PeerError(Code.BAD_TYPE, "this service knows subscribe, unsubscribe and read")
 
-    def _subscribe(self, request: ServiceRequest) -> Answer:
-        texts = self._named(request.members, request.caller, "resources", "subscribe")
+    def _by_schema(self, request: ServiceRequest) -> Answer | Inquiry:
+        """Read which children an object has, when a runtime names its schema and no children; else subscribe at once.
+
+        A schema that is not to be had is said in the answer, and only the object itself is subscribed.
+        """
+        members = request.members
+        address, resource = text_of(members, "schema"), text_of(members, "resource")
+        is_asked = address and resource and not texts_of(members, "childrenResources", "children")
+        if not is_asked or request.caller.is_link:
+            return self._subscribe(request)
+
+        def conclude(schema: DataSchema, _: float) -> Answer:
+            self._check_there(request.caller)
+            return self._subscribe(request, schema.children)
+
+        def failed(error: HostError, _: float) -> Answer:
+            self._check_there(request.caller)
+            return msgspec.structs.replace(self._subscribe(request), members={"schema": error.code.word})
+
+        try:
+            question = schema_question(address, request.message.from_)
+        except PeerError as exc:
+            return failed(exc, request.now)
+        return inquire(SCHEMA, question, conclude, failed=failed)
+
+    def _check_there(self, caller: Caller) -> None:
+        """A session may have ended while a catalogue was asked."""
+        if self._state.sessions.get(caller.number) is None:
+            raise PeerError(Code.NOT_CONNECTED, "the session has ended")
+
+    def _subscribe(self, request: ServiceRequest, children: Sequence[str] = ()) -> Answer:
+        members = {**request.members, "childrenResources": list(children)} if children else request.members
+        texts = self._named(members, request.caller, "resources", "subscribe")
         written = frozenset(texts_of(request.members, "resources", "subscribe"))
         claims: dict[str, str] = {}  # by key
         heard: dict[str, str] = {}
