@@ -1,13 +1,15 @@
-"""A real node process with the settings for those who look on, and for observers that lose their line."""
+"""A real node process with the settings for those who look on, lose their line, or hold objects to their schemas."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.runtime_house import a_message, code_and_reason, runtime_address
+from tests.support.rest_server import Asked, Said, rest_server
+from tests.support.runtime_house import SM, a_message, code_and_reason, runtime_address
 
 from .one_node import SETTINGS, Process, serving
 from .systems import wait_until
@@ -48,3 +50,41 @@ async def test_a_node_with_these_settings_has_taps_and_keeps_what_observers_miss
         assert (await again.next())["body"] == {"version": 1}
         refused = await again.subscribed("*")
         assert code_and_reason(refused) == (403, "not-owner")
+
+
+SCHEMA = {"properties": {"topic": {"type": "string"}, "children": {"constant": ["messages"]}}}
+
+
+def catalogue(asked: Asked) -> Said:
+    is_known = asked.target == "/.well-known/dataschema/Room"
+    return Said(200, json.dumps({"sourcePackage": {"sourceCode": SCHEMA}}).encode()) if is_known else Said(404, b"no")
+
+
+@pytest.mark.long
+async def test_a_node_with_these_settings_holds_objects_to_their_schemas(tmp_path: Path) -> None:
+    async with rest_server(catalogue) as server:
+        settings = f"""
+[subscriptions]
+expand_schema = true
+[middleware.schema]
+validate = true
+[catalogue.own]
+url = "{server.url}"
+insecure_plaintext = true
+"""
+        async with serving(tmp_path, SETTINGS.format(grace=120) + settings) as node:
+            ana, bo = await node.opened("ana"), await node.opened("bo")
+            room = await bo.allocated()
+            schema = {"resource": room, "schema": "hyperty-catalogue://alpha.example/.well-known/dataschema/Room"}
+            assert code_and_reason(await bo.ask("subscribe", SM, schema)) == (200, "")
+            assert code_and_reason(await ana.ask("subscribe", SM, schema)) == (200, "")
+            await bo.say(a_message("create", bo.address, f"{room}/children/messages", {"value": 1}))
+            assert (await ana.next())["body"] == {"value": 1}
+
+            async def refusal() -> tuple[int, str] | None:
+                """What a broken change is answered: nothing while the step has not got the schema yet."""
+                await bo.say(a_message("update", room, f"{room}/changes", {"attribute": "topic", "value": 1}, id_=7))
+                told = [one for one in await bo.heard() if one["id"] == 7]
+                return code_and_reason(told[0]) if told else None
+
+            await wait_until(refusal, lambda told: told == (422, "schema"))
