@@ -36,7 +36,7 @@ from tests.support.sides import Bus, node_of
 
 ENDPOINT = "wss://mn.b.example/link"
 OUR_STREAM = "a" * 32
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 """A test that waits longer for something that must come has failed."""
 
 
