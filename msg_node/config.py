@@ -165,6 +165,9 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     allocation_per_session: Annotated[PositiveInt, Meta(description="Addresses one session may own.")] = (
         limits.ALLOCATION_PER_SESSION
     )
+    allocation_per_guest_domain: Annotated[
+        PositiveInt, Meta(description="Addresses that all guests of one other domain may own together.")
+    ] = limits.ALLOCATION_PER_GUEST_DOMAIN
     subscriptions_per_session: Annotated[PositiveInt, Meta(description="Subscriptions one session may hold.")] = (
         limits.SUBSCRIPTIONS_PER_SESSION
     )

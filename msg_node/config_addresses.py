@@ -76,6 +76,7 @@ def build_rules(settings: Settings) -> Rules:
         strict_release=settings.allocation.strict_release,
         require_consent=settings.subscriptions.require_consent,
         sm_error=settings.compat.sm_error,
+        guest_addresses=settings.limits.allocation_per_guest_domain,
         expands_schema=settings.subscriptions.expand_schema,
         taps=settings.subscriptions.taps,
         thing_roles=frozenset(settings.delivery.thing_roles),

@@ -87,6 +87,7 @@ TWIN_PAGE_BYTES: Final = 256 << 10  # an answer has to fit into a message
 # Allocation. Source: message specification, section 7.1.
 ALLOCATION_NUMBER: Final = 100
 ALLOCATION_PER_SESSION: Final = 10_000
+ALLOCATION_PER_GUEST_DOMAIN: Final = 10_000
 SUBSCRIPTIONS_PER_SESSION: Final = 10_000
 TARGETS_REMEMBERED: Final = 65_536
 CONSENT_OBJECTS: Final = 10_000

@@ -74,6 +74,8 @@ class AllocationService:
     def _allocate(self, request: ServiceRequest) -> Answer:
         body, caller = request.message.body, request.caller
         wanted = self._wanted(body) if len(body) <= _REMEMBERED_BYTES else self._read_create(body)
+        if caller.is_guest:
+            self._state.guests.check_quota(caller.number, wanted.number)
         block = Block(
             wanted.scheme, request.domain, wanted.number, wanted.allocation_key, request.seed, caller.is_guest
         )
@@ -126,10 +128,14 @@ class AllocationService:
         return answer_each(request.members, results)
 
     def _read(self, request: ServiceRequest) -> Answer:
-        """What a session owns; operators may name a runtime, or an address of one, as `resource`."""
+        """What a session owns; operators may name a runtime, an address of one, or a domain with guests here."""
         sid: int | None = request.caller.number
         resource = text_of(request.members, "resource")
         if resource and request.caller.is_operator:
+            guests = self._state.guests.of(resource)
+            if guests:
+                leased = [_shown(row) for one in sorted(guests) for row in self._state.owners.owned(one)]
+                return Answer(value={"resources": leased, "limit": self._state.guests.per_domain})
             key = _key_or_text(resource)
             sid = self._state.owners.owner(key) or self._state.sessions.below(key)
         owned = [] if sid is None else self._state.owners.owned(sid)

@@ -21,6 +21,7 @@ from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
 from msg_node.core.credentials import Credentials
 from msg_node.core.delivery_state import DeliveryState
+from msg_node.core.guests import Guests
 from msg_node.core.leases import Leases
 from msg_node.core.parked import Sender
 from msg_node.core.proof import Proven
@@ -116,6 +117,7 @@ class NodeState:
         self.listeners = Listeners(self._journal) if listeners is None else listeners
         self.registry = DomainRegistry(self._journal) if registry is None else registry
         self.leases = Leases(self._journal)
+        self.guests = Guests(self.rules.guest_addresses, self.owners.count)
         self.delivery = DeliveryState(self._journal) if delivery is None else delivery
         self.twin = Twin(self._journal) if twin is None else twin
         self.owners.watched = (self.delivery.parking.queues(), self.delivery.inboxes.owners())
@@ -196,9 +198,11 @@ class NodeState:
         for sid in opened.ended:
             changes += self._release(sid, now=now)
         self.owners.bind(session.runtime_key, opened.sid)
+        self.guests.came(session)
         return changes
 
     def _release(self, sid: int, *, now: float) -> list[StatusChange]:
+        self.guests.went(sid)
         self.owners.release_all(sid)
         self.listeners.remove_all(sid)
         self.leases.end_session(sid)
@@ -361,6 +365,7 @@ class NodeState:
         """
         self.sessions.restore(rows.get(Table.SESSIONS, {}), now=now)
         for session in self.sessions:
+            self.guests.came(session)
             if not session.is_displaced:
                 self.owners.bind(session.runtime_key, session.sid)
         for key, raw in rows.get(Table.LINK_NUMBERS, {}).items():

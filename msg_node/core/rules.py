@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from protofly.limits import ALLOCATION_PER_GUEST_DOMAIN
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -23,6 +25,7 @@ class Rules:
         sm_error: What dialect A is told when a subscription names nothing: 400, or 500 as old nodes do.
         expands_schema: Who names the schema of an object, and no children, hears the children that the schema lists.
         taps: Operators may listen to everything.
+        guest_addresses: How many addresses the guests of one domain may own together.
         thing_roles: One of these has who listens to things; none: every session of the domain may.
     """
 
@@ -33,6 +36,7 @@ class Rules:
     strict_release: bool = True
     require_consent: bool = False
     sm_error: int = 400
+    guest_addresses: int = ALLOCATION_PER_GUEST_DOMAIN
     expands_schema: bool = False
     taps: bool = False
     thing_roles: frozenset[str] = frozenset()

@@ -147,6 +147,7 @@ class SubscriptionService:
         """All or nothing: both quotas are asked before anything changes."""
         if claims:
             self._state.owners.check_quota(caller.number, len(claims))
+            self._state.guests.check_quota(caller.number, len(claims))
         self._state.listeners.add(caller.number, wanted)
         for text in claims.values():
             self._state.owners.claim(caller.number, text, is_guest=caller.is_guest)
