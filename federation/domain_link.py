@@ -140,7 +140,7 @@ class DomainLink(LinkPort):
         now = time.time()
         try:
             if self._is_legacy or message.type in INTERWORKING_TYPES:
-                context.interworking.check_sent(self.domain, message)
+                message = context.interworking.handed_over(self.domain, message, token_hex(16))
             via_length = len(hops_of(message)) if message.peek.via else 0
             from_domain = domain_of(message.from_)
             if message.type != "response" and (

@@ -8,9 +8,10 @@ goes through the judged dialler, every certificate is checked for the endpoint's
 from __future__ import annotations
 
 import hashlib
+import logging
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,8 +21,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from catalogue_client.fetcher import Dialler
 from federation.byte_channel import ByteChannel
+from federation.core.service_tokens import ServiceTokens, cleaned
 from protofly.documents import Endpoint
-from protofly.errors import Code, HostError, PeerError, TransportError
+from protofly.errors import Code, HostError, PeerError, SettingsError, TransportError
 from protofly.http_exchange import HttpExchange
 from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from protofly.signatures import base64url
@@ -29,6 +31,8 @@ from protofly.websocket import ClientWebSocket
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent
 from sandbox.core.grants import denied
 from sandbox.core.open_request import OpenRequest, check_open, decode_open
+
+logger = logging.getLogger("federation")
 
 KEEPALIVE_SECONDS = 20.0
 HIGH_WATER_BYTES = 1 << 20
@@ -42,12 +46,15 @@ class EgressRules:
     """What one domain's stub may reach.
 
     `endpoints` are those of its manifest that the `live` document knows; `allows_plaintext` is the operator's
-    `insecure_plaintext` for this peer.
+    `insecure_plaintext` for this peer. `tokens` are the access tokens that we keep for it; `read_token` gives the one
+    of the operator, and raises SettingsError.
     """
 
     domain: str
     endpoints: Mapping[str, Endpoint]
     allows_plaintext: bool = False
+    tokens: ServiceTokens = field(default_factory=ServiceTokens)
+    read_token: Callable[[], str] | None = None
 
 
 class Channel:
@@ -146,6 +153,8 @@ class Egress:
             scheme = _PLAINTEXT_SCHEMES.get(scheme, scheme)
         if scheme != _SCHEMES[ChannelKind(kind)]:
             raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not for this kind of channel")
+        if request.token:
+            self._rules.tokens.check(request.token, endpoint.url)
         return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
 
     async def _run(self, channel: Channel, kind: int, url: str, request: OpenRequest) -> None:
@@ -166,7 +175,7 @@ class Egress:
                     self._emit(GuestEvent(Event.DATA, channel.number, message, TEXT if request.text else 0))
                 if kind == ChannelKind.HTTP:
                     with trio.fail_after(HTTP_EXCHANGE_SECONDS):
-                        reason = await self._exchange(channel, url, request)
+                        reason = await self._exchange_with_token(channel, url, request)
                 else:
                     reason = await self._read(channel, TEXT if request.text else 0)
         except trio.TooSlowError:
@@ -227,14 +236,45 @@ class Egress:
         channel.websocket = websocket
         return early
 
-    async def _exchange(self, channel: Channel, url: str, request: OpenRequest) -> str:
+    async def _exchange_with_token(self, channel: Channel, url: str, request: OpenRequest) -> str:
+        """The same with the access token that the stub has named, which it never gets to see.
+
+        Raises:
+            HostError: See `_exchange`; what the service says in it is cleaned as its answers are.
+        """
+        token = await self._token(request.token)
+        try:
+            return await self._exchange(channel, url, request, token)
+        except PeerError as exc:
+            detail = cleaned(exc.detail.encode(), token).decode() if token else exc.detail
+            raise PeerError(exc.code, detail, domain=exc.domain) from None
+
+    async def _token(self, handle: str) -> str:
+        """The token behind a handle, "" for no handle; what lies in a file may have been replaced since the last time.
+
+        Raises:
+            PeerError: BAD_TOKEN when it is not to be had any more.
+        """
+        if not handle:
+            return ""
+        token = self._rules.tokens.of_user(handle)
+        if not token and self._rules.read_token is not None:
+            try:
+                token = await trio.to_thread.run_sync(self._rules.read_token)
+            except SettingsError as exc:
+                logger.error("the access token for the stub of %s: %s", self._rules.domain, exc.detail)
+        if not token:
+            raise PeerError(Code.BAD_TOKEN, "the access token is not to be had", domain=self._rules.domain)
+        return token
+
+    async def _exchange(self, channel: Channel, url: str, request: OpenRequest, token: str) -> str:
         """Send one request and hand over its answer; redirects are the stub's to understand."""
         line = channel.bytes_channel
         assert line is not None
         exchange = HttpExchange(
             url,
             method=request.method or "GET",
-            headers=request.headers,
+            headers={**request.headers, "Authorization": f"Bearer {token}"} if token else request.headers,
             body=request.body.encode(),
             max_bytes=HTTP_ANSWER_BYTES,
             domain=self._rules.domain,
@@ -244,7 +284,8 @@ class Egress:
             pass
         await self._wait_for_room()  # type: ignore[misc]
         head = msgspec.json.encode({"status": answer.status, "headers": answer.headers})
-        self._emit(GuestEvent(Event.HTTP_RESPONSE, channel.number, head + b"\n" + answer.body))
+        whole = head + b"\n" + answer.body
+        self._emit(GuestEvent(Event.HTTP_RESPONSE, channel.number, cleaned(whole, token) if token else whole))
         return "closed"
 
     async def _read(self, channel: Channel, flags: int) -> str:

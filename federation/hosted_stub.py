@@ -57,6 +57,7 @@ class StubSettings:
     stream: str
     peer_stream: str
     delivered: int
+    tokens: tuple[str, ...] = ()
 
     def start_event(self, endpoints: list[str]) -> GuestEvent:
         """The first event. Source: docs/abi.md."""
@@ -71,6 +72,7 @@ class StubSettings:
             "peer_stream": self.peer_stream,
             "delivered": self.delivered,
             "configuration": {},
+            "tokens": self.tokens,
         }
         return GuestEvent(Event.START, 0, msgspec.json.encode(members))
 

@@ -9,6 +9,7 @@ import logging
 import random
 import ssl
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ import trio
 from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
 from federation.core.interworking import Interworking
+from federation.core.service_tokens import ServiceTokens
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
 from federation.hosted_stub import HostedStub, StubSettings
@@ -54,7 +56,8 @@ class SupervisorContext:
     """What the supervisors of all links share.
 
     `plaintext_domains` are those whose settings say `insecure_plaintext`; `budget` bounds what any stub may spend;
-    `interworking` says which stubs may be of that kind, and is told what their manifests claim.
+    `interworking` says which stubs may be of that kind, and is told what their manifests claim; `token_readers` give
+    the operator's access tokens for them, by domain.
     """
 
     our_domain: str
@@ -67,6 +70,7 @@ class SupervisorContext:
     plaintext_domains: frozenset[str]
     budget: Budget
     interworking: Interworking
+    token_readers: Mapping[str, Callable[[], str]]
 
 
 class StubSupervisor:
@@ -206,6 +210,7 @@ class StubSupervisor:
         link.hosted.became(self._lifecycle.state.value, now=time.time())
         self._event("started", pid=process.pid)
         admission = context.interworking.admission(link.domain)
+        tokens = context.interworking.tokens(link.domain) or ServiceTokens()
         peer_stream, delivered = link.streams.newest()
         hosted = HostedStub(
             stub,
@@ -218,6 +223,7 @@ class StubSupervisor:
                 link.leg.stream,
                 peer_stream,
                 delivered,
+                tokens.names,
             ),
             leg=link.leg,
             port=link,
@@ -227,7 +233,9 @@ class StubSupervisor:
             meters=self._meters,
         )
         self._started = time.perf_counter()
-        rules = EgressRules(link.domain, stub.endpoints, link.domain in context.plaintext_domains)
+        allows_plaintext = link.domain in context.plaintext_domains
+        read_token = context.token_readers.get(link.domain)
+        rules = EgressRules(link.domain, stub.endpoints, allows_plaintext, tokens, read_token)
 
         def open_egress(running: HostedStub, nursery: trio.Nursery) -> Egress:
             return Egress(

@@ -50,7 +50,7 @@ from msg_node.bus import Bus
 from msg_node.config import Settings
 from msg_node.config_addresses import build_missed, build_pools, build_rules, kept_objects
 from msg_node.config_delivery import build_delivery_rules
-from msg_node.config_interworking import build_interworking
+from msg_node.config_interworking import build_interworking, token_readers
 from msg_node.config_middleware import active_steps
 from msg_node.config_sessions import build_credentials
 from msg_node.config_weakenings import insecure_switches
@@ -306,10 +306,11 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         tls_context=tls_context,
         plaintext_domains=plaintext,
         interworking=state.interworking,
+        token_readers=token_readers(settings),
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     traces = Traces()
-    leases = StubLeases(state, bus.tell_statuses)
+    leases = StubLeases(state, bus.tell_statuses, then=bus.link_is_live)
     federation = Federation(
         LinkContext(
             our_domain=settings.node.domain,
@@ -323,7 +324,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
-            on_live=partial(_link_is_live, bus, leases),
+            on_live=leases.came,
             on_lost=leases.went,
             is_wanted=lambda domain: state.interworking.admission(domain) is not None or bus.wants_link(domain),
             wake=bus.wake_flusher,
@@ -373,11 +374,6 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         site.serve_status(node.status)
         site.serve_readiness(node.problems)
     return node
-
-
-def _link_is_live(bus: Bus, leases: StubLeases, domain: str) -> None:
-    leases.came(domain)
-    bus.link_is_live(domain)
 
 
 def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> RecordsWriter:

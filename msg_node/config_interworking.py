@@ -5,13 +5,17 @@ Source: message specification, section 16; feature rows LI-07 to LI-10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
 from federation.core.interworking import Admission, Interworking
-from protofly.errors import PeerError
+from federation.core.service_tokens import origin_of, read_token
+from msg_node.key_files import read_private
+from protofly.errors import PeerError, SettingsError
 from protofly.legacy_range import LegacyRange, covers_any, natural_range, parse_range
 
 if TYPE_CHECKING:
@@ -33,14 +37,45 @@ class InterworkingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ] = ()
     http: Annotated[bool, Meta(description="It may open channels of kind `http` to its endpoints.")] = False
+    token_file: Annotated[
+        Path | None,
+        Meta(description="File with the access token of its service, mode 0600; read anew for every request."),
+    ] = None
+    token_origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Where its and its users' tokens may go: `https://host[:port]` of endpoints; none: nowhere."
+        ),
+    ] = ()
 
 
 def build_interworking(settings: Settings, node_url: str) -> Interworking:
     """The admitted interworking stubs of the node of that address; the settings have been checked."""
     admissions = [
-        Admission(domain=one.domain, ranges=_ranges(one), allows_http=one.http) for one in settings.interworking
+        Admission(
+            domain=one.domain,
+            ranges=_ranges(one),
+            allows_http=one.http,
+            token_origins=frozenset(map(origin_of, one.token_origins)),
+            has_token=one.token_file is not None,
+        )
+        for one in settings.interworking
     ]
     return Interworking(admissions, own_domains=frozenset(settings.own_domains), node=node_url)
+
+
+def token_readers(settings: Settings) -> dict[str, Callable[[], str]]:
+    """How to get at the operator's access tokens, by domain. They raise SettingsError."""
+    return {
+        one.domain: partial(_read_token, one.token_file) for one in settings.interworking if one.token_file is not None
+    }
+
+
+def _read_token(path: Path) -> str:
+    try:
+        return read_token(read_private(path).decode("ascii"))
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{path}: not an access token") from exc
 
 
 def interworking_problems(settings: Settings) -> Iterator[Problem]:
@@ -56,6 +91,7 @@ def interworking_problems(settings: Settings) -> Iterator[Problem]:
         domains.add(one.domain)
         if one.domain not in peers:
             yield (*place, "domain"), f"needs a [[peer]] entry that names {one.domain} in full"
+        yield from _token_problems(place, one)
         try:
             ranges = _ranges(one)
         except PeerError as exc:
@@ -64,6 +100,16 @@ def interworking_problems(settings: Settings) -> Iterator[Problem]:
         for granted in ranges:
             yield from _range_problems((*place, "ranges"), granted, seen, pooled, settings)
         seen.update(dict.fromkeys(ranges, one.domain))
+
+
+def _token_problems(place: tuple[str | int, ...], one: InterworkingSettings) -> Iterator[Problem]:
+    for text in one.token_origins:
+        if not text.isascii() or origin_of(text) != text:
+            yield (*place, "token_origins"), f"{text!r} is not `https://host[:port]`, in lower case, without a path"
+    if one.token_origins and not one.http:
+        yield (*place, "token_origins"), "tokens go over http channels: `http = true`"
+    if one.token_file is not None and not one.token_origins:
+        yield (*place, "token_file"), "needs `token_origins`: where it may go"
 
 
 def _range_problems(

@@ -17,6 +17,7 @@ class StubLeases:
 
     Args:
         tell: Takes changes of statuses, for subscribers and for the state file.
+        then: Told of every link that is up, after its stub may register.
         clock: Seconds since the Unix epoch.
     """
 
@@ -25,15 +26,18 @@ class StubLeases:
         state: NodeState,
         tell: Callable[[list[StatusChange]], None],
         *,
+        then: Callable[[str], None] = lambda _domain: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
         self._tell = tell
+        self._then = then
         self._clock = clock
 
     def came(self, domain: str) -> None:
         """A link is up: its stub may register what it has."""
         self._state.interworking.came(domain)
+        self._then(domain)
 
     def went(self, domain: str) -> None:
         """A link is down, whether its stub was stopped, has failed, or has lost its line: nobody is behind it."""

@@ -35,6 +35,7 @@ SETTINGS: Final = {
     "peer_stream": "",
     "delivered": 0,
     "configuration": {},
+    "tokens": [],
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from federation.core.service_tokens import ServiceTokens
 from federation.core.stub_status import stub_address
 from protofly.address import destination_of, domain_of
 from protofly.documents import Manifest
@@ -27,12 +28,15 @@ INTERWORKING_TYPES = frozenset({"init", "register"})
 class Admission:
     """What the operator grants to the interworking stub of one domain.
 
-    `ranges` are the most that it may speak for; `allows_http` whether it may open channels of kind `http`.
+    `ranges` are the most that it may speak for; `allows_http` whether it may open channels of kind `http`;
+    `token_origins` where access tokens may go, and `has_token` whether there is one for the stub itself.
     """
 
     domain: str
     ranges: tuple[LegacyRange, ...]
     allows_http: bool = False
+    token_origins: frozenset[str] = frozenset()
+    has_token: bool = False
 
 
 class Interworking:
@@ -56,6 +60,10 @@ class Interworking:
                 self._by_scheme.setdefault(granted.scheme, []).append((granted, one.domain))
         self._signed: dict[str, tuple[LegacyRange, ...]] = {}
         self._live: set[str] = set()
+        self._tokens = {
+            one.domain: ServiceTokens(one.token_origins, has_service_token=one.has_token)
+            for one in self._admissions.values()
+        }
 
     def __bool__(self) -> bool:
         return bool(self._admissions)
@@ -92,6 +100,20 @@ class Interworking:
         return domain in self._live
 
     # What may go where.
+
+    def handed_over(self, domain: str, message: Message, handle: str) -> Message:
+        """What one of us sends to a domain, as its stub may see it: `handle` is in place of a user's access token.
+
+        Raises:
+            PeerError: See `check_sent` and `ServiceTokens.veiled`.
+        """
+        self.check_sent(domain, message)
+        tokens = self._tokens.get(domain)
+        return message if tokens is None else tokens.veiled(message, handle)
+
+    def tokens(self, domain: str) -> ServiceTokens | None:
+        """The access tokens that we keep for the interworking stub of a domain."""
+        return self._tokens.get(domain)
 
     def check_sent(self, domain: str, message: Message) -> None:
         """Judge what one of us sends to a domain, as far as its stub is known.

@@ -22,12 +22,15 @@ _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?)?")
 _OWN_HEADERS: Final = frozenset(
     {"host", "connection", "upgrade", "origin", "cookie", "authorization", "transfer-encoding", "content-length"}
-    | {"accept-encoding", "expect", "keep-alive", "te", "trailer", "user-agent"}
+    | {"proxy-authorization", "accept-encoding", "expect", "keep-alive", "te", "trailer", "user-agent"}
 )
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bytes of the action `open`. `text` asks for text frames; `method` and `body` belong to `http`."""
+    """Bytes of the action `open`. `text` asks for text frames; `method`, `body` and `token` belong to `http`.
+
+    `token` names an access token that the host keeps: it goes into the request's `Authorization` header.
+    """
 
     endpoint: str
     path: str = ""
@@ -36,6 +39,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     text: bool = False
     method: Literal["", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = ""
     body: str = ""
+    token: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{0,64}\Z")] = ""
 
 
 _decode = msgspec.json.Decoder(OpenRequest).decode
@@ -63,8 +67,8 @@ def check_open(request: OpenRequest, kind: int) -> None:
         raise denied("connect", f"unknown kind of channel {kind}")
     if not _PATH.fullmatch(request.path):
         raise denied("connect", "the path is not allowed")
-    if kind != ChannelKind.HTTP and (request.method or request.body):
-        raise denied("connect", "method and body belong to http channels")
+    if kind != ChannelKind.HTTP and (request.method or request.body or request.token):
+        raise denied("connect", "method, body and token belong to http channels")
     for name, value in request.headers.items():
         is_ours = name.lower() in _OWN_HEADERS or name.lower().startswith("sec-")
         if is_ours or not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):

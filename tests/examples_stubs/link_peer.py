@@ -92,6 +92,7 @@ def start_event(*, peer_stream: str = "", delivered: int = 0, **changes: object)
         "peer_stream": peer_stream,
         "delivered": delivered,
         "configuration": {},
+        "tokens": [],
     }
     return GuestEvent(Event.START, 0, json.dumps(settings | changes).encode())
 

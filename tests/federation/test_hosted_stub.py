@@ -79,6 +79,7 @@ async def test_the_first_event_tells_the_stub_where_it_is(free: StubHouse) -> No
         "peer_stream": "f" * 32,
         "delivered": 0,
         "configuration": {},
+        "tokens": [],
     }
 
 

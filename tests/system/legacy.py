@@ -38,6 +38,8 @@ class LegacyChat(ForeignDomain):
         self.heads: list[str] = []
         self.offers: dict[str, object] = {}
         self._lines: Stream | None = None
+        self._roster = b""
+        self.who_asked = 0
 
     def publish(self, **changes: object) -> None:
         """Sign and serve everything; `changes` are remembered for the next time."""
@@ -49,9 +51,13 @@ class LegacyChat(ForeignDomain):
         ]
         super().publish(connect=["lines", "api"], endpoints=endpoints, **offers)  # type: ignore[arg-type]
 
+    def serve_roster(self, *lines: str) -> None:
+        """From now on the service's API says so who is there."""
+        self._roster = "\n".join(lines).encode()
+
     def page(self, path: str, head: str) -> tuple[str, bytes]:
         self.heads.append(head)
-        return super().page(path, head)
+        return ("200 OK", self._roster) if path == "/who" else super().page(path, head)
 
     async def _converse(self, stream: Stream) -> None:
         self._lines, text = stream, b""
@@ -63,6 +69,7 @@ class LegacyChat(ForeignDomain):
 
     async def _answer(self, words: list[str]) -> None:
         if words == ["WHO"]:
+            self.who_asked += 1
             await self.tell(*(f"HERE {user}" for user in self.users))
         elif words[0] == "SAY":
             self.said.append(words[1:])

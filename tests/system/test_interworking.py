@@ -12,7 +12,7 @@ from sandbox.core.exchange import Action, GuestAction, encode_actions
 from tests.support.guests import constant
 
 from .frontier import Frontier
-from .legacy import ADMITTED, BO, CHAT_STUB, HOST, RANGE, STUB_DOMAIN, running_legacy, use_settings
+from .legacy import ADMITTED, BO, CHAT_STUB, HOST, RANGE, STUB_DOMAIN, LegacyChat, running_legacy, use_settings
 from .systems import wait_until
 from .test_stub_inventory import OPERATOR, lines, operator
 
@@ -149,3 +149,49 @@ async def test_revoked_stub_leaves_nobody_behind_and_its_users_are_legacy_no_mor
         answer = await frontier.anna.ask(BO)
         assert (answer.code, answer.reason) == (502, "revoked")
         await frontier.assert_unharmed()
+
+
+# Its access token.
+
+TOKEN = "s3cr3t-Token.of~the/Service=="
+
+
+def with_token(legacy: LegacyChat, folder: Path) -> str:
+    """Settings that let the stub's token go to the service, and nowhere else."""
+    file = folder / "service-token"
+    file.write_text(f"{TOKEN}\n")
+    file.chmod(0o600)
+    origin = f"https://{legacy.domain}:{legacy.site_port}"
+    return f'{ADMITTED}http = true\ntoken_file = "{file}"\ntoken_origins = ["{origin}"]\n'
+
+
+async def test_stub_reads_its_roster_with_a_token_that_it_never_sees(tmp_path: Path) -> None:
+    async with running_legacy(tmp_path, "") as (frontier, legacy):
+        legacy.users = []  # nobody is told over the lines
+        legacy.serve_roster("HERE dora", "HERE emil")
+        await use_settings(frontier, with_token(legacy, tmp_path))
+        await wait_status(frontier, f"hyperty://{STUB_DOMAIN}/emil", "live")
+        [head] = [one for one in legacy.heads if one.startswith("GET /who")]
+        assert f"\r\nAuthorization: Bearer {TOKEN}\r\n" in head
+        assert legacy.who_asked == 0
+        assert not any(TOKEN in head for head in legacy.heads if not head.startswith("GET /who"))
+        await frontier.node.stop()
+        kept = [path for path in frontier.node.folder.path.rglob("*") if path.is_file()]
+        assert [path.name for path in kept if TOKEN.encode() in path.read_bytes()] == []
+        await frontier.start()
+
+
+async def test_token_of_a_user_reaches_the_stub_as_a_handle_only(tmp_path: Path) -> None:
+    async with running_legacy(tmp_path) as (frontier, legacy):
+        await frontier.wait_state(legacy, "live")
+        identity = {"userProfile": {"userURL": "user://a.example/anna"}, "accessToken": TOKEN}
+        anna = frontier.anna
+        answer = await anna.client.request("create", anna.hyperty, BO, {"value": 1, "identity": identity})
+        assert answer.is_ok
+        [words] = legacy.said
+        assert '"accessToken":"' in words[4]
+        assert TOKEN not in words[4]
+        await frontier.node.stop()
+        assert not any(TOKEN.encode() in path.read_bytes() for path in frontier.spool.rglob("*") if path.is_file())
+        assert TOKEN not in frontier.node.folder.log.read_text()
+        await frontier.start()
