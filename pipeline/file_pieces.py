@@ -25,7 +25,10 @@ import pyarrow.parquet as pq
 from pipeline.groups import lengths_of, starts_of, words
 
 TASK_BYTES: Final = 32 << 20
-"""So much of compressed files is one task's: some 300,000 records with all columns."""
+"""So much of compressed files is at most one task's: some 300,000 records with all columns."""
+_TASK_BYTES_AT_LEAST: Final = 1 << 20
+_TASKS: Final = 16
+"""So many there are at least, if there is enough to do."""
 _BATCH_ROWS: Final = 1 << 17
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
@@ -60,7 +63,10 @@ class Reading:
 
 
 def tasks_of(files: Iterable[tuple[str, int, Mapping[str, str]]]) -> list[tuple[FilePiece, ...]]:
-    """Files, each with its size and partition, in portions of about `TASK_BYTES`, in their order."""
+    """Files, each with its size and partition, cut into portions for tasks, in their order."""
+    files = list(files)
+    total = sum(size_bytes for _, size_bytes, _ in files)
+    portion = min(TASK_BYTES, max(_TASK_BYTES_AT_LEAST, total // _TASKS))
     tasks: list[list[FilePiece]] = []
     room = 0
     for path, size_bytes, partition in files:
@@ -68,9 +74,9 @@ def tasks_of(files: Iterable[tuple[str, int, Mapping[str, str]]]) -> list[tuple[
         while begin < size_bytes:
             if room <= 0:
                 tasks.append([])
-                room = TASK_BYTES
+                room = portion
             # A last bit that is smaller than half a portion is not worth a task.
-            end = size_bytes if size_bytes - begin <= room + TASK_BYTES // 2 else begin + room
+            end = size_bytes if size_bytes - begin <= room + portion // 2 else begin + room
             tasks[-1].append(FilePiece(path, begin, end, partition))
             room -= end - begin
             begin = end

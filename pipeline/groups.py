@@ -30,16 +30,25 @@ _MOST_SUM: Final = 9.2e18
 """A little below 2⁶³, so that rounding in the check cannot hide an overflow."""
 
 
-def words(column: pa.Array) -> tuple[list[str | None], Numbers]:
-    """The different values of a text column, ascending and null last, and for each row the place of its value."""
+def codes(column: pa.Array) -> tuple[list[str | None], Numbers]:
+    """The different values of a text column, null last, and for each row the place of its value."""
     encoded = column.dictionary_encode()
-    found = encoded.dictionary.to_pylist()
+    indices = encoded.indices
+    found = [*encoded.dictionary.to_pylist(), None]
+    if indices.null_count:
+        indices = indices.fill_null(len(found) - 1)
+    return found, np.asarray(indices).astype(np.int64, copy=False)
+
+
+def words(column: pa.Array) -> tuple[list[str | None], Numbers]:
+    """The same with the values ascending."""
+    with_null, places = codes(column)
+    found = [word for word in with_null[:-1] if word is not None]
     order = sorted(range(len(found)), key=found.__getitem__)
     rank = np.empty(len(found) + 1, np.int64)
     rank[order] = np.arange(len(found))
-    rank[-1] = len(found)  # where null points to
-    indices = encoded.indices.fill_null(-1) if encoded.null_count else encoded.indices
-    return [*(found[place] for place in order), None], rank[np.asarray(indices)]
+    rank[-1] = len(found)
+    return [*(found[place] for place in order), None], rank[places]
 
 
 def group_numbers(keys: Iterable[tuple[Numbers, int]]) -> tuple[Numbers, int]:

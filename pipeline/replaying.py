@@ -10,10 +10,14 @@ Source: pipeline study, section 3 (rule of honesty).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -38,6 +42,7 @@ from federation.core.policy_record import (
     AlikeFacts,
 )
 from federation.gate import Gate, PeerRule
+from pipeline.groups import Numbers, codes, column, group_numbers, lengths_of, numbers, starts_of
 from protofly.forwarding import FORWARD
 
 GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate"})
@@ -96,8 +101,12 @@ class Tally(Struct, gc=False):
         """Count one message."""
         self.messages += 1
         self.size_bytes += size_bytes
-        if len(self.samples) < SAMPLES or msg_id < self.samples[-1]:
-            self.samples = sorted({*self.samples, msg_id})[:SAMPLES]
+        samples = self.samples
+        if len(samples) < SAMPLES or msg_id < samples[-1]:
+            place = bisect_left(samples, msg_id)
+            if samples[place : place + 1] != [msg_id]:
+                samples.insert(place, msg_id)
+                del samples[SAMPLES:]
 
 
 @dataclass(slots=True)
@@ -199,32 +208,56 @@ class Replayer:
         self._decides_partial = policies.facts_read.isdisjoint(people | MESSAGE_FACTS)
         self._has_memory = old.has_rates or new.has_rates
         self._old, self._new = old.gate(), new.gate()
-        self._source: tuple[str, int] | None = None
+        self._source: tuple[str | None, int] | None = None
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self.checked = Checked()
         self.cells: dict[Cell, Tally] = {}
 
-    def replay(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Decide one batch.
+    def replay(self, records: pa.Table) -> None:
+        """Decide some records.
 
         Args:
-            columns: Those named by `COLUMNS`, each as long as the others.
+            records: The columns `COLUMNS`; texts may be dictionaries.
         """
-        kinds = self._kinds
-        alike = zip(*(columns[name] for name in _ALIKE), strict=True)
-        own = (columns[name] for name in _OWN)
-        for node, boot, key, msg_id, src_key, dst_key, size_in, size_wire, ts_us in zip(
-            columns["node"], columns["boot"], alike, *own, strict=True
+        kinds, which = self._kinds_of(records)
+        sources: list[tuple[str | None, int]] = []
+        if self._has_memory:
+            sources, source = _sources(records)
+        else:
+            # Any order will do: those that are alike after each other.
+            order = np.argsort(which, kind="stable")
+            records, which = records.take(pa.array(order)), which[order]
+            source = np.zeros(len(which), np.int64)
+        starts = starts_of(source * len(kinds) + which)
+        rows = zip(
+            _values(records, "msg_id"),
+            _texts(records, "src_key"),
+            _texts(records, "dst_key"),
+            *(_values(records, name) for name in ("size_in", "size_wire", "ts_us")),
+            strict=True,
+        )
+        for where, start, length in zip(
+            source[starts].tolist(), starts.tolist(), lengths_of(starts, len(which)).tolist(), strict=True
         ):
-            if self._has_memory and self._source != (node, boot):
-                self._source = (node, boot)  # a node that starts again starts with full buckets
+            if self._has_memory and self._source != sources[where]:
+                self._source = sources[where]  # a node that starts again starts with full buckets
                 self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
-            kind = kinds.get(key)
+            self._decide(kinds[which[start]], islice(rows, length))
+
+    def _kinds_of(self, records: pa.Table) -> tuple[list[_Kind], Numbers]:
+        """What records have in common with others, worked out once for all that are alike; and which each one is."""
+        texts = [codes(column(records, name)) for name in _ALIKE]
+        alike, _ = group_numbers((places, len(found)) for found, places in texts)
+        _, first, which = np.unique(alike, return_index=True, return_inverse=True)
+        kinds = []
+        for key in zip(*(np.array(found, object)[places[first]].tolist() for found, places in texts), strict=True):
+            kind = self._kinds.get(key)
             if kind is None:
-                if len(kinds) >= _KNOWN_KINDS:
-                    kinds.clear()
-                kind = kinds[key] = _Kind.of(*key)
-            self._decide(kind, msg_id, src_key, dst_key, size_in, size_wire, ts_us)
+                if len(self._kinds) >= _KNOWN_KINDS:
+                    self._kinds.clear()
+                kind = self._kinds[key] = _Kind.of(*key)
+            kinds.append(kind)
+        return kinds, which
 
     def take_cells(self) -> dict[Cell, Tally]:
         """What was counted since the last time."""
@@ -233,38 +266,43 @@ class Replayer:
             kind.tallies.clear()
         return taken
 
-    def _decide(
-        self, kind: _Kind, msg_id: bytes, src_key: str, dst_key: str, size_in: int, size_wire: int | None, ts_us: int
-    ) -> None:
+    def _decide(self, kind: _Kind, rows: Iterable[_Row]) -> None:
+        """Decide records that are alike but for what is in these rows."""
+        checked = self.checked
         if kind.facts is None:
-            self.checked.not_replayable += 1
+            checked.not_replayable += sum(1 for _ in rows)
             return
-        facts = kind.facts.of(src_key, dst_key, size_in, size_wire, ts_us)
-        was = self._old.judge(facts)
-        now = self._new.judge(facts)
-        if ts_us < self._count_from_us:
-            return
-        if kind.is_forward or (kind.is_partial and not self._decides_partial):
-            self.checked.not_replayable += 1
-            return
-        is_hashed = "://" not in src_key and _HASHED_KEY.fullmatch(src_key) is not None
-        if kind.revision != self._old_revision:
-            self.checked.other_revision += 1
-        elif kind.is_partial or (is_hashed and not self._checks_hashed):
-            self.checked.unchecked += 1
-        elif was.permitted == kind.was_permitted and was.rule_id == kind.rule:
-            self.checked.agreed += 1
-        else:
-            self.checked.note_difference(msg_id.hex())
-        doubts = self._doubts[is_hashed]
-        if doubts and any(doubt.decide(facts).effect is not Effect.NOT_APPLICABLE for doubt in doubts):
-            self.checked.not_replayable += 1
-            return
-        said = now.permitted, now.rule_id
-        tally = kind.tallies.get(said)
-        if tally is None:
-            tally = kind.tallies[said] = self.cells.setdefault(kind.cell(*said), Tally())
-        tally.add(size_in, msg_id)
+        facts_of, judge_as_before, judge = kind.facts.of, self._old.judge, self._new.judge
+        is_replayable = not (kind.is_forward or (kind.is_partial and not self._decides_partial))
+        is_other_revision = kind.revision != self._old_revision
+        was_permitted, was_rule, tallies = kind.was_permitted, kind.rule, kind.tallies
+        for msg_id, src_key, dst_key, size_in, size_wire, ts_us in rows:
+            facts = facts_of(src_key, dst_key, size_in, size_wire, ts_us)
+            was = judge_as_before(facts)
+            now = judge(facts)
+            if ts_us < self._count_from_us:
+                continue
+            if not is_replayable:
+                checked.not_replayable += 1
+                continue
+            is_hashed = "://" not in src_key and _HASHED_KEY.fullmatch(src_key) is not None
+            if is_other_revision:
+                checked.other_revision += 1
+            elif kind.is_partial or (is_hashed and not self._checks_hashed):
+                checked.unchecked += 1
+            elif was.permitted == was_permitted and was.rule_id == was_rule:
+                checked.agreed += 1
+            else:
+                checked.note_difference(msg_id.hex())
+            doubts = self._doubts[is_hashed]
+            if doubts and any(doubt.decide(facts).effect is not Effect.NOT_APPLICABLE for doubt in doubts):
+                checked.not_replayable += 1
+                continue
+            tally = tallies.get((now.permitted, now.rule_id))
+            if tally is None:
+                said = now.permitted, now.rule_id
+                tally = tallies[said] = self.cells.setdefault(kind.cell(*said), Tally())
+            tally.add(size_in, msg_id)
 
 
 class _Kind(Struct, gc=False):
@@ -321,12 +359,36 @@ class _Kind(Struct, gc=False):
         return Cell(self.src_domain, self.dst_domain, self.role, self.decision, decision, self.rule, rule)
 
 
+_Row: TypeAlias = tuple[bytes, str, str, int, int | None, int]
 _ALIKE: Final = ("role", "src_domain", "dst_domain", "msg_type", "facts", "decision", "rule_id", "policy_rev")
 _OWN: Final = ("msg_id", "src_key", "dst_key", "size_in", "size_wire", "ts_us")
 COLUMNS: Final = ("node", "boot", *_ALIKE, *_OWN)
-REPETITIVE: Final = frozenset({"node", *_ALIKE})
-"""Texts of which few are different: records go faster where equal ones are one object."""
 _KNOWN_KINDS: Final = 65_536
+
+
+def _sources(records: pa.Table) -> tuple[list[tuple[str | None, int]], Numbers]:
+    """Nodes and boots, and which of them each record is of."""
+    found, places = codes(column(records, "node"))
+    boots, boot = np.unique(numbers(records, "boot"), return_inverse=True)
+    names = [(node, number) for node in found for number in boots.tolist()]
+    return names, places * len(boots) + boot
+
+
+def _texts(records: pa.Table, name: str) -> list[str]:
+    """A column of texts in which equal ones are one object."""
+    found, places = codes(column(records, name))
+    texts: list[str] = np.array(found, object)[places].tolist()
+    return texts
+
+
+def _values(records: pa.Table, name: str) -> list[Any]:
+    values = column(records, name)
+    found: list[Any] = (
+        values.to_pylist()
+        if values.null_count or not pa.types.is_integer(values.type)
+        else (values.to_numpy().tolist())
+    )
+    return found
 
 
 def merged(cells: Iterable[tuple[Cell, Tally]]) -> Iterator[tuple[Cell, Tally]]:

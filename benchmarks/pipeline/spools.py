@@ -19,7 +19,7 @@ from pipeline.schemas import SILVER_MDR
 from pipeline.synth.run import KEYS_NAME, SPOOL_FOLDER, synth
 from pipeline.synth.world import SynthOptions
 from pipeline.tables import Lake
-from pipeline.transforms.replay import checks, flips, judged, replayed
+from pipeline.transforms.replay import READ, checks, flips, judged, replayed
 
 DOMAINS: Final = 50
 RULES: Final = 80
@@ -57,7 +57,7 @@ def ingest_on_duckdb(connection: duckdb.DuckDBPyConnection, folder: Path) -> dic
 
 def replay_on_spark(lake: Lake) -> dict[str, int]:
     """Decide every record twice, under two policies of 80 rules alike; says how many decisions that was."""
-    records = judged(lake.read(SILVER_MDR))
+    records = judged(lake.read_in_workers(SILVER_MDR, columns=READ))
     parts = replayed(records, _policies("old"), _policies("new")).persist()
     sums = flips(parts).agg(F.sum("messages")).collect()[0]
     checked = checks(parts).collect()[0]

@@ -6,7 +6,7 @@ import hashlib
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -15,7 +15,8 @@ from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.replaying import GateSettings, unreplayable_rules
 from pipeline.schemas import REPLAY_FLIP, REPLAY_RUN, SILVER_MDR
 from pipeline.tables import Lake
-from pipeline.transforms.replay import checks, flips, judged, replayed
+from pipeline.transforms.replay import READ, checks, flips, judged, replayed
+from pipeline.worker_rows import WorkerRows
 
 APP: Final = "replay"
 WARM_UP_US: Final = 60_000_000
@@ -51,7 +52,7 @@ def run(
     version = lake.version(SILVER_MDR)
     name = f"{old.canonical!r}{new.canonical!r}{deployed}{proposed}{domain}{from_us}{until_us}"
     run_id = f"{max(version, 0):08d}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    records = judged(_range(lake, domain, from_us, until_us))
+    records = judged(_range(lake, version, domain, from_us, until_us))
     with result.timed("decide"):
         parts = replayed(records, deployed, proposed, count_from_us=from_us or 0).persist()
         checked = checks(parts).first()
@@ -97,15 +98,15 @@ def run(
     return result
 
 
-def _range(lake: Lake, domain: str, from_us: int | None, until_us: int | None) -> DataFrame:
-    silver = lake.read(SILVER_MDR)
+def _range(lake: Lake, version: int, domain: str, from_us: int | None, until_us: int | None) -> WorkerRows:
+    where: list[tuple[str, str, object]] = []
     if domain:
-        silver = silver.where(F.col("our_domain") == domain)
+        where.append(("our_domain", "==", domain))
     if from_us is not None:
-        silver = silver.where(F.col("ts_us") >= from_us - WARM_UP_US)
+        where.append(("ts_us", ">=", from_us - WARM_UP_US))
     if until_us is not None:
-        silver = silver.where(F.col("ts_us") < until_us)
-    return silver
+        where.append(("ts_us", "<", until_us))
+    return lake.read_in_workers(SILVER_MDR, version, columns=(*READ, "our_domain"), where=[where] if where else None)
 
 
 def _judge(

@@ -1,4 +1,4 @@
-"""A proposed policy over recorded traffic: every decision again, by the node's own engine, inside `mapInArrow`.
+"""A proposed policy over recorded traffic: every decision again, by the node's own engine, in Spark's workers.
 
 Workers return a few rows per part, not one per message: cells of the flips matrix and the sums of the self-check.
 Order matters only where rates are limited; then all records of a node meet in one part, sorted by time, as the node
@@ -7,19 +7,27 @@ met them. Source: pipeline study, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.replaying import COLUMNS, GATE_REFUSALS, REPETITIVE, Cell, GateSettings, Replayer
-from pipeline.schemas import LONG, REPLAY_FLIP, TEXT, TEXTS
+from pipeline.groups import in_pieces
+from pipeline.replaying import COLUMNS, GATE_REFUSALS, Cell, GateSettings, Replayer
+from pipeline.schemas import LONG, REPLAY_FLIP, SILVER_MDR, TEXT, TEXTS
+from pipeline.worker_rows import Batches, WorkerRows, rows_of
 
 _CHECKS: Final = ("agreed", "differed", "other_revision", "unchecked", "not_replayable")
+_RECORDS_AT_ONCE: Final = 1 << 16
 CELLS_BEFORE_FLUSH: Final = 50_000
+
+READ: Final = (*COLUMNS, "outcome_code")
+"""Columns of `silver_mdr` that are read: the code says whether a gate was asked at all."""
+_RECORD: Final = StructType([SILVER_MDR.schema[name] for name in COLUMNS])
 
 PARTS: Final = StructType(
     [
@@ -33,18 +41,18 @@ PARTS: Final = StructType(
 """What workers return: rows of cells, in which the checks are null, and one row of checks per part."""
 
 
-def judged(silver: DataFrame) -> DataFrame:
-    """Records of messages about which a gate decided, with the columns that a replay reads."""
-    by_gate = (F.col("decision") == "permit") | F.col("outcome_code").isin(*sorted(GATE_REFUSALS))
-    return silver.where(F.col("decision").isNotNull() & by_gate).select(*COLUMNS)
+def judged(silver: WorkerRows) -> WorkerRows:
+    """Records of messages about which a gate decided; of the columns `READ`, those that a replay reads."""
+    return silver.then(_by_a_gate)
 
 
-def replayed(records: DataFrame, old: GateSettings, new: GateSettings, *, count_from_us: int = 0) -> DataFrame:
+def replayed(records: WorkerRows, old: GateSettings, new: GateSettings, *, count_from_us: int = 0) -> DataFrame:
     """Parts of the answer, from `judged`; what is older than `count_from_us` only fills the rates' buckets."""
     in_order = records
     if old.has_rates or new.has_rates:
-        in_order = records.repartition("node").sortWithinPartitions("node", "boot", "ts_us", "msg_id")
-    return in_order.mapInArrow(_worker(old, new, count_from_us), PARTS)
+        rows = records.frame(_RECORD).repartition("node")
+        in_order = rows_of(rows.sortWithinPartitions("node", "boot", "ts_us", "msg_id"), COLUMNS)
+    return in_order.then(partial(_decide_all, old, new, count_from_us)).frame(PARTS)
 
 
 def flips(parts: DataFrame) -> DataFrame:
@@ -67,28 +75,22 @@ def checks(parts: DataFrame) -> DataFrame:
     )
 
 
-def _worker(
-    old: GateSettings, new: GateSettings, count_from_us: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        replayer = Replayer(old, new, count_from_us=count_from_us)
-        for batch in batches:
-            replayer.replay({name: _values(batch.column(name), name in REPETITIVE) for name in COLUMNS})
-            if len(replayer.cells) >= CELLS_BEFORE_FLUSH:
-                yield _cells(replayer)
-        yield _cells(replayer)
-        yield _checks(replayer)
-
-    return work
+def _by_a_gate(batches: Batches) -> Batches:
+    for batch in batches:
+        decision, code = batch.column("decision"), batch.column("outcome_code")
+        is_refused = pc.is_in(code, pa.array(sorted(GATE_REFUSALS), pa.string()))
+        asked = pc.and_kleene(pc.is_valid(decision), pc.or_kleene(pc.equal(decision, "permit"), is_refused))
+        yield batch.select(list(COLUMNS)).filter(asked)
 
 
-def _values(column: pa.Array, is_repetitive: bool) -> list[Any]:
-    if not is_repetitive:
-        values: list[Any] = column.to_pylist()
-        return values
-    encoded = column.dictionary_encode()
-    words = [*encoded.dictionary.to_pylist(), None]
-    return [words[index] for index in encoded.indices.fill_null(-1).to_pylist()]
+def _decide_all(old: GateSettings, new: GateSettings, count_from_us: int, batches: Batches) -> Batches:
+    replayer = Replayer(old, new, count_from_us=count_from_us)
+    for records in in_pieces(batches, _RECORDS_AT_ONCE):
+        replayer.replay(records)
+        if len(replayer.cells) >= CELLS_BEFORE_FLUSH:
+            yield _cells(replayer)
+    yield _cells(replayer)
+    yield _checks(replayer)
 
 
 def _cells(replayer: Replayer) -> pa.RecordBatch:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from federation.core.policy import compile_canonical
 from federation.core.policy_record import record_facts
@@ -51,6 +53,9 @@ condition = { msgFrom = { equals = "hyperty://b.example/h-9" } }
 """
 
 
+RECORD = pa.schema([to_arrow_schema(SILVER_MDR.schema).field(name) for name in COLUMNS])
+
+
 def settings(text: str = BIG, peers: dict[str, PeerRule] | None = None) -> GateSettings:
     policies = load_policies([PolicyText("border.toml", text, "toml")])
     return GateSettings(canonical=policies.canonical, peers=PERMIT_B if peers is None else peers)
@@ -60,15 +65,15 @@ def revision(of: GateSettings) -> str:
     return compile_canonical(of.canonical).revision
 
 
-def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row.get(name) for row in rows] for name in COLUMNS}
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist([{name: row.get(name) for name in COLUMNS} for row in rows], schema=RECORD)
 
 
 def recorded(of: GateSettings, **members: Any) -> dict[str, Any]:
     """A row with the decision that the gate makes now, as a node would have written it."""
     row = silver_row(policy_rev=revision(of), **members)
     replayer = Replayer(of, of)
-    replayer.replay(columns([row]))
+    replayer.replay(table([row]))
     [(cell, _)] = replayer.cells.items()
     denied = cell.new_decision == "deny"
     row.update(decision=cell.new_decision, rule_id=cell.new_rule or None)
@@ -77,7 +82,7 @@ def recorded(of: GateSettings, **members: Any) -> dict[str, Any]:
 
 def replayed(old: GateSettings, new: GateSettings, rows: list[dict[str, Any]]) -> Replayer:
     replayer = Replayer(old, new)
-    replayer.replay(columns(rows))
+    replayer.replay(table(rows))
     return replayer
 
 
@@ -172,7 +177,7 @@ def test_what_is_older_than_the_range_fills_the_buckets_and_is_not_counted() -> 
     slow = settings(peers={"b.example": PeerRule(default="permit", rate=RateLimit(messages_per_second=2.0))})
     rows = [recorded(settings(), ts_us=MONDAY_US + number) for number in range(4)]
     replayer = Replayer(settings(), slow, count_from_us=MONDAY_US + 2)
-    replayer.replay(columns(rows))
+    replayer.replay(table(rows))
     assert {cell.new_decision: tally.messages for cell, tally in replayer.cells.items()} == {"deny": 2}
 
 
