@@ -134,7 +134,10 @@ class Outlets:
         if delivered:
             self._counters["delivered"] += 1
             return None
-        return refused if message.expects_reply and not message.is_class_event else None  # events need no listener
+        if message.expects_reply and not message.is_class_event:
+            return refused
+        self._counters["unheard"] += 1  # events need no listener
+        return None
 
     # Observers that come back.
 

@@ -316,7 +316,7 @@ async def test_a_request_that_leads_nowhere_is_answered(house: RuntimeHouse, to:
     assert await ana.heard() == []
 
 
-async def test_a_request_to_a_parked_session_gets_503_and_events_are_dropped(house: RuntimeHouse) -> None:
+async def test_a_request_to_a_parked_session_gets_503_and_events_are_dropped_and_counted(house: RuntimeHouse) -> None:
     ana, bo = await house.opened("ana"), await house.opened("bo")
     await bo.wire.cut()
     await until(house, "sessions lost", 1)
@@ -324,6 +324,7 @@ async def test_a_request_to_a_parked_session_gets_503_and_events_are_dropped(hou
     await ana.say(a_message("read", ana.address, bo.address, id_=2))
     refusals = await ana.heard()
     assert [(one["id"], code_and_reason(one)) for one in refusals] == [(2, (503, "not-connected"))]
+    assert house.counters["unheard"] == 1
 
 
 async def until(house: RuntimeHouse, counter: str, count: int) -> None:

@@ -11,9 +11,7 @@ import trio
 
 from interop.runtime_client import Answer
 from protofly.errors import TransportError
-from protofly.records import MessageRecord
 
-from .spool import read_records
 from .systems import System, running_system
 from .talker import Talker
 
@@ -103,19 +101,15 @@ async def test_when_b_is_killed_waiting_requests_are_delivered_or_answered_and_t
         answer = await anna.ask(bruno.hyperty, 2000)
         assert answer.is_ok, answer
         assert (await bruno.ask(anna.hyperty)).is_ok
-        # What B had handed on and not yet acknowledged comes again: first arrivals are in order, and what came again
-        # before its runtime was back stands in B's book with the reason.
+        # What B had handed on and not yet acknowledged comes again: first arrivals are in order. Of what came again before
+        # the runtime was back, requests were refused, and events were counted: nobody waits for an answer to them.
         events = [one for one in dict.fromkeys(bruno.numbers_from(anna.hyperty)) if one <= HURT_AFTER]
         assert events == sorted(events)
-        assert events[: HURT_AFTER // 2] == list(range(HURT_AFTER // 2))
+        unheard = (await system.b.status()).counters.get("unheard", 0)
+        assert HURT_AFTER + 1 - len(events) <= unheard
         for node in (system.a, system.b):
             link = await system.wait_link(node, lambda one: one.state == "live" and one.accepted == one.sent)
             assert link.lost == 0
-        await system.laboratory.stop_nodes()
-        book = read_records(system.b.folder.data / "records", MessageRecord)
-        refused = [one for one in book if one.outcome == "undeliverable" and one.outcome_code == "not-connected"]
-        answered = [one for one in answers.values() if not one.is_ok]
-        assert len(refused) >= len(answered) + HURT_AFTER + 1 - len(events)
 
 
 def entry_of(talker: Talker, user: str) -> dict[str, object]:
