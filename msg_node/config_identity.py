@@ -70,6 +70,10 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     roles_claim: Annotated[
         str, Meta(description="Claim with the roles that a login at this node gives; absent: no roles.")
     ] = ""
+    stub_claim: Annotated[
+        str,
+        Meta(description="Claim with the place of the stub of the user's domain, which has to be where we get it."),
+    ] = ""
     allow_addresses: Annotated[
         tuple[str, ...], Meta(description="Internal ranges that its host may resolve to, for example `10.7.0.0/16`.")
     ] = ()

@@ -12,6 +12,7 @@ from functools import partial
 
 import trio
 
+from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.dialler import Dialler
 from federation.link_context import UNIDENTIFIED, Identified, Identify
@@ -35,8 +36,9 @@ from msg_node.core.node_state import NodeState
 from msg_node.core.service import Service
 from msg_node.core.session_tokens import SessionTokens, TokenLife, holder, own_rules
 from msg_node.core.signed_tokens import ALGORITHMS
+from msg_node.core.stub_claims import names_stub_of
 from msg_node.core.token_book import TokenBook, TokenMark
-from msg_node.core.verdicts import Verdicts
+from msg_node.core.verdicts import Verdict, Verdicts
 from msg_node.guid_store import GuidStore
 from msg_node.key_files import load_online_keys
 from msg_node.token_store import TokenStore
@@ -63,6 +65,7 @@ class People:
         self._state = state
         self._node_key = node_key
         self._own_or_any = frozenset({*settings.own_domains, ANY_DOMAIN})
+        self._places = {peer.domain: peer.well_known_url for peer in settings.peer if peer.well_known_url}
         self._bus: Bus | None = None
         self._global_registry: GlobalRegistry | None = None
         if settings.global_registry is not None:
@@ -171,6 +174,8 @@ class People:
         """Source: message specification, section 13.3."""
         verdict = self._verdicts.judge(message.body, domain, now=now)
         if verdict.is_verified:
+            if verdict.stub and domain not in self._state.domains:
+                self._check_stub(verdict, domain)
             return Identified(True, verdict.user, verdict.issuer)
         if domain in self._state.domains:
             return self._of_session(message)
@@ -178,6 +183,13 @@ class People:
         if demand and message.type != "response" and (domain in demand or ANY_DOMAIN in demand):
             raise PeerError(Code.BAD_ASSERTION, verdict.detail, domain=domain)
         return UNIDENTIFIED
+
+    def _check_stub(self, verdict: Verdict, domain: str) -> None:
+        """A provider says where the stub of a user's domain is: it has to be where we get it. See `stub_claims`."""
+        used = self._places.get(domain) or Location.of(domain).well_known_url
+        if not names_stub_of(verdict.stub, domain, used):
+            detail = f"its issuer says that the stub of {domain} is at {verdict.stub[:200]}, and not below {used}"
+            raise PeerError(Code.BAD_ASSERTION, detail, domain=domain)
 
     def _of_session(self, message: Message) -> Identified:
         """Who opened the session that a message of ours comes from, if it was with a token of a provider."""
@@ -211,6 +223,7 @@ def _rules(provider: ProviderSettings, own_domains: tuple[str, ...]) -> Provider
         skew_seconds=provider.skew_seconds,
         user_claim=provider.user_claim,
         roles_claim=provider.roles_claim,
+        stub_claim=provider.stub_claim,
     )
 
 

@@ -53,6 +53,7 @@ class ProviderRules:
         skew_seconds: How far its clock may differ from ours.
         user_claim: The claim that names the user to policies.
         roles_claim: The claim with the roles that a login gives, "" for none.
+        stub_claim: The claim with the place of the stub of the user's domain, "" for none.
     """
 
     issuer: str
@@ -62,6 +63,7 @@ class ProviderRules:
     skew_seconds: float = 60.0
     user_claim: str = "sub"
     roles_claim: str = ""
+    stub_claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Asserted:
     expires_at: float
     profile: Mapping[str, str]
     roles: frozenset[str] = frozenset()
+    stub: str = ""
 
 
 class AssertionRefusedError(PeerError):
@@ -138,7 +141,14 @@ def _asserted(claims: Mapping[str, object], rules: ProviderRules, now: float) ->
         for name in _PROFILE
         if isinstance(value := claims.get(name), str) and value.isprintable() and len(value) <= _PROFILE_CHARS
     }
-    return Asserted(user, subject, rules.issuer, expires_at, profile, _roles(claims, rules))
+    return Asserted(user, subject, rules.issuer, expires_at, profile, _roles(claims, rules), _stub(claims, rules))
+
+
+def _stub(claims: Mapping[str, object], rules: ProviderRules) -> str:
+    stub = claim_at(claims, rules.stub_claim) if rules.stub_claim else None
+    if stub is not None and not (isinstance(stub, str) and _is_name(stub)):
+        raise AssertionRefusedError(f"it names no stub (`{rules.stub_claim}`)")
+    return stub or ""
 
 
 def _roles(claims: Mapping[str, object], rules: ProviderRules) -> frozenset[str]:

@@ -159,6 +159,13 @@ def _params(members: Members) -> Members:
 
 
 def _origin(params: Members) -> str:
-    """The domain that an assertion has to be about: a domain, a web origin or an address."""
+    """The domain that an assertion has to be about: a domain, a web origin or an address.
+
+    Raises:
+        AssertionRefusedError: It is none of them, so that no assertion is about it.
+    """
     origin = text_of(params, "origin").strip().lower()
-    return domain_of(origin) if "://" in origin else origin
+    try:
+        return domain_of(origin) if "://" in origin else origin
+    except PeerError as exc:
+        raise AssertionRefusedError(f"the origin is {exc.detail}") from exc

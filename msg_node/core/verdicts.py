@@ -23,12 +23,16 @@ _MISSING: Final = "the message carries no assertion"
 
 
 class Verdict(NamedTuple):
-    """Whether a sender is who an assertion says. `user` and `issuer` are "" unless `is_verified`; else why not."""
+    """Whether a sender is who an assertion says. `user` and `issuer` are "" unless `is_verified`; else why not.
+
+    `stub` is where his provider says that the stub of his domain is, "" when it says nothing.
+    """
 
     is_verified: bool
     user: str = ""
     issuer: str = ""
     detail: str = ""
+    stub: str = ""
 
 
 UNASSERTED: Final = Verdict(False, detail=_MISSING)
@@ -95,7 +99,7 @@ class Verdicts:
             if exc.lacking_issuer:
                 return verdict  # its keys may come at any moment
         else:
-            verdict = Verdict(True, asserted.user, asserted.issuer)
+            verdict = Verdict(True, asserted.user, asserted.issuer, stub=asserted.stub)
             until = min(until, asserted.expires_at)
         self._known[name] = verdict, until
         self._known.move_to_end(name)

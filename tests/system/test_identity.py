@@ -17,6 +17,7 @@ from .systems import running_system
 
 ISSUER = "https://login.b.example"
 AUDIENCE = "node.a.example"
+STUB = "hyperty-catalogue://catalogue.b.example/.well-known/protocolstub/default"
 PEOPLE = f"""
 [identity]
 demand = ["b.example"]
@@ -25,6 +26,7 @@ issuer = "{ISSUER}"
 audience = ["{AUDIENCE}"]
 domains = ["b.example"]
 jwks = "keys.json"
+stub_claim = "rethink_stub"
 """
 RULE = """
 [[rules]]
@@ -67,6 +69,7 @@ async def test_only_a_person_who_is_vouched_for_gets_through(tmp_path: Path) -> 
         assert await asked(idToken=bruno_is) == (200, "")
         assert await asked("execute", identity={"assertion": bruno_is}) == (200, "")
         assert await asked("execute", idToken=carla_is) == (403, "policy")
+        assert await asked(idToken=token(provider, "bruno", rethink_stub=STUB)) == (200, "")
         claimed = {"userProfile": {"username": "bruno"}}
         assert await asked("execute", idToken=carla_is, identity=claimed) == (403, "policy")
         for body in (
@@ -76,6 +79,7 @@ async def test_only_a_person_who_is_vouched_for_gets_through(tmp_path: Path) -> 
             {"idToken": token(stranger, "bruno", iss="https://login.c.example")},
             {"idToken": token(provider, "bruno", aud="node.c.example")},
             {"idToken": token(provider, "bruno", exp=int(time.time()) - 3_600)},
+            {"idToken": token(provider, "bruno", rethink_stub=STUB.replace("b.example", "c.example"))},
             {"idToken": 5},
         ):
             assert await asked(**body) == (401, "bad-assertion"), body
