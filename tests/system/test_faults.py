@@ -101,8 +101,8 @@ async def test_when_b_is_killed_waiting_requests_are_delivered_or_answered_and_t
         answer = await anna.ask(bruno.hyperty, 2000)
         assert answer.is_ok, answer
         assert (await bruno.ask(anna.hyperty)).is_ok
-        # What B had handed on and not yet acknowledged comes again: first arrivals are in order. Of what came again before
-        # the runtime was back, requests were refused, and events were counted: nobody waits for an answer to them.
+        # What B had handed on and not yet acknowledged comes again: first arrivals are in order. Of what came again
+        # before the runtime was back, requests were refused and events counted: nobody waits for an answer to them.
         events = [one for one in dict.fromkeys(bruno.numbers_from(anna.hyperty)) if one <= HURT_AFTER]
         assert events == sorted(events)
         unheard = (await system.b.status()).counters.get("unheard", 0)
