@@ -20,6 +20,7 @@ from msg_node.config_delivery import DeliverySettings
 from msg_node.config_identity import Algorithm, GlobalRegistrySettings, IdentitySettings
 from msg_node.config_interworking import InterworkingSettings
 from msg_node.config_middleware import MiddlewareSettings
+from msg_node.config_publish import EndpointSettings
 from msg_node.config_rates import TypeRateSettings
 from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
 from protofly import limits
@@ -117,6 +118,7 @@ class PublishSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mode: Annotated[
         Literal["enforce", "testing"], Meta(description="`testing` asks others to report failures instead of refusing.")
     ] = "enforce"
+    endpoint: Annotated[tuple[EndpointSettings, ...], Meta(description="Further endpoints of the domain's stubs.")] = ()
     contact: Annotated[
         str, Meta(description="Whom to write to about this domain, for example `mailto:ops@a.example`.")
     ] = ""

@@ -43,9 +43,7 @@ class InterworkingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = None
     token_origins: Annotated[
         tuple[str, ...],
-        Meta(
-            description="Where its and its users' tokens may go: `https://host[:port]` of endpoints; none: nowhere."
-        ),
+        Meta(description="Where its and its users' tokens may go: `https://host[:port]` of endpoints; none: nowhere."),
     ] = ()
 
 

@@ -27,6 +27,7 @@ from msg_node.config_interworking import interworking_problems
 from msg_node.config_lines import Position, locate_keys
 from msg_node.config_middleware import middleware_problems
 from msg_node.config_mqtt import mqtt_problems
+from msg_node.config_publish import endpoint_problems
 from msg_node.config_rates import rate_problems
 from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
@@ -239,6 +240,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *middleware_problems(settings),
         *mqtt_problems(settings),
         *interworking_problems(settings),
+        *endpoint_problems(settings),
         *_problems_elsewhere(settings),
     ):
         source.complain(place, text)

@@ -8,9 +8,10 @@ import time
 import trio
 
 from msg_node.config import Settings
+from msg_node.config_publish import published_endpoints
 from msg_node.key_files import load_online_keys
 from msg_node.publication import LiveOptions, LiveSigner, Publication, SignedLive, SiteFolder
-from protofly.documents import Endpoint, SigningKey
+from protofly.documents import SigningKey
 from protofly.errors import MisuseError, SettingsError
 
 logger = logging.getLogger("msg_node.site")
@@ -86,9 +87,7 @@ def make_publisher(settings: Settings) -> tuple[Publisher, SigningKey]:
         serial_file=settings.node.data_dir / SERIAL_NAME,
         node_keys={key.key_id: key.record() for key in node_keys},
         options=LiveOptions(
-            endpoints=(
-                Endpoint(name=publish.endpoint_name, url=publish.endpoint_url, spki=list(publish.endpoint_spki)),
-            ),
+            endpoints=published_endpoints(publish),
             catalogue=settings.site_url,
             mode=publish.mode,
             contact=publish.contact,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.fuzz import connection_borders, document_borders, identity_borders, message_borders
+from tests.fuzz import connection_borders, document_borders, identity_borders, legacy_borders, message_borders
 from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {
@@ -14,5 +14,6 @@ TARGETS: Final[dict[str, Target]] = {
         *connection_borders.TARGETS,
         *document_borders.TARGETS,
         *identity_borders.TARGETS,
+        *legacy_borders.TARGETS,
     )
 }
