@@ -1,117 +1,227 @@
-"""Quality rules: what is wrong with a row, all of it, in one pass, in words that explain themselves.
+"""Quality rules: what is wrong with a record, all of it, in words that explain themselves. No Spark in here.
 
-Conditions are SQL: a rule made of Columns would take some twenty calls into the JVM, all rules together as many as a
-small segment takes to be read.
+A rule looks at a whole column at once and is fast where nothing is wrong, which is nearly everywhere: it then says
+None, mostly after a look at the smallest and the largest value.
 """
 
 from __future__ import annotations
 
+import binascii
 import types
 import typing
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 import msgspec
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.findings import Severity
+from pipeline.record_lines import FACTS, NOT_A_RECORD, OTHER_VERSION
 from pipeline.segments import CLOCK_SLACK_US, TIME_MAX_US, TIME_MIN_US
-from protofly.records import RECORD_TYPES, Kind
+from protofly.records import RECORD_TYPES, Kind, SegmentManifest
 
-_WORST: Final = "_worst"
-HEX_DIGITS: Final = 32
-"""Of 16 bytes."""
+REPEATED: Final = "repeated"
+ID_BYTES: Final = 16
+IDS: Final = ("msg_id", "digest")
+"""Members of message records that are so many bytes in hexadecimal digits."""
 _MEASURES: Final = ("attempt", "size_in", "size_wire", "d_policy_us", "d_stub_us", "d_peer_us", "d_total_us", "fuel")
+
+Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Members: TypeAlias = Mapping[str, pa.Array]
+"""Columns of records by the names of their members, all of one length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that may be wrong. `broken` is an SQL condition, true where it is; null counts as fine.
+    """One thing that may be wrong with a record. `broken` says with which ones it is; None for none of them.
 
-    Rows with a broken rule of severity SEVERE or worse belong in quarantine; a WARNING stays with its row.
+    Records with a broken rule of severity SEVERE or worse belong in quarantine; a WARNING stays with its row.
     """
 
     name: str
     severity: Severity
-    broken: str
+    broken: Callable[[Members, SegmentManifest], Mask | None]
 
 
-def with_errors(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
-    """The rows with `errors`, names of all broken rules in the order of the list, and `severity`, that of the worst.
+@dataclass(slots=True)
+class Judgement:
+    """What is wrong with some records; nothing at all with those that are not named.
 
-    Good rows pay for each rule once; the names are looked for only where something is wrong.
+    Attributes:
+        errors: Names of the broken rules by the record's place, in the order of the rules.
+        bad: The places of those that belong in quarantine, and how bad they are.
     """
-    worst = "0"
-    for severity in (Severity.WARNING, Severity.SEVERE, Severity.FATAL):
-        hits = [f"({rule.broken})" for rule in rules if rule.severity is severity]
-        if hits:
-            worst = f"IF({' OR '.join(hits)}, {int(severity)}, {worst})"
-    names = ", ".join(f"IF({rule.broken}, '{rule.name}', NULL)" for rule in rules)
-    # A projection of its own: what is used more than once is then not computed more than once.
-    judged = rows.withColumn(_WORST, F.expr(worst))
-    words = ", ".join(f"'{severity.word}'" for severity in Severity)
-    return judged.withColumns(
-        {
-            "errors": F.expr(f"IF({_WORST} = 0, CAST(array() AS array<string>), array_compact(array({names})))"),
-            "severity": F.expr(f"get(array({words}), {_WORST})"),
-            "is_good": F.expr(f"{_WORST} < {int(Severity.SEVERE)}"),
-        }
-    ).drop(_WORST)
+
+    errors: dict[int, list[str]] = field(default_factory=dict)
+    bad: dict[int, Severity] = field(default_factory=dict)
 
 
-def is_sound(rules: Sequence[Rule]) -> Column:
-    """Whether none of the rules is broken, not even one that only warns. Far cheaper than saying which."""
-    return F.expr(f"NOT coalesce({' OR '.join(f'({rule.broken})' for rule in rules)}, false)")
+class Judge:
+    """Looks at the records of one segment, in their order."""
+
+    def __init__(self, manifest: SegmentManifest) -> None:
+        self._manifest = manifest
+        self._rules = record_rules(manifest.kind)
+        self._highest = manifest.first_seq - 1
+
+    def judge(self, members: Members) -> Judgement:
+        """Find everything that is wrong with the next records of the segment.
+
+        A number that is not above those of the good records before it is `repeated`.
+        """
+        judgement = Judgement()
+        for rule in self._rules:
+            broken = rule.broken(members, self._manifest)
+            if broken is not None:
+                for place in np.flatnonzero(broken).tolist():
+                    _blame(judgement, place, rule.name, rule.severity)
+        numbers = np.asarray(members["seq"].fill_null(0))
+        good = np.delete(np.arange(len(numbers)), list(judgement.bad)) if judgement.bad else np.arange(len(numbers))
+        if len(good):
+            ascending = np.concatenate(([self._highest], numbers[good]))
+            before = np.maximum.accumulate(ascending)
+            self._highest = int(before[-1])
+            for place in good[ascending[1:] <= before[:-1]].tolist():
+                _blame(judgement, place, REPEATED, Severity.SEVERE)
+        return judgement
+
+
+def _blame(judgement: Judgement, place: int, name: str, severity: Severity) -> None:
+    judgement.errors.setdefault(place, []).append(name)
+    if severity >= Severity.SEVERE:
+        judgement.bad[place] = max(severity, judgement.bad.get(place, severity))
+
+
+def reasons(kind: Kind) -> list[str]:
+    """Everything that may be wrong with a line of a kind."""
+    return [NOT_A_RECORD, REPEATED, *(rule.name for rule in record_rules(kind))]
 
 
 def record_rules(kind: Kind) -> list[Rule]:
-    """Rules for parsed lines of a kind, beside the facts of their segment in columns `m_…`.
+    """Rules for records of a kind beside the manifest of their segment.
 
-    What must be there and which words are possible is taken from the record's own class. Parsed lines carry
-    `spoilt`, true where the line was no JSON object of this shape, and `repeated`, true where its number came before.
+    What must be there and which words are possible is taken from the record's own class.
     """
     record_type = RECORD_TYPES[kind]
-    is_far = f"ts_us < m_opened_us - {CLOCK_SLACK_US} OR ts_us > m_closed_us + {CLOCK_SLACK_US}"
-    is_absurd = f"ts_us < {TIME_MIN_US} OR ts_us >= {TIME_MAX_US}"
-    is_outside = _is_outside("ts_us", "m_min_ts_us", "m_max_ts_us")
-    rules = [
-        Rule("not-a-record", Severity.SEVERE, "spoilt"),
-        Rule("repeated", Severity.SEVERE, "repeated"),
-        Rule("schema", Severity.SEVERE, f"NOT v <=> {record_type.schema_version}"),
-        Rule("identity", Severity.SEVERE, "NOT node <=> m_node OR NOT boot <=> m_boot"),
-        Rule("sequence", Severity.SEVERE, _is_outside("seq", "m_first_seq", "m_last_seq")),
-        Rule("time", Severity.SEVERE, f"{is_outside} OR {is_far} OR {is_absurd}"),
+    severe: list[tuple[str, Callable[[Members, SegmentManifest], Mask | None]]] = [
+        (
+            OTHER_VERSION,
+            lambda found, _: _is_outside(found["v"], record_type.schema_version, record_type.schema_version),
+        ),
+        ("identity", _is_of_another),
+        ("sequence", lambda found, manifest: _is_outside(found["seq"], manifest.first_seq, manifest.last_seq)),
+        ("time", lambda found, manifest: _is_outside(found["ts_us"], *_times(manifest))),
     ]
     for member in msgspec.structs.fields(record_type):
         if member.required and member.name != "ts_us":
-            rules.append(Rule(f"missing:{member.name}", Severity.SEVERE, f"{member.name} IS NULL"))
+            severe.append((f"missing:{member.name}", partial(_is_missing, member.name)))
         words = _words(member.type)
         if words:
-            possible = ", ".join(f"'{word}'" for word in words)
-            rules.append(Rule(f"word:{member.name}", Severity.SEVERE, f"{member.name} NOT IN ({possible})"))
+            severe.append((f"word:{member.name}", partial(_is_no_word, member.name, pa.array(words))))
+        if member.name == FACTS:
+            severe.append((f"object:{FACTS}", _has_odd_facts))
     if kind is Kind.MESSAGE:
-        rules += _message_rules()
+        severe += [(f"hex:{name}", partial(_is_no_id, name)) for name in IDS]
+        severe.append(("negative", _is_negative))
+    rules = [Rule(name, Severity.SEVERE, broken) for name, broken in severe]
+    if kind is Kind.MESSAGE:
+        rules.append(Rule("own-domain", Severity.WARNING, _is_own_domain))
     return rules
 
 
-def _message_rules() -> list[Rule]:
-    return [
-        Rule("hex:msg_id", Severity.SEVERE, _is_no_hex("msg_id")),
-        Rule("hex:digest", Severity.SEVERE, _is_no_hex("digest")),
-        Rule("negative", Severity.SEVERE, f"least({', '.join(_MEASURES)}) < 0"),
-        Rule("own-domain", Severity.WARNING, "src_domain = dst_domain"),
+def id_bytes(column: pa.Array) -> pa.Array | None:
+    """Ids as bytes out of their digits; None when one of them is missing or no id."""
+    if column.null_count or (len(column) and not _lie_between(pc.binary_length(column), 2 * ID_BYTES, 2 * ID_BYTES)):
+        return None
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    first = int(offsets[0]) if len(offsets) else 0
+    digits = memoryview(column.buffers()[2] or b"")[first : first + len(column) * 2 * ID_BYTES]
+    try:
+        content = binascii.unhexlify(digits)
+    except (binascii.Error, ValueError):
+        return None
+    places = np.arange(len(column) + 1, dtype=np.int32) * ID_BYTES
+    return pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(places), pa.py_buffer(content)])
+
+
+def _is_of_another(found: Members, manifest: SegmentManifest) -> Mask | None:
+    is_same = pc.and_kleene(pc.equal(found["node"], manifest.node), pc.equal(found["boot"], manifest.boot))
+    return _where(pc.invert(is_same.fill_null(False)))
+
+
+def _times(manifest: SegmentManifest) -> tuple[int, int]:
+    """From when until when its records may be."""
+    first = max(manifest.min_ts_us, manifest.opened_us - CLOCK_SLACK_US, TIME_MIN_US)
+    return first, min(manifest.max_ts_us, manifest.closed_us + CLOCK_SLACK_US, TIME_MAX_US - 1)
+
+
+def _is_missing(name: str, found: Members, _: SegmentManifest) -> Mask | None:
+    return _where(found[name].is_null()) if found[name].null_count else None
+
+
+def _is_no_word(name: str, words: pa.Array, found: Members, _: SegmentManifest) -> Mask | None:
+    is_word = pc.is_in(found[name], words)
+    if is_word.true_count + found[name].null_count == len(is_word):
+        return None
+    return _where(pc.and_(pc.invert(is_word), found[name].is_valid()))
+
+
+def _has_odd_facts(found: Members, _: SegmentManifest) -> Mask | None:
+    if found[FACTS].null_count == len(found[FACTS]):
+        return None
+    return _where(pc.invert(pc.starts_with(found[FACTS], "{")))
+
+
+def _is_no_id(name: str, found: Members, _: SegmentManifest) -> Mask | None:
+    if id_bytes(found[name]) is not None:
+        return None
+    return np.array([digits is not None and not _is_id(digits) for digits in found[name].to_pylist()])
+
+
+def _is_id(digits: str) -> bool:
+    try:
+        return len(binascii.unhexlify(digits)) == ID_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _is_negative(found: Members, _: SegmentManifest) -> Mask | None:
+    masks = [
+        _where(pc.less(found[name], 0))
+        for name in _MEASURES
+        if not _lie_between(found[name], 0, np.iinfo(np.int64).max)
     ]
+    known = [mask for mask in masks if mask is not None]
+    return np.logical_or.reduce(known) if known else None
 
 
-def _is_outside(name: str, first: str, last: str) -> str:
-    return f"{name} IS NULL OR {name} < {first} OR {name} > {last}"
+def _is_own_domain(found: Members, _: SegmentManifest) -> Mask | None:
+    return _where(pc.equal(found["src_domain"], found["dst_domain"]))
 
 
-def _is_no_hex(name: str) -> str:
-    # Several times cheaper than a regular expression.
-    return f"length({name}) != {HEX_DIGITS} OR (unhex({name}) IS NULL AND {name} IS NOT NULL)"
+def _lie_between(column: pa.Array, first: int, last: int) -> bool:
+    """Whether all values that there are do; also where there are none."""
+    bounds = pc.min_max(column).as_py()
+    return bounds["min"] is None or (first <= bounds["min"] and bounds["max"] <= last)
+
+
+def _is_outside(column: pa.Array, first: int, last: int) -> Mask | None:
+    """Whether it is nothing, or not between these."""
+    if not column.null_count and _lie_between(column, first, last):
+        return None
+    values = np.asarray(column.fill_null(0)).astype(np.int64)
+    return np.asarray(column.is_null()) | (values < first) | (values > last)
+
+
+def _where(condition: pa.BooleanArray) -> Mask | None:
+    """Unknown counts as fine."""
+    if not condition.true_count:
+        return None
+    return np.asarray(condition.fill_null(False))
 
 
 def _words(type_: object) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Segments as they lie in a spool: found, read and verified one by one. No Spark, and nothing here is believed.
 
 A spool may be a partner's, so names, manifests and content are hostile until proven otherwise: links are not followed,
-every size is bounded, and what Spark will read later is read here first.
+and every size is bounded.
 
 Whether a segment fits to the others of its node is decided afterwards, in `pipeline.segment_books`.
 
@@ -14,7 +14,6 @@ import base64
 import binascii
 import errno
 import hashlib
-import io
 import os
 import re
 import stat
@@ -26,24 +25,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import zstandard
 
 from pipeline.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust
+from pipeline.segment_content import ContentError, check_file, pieces_of
 from protofly.errors import PeerError
 from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX, SegmentName
-from protofly.records import RECORD_TYPES, SegmentManifest, decode_manifest, frame_end
+from protofly.records import RECORD_TYPES, SegmentManifest, decode_manifest
 from protofly.signatures import verify_signature
 
 MANIFEST_BYTES_MAX: Final = 256 << 10
 SEGMENT_BYTES_MAX: Final = 256 << 20
 """Of the file. Nodes seal at 64 MiB before compression."""
-RAW_BYTES_MAX: Final = 1 << 30
-"""Of all lines together."""
-LINE_BYTES_MAX: Final = 2 << 20
-WINDOW_BYTES_MAX: Final = 8 << 20
-"""What every Zstandard decoder must be able to hold. Source: RFC 8878, section 3.1.1.1.2."""
-PIECE_BYTES: Final = 1 << 20
 CLOCK_SLACK_US: Final = 86_400_000_000
 """A record waits for its segment, and a segment for its seal; not for days."""
 TIME_MIN_US: Final = 1_577_836_800_000_000
@@ -53,7 +46,6 @@ TIME_MAX_US: Final = 4_102_444_800_000_000
 _INTEGER_MAX: Final = (1 << 63) - 1
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_FRAME_HEADER_BYTES: Final = 18
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -182,8 +174,15 @@ def find_manifests(spools: Iterable[Path]) -> Iterator[Place]:
                     yield Place(root, path, found.st_size, found.st_mtime_ns // 1000)
 
 
-def examine(place: Place, trust: Trust) -> Segment:
-    """Verify one segment by itself: files, manifest, signature, content. Never raises for what it finds."""
+def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
+    """Verify one segment by itself: files, manifest, signature, content. Never raises for what it finds.
+
+    Args:
+        place: Where its manifest lies.
+        trust: Whose signatures count.
+        reads_lines: False leaves out what takes decompressing: whether the frames are sound and how many lines there
+            are, unless there are to be none. Whoever decodes the lines finds that out; see `pieces_of`.
+    """
     segment = Segment(place, is_strict=trust.requires_signatures)
     raw = _read(place.manifest_path, MANIFEST_BYTES_MAX, segment, too_large=Finding.MANIFEST_TOO_LARGE)
     if raw is None:
@@ -203,18 +202,21 @@ def examine(place: Place, trust: Trust) -> Segment:
         return segment
     content = _read(place.segment_path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
     if content is not None:
-        _check_content(content, manifest, segment)
+        try:
+            check_file(content, manifest)
+            if reads_lines or not manifest.records:
+                for _ in pieces_of(content, manifest):
+                    pass
+        except ContentError as exc:
+            segment.find(exc.finding, exc.remark)
     return segment
 
 
-def is_unchanged(segment: Segment) -> bool:
-    """Whether the file still holds what was verified; asked after Spark has read it."""
-    assert segment.manifest is not None
-    try:
-        with segment.place.segment_path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == segment.manifest.sha256
-    except OSError:
-        return False
+def verified_content(place: Place, manifest: SegmentManifest) -> bytes | None:
+    """The file of a segment as its manifest says it is; None when it is not, or not any more."""
+    content = _read(place.segment_path, SEGMENT_BYTES_MAX, Segment(place), too_large=Finding.TOO_LARGE)
+    is_same = content is not None and hashlib.sha256(content).hexdigest() == manifest.sha256
+    return content if is_same else None
 
 
 def _raise(error: OSError) -> None:
@@ -315,57 +317,3 @@ def _signature_of(manifest: SegmentManifest) -> bytes:
         )
     except (binascii.Error, ValueError):
         return b""
-
-
-def _check_content(content: bytes, manifest: SegmentManifest, segment: Segment) -> None:
-    whole_bytes, is_usable = _walk_frames(content)
-    if len(content) < manifest.size_bytes:
-        is_torn = whole_bytes < len(content)
-        segment.find(Finding.TORN if is_torn else Finding.TRUNCATED, f"{len(content)} of {manifest.size_bytes} bytes")
-    elif len(content) > manifest.size_bytes:
-        segment.find(Finding.OVERLONG, f"{len(content)} instead of {manifest.size_bytes} bytes")
-    elif hashlib.sha256(content).hexdigest() != manifest.sha256:
-        segment.find(Finding.HASH)
-    elif whole_bytes < len(content):
-        segment.find(Finding.TORN, f"whole up to byte {whole_bytes}")
-    elif not is_usable:
-        segment.find(Finding.FRAME, "a frame needs a dictionary or too much memory")
-    else:
-        _count_lines(content, manifest, segment)
-
-
-def _walk_frames(content: bytes) -> tuple[int, bool]:
-    """Length of the whole frames at the beginning, and whether every one is of a kind that nodes write."""
-    position, is_usable = 0, True
-    while (end := frame_end(content, position)) is not None:
-        header = content[position : position + _FRAME_HEADER_BYTES]
-        try:
-            frame = zstandard.get_frame_parameters(header)
-            is_usable &= frame.dict_id == 0 and frame.has_checksum and frame.window_size <= WINDOW_BYTES_MAX
-        except zstandard.ZstdError:
-            is_usable = False
-        position = end
-    return position, is_usable
-
-
-def _count_lines(content: bytes, manifest: SegmentManifest, segment: Segment) -> None:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
-    lines = raw_bytes = 0
-    since_line_end = 0
-    try:
-        with decompressor.stream_reader(io.BytesIO(content), read_across_frames=True) as reader:
-            while piece := reader.read(PIECE_BYTES):
-                raw_bytes += len(piece)
-                found = piece.count(b"\n")
-                lines += found
-                since_line_end = len(piece) - 1 - piece.rfind(b"\n") if found else since_line_end + len(piece)
-                if raw_bytes > RAW_BYTES_MAX or since_line_end > LINE_BYTES_MAX or lines > manifest.records:
-                    break
-    except zstandard.ZstdError as exc:
-        segment.find(Finding.FRAME, str(exc)[:100])
-        return
-    if raw_bytes > RAW_BYTES_MAX or since_line_end > LINE_BYTES_MAX:
-        segment.find(Finding.TOO_LARGE, "more than a segment or a line may hold")
-    elif lines != manifest.records or since_line_end:
-        found_text = f"more than {manifest.records}" if lines > manifest.records else str(lines)
-        segment.find(Finding.COUNT, f"{found_text} lines for {manifest.records} records")

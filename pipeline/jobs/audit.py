@@ -12,10 +12,9 @@ from pyspark.sql import functions as F
 from pipeline.findings import Finding, Verdict
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.ledger import Ledger
-from pipeline.schemas import SEGMENTS
+from pipeline.schemas import SEGMENTS, bronze_table
 from pipeline.segment_books import Accepted, missing_numbers
 from pipeline.tables import Lake
-from pipeline.transforms.lines import bronze_table
 from protofly.records import Kind
 
 _TOLD: Final = 50

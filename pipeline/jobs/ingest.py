@@ -149,16 +149,19 @@ class Ingest:
         distrusted: frozenset[Place] = frozenset()
         for attempt in range(_ATTEMPTS + 1):
             try:
-                return self._try_batch(plan, distrusted, result)
+                return self._try_batch(plan, distrusted, result, reads_lines=bool(plan.accepted) or attempt > 0)
             except ChangedError as exc:
                 if attempt + 1 >= _ATTEMPTS:
                     distrusted |= exc.places
         raise LakeError("segments keep changing while they are read: ingest a spool that nobody writes over")
 
-    def _try_batch(self, plan: _Plan, distrusted: Collection[Place], result: JobResult) -> list[Segment]:
+    def _try_batch(
+        self, plan: _Plan, distrusted: Collection[Place], result: JobResult, *, reads_lines: bool
+    ) -> list[Segment]:
+        """`reads_lines` False leaves it to those who load the segments to find damage in the lines of one."""
         ledger = Ledger(self.lake)
         with result.timed("verify"):
-            segments = self._examine(plan.places, distrusted, ledger)
+            segments = self._examine(plan.places, distrusted, ledger, reads_lines=reads_lines)
             segments = ledger.books_for(segments).judge(segments)
         accepted = [segment for segment in segments if segment.verdict is Verdict.ACCEPTED]
         if accepted and not plan.accepted:
@@ -190,10 +193,12 @@ class Ingest:
             self._tried[place] = _marks(place)
         return news
 
-    def _examine(self, places: Sequence[Place], distrusted: Collection[Place], ledger: Ledger) -> list[Segment]:
+    def _examine(
+        self, places: Sequence[Place], distrusted: Collection[Place], ledger: Ledger, *, reads_lines: bool
+    ) -> list[Segment]:
         known = ledger.known_places()
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing and decompressing do not hold the interpreter
-            segments = list(pool.map(partial(examine, trust=self.trust), places))
+            segments = list(pool.map(partial(examine, trust=self.trust, reads_lines=reads_lines), places))
         for segment in segments:
             if segment.place in distrusted:
                 segment.find(Finding.CHANGED)

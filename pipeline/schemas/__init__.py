@@ -10,6 +10,8 @@ A domain pair is written (`src_domain`, `dst_domain`): from whom to whom message
 
 from __future__ import annotations
 
+from pyspark.sql.types import StructType
+
 from pipeline.schemas.books import (
     BOOK,
     BOOK_TOTAL,
@@ -55,6 +57,7 @@ from pipeline.schemas.scores import (
     STUB_LIFE,
     STUB_REGRESSION,
 )
+from protofly.records import Kind
 
 __all__ = [
     "ALERT",
@@ -89,6 +92,7 @@ __all__ = [
     "RECON_BUCKET",
     "RECON_CASE",
     "RECON_PAIR",
+    "RECORD_SCHEMAS",
     "REPLAY_FLIP",
     "REPLAY_RUN",
     "SEGMENTS",
@@ -106,6 +110,7 @@ __all__ = [
     "TEXTS",
     "TRAFFIC_HOURLY",
     "Table",
+    "bronze_table",
 ]
 
 TABLES: dict[str, Table] = {
@@ -138,3 +143,18 @@ TABLES: dict[str, Table] = {
         ALERT,
     )
 }
+
+RECORD_SCHEMAS: dict[Kind, StructType] = {
+    Kind.MESSAGE: MESSAGE_RECORD,
+    Kind.DECISION: DECISION_RECORD,
+    Kind.STUB: STUB_EVENT,
+    Kind.LINK: LINK_EVENT,
+    Kind.SESSION: SESSION_EVENT,
+    Kind.POLICY: POLICY_EVENT,
+}
+"""Members of the lines of each kind."""
+
+
+def bronze_table(kind: Kind) -> Table:
+    """Where good records of a kind belong."""
+    return TABLES[f"bronze_{kind.value}"]

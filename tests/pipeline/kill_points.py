@@ -43,7 +43,7 @@ JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 STEPS: tuple[tuple[Any, str], ...] = (
     (ingest.Ingest, "_pin"),
     (segment_loading, "_write"),
-    (segment_loading, "_count"),
+    (segment_loading, "_commit"),
     (Lake, "_move_in"),
     (DeltaLog, "create"),
     (DeltaLog, "commit"),

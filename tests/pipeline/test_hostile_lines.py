@@ -41,19 +41,19 @@ def line(seq: int, /, **members: object) -> bytes:
 
 
 HOSTILE: list[tuple[bytes, str]] = [
-    (b"", "schema"),
-    (b"   ", "schema"),
-    (b"null", "schema"),
+    (b"", "not-a-record"),
+    (b"   ", "not-a-record"),
+    (b"null", "not-a-record"),
     (b"17", "not-a-record"),
     (b'"text"', "not-a-record"),
-    (b"[]", "schema"),
+    (b"[]", "not-a-record"),
     (b"{", "not-a-record"),
     (b"\xff\xfe\x00", "not-a-record"),
-    (b"{}{}", "schema"),
+    (b"{}{}", "not-a-record"),
     (b"[" * 5000 + b"]" * 5000, "not-a-record"),
     (line(11)[:-1], "not-a-record"),
     (line(12, v=2), "schema"),
-    (line(13, v=70_000), "not-a-record"),
+    (line(13, v=70_000), "schema"),
     (line(14, node="mn-1.evil.example"), "identity"),
     (line(15, boot=2), "identity"),
     (line(0), "sequence"),
@@ -72,7 +72,12 @@ HOSTILE: list[tuple[bytes, str]] = [
     (line(29, size_in=1.5), "not-a-record"),
     (line(30, size_in=int("9" * 1200)), "not-a-record"),
     (line(31, decision="maybe"), "word:decision"),
-    (line(32, src_key={"a": {"b": [1]}}, role=None), "missing:role"),
+    (line(32, src_key={"a": {"b": [1]}}), "not-a-record"),
+    (line(33, role=None), "missing:role"),
+    (line(34, facts="x"), "object:facts"),
+    (line(35, facts={"a": "\ud800"}), "not-a-record"),
+    (line(36).replace(b"alice", b"\xff"), "not-a-record"),
+    (b'{"v":2,"seq":"37"}', "schema"),
 ]
 """Lines, and one of the reasons why each is refused."""
 GOOD = [

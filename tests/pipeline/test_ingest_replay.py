@@ -116,7 +116,18 @@ def test_kinds_that_were_stored_before_the_end_are_not_stored_again(
 def test_a_segment_that_keeps_changing_while_it_is_read_is_rejected_and_the_others_are_not(
     lake: Lake, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_loading, "is_unchanged", lambda segment: "000002" not in segment.place.path)
+    [_, second] = sorted(spool.glob("mdr-*.zst"))
+    content = second.read_bytes()
+    write = segment_loading._write
+
+    def run_while_it_is_another(*args: Any) -> Any:
+        second.write_bytes(content[::-1])
+        try:
+            return write(*args)
+        finally:
+            second.write_bytes(content)
+
+    monkeypatch.setattr(segment_loading, "_write", run_while_it_is_another)
     result = ingest.run(lake, lake.spark, [spool])
     assert sequence_of(lake) == [1, 2]
     assert [verdict for _, verdict, _ in ledger_of(lake)] == ["accepted", "accepted", "rejected"]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pipeline.findings import Finding
-from pipeline.quality import record_rules
+from pipeline.quality import reasons
 from pipeline.schemas import TABLES
 from protofly.records import Kind
 
@@ -30,4 +30,4 @@ def _words(names: tuple[str, ...]) -> str:
 
 def test_every_quality_rule_is_explained() -> None:
     told = set(re.findall(r"^\| `([a-z-]+)(?::<member>)?` \| ", PAGE, re.MULTILINE))
-    assert {rule.name.partition(":")[0] for kind in Kind for rule in record_rules(kind)} <= told
+    assert {name.partition(":")[0] for kind in Kind for name in reasons(kind)} <= told

@@ -17,15 +17,8 @@ from hypothesis import strategies as st
 from pipeline.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust, load_trust
 from pipeline.segment_books import Books
-from pipeline.segments import (
-    LINE_BYTES_MAX,
-    MANIFEST_BYTES_MAX,
-    Place,
-    Segment,
-    examine,
-    find_manifests,
-    is_unchanged,
-)
+from pipeline.segment_content import LINE_BYTES_MAX
+from pipeline.segments import MANIFEST_BYTES_MAX, Place, Segment, examine, find_manifests, verified_content
 from protofly.errors import SettingsError
 from protofly.record_segments import Signer, sign_manifest
 from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
@@ -70,7 +63,11 @@ def test_a_genuine_segment_has_nothing_against_it(tmp_path: Path) -> None:
     seal(tmp_path)
     segment = examine(only(tmp_path), TRUST)
     assert (segment.findings, segment.severity) == ([], Severity.FINE)
-    assert is_unchanged(segment)
+    assert segment.manifest is not None
+    content = verified_content(segment.place, segment.manifest)
+    assert content == segment.place.segment_path.read_bytes()
+    segment.place.segment_path.write_bytes(content[:-1])
+    assert verified_content(segment.place, segment.manifest) is None
     [judged] = Books().judge([segment])
     assert judged.verdict is Verdict.ACCEPTED
     row = judged.row(3)

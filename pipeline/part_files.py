@@ -1,0 +1,123 @@
+"""Rows become Parquet files of a table, in folders by day, as a stage wants them. No Spark in here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.segment_rows import DAY
+
+DAY_US: Final = 86_400_000_000
+GROUP_ROWS: Final = 1 << 17
+"""Rows that are held back, to be written together: some sixty megabytes."""
+_OPEN_MAX: Final = 8
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_ALL_DIFFERENT: Final = frozenset({"msg_id", "digest", "seq", "ts_us", "line"})
+"""Of columns in which no value comes twice a dictionary is made for nothing."""
+
+
+class PartFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was written: where, how many rows, of which day."""
+
+    path: str
+    rows: int
+    day: str
+
+
+class PartFiles:
+    """Writes rows of one table below a folder; a context, at whose end the files are whole.
+
+    Args:
+        folder: Gets a folder for each day.
+        schema: Columns of the files.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self.written: list[PartFile] = []
+        self._folder = folder
+        self._schema = schema
+        self._with_dictionary = [name for name in schema.names if name not in _ALL_DIFFERENT]
+        self._waiting: dict[str, list[pa.Table]] = {}
+        self._waiting_rows = 0
+        self._open: dict[str, _Part] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._flush()
+            for day in list(self._open):
+                self._close(day)
+            return
+        for part in self._open.values():
+            with suppress(OSError):
+                part.writer.close()
+
+    def add(self, rows: pa.Table, day: str | None = None) -> None:
+        """Add rows to a day; None goes by their `ts_us`, which is from 1970 on."""
+        if not rows.num_rows:
+            return
+        for of_day, part in _by_day(rows).items() if day is None else [(day, rows)]:
+            self._waiting.setdefault(of_day, []).append(part)
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        for day, parts in self._waiting.items():
+            part = self._part(day)
+            rows = pa.concat_tables(parts)
+            part.writer.write_table(rows, row_group_size=GROUP_ROWS)
+            part.rows += rows.num_rows
+        self._waiting.clear()
+        self._waiting_rows = 0
+
+    def _part(self, day: str) -> _Part:
+        part = self._open.get(day)
+        if part is None:
+            if len(self._open) >= _OPEN_MAX:
+                self._close(next(iter(self._open)))
+            folder = self._folder / f"{DAY}={day}"
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{uuid4().hex}.parquet"  # a task that is repeated must not meet what it has left
+            part = self._open[day] = _Part(path, self._schema, self._with_dictionary)
+        return part
+
+    def _close(self, day: str) -> None:
+        part = self._open.pop(day)
+        part.writer.close()
+        self.written.append(PartFile(path=str(part.path), rows=part.rows, day=day))
+
+
+class _Part:
+    def __init__(self, path: Path, schema: pa.Schema, with_dictionary: list[str]) -> None:
+        self.path = path
+        self.rows = 0
+        self.writer = pq.ParquetWriter(
+            path, schema, compression="zstd", use_dictionary=with_dictionary, store_schema=False
+        )
+
+
+def _by_day(rows: pa.Table) -> Mapping[str, pa.Table]:
+    days = np.asarray(rows["ts_us"]) // DAY_US
+    found = np.unique(days)
+    if len(found) == 1:
+        return {_name(found[0]): rows}
+    return {_name(day): rows.filter(pa.array(days == day)) for day in found}
+
+
+def _name(day: np.int64) -> str:
+    return date.fromordinal(_EPOCH + int(day)).isoformat()

@@ -1,0 +1,98 @@
+"""What is inside a segment's file: Zstandard frames with lines in them, as its manifest says. No Spark in here.
+
+Content is hostile until proven otherwise: every size is bounded before it is decompressed, and a piece at a time.
+
+Source: pipeline study, sections 1.3 and 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from typing import Final
+
+import zstandard
+
+from pipeline.findings import Finding
+from protofly.records import SegmentManifest, frame_end
+
+RAW_BYTES_MAX: Final = 1 << 30
+"""Of all lines together."""
+LINE_BYTES_MAX: Final = 2 << 20
+WINDOW_BYTES_MAX: Final = 8 << 20
+"""What every Zstandard decoder must be able to hold. Source: RFC 8878, section 3.1.1.1.2."""
+PIECE_BYTES: Final = 256 << 10
+"""A few hundred lines: what is made of them stays in the processor's cache until it is columns."""
+_FRAME_HEADER_BYTES: Final = 18
+
+
+class ContentError(Exception):
+    """The content is not what its manifest says; `finding` tells how, `remark` in which figures."""
+
+    def __init__(self, finding: Finding, remark: str = "") -> None:
+        super().__init__(finding.code)
+        self.finding = finding
+        self.remark = remark
+
+
+def check_file(content: bytes, manifest: SegmentManifest) -> None:
+    """Check size, hash and frames, without decompressing. Raises ContentError."""
+    whole_bytes, is_usable = _walk_frames(content)
+    if len(content) < manifest.size_bytes:
+        is_torn = whole_bytes < len(content)
+        finding = Finding.TORN if is_torn else Finding.TRUNCATED
+        raise ContentError(finding, f"{len(content)} of {manifest.size_bytes} bytes")
+    if len(content) > manifest.size_bytes:
+        raise ContentError(Finding.OVERLONG, f"{len(content)} instead of {manifest.size_bytes} bytes")
+    if hashlib.sha256(content).hexdigest() != manifest.sha256:
+        raise ContentError(Finding.HASH)
+    if whole_bytes < len(content):
+        raise ContentError(Finding.TORN, f"whole up to byte {whole_bytes}")
+    if not is_usable:
+        raise ContentError(Finding.FRAME, "a frame needs a dictionary or too much memory")
+
+
+def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[list[bytes]]:
+    """The lines of a segment, some `PIECE_BYTES` at a time, in their order and without their ends.
+
+    Raises:
+        ContentError: A frame is damaged, there is too much in it, or not as many lines as the manifest says. What came
+            before is not to be believed then.
+    """
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+    lines = raw_bytes = 0
+    rest = b""
+    try:
+        with decompressor.stream_reader(io.BytesIO(content), read_across_frames=True) as reader:
+            while piece := reader.read(PIECE_BYTES):
+                raw_bytes += len(piece)
+                found = (rest + piece if rest else piece).split(b"\n")
+                rest = found.pop()
+                lines += len(found)
+                if raw_bytes > RAW_BYTES_MAX or len(rest) > LINE_BYTES_MAX:
+                    raise ContentError(Finding.TOO_LARGE, "more than a segment or a line may hold")
+                if lines > manifest.records:
+                    raise ContentError(
+                        Finding.COUNT, f"more than {manifest.records} lines for {manifest.records} records"
+                    )
+                if found:
+                    yield found
+    except zstandard.ZstdError as exc:
+        raise ContentError(Finding.FRAME, str(exc)[:100]) from exc
+    if lines != manifest.records or rest:
+        raise ContentError(Finding.COUNT, f"{lines} lines for {manifest.records} records")
+
+
+def _walk_frames(content: bytes) -> tuple[int, bool]:
+    """Length of the whole frames at the beginning, and whether every one is of a kind that nodes write."""
+    position, is_usable = 0, True
+    while (end := frame_end(content, position)) is not None:
+        header = content[position : position + _FRAME_HEADER_BYTES]
+        try:
+            frame = zstandard.get_frame_parameters(header)
+            is_usable &= frame.dict_id == 0 and frame.has_checksum and frame.window_size <= WINDOW_BYTES_MAX
+        except zstandard.ZstdError:
+            is_usable = False
+        position = end
+    return position, is_usable
