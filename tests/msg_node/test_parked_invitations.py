@@ -75,6 +75,38 @@ async def test_the_inviting_one_hears_that_it_waits_and_later_the_answer_as_an_a
     assert await ana.heard() == []
 
 
+@pytest.mark.parametrize("has_been_here", [False, True])
+async def test_who_wants_to_observe_an_object_is_answered_when_its_reporter_is_there(
+    house: RuntimeHouse, has_been_here: bool
+) -> None:
+    """In place of an offline subscription manager. Source: feature row DS-18."""
+    house.parks = lambda message, _roles, _domain: message.type == "subscribe"
+    control = f"{ROOM}/subscription"
+    bo = await house.opened("bo")
+    if has_been_here:
+        await bo.subscribed(ROOM, control)
+    await bo.wire.cut()
+    await house.until("sessions lost")
+    ana = await house.opened("ana")
+    wish = a_message("subscribe", ana.address, control, {"source": ana.address, "resource": ROOM}, id_=32)
+    await ana.say(wish)
+    waits = await ana.next()
+    assert (waits["id"], waits["body"]["code"], waits["body"]["status"]) == (32, 100, "pending")
+    again = await house.runtime()
+    again.address = bo.session_address
+    await again.ask("re-open", "mn:/session")
+    again.address = bo.address
+    if not has_been_here:
+        await again.say(a_message("subscribe", bo.address, SM, {"resources": [ROOM, control]}, id_=1))
+        assert (await again.next())["body"]["code"] == 200
+    request = await again.next()
+    assert request == wish
+    await again.say(answer_to(request, {"code": 200, "value": {"data": {"topic": "lunch"}, "version": 4}}))
+    answer = await ana.next()
+    assert (answer["id"], answer["from"], answer["body"]["code"]) == (32, control, 200)
+    assert answer["body"]["value"] == {"data": {"topic": "lunch"}, "version": 4}
+
+
 async def test_an_answer_for_an_inviting_one_who_left_waits_in_his_inbox(house: RuntimeHouse) -> None:
     ana = await house.opened("ana")
     await ana.say(invitation(ana.address))
