@@ -16,6 +16,7 @@ from federation.router import Federation
 from msg_node.core.answers import gap_word
 from msg_node.core.missed import Missed
 from msg_node.core.node_state import NodeState
+from msg_node.core.resources import object_of_events
 from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
 from protofly import codec
 from protofly.errors import Code
@@ -145,8 +146,8 @@ class Outlets:
         """Keep what observers miss while they are away. What was missed before this process began is not known."""
         self._missed = missed
         if missed is not None:
-            sids = [session.sid for session in self._state.sessions]
-            missed.unknown([sid for sid in sids if self._state.listeners.count(sid)])
+            held = ((one.sid, self._state.listeners.subscriptions(one.sid)) for one in self._state.sessions)
+            missed.unknown([sid for sid, all_ in held if any(object_of_events(one.key) for one in all_)])
 
     def arriving(self, sid: int) -> None:
         """A session has a connection, and is told so next: what it missed comes before what is new."""

@@ -21,12 +21,14 @@ from msg_node.core.resources import TAPS_KEY
 from msg_node.outlets import Outlets
 from protofly import codec
 from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
 from protofly.message import Message
 
 SECRETS = ("accessToken", "idToken", "identity", "sessionToken", "credentials")
 """Members of a body that a copy does not show."""
-_CONFIDANTS = ("mn:/session", "domain://idm.", "domain://qos.", "domain://qos-broker.")
-"""Services that are told secrets, or tell them: of what is said to or by them only the header is shown."""
+_CONFIDANTS = ("mn:/session", "domain://idm.", "domain-idp:", "domain://qos.", "domain://qos-broker.")
+_CONFIDANTS_OF_RUNTIMES = ("/idm", "/identity-gui", "/crypto")
+"""Who is told secrets, or tells them: of what is said to or by them only the header is shown."""
 
 
 class Taps:
@@ -109,7 +111,10 @@ def _shown(message: Message) -> bytes:
 
 
 def _is_confidential(message: Message) -> bool:
+    if message.type == FORWARD:  # what it carries has secrets of its own
+        return True
     try:
-        return message.from_key.startswith(_CONFIDANTS) or message.to_key.startswith(_CONFIDANTS)
+        keys = message.from_key, message.to_key
+        return any(key.startswith(_CONFIDANTS) or key.endswith(_CONFIDANTS_OF_RUNTIMES) for key in keys)
     except PeerError:  # a broken frame, in whose name the node answers
         return True

@@ -61,7 +61,7 @@ class Validation:
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self._services = frozenset(f"domain://msg-node.{domain}/sm" for domain in state.domains)
-        self._named: OrderedDict[str, tuple[int, str]] = OrderedDict()  # object key -> session, schema address
+        self._named: OrderedDict[tuple[int, str], str] = OrderedDict()  # session, object key -> schema address
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._wanted, self._coming = trio.open_memory_channel[CatalogueQuestion](_WAITING)
         self.counters: Counter[str] = Counter()
@@ -90,8 +90,8 @@ class Validation:
             question = schema_question(address, message.from_)
         except PeerError:
             return  # whoever gets the message says what is wrong with it
-        self._named[key] = sid, address
-        self._named.move_to_end(key)
+        self._named[sid, key] = address
+        self._named.move_to_end((sid, key))
         if len(self._named) > SCHEMA_OBJECTS:
             self._named.popitem(last=False)
         self._want(address, question)
@@ -114,18 +114,18 @@ class Validation:
         known.until = math.inf  # until there is an answer
 
     def _judge(self, message: Message, sid: int) -> Refusal | None:
-        named = self._named.get(message.to_key.removesuffix(_CHANGES))
-        if named is None or named[0] != sid:
+        address = self._named.get((sid, message.to_key.removesuffix(_CHANGES)))
+        if address is None:
             return None
-        known = self._known.get(named[1])
+        known = self._known.get(address)
         if known is None or time.monotonic() >= known.until:
-            self._want(named[1], schema_question(named[1], message.from_))
+            self._want(address, schema_question(address, message.from_))
         if known is None or known.schema is None:
             return None
         try:
             known.schema.check_change(codec.body_members(message.body), len(message.body))
         except PeerError as exc:
-            return Refusal(exc.code, {"schema": named[1], "detail": exc.detail})
+            return Refusal(exc.code, {"schema": address, "detail": exc.detail})
         return None
 
     async def run(self, read: ReadSchema, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -54,7 +54,8 @@ _PARTS: Final = frozenset(
     }
 )
 _NAMES_OTHERS: Final = frozenset({"$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor", "$anchor"})
-_UNIQUE_PARTS: Final = 20
+_DEAR: Final = ("multipleOf", "uniqueItems", "unevaluatedItems", "unevaluatedProperties")
+_DEAR_PARTS: Final = 20
 _PATTERN_CHARS_A_PART: Final = 10
 _ATTRIBUTE_LEVELS: Final = 32
 
@@ -68,7 +69,8 @@ class DataSchema:
 
     def __init__(self, source: Schema) -> None:
         self._source = source
-        self._parts = _Weigher(source).weigh()
+        self._weigher = _Weigher(source)
+        self._weights = {"#": self._weigher.weigh(source, is_root=True)}  # of parts that were asked for, by pointer
         self._validators = _compiled(source)
 
     @property
@@ -90,12 +92,10 @@ class DataSchema:
 
         Source: message specification, section 9.4.
         """
-        if self._parts * length > SCHEMA_WORK:
-            raise PeerError(Code.SCHEMA, "the value is too large to be checked")
         attribute = members.get("attribute")
         if not isinstance(attribute, str) or not attribute:
             if isinstance(members.get("value"), dict):
-                self._check("#", members["value"])
+                self._check("#", members["value"], length)
             return
         is_array = members.get("attributeType") == "array"
         if is_array and members.get("operation") == "remove":
@@ -109,16 +109,21 @@ class DataSchema:
             return
         if is_array and members.get("operation") == "add" and isinstance(value, list):
             for element in value:
-                self._check(pointer, element)
+                self._check(pointer, element, length)
         else:
-            self._check(pointer, value)
+            self._check(pointer, value, length)
 
-    def _check(self, pointer: str, value: object) -> None:
+    def _check(self, pointer: str, value: object, length: int) -> None:
         from jsonschema_rs import ValidationError
 
         validator = self._validators.get(pointer)
         if validator is None:
             return
+        weight = self._weights.get(pointer)
+        if weight is None:
+            weight = self._weights[pointer] = self._weigher.weigh(_at(self._source, pointer))
+        if weight * length > SCHEMA_WORK:
+            raise PeerError(Code.SCHEMA, "the value is too large to be checked")
         try:
             validator.validate(value)
         except ValidationError as exc:
@@ -188,15 +193,12 @@ class _Weigher:
         self._known: dict[str, int] = {}
         self._open: set[str] = set()
 
-    def weigh(self) -> int:
-        """Parts of the whole.
+    def weigh(self, node: object, depth: int = 0, *, is_root: bool = False) -> int:
+        """Parts of one part of it, `depth` levels down.
 
         Raises:
             PeerError: SCHEMA, when there are too many, or it is not known how many.
         """
-        return self._schema(self._source, 0, is_root=True)
-
-    def _schema(self, node: object, depth: int, *, is_root: bool = False) -> int:
         if not isinstance(node, dict):
             return 1
         if depth > SCHEMA_DEPTH:
@@ -209,7 +211,7 @@ class _Weigher:
         if "$ref" in node:
             parts += self._referred(node["$ref"], depth)
         for part in _parts_of(node):
-            parts += self._schema(part, depth + 1)
+            parts += self.weigh(part, depth + 1)
             if parts > SCHEMA_PARTS:
                 break
         if parts > SCHEMA_PARTS:
@@ -225,7 +227,8 @@ class _Weigher:
             raise PeerError(Code.SCHEMA, f"a pattern is longer than {SCHEMA_PATTERN_CHARS} characters")
         listed = [len(value) for name in ("enum", "required") if isinstance(value := node.get(name), list)]
         patterned = sum(len(str(text)) for text in texts) // _PATTERN_CHARS_A_PART
-        return patterned + sum(listed) + (_UNIQUE_PARTS if node.get("uniqueItems") is True else 0)
+        dear = sum(_DEAR_PARTS for name in _DEAR if name in node)
+        return patterned + sum(listed) + dear
 
     def _referred(self, reference: object, depth: int) -> int:
         if not isinstance(reference, str) or not reference.startswith("#/") or "~" in reference or "%" in reference:
@@ -238,7 +241,7 @@ class _Weigher:
             if target is None:
                 raise PeerError(Code.SCHEMA, f"{reference[:80]} is not in the schema")
             self._open.add(reference)
-            known = self._known[reference] = self._schema(target, depth + 1)
+            known = self._known[reference] = self.weigh(target, depth + 1)
             self._open.discard(reference)
         return known
 

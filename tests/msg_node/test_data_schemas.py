@@ -152,11 +152,14 @@ def test_schemas_whose_cost_is_not_bounded_are_not_used(source: dict[str, object
     assert told in refused.value.detail
 
 
-def test_a_value_is_checked_up_to_what_the_schema_costs_times_its_length() -> None:
-    schema = DataSchema({"properties": {"v": {"anyOf": [{"minLength": n, "type": "string"} for n in range(500)]}}})
-    schema.check_change({"attribute": "v", "value": "x" * 600}, 700)
-    with pytest.raises(PeerError, match="too large"):
-        schema.check_change({"attribute": "v", "value": "x"}, SCHEMA_WORK // 500)
+def test_a_value_is_checked_up_to_what_its_part_of_the_schema_costs_times_its_length() -> None:
+    dear = {"anyOf": [{"minLength": n, "type": "string"} for n in range(500)]}
+    schema = DataSchema({"properties": {"dear": dear, "cheap": {"type": "string"}}})
+    schema.check_change({"attribute": "dear", "value": "x" * 600}, 700)
+    for members in ({"attribute": "dear", "value": "x"}, {"value": {"dear": "x"}}):
+        with pytest.raises(PeerError, match="too large"):
+            schema.check_change(members, SCHEMA_WORK // 500)
+    schema.check_change({"attribute": "cheap", "value": "x"}, SCHEMA_WORK // 500)
 
 
 def calls_of(action: Callable[[], object]) -> int:

@@ -115,10 +115,19 @@ async def test_copies_show_no_tokens(tmp_path: Path) -> None:
         await ana.say(a_message("create", ana.address, bob.address, secrets, id_=1))
         assert (await bob.next())["body"]["accessToken"] == "t0p"
         await ana.ask("execute", f"domain://idm.{DOMAIN}", {"method": "login", "params": {"assertion": "t0p"}})
+        for to, type_ in (
+            (f"{bob.address}/idm", "execute"),
+            (f"{bob.address}/identity-gui", "create"),
+            (bob.address, "forward"),
+        ):
+            await ana.say(
+                a_message(type_, ana.address, to, {"value": {"idToken": "t0p"}, "message": {"idToken": "t0p"}})
+            )
+            assert "t0p" in repr(await bob.next())
         seen = await copies(ops)
         assert "t0p" not in repr(seen)
         assert seen[0][1]["body"] == {"value": 1}
-        assert [one["body"] for _, one in seen[1:]] == [{}, {}]
+        assert [one["body"] for _, one in seen[1:]] == [{}] * 5
 
 
 async def test_copies_show_no_session_and_no_credentials_of_servers(tmp_path: Path) -> None:
