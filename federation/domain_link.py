@@ -475,10 +475,9 @@ class DomainLink(LinkPort):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits, nothing is under way, nobody expects a reply and nobody here listens there."""
-        return not (
-            self.leg.waiting or self.leg.under_way or len(self._transactions) or self._context.is_wanted(self.domain)
-        )
+        """Whether nothing waits or is under way, nobody expects a reply or listens there, and no legacy is there."""
+        is_used = self.leg.waiting or self.leg.under_way or len(self._transactions) or self._is_legacy
+        return not (is_used or self._context.is_wanted(self.domain))
 
     # The books.
 

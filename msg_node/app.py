@@ -326,7 +326,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             wait_for_room=bus.wait_for_room,
             on_live=leases.came,
             on_lost=leases.went,
-            is_wanted=lambda domain: state.interworking.admission(domain) is not None or bus.wants_link(domain),
+            is_wanted=bus.wants_link,
             wake=bus.wake_flusher,
             identify=backends.identify,
             interworking=state.interworking,

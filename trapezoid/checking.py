@@ -15,6 +15,7 @@ from federation.core.policy_model import Mode
 from federation.policy_files import read_policies
 from msg_node import config_meaning
 from msg_node.config import ListenSettings, Settings, SiteSettings
+from msg_node.config_interworking import build_interworking, token_readers
 from msg_node.config_registries import BackendSettings, backend_context
 from msg_node.config_sessions import build_credentials
 from msg_node.key_files import load_online_keys
@@ -58,6 +59,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
     for table, backend in elsewhere.items():
         if backend is not None:
             yield table, partial(_check_backend, table, backend)
+    if settings.interworking:
+        yield "interworking", lambda: _check_interworking(settings)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)
 
@@ -95,6 +98,15 @@ def _check_door(door: ListenSettings | SiteSettings) -> str:
     except ssl.SSLError as exc:
         raise SettingsError(f"{door.certificate} and {door.key} do not fit: {exc.reason}") from exc
     return f"{text}, {_check_expiry(door.certificate)}"
+
+
+def _check_interworking(settings: Settings) -> str:
+    """Who is admitted, and whether the access tokens can be read."""
+    for read in token_readers(settings).values():
+        read()
+    made = build_interworking(settings, settings.node_id)
+    granted = ((domain, made.admission(domain)) for domain in made.domains)
+    return "; ".join(f"{domain} for {', '.join(map(str, one.ranges))}" for domain, one in granted if one is not None)
 
 
 def _check_sessions(settings: Settings) -> str:

@@ -177,7 +177,7 @@ class Interworking:
         Raises:
             PeerError: BAD_HEADER for an address that nobody could mean.
         """
-        granted = self._by_scheme.get(text.partition(":")[0].lower())
+        granted = self._by_scheme.get(text.strip(" ").partition(":")[0].lower())
         if granted is None or host_of(text) in self._own_domains:
             return ""
         return next((domain for one, domain in granted if covers_any((one,), text)), "")

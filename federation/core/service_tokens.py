@@ -34,7 +34,6 @@ CLEANED: Final = b"[token]"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{1,8192}=*")
 _MEMBERS: Final = frozenset({"accessToken", "access_token"})
 _HINTS: Final = (b'"accessToken"', b'"access_token"')
-_DEPTH: Final = 8
 _PER_MESSAGE: Final = 8
 
 
@@ -75,22 +74,19 @@ class ServiceTokens:
         """
         if not any(hint in message.body for hint in _HINTS):
             return message
-        members = codec.body_members(message.body)
-        identity = members.get("identity")
-        if not isinstance(identity, dict):
-            return message
-        members["identity"] = self._veil(identity, handle, _DEPTH)
-        return codec.with_body(message, msgspec.json.encode(members))
+        body = self._veil(codec.body_members(message.body), handle, is_identity=False)
+        return codec.with_body(message, msgspec.json.encode(body))
 
-    def _veil(self, value: object, handle: str, depth: int) -> object:
+    def _veil(self, value: object, handle: str, *, is_identity: bool) -> object:
+        """The same value without tokens of identities, wherever these stand; the codec has bounded its depth."""
         if isinstance(value, list):
-            return [self._veil(one, handle, depth - 1) for one in value] if depth else []
+            return [self._veil(one, handle, is_identity=is_identity) for one in value]
         if not isinstance(value, dict):
             return value
-        if not depth:
-            return {}
         return {
-            name: self._handle_of(inner, handle) if name in _MEMBERS else self._veil(inner, handle, depth - 1)
+            name: self._handle_of(inner, handle)
+            if is_identity and name in _MEMBERS
+            else self._veil(inner, handle, is_identity=is_identity or name == "identity")
             for name, inner in value.items()
         }
 

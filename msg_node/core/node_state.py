@@ -352,7 +352,7 @@ class NodeState:
             return True
         observers = self.consents.observers(base)
         if number < 0:
-            return any(domain_of(observer) == self.domain_of_link(number) for observer in observers)
+            return any(self.interworking.home_of(observer) == self.domain_of_link(number) for observer in observers)
         return any(self.owners.owner(observer) == number for observer in observers)
 
     # Restart.

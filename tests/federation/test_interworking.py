@@ -5,18 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.core.border import InwardBorder
 from federation.core.interworking import Admission, Interworking
+from federation.gate import Gate
 from federation.link_context import Refusal
 from protofly.codec import build
 from protofly.documents import Abi, Manifest, ModuleReference, Permissions
 from protofly.errors import Code, PeerError
 from protofly.legacy_range import parse_range
 from protofly.message import Message
-from tests.support.sides import Bus, MemoryCarrier, body_of, decoded, inbound, text
+from tests.federation.test_router import House, claims_of
+from tests.support.sides import Bus, MemoryCarrier, body_of, decoded, everybody, inbound, text
 
 STUB = "sip.legacy.example"
 BO = "sip://bo@legacy.example"
@@ -217,3 +220,34 @@ def test_stub_that_comes_back_with_fewer_ranges_speaks_for_fewer() -> None:
     again.open()
     again.near.inbound(inbound(text(from_="tel:+49301"), text(from_=BO), first=2), "5" * 32)
     assert [one.from_ for one in bus.delivered] == ["tel:+49301", BO]
+
+
+# The door.
+
+
+async def test_admitted_stub_runs_from_the_start_and_is_never_idle(nursery: trio.Nursery) -> None:
+    house = House(everybody(), interworking=interworking())
+    await nursery.start(house.federation.run)
+    link = house.federation.find(STUB)
+    assert link is not None
+    assert link.needed.is_set()
+    assert not link.is_idle
+
+
+async def test_domain_of_an_interworking_stub_cannot_link_to_us_itself(nursery: trio.Nursery) -> None:
+    house = House(everybody(), interworking=interworking("sip://legacy.example"))
+    await nursery.start(house.federation.run)
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.AUTH_POLICY):
+        house.federation.admit(claims_of(STUB))
+    link = house.federation.find(STUB)
+    assert link is not None
+    assert link.carriers == []
+
+
+async def test_stub_whose_domain_is_blocked_costs_the_node_nothing(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(Gate(), interworking=interworking())
+    await nursery.start(house.federation.run)
+    assert house.federation.find(STUB) is None
+    assert "domain-blocked" in caplog.text

@@ -10,6 +10,7 @@ import trio.testing
 
 from federation.core import auth
 from federation.core.auth import Claims
+from federation.core.interworking import Interworking
 from federation.domain_link import DomainLink
 from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
@@ -35,8 +36,8 @@ class Supervisors:
 
 
 class House:
-    def __init__(self, gate: Gate, *, max_links: int = 256) -> None:
-        self.bus = Bus("a.example", gate=gate)
+    def __init__(self, gate: Gate, *, max_links: int = 256, interworking: Interworking | None = None) -> None:
+        self.bus = Bus("a.example", gate=gate, interworking=interworking or Interworking())
         self.supervisors = Supervisors()
         self.federation = Federation(self.bus.context, gate, supervise=self.supervisors.supervise, max_links=max_links)
 

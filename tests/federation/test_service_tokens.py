@@ -123,7 +123,7 @@ def test_token_of_a_user_is_a_handle_to_the_stub_and_the_same_one_again() -> Non
 def test_tokens_deep_inside_and_several_of_them_are_veiled() -> None:
     tokens = ServiceTokens([API])
     deep: object = {"accessToken": "deepest"}
-    for _ in range(3):
+    for _ in range(20):
         deep = [{"inner": deep}]
     veiled = tokens.veiled(invitation(more=deep, access_token="second"), "h")
     assert b"deepest" not in veiled.raw
@@ -141,9 +141,20 @@ def test_too_many_tokens_in_one_message_are_refused() -> None:
         ServiceTokens([API]).veiled(invitation(more=[{"accessToken": f"t{number}"} for number in range(9)]), "h")
 
 
-def test_message_without_a_token_stays_byte_for_byte() -> None:
-    plain = build(id=7, type="create", from_="hyperty://a.example/ana", to=BO, body={"value": {"accessToken": "data"}})
+def test_tokens_of_identities_elsewhere_in_a_message_are_veiled() -> None:
+    inner = {"type": "create", "body": {"identity": {"accessToken": SECRET}}}
+    for body in ({"value": {"identity": {"access_token": SECRET}}}, {"message": inner}):
+        message = build(id=7, type="forward", from_="hyperty://a.example/ana", to=BO, body=body)
+        assert SECRET.encode() not in ServiceTokens([API]).veiled(message, "h").raw
+
+
+def test_message_without_a_token_keeps_its_content_and_its_bytes() -> None:
+    def message(**body: object) -> Message:
+        return build(id=7, type="create", from_="hyperty://a.example/ana", to=BO, body=body)
+
+    plain, data = message(value={"x": [1, 2.5, None]}), message(value={"accessToken": "data"})
     assert ServiceTokens([API]).veiled(plain, "h").raw == plain.raw
+    assert body_of(ServiceTokens([API]).veiled(data, "h")) == body_of(data)
 
 
 def test_flood_of_tokens_is_bounded_and_the_oldest_is_forgotten() -> None:

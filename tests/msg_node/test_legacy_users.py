@@ -357,3 +357,24 @@ async def test_runtimes_listen_to_legacy_objects_through_the_stub(tmp_path: Path
         forged = parsed(a_message("update", "hyperty://beta.example/x", changes, {"value": 2}))
         house.bus.from_link("beta.example", [forged])
         assert await ana.heard() == []
+
+
+async def test_a_legacy_user_whom_the_reporter_accepted_may_observe_through_his_stub(tmp_path: Path) -> None:
+    rules = Rules(require_consent=True)
+    async with runtime_house(tmp_path, interworking=all_verified(), rules=rules) as house:
+        ana = await house.opened("rt-ana")
+        room = await ana.allocated()
+
+        async def wish(number: int) -> int:
+            body = {"resources": [f"{room}/changes"], "source": BO}
+            assert house.bus.from_link(STUB, [parsed(a_message("subscribe", BO, SM, body, id_=number))]) == [None]
+            with trio.fail_after(PATIENCE_SECONDS):
+                while not house.domains.sent:
+                    await trio.lowlevel.checkpoint()
+            return int(house.domains.take()[0]["body"]["code"])
+
+        assert await wish(1) == 403
+        await ana.say(a_message("response", f"{room}/subscription", BO, {"code": 200}, id_=9))
+        await house.until("frames in", 3)
+        house.domains.take()
+        assert await wish(2) == 200

@@ -137,6 +137,18 @@ async def test_legacy_users_and_their_rooms_are_registered_while_their_stub_live
         await frontier.assert_unharmed()
 
 
+async def test_changes_of_a_legacy_room_reach_those_who_subscribed_at_its_stub(tmp_path: Path) -> None:
+    changes = f"comm://{STUB_DOMAIN}/lobby/changes"
+    async with running_legacy(tmp_path) as (frontier, legacy):
+        await frontier.wait_state(legacy, "live")
+        anna, node = frontier.anna, f"domain://msg-node.{STUB_DOMAIN}/sm"
+        answer = await anna.client.request("subscribe", anna.client.runtime, node, {"resources": [changes]})
+        assert answer.is_ok
+        await legacy.tell(f"MSG bo {changes} news")
+        await anna.wait_for(lambda: any(one.to == changes and one.from_ == BO for one in anna.heard))
+        await frontier.assert_unharmed()
+
+
 async def test_revoked_stub_leaves_nobody_behind_and_its_users_are_legacy_no_more(tmp_path: Path) -> None:
     async with running_legacy(tmp_path) as (frontier, legacy):
         await wait_status(frontier, f"hyperty://{STUB_DOMAIN}/bo", "live")

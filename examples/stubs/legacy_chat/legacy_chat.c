@@ -188,6 +188,19 @@ static bool remember(uint32_t number, stub_bytes message) {
     return true;
 }
 
+/* The mirrored header of a response; the texts stand as they came, with their quotes. */
+static void answer(stub_bytes id, stub_bytes from, stub_bytes to) {
+    if (!id.size || !from.size || !to.size || !stub_begin(STUB_ACT_DELIVER, 0, 0)) return;
+    stub_put(STUB_TEXT("{\"id\":"));
+    stub_put(id);
+    stub_put(STUB_TEXT(",\"type\":\"response\",\"from\":"));
+    stub_put(to);
+    stub_put(STUB_TEXT(",\"to\":"));
+    stub_put(from);
+    stub_put(STUB_TEXT(",\"body\":{\"code\":200}}"));
+    stub_end();
+}
+
 /* `accepted` covers everything up to a number, so it goes no further than to the oldest message under way. */
 static void accept_settled(void) {
     uint32_t settled = highest_seen;
@@ -206,7 +219,14 @@ static void on_message(uint32_t number, stub_bytes message) {
         accept_settled();
         return;
     }
+    bool is_subscription = stub_equal(type, STUB_TEXT("subscribe")) || stub_equal(type, STUB_TEXT("unsubscribe"));
     stub_bytes user = user_of(inside(message, STUB_TEXT("to")));
+    if (is_subscription) { /* whoever is here hears everything: there is nothing to ask the service for */
+        answer(stub_json_member(message, STUB_TEXT("id")), stub_json_member(message, STUB_TEXT("from")),
+               stub_json_member(message, STUB_TEXT("to")));
+        accept_settled();
+        return;
+    }
     if (!user.size) {
         stub_refused(number, STUB_TEXT("404 no-route no such user"));
         return;
@@ -242,15 +262,10 @@ static void on_fate(stub_bytes word, bool is_shown) {
     slot->number = 0;
     if (!is_shown) stub_refused(number, STUB_TEXT("404 no-route the service does not know this user"));
     accept_settled();
-    if (!is_shown || !slot->id_size || !slot->from_size || !slot->to_size || !stub_begin(STUB_ACT_DELIVER, 0, 0)) return;
-    stub_put(STUB_TEXT("{\"id\":"));
-    stub_put((stub_bytes){slot->id, slot->id_size});
-    stub_put(STUB_TEXT(",\"type\":\"response\",\"from\":"));
-    stub_put((stub_bytes){slot->to, slot->to_size});
-    stub_put(STUB_TEXT(",\"to\":"));
-    stub_put((stub_bytes){slot->from, slot->from_size});
-    stub_put(STUB_TEXT(",\"body\":{\"code\":200}}"));
-    stub_end();
+    if (is_shown) {
+        answer((stub_bytes){slot->id, slot->id_size}, (stub_bytes){slot->from, slot->from_size},
+               (stub_bytes){slot->to, slot->to_size});
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------- reading lines */
