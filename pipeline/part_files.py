@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from pipeline.segment_rows import DAY
 
 DAY_US: Final = 86_400_000_000
-GROUP_ROWS: Final = 1 << 17
-"""Rows that are held back, to be written together: some sixty megabytes."""
+GROUP_BYTES: Final = 64 << 20
+"""Rows are held back until they are so much, to be written together: some 130,000 records of messages."""
 _OPEN_MAX: Final = 8
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _ALL_DIFFERENT: Final = frozenset({"msg_id", "digest", "seq", "ts_us", "line"})
@@ -48,7 +48,7 @@ class PartFiles:
         self._schema = schema
         self._with_dictionary = [name for name in schema.names if name not in _ALL_DIFFERENT]
         self._waiting: dict[str, list[pa.Table]] = {}
-        self._waiting_rows = 0
+        self._waiting_bytes = 0
         self._open: dict[str, _Part] = {}
 
     def __enter__(self) -> Self:
@@ -72,18 +72,18 @@ class PartFiles:
             return
         for of_day, part in _by_day(rows).items() if day is None else [(day, rows)]:
             self._waiting.setdefault(of_day, []).append(part)
-        self._waiting_rows += rows.num_rows
-        if self._waiting_rows >= GROUP_ROWS:
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         for day, parts in self._waiting.items():
             part = self._part(day)
             rows = pa.concat_tables(parts)
-            part.writer.write_table(rows, row_group_size=GROUP_ROWS)
+            part.writer.write_table(rows, row_group_size=rows.num_rows)
             part.rows += rows.num_rows
         self._waiting.clear()
-        self._waiting_rows = 0
+        self._waiting_bytes = 0
 
     def _part(self, day: str) -> _Part:
         part = self._open.get(day)
@@ -113,10 +113,14 @@ class _Part:
 
 def _by_day(rows: pa.Table) -> Mapping[str, pa.Table]:
     days = np.asarray(rows["ts_us"]) // DAY_US
-    found = np.unique(days)
-    if len(found) == 1:
-        return {_name(found[0]): rows}
-    return {_name(day): rows.filter(pa.array(days == day)) for day in found}
+    if days.min() == days.max():
+        return {_name(days[0]): rows}
+    order = np.argsort(days, kind="stable")
+    sorted_rows = rows.take(pa.array(order))
+    found, starts, counts = np.unique(days[order], return_index=True, return_counts=True)
+    return {
+        _name(day): sorted_rows.slice(start, count) for day, start, count in zip(found, starts, counts, strict=True)
+    }
 
 
 def _name(day: np.int64) -> str:

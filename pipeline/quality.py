@@ -135,11 +135,12 @@ def record_rules(kind: Kind) -> list[Rule]:
 
 def id_bytes(column: pa.Array) -> pa.Array | None:
     """Ids as bytes out of their digits; None when one of them is missing or no id."""
-    if column.null_count or (len(column) and not _lie_between(pc.binary_length(column), 2 * ID_BYTES, 2 * ID_BYTES)):
+    if not len(column):
+        return pa.array([], pa.binary())
+    if column.null_count or not _lie_between(pc.binary_length(column), 2 * ID_BYTES, 2 * ID_BYTES):
         return None
-    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-    first = int(offsets[0]) if len(offsets) else 0
-    digits = memoryview(column.buffers()[2] or b"")[first : first + len(column) * 2 * ID_BYTES]
+    first = int(np.frombuffer(column.buffers()[1], np.int32)[column.offset])
+    digits = memoryview(column.buffers()[2])[first : first + len(column) * 2 * ID_BYTES]
     try:
         content = binascii.unhexlify(digits)
     except (binascii.Error, ValueError):

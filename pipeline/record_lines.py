@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, BooleanType, DataType, IntegerType, LongType, ShortType, StringType
 
@@ -24,7 +25,6 @@ OTHER_VERSION: Final = "schema"
 FACTS: Final = "facts"
 """The member that is kept as it was written."""
 _ABSENT: Final = msgspec.Raw()
-_NULL: Final = msgspec.Raw(b"null")
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeError, pa.ArrowException, OverflowError)
 
 
@@ -61,31 +61,35 @@ class LineDecoder:
     def columns(self, lines: Sequence[bytes]) -> Columns:
         """Decode lines, without their ends."""
         try:
-            return Columns(self._arrays(list(map(self._decode, lines))), {})
+            if all(map(bytes.isascii, lines)):
+                return Columns(self._arrays(list(map(self._decode, lines))), {})
+            return Columns(self._arrays(list(map(self._decoded, lines))), {})
         except _UNREADABLE:
             pass
         records = []
         spoilt = {}
         for place, line in enumerate(lines):
             try:
-                record = self._decode(line)
-                _text(getattr(record, FACTS, _ABSENT))
+                records.append(self._decoded(line))
             except _UNREADABLE:
                 spoilt[place] = self._reason(line)
-            else:
-                records.append(record)
         return Columns(self._arrays(records), spoilt)
+
+    def _decoded(self, line: bytes) -> msgspec.Struct:
+        line.decode()  # members that nobody asks for are passed over without a look at their text
+        return self._decode(line)
 
     def _arrays(self, records: Sequence[msgspec.Struct]) -> dict[str, pa.Array]:
         rows = map(msgspec.structs.astuple, records)
         values = list(zip(*rows, strict=True)) or [()] * len(self._types)
         found = {}
         for (name, type_), column in zip(self._types.items(), values, strict=True):
-            found[name] = _array(_texts(column) if name == FACTS else column, type_)
+            found[name] = _written(column) if name == FACTS else _array(column, type_)
         return found
 
     def _reason(self, line: bytes) -> str:
         try:
+            line.decode()
             version = _read_version(line).v
         except _UNREADABLE:
             return NOT_A_RECORD
@@ -125,11 +129,10 @@ def _array(column: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return pa.nulls(len(column), type_) if is_empty else pa.array(column, type_)
 
 
-def _texts(column: Sequence[msgspec.Raw]) -> list[str | None]:
+def _written(column: Sequence[msgspec.Raw]) -> pa.Array:
+    """What stands in the lines, as text; null where that is nothing."""
     if column.count(_ABSENT) == len(column):
-        return [None] * len(column)
-    return [_text(one) for one in column]
-
-
-def _text(value: msgspec.Raw) -> str | None:
-    return None if value in (_ABSENT, _NULL) else bytes(value).decode()
+        return pa.nulls(len(column), pa.string())
+    texts = pa.array([None if one is _ABSENT else bytes(one) for one in column], pa.binary()).cast(pa.string())
+    is_null = pc.equal(texts, "null")
+    return pc.if_else(is_null, None, texts) if is_null.true_count else texts

@@ -1,11 +1,11 @@
 """The lines of a verified segment become rows of bronze and of quarantine: every line one or the other. No Spark.
 
-Lines are decoded a piece at a time and judged some megabytes at a time, whatever the size of the segment.
+Lines are decoded a piece at a time and judged some thousands at a time, whatever the size of the segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -22,8 +22,9 @@ from pipeline.schemas import QUARANTINE, Table, bronze_table
 from pipeline.segment_content import pieces_of
 from protofly.records import Kind, SegmentManifest
 
-UNIT_BYTES: Final = 16 << 20
-"""Of lines that are judged together."""
+UNIT_PIECES: Final = 32
+UNIT_LINES: Final = 1 << 15
+"""What is judged together at most: short lines become a hundred times as large as columns, long ones are long."""
 DAY: Final = "dt"
 
 
@@ -41,7 +42,11 @@ class _Unit:
 
     lines: list[list[bytes]] = field(default_factory=list)
     columns: list[Columns] = field(default_factory=list)
-    raw_bytes: int = 0
+    count: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= UNIT_LINES or len(self.lines) >= UNIT_PIECES
 
 
 def stored_schema(table: Table) -> pa.Schema:
@@ -70,8 +75,8 @@ class SegmentReader:
         for lines in pieces_of(content, manifest):
             unit.lines.append(lines)
             unit.columns.append(self._decoder.columns(lines))
-            unit.raw_bytes += sum(map(len, lines))
-            if unit.raw_bytes >= UNIT_BYTES:
+            unit.count += len(lines)
+            if unit.is_full:
                 yield self._judged(unit, judge, manifest)
                 unit = _Unit()
         if unit.lines:
@@ -82,20 +87,16 @@ class SegmentReader:
         members = {name: pa.concat_arrays([columns.arrays[name] for columns in unit.columns]) for name in names}
         judgement = judge.judge(members)
         bad = self._bad_rows(unit, members, judgement, manifest)
-        kept = np.ones(len(members["seq"]), np.bool_)
-        if judgement.bad:
-            kept[list(judgement.bad)] = False
-            members = {name: column.filter(pa.array(kept)) for name, column in members.items()}
-        warnings = [judgement.errors.get(place, []) for place in np.flatnonzero(kept).tolist()]
-        return Rows(self._good_rows(members, warnings, manifest), bad)
+        return Rows(self._good_rows(members, judgement, manifest), bad)
 
-    def _good_rows(
-        self, members: dict[str, pa.Array], warnings: Sequence[list[str]], manifest: SegmentManifest
-    ) -> pa.Table:
-        count = len(members["seq"])
+    def _good_rows(self, members: dict[str, pa.Array], judgement: Judgement, manifest: SegmentManifest) -> pa.Table:
         columns = dict(members)
-        columns["segno"] = pa.repeat(pa.scalar(manifest.segno, pa.int64()), count)
-        columns["errors"] = pa.array(warnings, self._good.field("errors").type)
+        columns["errors"] = self._warnings(judgement, len(members["seq"]))
+        if judgement.bad:
+            kept = np.ones(len(members["seq"]), np.bool_)
+            kept[list(judgement.bad)] = False
+            columns = {name: column.filter(pa.array(kept)) for name, column in columns.items()}
+        columns["segno"] = pa.repeat(pa.scalar(manifest.segno, pa.int64()), len(columns["seq"]))
         if self._kind is Kind.MESSAGE:
             # The originating side writes role `out`, so the source is ours; the receiving side writes `in`.
             is_ours = pc.equal(columns["role"], "out")
@@ -103,6 +104,13 @@ class SegmentReader:
             columns["peer_domain"] = pc.if_else(is_ours, columns["dst_domain"], columns["src_domain"])
             columns |= {name: id_bytes(columns[name]) for name in IDS}
         return pa.table([columns[name] for name in self._good.names], schema=self._good)
+
+    def _warnings(self, judgement: Judgement, count: int) -> pa.Array:
+        type_ = self._good.field("errors").type
+        if judgement.errors:
+            return pa.array([judgement.errors.get(place, ()) for place in range(count)], type_)
+        none = pa.array(np.zeros(count + 1, np.int32))
+        return pa.ListArray.from_arrays(none, pa.array([], pa.string()), type=type_)
 
     def _bad_rows(
         self, unit: _Unit, members: dict[str, pa.Array], judgement: Judgement, manifest: SegmentManifest

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pipeline.jobs import ingest
 from pipeline.jobs.result import ExitCode
 from pipeline.node_keys import Trust
 from pipeline.schemas import BRONZE_DECISION, BRONZE_LINK_EVENT, BRONZE_MDR, BRONZE_STUB_EVENT, QUARANTINE, SEGMENTS
+from pipeline.segments import find_manifests
 from pipeline.tables import Lake
-from protofly.records import Kind
-from tests.pipeline.spools import KEY, NODE, NodeBook, decision, link_event, message, stub_event
+from protofly.record_segments import sign_manifest
+from protofly.records import Kind, decode_manifest
+from tests.pipeline.spools import KEY, NODE, SIGNER, NodeBook, decision, link_event, message, stub_event
 
 pytestmark = pytest.mark.spark
 TRUST = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
@@ -45,3 +48,19 @@ def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path
 
     again = ingest.run(lake, lake.spark, [spool], trust=TRUST)
     assert (again.rows, again.exit_code) == ({}, ExitCode.FINE)
+
+
+def test_what_only_the_lines_tell_is_found_and_the_other_segments_are_stored(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    book.seal([message(1), message(2)])
+    book.seal([message(3), message(4)])
+    [_, second] = find_manifests([book.spool])
+    lie = msgspec.structs.replace(decode_manifest(second.manifest_path.read_bytes()), records=1, lost_records=1)
+    second.manifest_path.write_bytes(msgspec.json.encode(sign_manifest(lie, SIGNER)))
+
+    result = ingest.run(lake, lake.spark, [book.spool], trust=TRUST)
+
+    assert sorted(row["seq"] for row in lake.read(BRONZE_MDR).collect()) == [1, 2]
+    found = [(row["verdict"], row["findings"]) for row in lake.read_small(SEGMENTS).to_pylist()]
+    assert sorted(found) == [("accepted", []), ("rejected", ["count", "lost"])]
+    assert result.details["verdicts"] == {"accepted": 1, "rejected": 1}
