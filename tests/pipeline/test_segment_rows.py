@@ -197,6 +197,16 @@ def test_a_warning_stays_with_its_row_and_bad_lines_around_it_do_not_move_it() -
     ]
 
 
+def test_records_that_do_not_keep_to_their_lines_are_none_though_as_many_as_these() -> None:
+    first, second, third = (line_of(number) for number in (1, 2, 3))
+    cut = first.index(b" ")
+    for lines in ([first[:cut], first[cut:], second + third], [b"{", b"}{}{}"], [first + second, b" "]):
+        good, bad = read(lines)
+        assert not good
+        assert [row["line"].encode() for row in bad] == lines
+        assert {error for row in bad for error in row["errors"]} == {"not-a-record"}
+
+
 def test_a_segment_without_a_good_line_has_no_rows() -> None:
     good, bad = read([b"{}", b"null"])
     assert (good, len(bad)) == ([], 2)
