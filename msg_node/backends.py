@@ -6,6 +6,7 @@ Source: message specification, sections 10 and 14.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import trio
 
@@ -16,6 +17,7 @@ from federation.resolver import Resolver
 from msg_node.bus import Bus
 from msg_node.config import Settings
 from msg_node.config_middleware import active_steps
+from msg_node.config_push import PushSettings, origin_of
 from msg_node.config_registries import BackendSettings
 from msg_node.connectors.backend import Backend
 from msg_node.connectors.backend_http import BackendHttp
@@ -24,8 +26,10 @@ from msg_node.connectors.catalogue import CatalogueReader
 from msg_node.connectors.qos_watch import QosWatch
 from msg_node.connectors.registry_watch import RegistryWatch
 from msg_node.connectors.schemas import SchemaReader
+from msg_node.connectors.web_push import ANSWER_BYTES, PushKey, PushOrigin, WebPush
 from msg_node.core.catalogue_service import CATALOGUE, SCHEMA, catalogue_service, without_guest_code
 from msg_node.core.node_state import NodeState
+from msg_node.core.push_service import PushService
 from msg_node.core.qos_service import BROKER, QosService
 from msg_node.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.core.service import Service
@@ -51,6 +55,7 @@ class Backends:
             SettingsError: A file that the settings name cannot be used.
         """
         self._settings = settings
+        self._state = state
         self._people = People(settings, state, node_key)
         self._relay = self._registry = None
         if settings.registry is not None:
@@ -62,6 +67,8 @@ class Backends:
             self._qos = QosService(state, max_lease_seconds=settings.qos.max_lease_seconds)
             self._broker = _backend("qos", "the QoS broker", settings.qos)
         self._qos_watch: QosWatch | None = None
+        self._push_key = None if settings.push is None else PushKey(settings.push.key, settings.push.subject)
+        self._push: WebPush | None = None
         self._schemas: SchemaReader | None = None
         self.validation = Validation(state) if "schema" in active_steps(settings) else None
 
@@ -77,6 +84,10 @@ class Backends:
             if self._qos is not None:
                 services[f"domain://qos.{domain}"] = services[f"domain://qos-broker.{domain}"] = self._qos
             services[f"domain://catalogue.{domain}"] = catalogue
+            if self._push_key is not None and self._settings.push is not None:
+                origins = [origin_of(one) for one in self._settings.push.service]
+                push = PushService(self._state, public_key=self._push_key.public, origins=origins)
+                services[f"domain://msg-node.{domain}/push"] = push
         services["hyperty-catalogue://*"] = catalogue
         return services
 
@@ -88,6 +99,9 @@ class Backends:
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and news told; once, before anything runs."""
         self._people.connect(bus)
+        if self._push_key is not None and self._settings.push is not None:
+            self._push = _push(self._settings.push, self._push_key, self._state, bus)
+            bus.deliveries.on_parked = self._push.somebody_waits
         if self._relay is not None and self._registry is not None and self._settings.registry is not None:
             bus.inquiries.connect(REGISTRY, self._registry)
             self._watch = RegistryWatch(
@@ -134,6 +148,8 @@ class Backends:
             await nursery.start(self._people.run)
             if self.validation is not None and self._schemas is not None:
                 await nursery.start(self.validation.run, self._schemas)
+            if self._push is not None:
+                nursery.start_soon(self._push.run)
             if self._watch is not None:
                 nursery.start_soon(self._watch.run)
             if self._qos_watch is not None:
@@ -145,11 +161,31 @@ class Backends:
         told: dict[str, object] = self._people.status()
         if self._registry is not None:
             told["registry"] = self._registry.status()
+        if self._push is not None:
+            told["push"] = {**dict(sorted(self._push.counters.items())), "subscriptions": len(self._state.push)}
         if self.validation is not None:
             told["schemas"] = dict(sorted(self.validation.counters.items()))
         if self._broker is not None:
             told["qos"] = self._broker.status()
         return told
+
+
+def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> WebPush:
+    services = {
+        origin_of(one): PushOrigin(
+            BackendHttp(origin_of(one), BackendTls("push.service", one), max_bytes=ANSWER_BYTES), one.attempt_seconds
+        )
+        for one in settings.service
+    }
+    return WebPush(
+        key,
+        services,
+        state.push,
+        is_away=bus.outlets.is_away,
+        ttl_seconds=settings.ttl_seconds,
+        rest_seconds=settings.rest_seconds,
+        keep=partial(bus.tell_events, []),  # what has changed is kept with the events that it leads to: none
+    )
 
 
 def _backend(table: str, name: str, settings: BackendSettings) -> Backend:

@@ -21,6 +21,7 @@ from msg_node.config_identity import Algorithm, GlobalRegistrySettings, Identity
 from msg_node.config_interworking import InterworkingSettings
 from msg_node.config_middleware import MiddlewareSettings
 from msg_node.config_publish import EndpointSettings
+from msg_node.config_push import PushSettings
 from msg_node.config_rates import TypeRateSettings
 from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
 from protofly import limits
@@ -464,6 +465,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     middleware: MiddlewareSettings = MiddlewareSettings()
     mqtt: MqttSettings | None = None
     delivery: DeliverySettings = DeliverySettings()
+    push: PushSettings | None = None
     global_registry: GlobalRegistrySettings | None = None
     identity: IdentitySettings = IdentitySettings()
     compat: CompatSettings = CompatSettings()

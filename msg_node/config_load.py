@@ -28,6 +28,7 @@ from msg_node.config_lines import Position, locate_keys
 from msg_node.config_middleware import middleware_problems
 from msg_node.config_mqtt import mqtt_problems
 from msg_node.config_publish import endpoint_problems
+from msg_node.config_push import push_problems
 from msg_node.config_rates import rate_problems
 from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
@@ -260,6 +261,7 @@ def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from backend_problems("qos", settings.qos)
     yield from backend_problems("catalogue.own", settings.catalogue.own)
     yield from backend_problems("global_registry", settings.global_registry)
+    yield from push_problems(settings.push)
     yield from identity_problems(settings.identity)
 
 

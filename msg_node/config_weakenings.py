@@ -34,6 +34,12 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
     for table, backend in backends:
         if backend is not None and backend.insecure_plaintext:
             switches.append(f"{table}.insecure_plaintext: no TLS to {backend.url}")
+    if settings.push is not None:
+        switches += [
+            f"push.service {service.url}: insecure_plaintext: no TLS to this push service"
+            for service in settings.push.service
+            if service.insecure_plaintext
+        ]
     if settings.mqtt is not None and settings.mqtt.insecure_plaintext:
         switches.append("mqtt.insecure_plaintext: no TLS to the broker")
     switches += [

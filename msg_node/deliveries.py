@@ -93,6 +93,7 @@ class Deliveries:
         self._handed_on: dict[int, int] = {}  # by session: the connection that has what was handed over
         self._stalled: set[str] = set()  # queues whose takers could not take all that they may have
         self.is_used = False
+        self.on_parked: Callable[[str], None] = lambda _queue: None
         self.outbox = Outbox(state, outlets, url=self._url, ids=self._ids, heard=self.heard)
 
     def restore(self) -> None:
@@ -433,6 +434,7 @@ class Deliveries:
             if not entry.is_stored:
                 self._parking.store(entry)
                 self._counters["actions parked"] += 1
+                self.on_parked(entry.queue)
             is_owed = entry.reply_until is not None or entry.is_invitation
             self._parking.replied(entry)
             if not is_owed:

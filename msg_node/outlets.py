@@ -174,6 +174,11 @@ class Outlets:
         ports = self.ports
         return [one for one in numbers if one > 0 and ((port := ports.get(one)) is None or port.is_arriving)]
 
+    def is_away(self, key: str) -> bool:
+        """Whether nobody answers for a canonical address now."""
+        owner = self._state.owners.owner(key)
+        return owner is None or owner not in self.ports
+
     def forget(self, sid: int) -> None:
         """A session is over."""
         if self._missed is not None:

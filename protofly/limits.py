@@ -100,6 +100,12 @@ MISSED_GAPS: Final = 100
 TOMBSTONES: Final = 100_000
 ADDRESS_LEVELS: Final = 8
 
+# Waking runtimes that are away.
+PUSH_TARGETS: Final = 10_000
+PUSH_TARGETS_PER_ADDRESS: Final = 5
+PUSH_ENDPOINT_CHARS: Final = 1024
+PUSH_MAX_SECONDS: Final = 90 * 86_400.0
+
 # Schemas of data objects, which catalogues tell and nobody signed.
 SCHEMA_DEPTH: Final = 32
 SCHEMA_PARTS: Final = 2_000

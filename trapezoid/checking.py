@@ -16,8 +16,10 @@ from federation.policy_files import read_policies
 from msg_node import config_meaning
 from msg_node.config import ListenSettings, Settings, SiteSettings
 from msg_node.config_interworking import build_interworking, token_readers
+from msg_node.config_push import PushSettings
 from msg_node.config_registries import BackendSettings, backend_context
 from msg_node.config_sessions import build_credentials
+from msg_node.connectors.web_push import PushKey
 from msg_node.key_files import load_online_keys
 from msg_node.people import keys_in_file
 from msg_node.publisher import make_publisher
@@ -59,6 +61,9 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
     for table, backend in elsewhere.items():
         if backend is not None:
             yield table, partial(_check_backend, table, backend)
+    push = settings.push
+    if push is not None:
+        yield "push", lambda: _check_push(push)
     if settings.interworking:
         yield "interworking", lambda: _check_interworking(settings)
     yield "policy", lambda: _check_policies(settings)
@@ -135,6 +140,14 @@ def _check_people(settings: Settings) -> str:
     if tokens is not None:
         told.append(f"logins, tokens signed by {load_online_keys(tokens.keys_dir, 'token')[0].key_id}")
     return ", ".join(told)
+
+
+def _check_push(push: PushSettings) -> str:
+    """The key that push services know us by, and the files for them; none is asked."""
+    key = PushKey(push.key, push.subject)
+    for service in push.service:
+        backend_context("push.service", service)
+    return f"key {key.public[:16]}…, {', '.join(one.url for one in push.service)}"
 
 
 def _check_backend(table: str, backend: BackendSettings) -> str:

@@ -33,6 +33,7 @@ class Table(Enum):
     AGENT_QUEUES = "agent_queues"
     TWIN_THINGS = "twin_things"
     TWIN_VALUES = "twin_values"
+    PUSH_TARGETS = "push_targets"
 
     __hash__ = object.__hash__  # every change is looked up by it, and the usual one is Python
 

@@ -25,6 +25,7 @@ from msg_node.core.guests import Guests
 from msg_node.core.leases import Leases
 from msg_node.core.parked import Sender
 from msg_node.core.proof import Proven
+from msg_node.core.push_targets import PushTargets
 from msg_node.core.registry import DomainRegistry, StatusChange
 from msg_node.core.resources import P2P_NAMES, object_of_events
 from msg_node.core.rules import Rules
@@ -117,6 +118,7 @@ class NodeState:
         self.listeners = Listeners(self._journal) if listeners is None else listeners
         self.registry = DomainRegistry(self._journal) if registry is None else registry
         self.leases = Leases(self._journal)
+        self.push = PushTargets(self._journal)
         self.guests = Guests(self.rules.guest_addresses, self.owners.count)
         self.delivery = DeliveryState(self._journal) if delivery is None else delivery
         self.twin = Twin(self._journal) if twin is None else twin
@@ -364,6 +366,7 @@ class NodeState:
             HostError: STORAGE.
         """
         self.sessions.restore(rows.get(Table.SESSIONS, {}), now=now)
+        self.push.restore(rows.get(Table.PUSH_TARGETS, {}))
         for session in self.sessions:
             self.guests.came(session)
             if not session.is_displaced:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ class Asked:
     target: str
     body: bytes = b""
     peer_certificate: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> list[str]:
@@ -116,7 +117,8 @@ async def _request(stream: trio.abc.Stream) -> Asked | None:
         elif isinstance(event, h11.EndOfMessage):
             assert request is not None
             certificate = stream.getpeercert(binary_form=True) if isinstance(stream, trio.SSLStream) else None
-            return Asked(request.method.decode(), request.target.decode("latin-1"), body, certificate)
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+            return Asked(request.method.decode(), request.target.decode("latin-1"), body, certificate, headers)
         else:
             return None
 

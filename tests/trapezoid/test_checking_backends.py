@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from msg_node.config_load import load_settings
 from trapezoid.checking import Finding, check_node
@@ -40,6 +42,25 @@ def certificates(tmp_path: Path) -> Path:
 def test_a_server_without_our_certificate_is_named(tmp_path: Path, table: str) -> None:
     found = finding(tmp_path, table, "")
     assert found == Finding(table, is_good=True, text="https://nobody.invalid, without a certificate of ours")
+
+
+def test_the_key_for_push_services_is_read(tmp_path: Path) -> None:
+    settings = 'key = "push.pem"\nsubject = "mailto:x"\n[[push.service]]\nurl = "https://nobody.invalid"\n'
+    path = tmp_path / "node.toml"
+    path.write_text(f"{SMALLEST}[push]\n{settings}", encoding="utf-8")
+
+    def found() -> Finding:
+        return next(one for one in check_node(load_settings(path)) if one.part == "push")
+
+    assert not found().is_good
+    private = ec.generate_private_key(ec.SECP256R1())
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    (tmp_path / "push.pem").write_bytes(pem)
+    (tmp_path / "push.pem").chmod(0o644)
+    assert "chmod 600" in found().text
+    (tmp_path / "push.pem").chmod(0o600)
+    assert found().is_good
+    assert "https://nobody.invalid" in found().text
 
 
 def test_a_certificate_is_read_and_its_end_is_told(certificates: Path) -> None:
