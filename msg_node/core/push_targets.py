@@ -7,12 +7,14 @@ service says that it is no more. Source: feature row HM-04; RFC 8030.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.deadlines import Deadlines
 from protofly.errors import Code, PeerError
-from protofly.limits import PUSH_TARGETS, PUSH_TARGETS_PER_ADDRESS
+from protofly.limits import PUSH_TARGETS, PUSH_TARGETS_PER_ADDRESS, PUSH_TARGETS_PER_RUNTIME
 
 _SWEPT_AT_ONCE = 1000
 
@@ -33,6 +35,7 @@ class PushTargets:
         self._journal = journal
         self._by_key: dict[str, dict[str, PushTarget]] = {}  # address -> endpoint -> target
         self._by_endpoint: dict[str, set[str]] = {}
+        self._of_runtime: Counter[str] = Counter()
         self._count = 0
         self._due = Deadlines()
 
@@ -57,6 +60,8 @@ class PushTargets:
                 self.remove(old.key, old.endpoint)
         if len(self._by_key.get(target.key, ())) >= PUSH_TARGETS_PER_ADDRESS:
             raise PeerError(Code.QUOTA, f"an address may have {PUSH_TARGETS_PER_ADDRESS} push subscriptions")
+        if self._of_runtime[target.runtime_key] >= PUSH_TARGETS_PER_RUNTIME:
+            raise PeerError(Code.QUOTA, f"a runtime may have {PUSH_TARGETS_PER_RUNTIME} push subscriptions")
         if self._count >= PUSH_TARGETS:
             raise PeerError(Code.OVERLOAD, "this node holds too many push subscriptions")
         self._insert(target)
@@ -71,6 +76,9 @@ class PushTargets:
                 if not self._by_endpoint[target.endpoint]:
                     del self._by_endpoint[target.endpoint]
                 self._count -= 1
+                self._of_runtime[target.runtime_key] -= 1
+                if not self._of_runtime[target.runtime_key]:
+                    del self._of_runtime[target.runtime_key]
                 self._due.discard(_row_key(key, target.endpoint))
                 self._journal.delete(Table.PUSH_TARGETS, _row_key(key, target.endpoint))
         if not self._by_key.get(key, True):
@@ -100,6 +108,7 @@ class PushTargets:
         self._by_key.setdefault(target.key, {})[target.endpoint] = target
         self._by_endpoint.setdefault(target.endpoint, set()).add(target.key)
         self._count += 1
+        self._of_runtime[target.runtime_key] += 1
         self._due.set(_row_key(target.key, target.endpoint), target.expires_at)
 
 

@@ -28,7 +28,7 @@ from msg_node.core.push_service import PushService
 from msg_node.core.push_targets import PushTarget, PushTargets
 from msg_node.core.service import Service
 from protofly.errors import Code, PeerError, SettingsError
-from protofly.limits import PUSH_TARGETS_PER_ADDRESS
+from protofly.limits import PUSH_TARGETS_PER_ADDRESS, PUSH_TARGETS_PER_RUNTIME
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
 from tests.support.runtime_house import (
     DOMAIN,
@@ -284,6 +284,24 @@ def test_an_address_has_so_many_subscriptions() -> None:
     assert refused.value.code is Code.QUOTA
     targets.sweep(now=15.0)
     assert [one.endpoint for one in targets.of(BO)] == ["https://p/0"]
+
+
+def test_one_runtime_takes_no_room_from_others() -> None:
+    targets = PushTargets(Journal())
+
+    def add(name: str, number: int) -> None:
+        targets.add(PushTarget(f"hyperty://{DOMAIN}/{name}{number}", "https://p/1", f"runtime://x/{name}", 10.0))
+
+    for number in range(PUSH_TARGETS_PER_RUNTIME):
+        add("eve", number)
+    with pytest.raises(PeerError) as refused:
+        add("eve", PUSH_TARGETS_PER_RUNTIME)
+    assert refused.value.code is Code.QUOTA
+    add("ana", 1)
+    targets.remove(f"hyperty://{DOMAIN}/eve0")
+    add("eve", PUSH_TARGETS_PER_RUNTIME)
+    targets.gone("https://p/1")
+    assert len(targets) == 0
 
 
 # Settings.
