@@ -306,6 +306,7 @@ class Egress:
                     return Code.TIMEOUT.word + " the far end is silent"
             elif idle.cancelled_caught:
                 continue
+            answer = b""
             if websocket is None:
                 if not data:
                     return "closed"
@@ -313,11 +314,14 @@ class Egress:
             else:
                 for message in websocket.receive(data):
                     self._emit(GuestEvent(Event.DATA, channel.number, message, flags))
-                line.send_nowait(websocket.data_to_send())
+                answer = websocket.data_to_send()
+                line.send_nowait(answer)
                 if not data or not websocket.is_open:
                     return f"closed {websocket.close_code or ''}".strip()
-            if line.backlog_bytes > HIGH_WATER_BYTES:
-                await line.wait_drained()  # who does not read our answers is not read either
+            if answer and line.backlog_bytes > HIGH_WATER_BYTES:
+                # Who does not read our answers is not read either. What the stub sends is no reason to stop: two sides
+                # that send much at once would wait for each other for ever.
+                await line.wait_drained()
             await self._wait_for_room()  # type: ignore[misc]
 
     def send(self, number: int, payloads: list[bytes]) -> None:

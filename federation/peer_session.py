@@ -38,6 +38,9 @@ from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
 logger = logging.getLogger("federation")
 
 HIGH_WATER_BYTES = 1 << 20
+READ_PAUSE_BYTES = HIGH_WATER_BYTES + FRAME_BYTES_MAX
+"""More than our own messages ever leave unwritten: if those stopped the reading, two sides that send would wait for
+each other for ever."""
 HANDSHAKES = 256
 """Links that may be proving themselves at once; each costs a look-up of ours."""
 REAUTHENTICATE_SECONDS = 86_400.0
@@ -213,7 +216,7 @@ class PeerSession(Carrier):
             self._line.send_nowait(self._websocket.data_to_send())
             if not data or not self._websocket.is_open:
                 return
-            if self._line.backlog_bytes > HIGH_WATER_BYTES:
+            if self._line.backlog_bytes > READ_PAUSE_BYTES:
                 await self._line.wait_drained()  # who does not read our answers is not read either
             assert self._port is not None
             await self._port.wait_for_room()
