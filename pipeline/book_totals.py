@@ -10,9 +10,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipeline.book_entries import BUCKET_US, DAY_US, DELIVERED, bucket_us_of, compared
+from pipeline.clock_tables import ClockTables
 from pipeline.groups import (
     Numbers,
+    codes,
     column,
     from_zero,
     group_numbers,
@@ -24,35 +28,49 @@ from pipeline.groups import (
     words,
     xors,
 )
+from pipeline.hashing import xxhash64
+from pipeline.hours import days_of
+from pipeline.packed import places_of
 
-BUCKET_US: Final = 300_000_000
-KEY: Final = ("src_domain", "dst_domain", "bucket_us")
+PAIR: Final = ("src_domain", "dst_domain")
+KEY: Final = (*PAIR, "bucket_us")
 COUNTED: Final = ("messages", "bytes", "set_xor", "set_sum")
 """What is held against each other."""
+BUCKET_COUNTS: Final = (*PAIR, "dt", "out_messages", "in_messages", "in_delivered", "is_equal")
+"""Columns of `recon_bucket` that are counted."""
 
 
 def totals_of(entries: pa.Table) -> pa.Table:
-    """Records added up; at most one row for each side and bucket.
+    """Claims and answers added up; at most one row for each side and bucket.
+
+    The folds are over `xxhash64(msg_id, digest, size)`, which is everything that is compared and not a clock.
 
     Args:
-        entries: `src_domain`, `dst_domain`, `bucket_us`, `is_out`, and of each record `is_delivered`, `size`, `member`,
-            the hash that stands for it in folds, and `lag_us`; none is null.
+        entries: From `book_entries.entries_of`, or columns of `schemas.BOOK` with `is_out`.
     """
+    entries = compared(entries)
+    sent_us = numbers(entries, "sent_us")
+    entries = entries.append_column("bucket_us", pa.array(bucket_us_of(sent_us)))
     order, starts, key = _groups(entries)
-    lag_us = numbers(entries, "lag_us")[order]
-    is_delivered = np.asarray(column(entries, "is_delivered"))[order].astype(np.int64)
-    member = numbers(entries, "member")[order]
+    lag_us = (numbers(entries, "ts_us") - sent_us)[order]
+    is_delivered = np.asarray(pc.equal(column(entries, "outcome"), DELIVERED))[order].astype(np.int64)
+    member = xxhash64(*(column(entries, name) for name in ("msg_id", "digest", "size")))[order]
     return pa.table(
         {
             **key,
             "messages": lengths_of(starts, len(order)),
             "delivered": sums(is_delivered, starts),
-            "bytes": sums(numbers(entries, "size")[order], starts),
+            "bytes": sums(numbers(entries, "size", null=0)[order], starts),
             "set_xor": xors(member, starts),
             "set_sum": sums_modulo(member, starts),
             **_bounds(lag_us, lag_us, starts),
         }
     )
+
+
+def places_of_totals(totals: pa.Table, places: int) -> Numbers:
+    """Where totals, or parts of them, are added up: each at one of so many places of its day."""
+    return places_of(totals, KEY, numbers(totals, "bucket_us") // DAY_US, places)
 
 
 def whole_totals(parts: pa.Table) -> pa.Table:
@@ -93,6 +111,60 @@ def side_by_side(totals: pa.Table) -> pa.Table:
             **{f"in_{name}": side(name, ~is_out) for name in COUNTED},
             "in_delivered": side("delivered", ~is_out),
             **{name: pa.array(side(name, ~is_out), mask=is_missing) for name in ("lag_min_us", "lag_max_us")},
+        }
+    )
+
+
+def compare(sides: pa.Table, clocks: ClockTables, *, skew_us: int) -> pa.Table:
+    """Which totals are the same; rows of `recon_bucket`.
+
+    A bucket also counts as different when a message in it took `skew_us` longer, or less, than is usual: otherwise a
+    clock that jumps would go unseen where the books agree.
+
+    Args:
+        sides: From `side_by_side`.
+        clocks: What is usual.
+        skew_us: How much more or less is not.
+    """
+    is_equal = np.ones(sides.num_rows, bool)
+    for name in COUNTED:
+        is_equal &= numbers(sides, f"out_{name}", null=0) == numbers(sides, f"in_{name}", null=0)
+    days = days_of(numbers(sides, "bucket_us"))
+    usual = clocks.usual(column(sides, "src_domain"), column(sides, "dst_domain"), days)
+    lag_min_us, lag_max_us = (numbers(sides, name, null=0) for name in ("lag_min_us", "lag_max_us"))
+    low_us = np.where(usual.is_known, usual.usual_us, lag_min_us)
+    allowed_us = usual.doubt_us + skew_us
+    is_equal &= (lag_max_us - low_us <= allowed_us) & (low_us - lag_min_us <= allowed_us)
+    is_equal &= np.asarray(column(sides, "lag_min_us").is_valid())
+    short = {f"{side}_set_{fold}": f"{side}_{fold}" for side in ("out", "in") for fold in ("xor", "sum")}
+    names = [short.get(name, name) for name in sides.column_names]
+    return sides.rename_columns(names).append_column("is_equal", pa.array(is_equal)).append_column("dt", days)
+
+
+def equal_counts(buckets: pa.Table) -> pa.Table:
+    """What equal totals say, added up per pair and day: its keys, `sent`, `received`, `matched`, `refused`.
+
+    Args:
+        buckets: Rows of `recon_bucket`, the columns `BUCKET_COUNTS`.
+    """
+    keys = [codes(column(buckets, name)) for name in ("src_domain", "dst_domain", "dt")]
+    group, _ = group_numbers((places, len(found)) for found, places in keys)
+    order = np.argsort(group, kind="stable")
+    starts = starts_of(group[order])
+    one = pa.array(order[starts])
+    is_equal = np.asarray(column(buckets, "is_equal"))[order]
+
+    def added(values: Numbers) -> Numbers:
+        return sums(np.where(is_equal, values[order], 0), starts)
+
+    out, got = numbers(buckets, "out_messages"), numbers(buckets, "in_messages")
+    return pa.table(
+        {
+            **{name: column(buckets, name).take(one) for name in ("src_domain", "dst_domain", "dt")},
+            "sent": added(out),
+            "received": added(got),
+            "matched": added(out),
+            "refused": added(got - numbers(buckets, "in_delivered")),
         }
     )
 

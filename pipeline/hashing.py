@@ -8,6 +8,7 @@ Source: the specification of xxHash; Spark, `org.apache.spark.sql.catalyst.expre
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -29,31 +30,43 @@ _BLOCK: Final = 1 << 14
 
 
 def xxhash64(*columns: pa.Array | Numbers) -> Numbers:
-    """Hash of each row over these columns: binary ones, or whole numbers of 64 bits without nulls."""
+    """Hash of each row over these columns: binary ones, or whole numbers, which count as 64 bits."""
     hashes = np.full(len(columns[0]), SEED, np.uint64)
     for column in columns:
         if isinstance(column, np.ndarray):
-            _add_words(column.astype("<u8", casting="unsafe", copy=False).reshape(-1, 1), hashes)
+            _add_numbers(column, hashes)
+        elif pa.types.is_integer(column.type):
+            before = hashes.copy() if column.null_count else None
+            _add_numbers(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False), hashes)
+            if before is not None:
+                np.copyto(hashes, before, where=np.asarray(column.is_null()))
         else:
-            _add_binary(column, hashes)
+            for chosen, rows in binary_rows(column):
+                picked = hashes[chosen]
+                _add_bytes(rows, picked)
+                hashes[chosen] = picked
     return hashes.view(np.int64)
 
 
-def _add_binary(column: pa.Array, hashes: _Hashes) -> None:
+def binary_rows(column: pa.Array) -> Iterator[tuple[slice | NDArray[np.intp], NDArray[np.uint8]]]:
+    """Values that are not null, of each length together: which rows they are in, and one row of bytes for each."""
     _, offset_buffer, data = column.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32, len(column) + 1, column.offset * 4) if len(column) else np.zeros(1)
+    if not len(column) or offset_buffer is None:
+        return
+    offsets = np.frombuffer(offset_buffer, np.int32, len(column) + 1, column.offset * 4)
     lengths = np.diff(offsets)
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     present = None if not column.null_count else np.asarray(pc.is_valid(column))
     for length in np.unique(lengths if present is None else lengths[present]).tolist():
         if present is None and bool((lengths == length).all()):
-            rows = content[offsets[0] : offsets[0] + length * len(lengths)].reshape(len(lengths), length)
-            _add_bytes(rows, hashes)
+            yield slice(None), content[offsets[0] : offsets[0] + length * len(lengths)].reshape(len(lengths), length)
             continue
         chosen = np.flatnonzero(lengths == length if present is None else (lengths == length) & present)
-        picked = hashes[chosen]
-        _add_bytes(content[offsets[chosen][:, None] + np.arange(length)], picked)
-        hashes[chosen] = picked
+        yield chosen, content[offsets[chosen][:, None] + np.arange(length)]
+
+
+def _add_numbers(numbers: Numbers, hashes: _Hashes) -> None:
+    _add_words(numbers.astype("<u8", casting="unsafe", copy=False).reshape(-1, 1), hashes)
 
 
 def _add_bytes(rows: NDArray[np.uint8], hashes: _Hashes) -> None:

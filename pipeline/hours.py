@@ -145,10 +145,11 @@ def whole_hours(parts: pa.Table) -> pa.Table:
             "set_sum": sums_modulo(numbers(parts, "set_sum")[order], starts),
         },
     )
-    return hours.append_column("dt", _days(numbers(hours, "hour_us")))
+    return hours.append_column("dt", days_of(numbers(hours, "hour_us")))
 
 
-def _days(time_us: Numbers) -> pa.Array:
+def days_of(time_us: Numbers) -> pa.Array:
+    """UTC days of times in µs, `YYYY-MM-DD`."""
     begin_us, places = np.unique(time_us - time_us % DAY_US, return_inverse=True)
     names = pc.strftime(pa.array(begin_us).cast(pa.timestamp("us")), "%Y-%m-%d")
     return names.take(pa.array(places))

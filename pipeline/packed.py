@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.groups import Numbers, column, lengths_of, numbers, starts_of, words
+from pipeline.groups import Numbers, codes, column, lengths_of, starts_of
 from pipeline.hashing import xxhash64
 
 PLACE: Final = "place"
@@ -38,7 +38,7 @@ def places_of(table: pa.Table, key: Sequence[str], day: Numbers, places: int) ->
 
     Args:
         table: The rows.
-        key: Columns of texts, whole numbers or flags.
+        key: Columns of texts, bytes, whole numbers or flags.
         day: Number of the day of each row, from 1970-01-01.
         places: How many for each day.
     """
@@ -74,8 +74,10 @@ def _to_bytes(rows: pa.Table) -> bytes:
     return content
 
 
-def _as_numbers(values: pa.Array) -> Numbers:
-    if pa.types.is_string(values.type) or pa.types.is_dictionary(values.type):
-        found, places = words(values)
-        return xxhash64(pa.array(found, pa.string()).cast(pa.binary()))[places]
-    return numbers(pa.table({"value": values}), "value")
+def _as_numbers(values: pa.Array) -> pa.Array | Numbers:
+    if pa.types.is_binary(values.type) or pa.types.is_integer(values.type):
+        return values
+    if pa.types.is_boolean(values.type):
+        return values.cast(pa.int64())
+    found, places = codes(values)
+    return xxhash64(pa.array(found, pa.string()).cast(pa.binary()))[places]

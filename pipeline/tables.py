@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline import durable
-from pipeline.file_pieces import Condition, Reading, read_tasks, tasks_of, write_files
+from pipeline.file_pieces import Condition, Reading, write_files
 from pipeline.lake_mark import Format, open_mark
 from pipeline.list_log import ListLog
 from pipeline.local_rows import local_frame
@@ -48,7 +48,7 @@ from pipeline.table_log import (
     Transaction,
     is_disk_full,
 )
-from pipeline.worker_rows import WRITTEN, WorkerRows
+from pipeline.worker_rows import WRITTEN, WorkerRows, rows_in_files
 
 STAGE_NAME = "_stage"
 APPEND_ATTEMPTS = 20
@@ -150,14 +150,13 @@ class Lake:
         if partitions is not None:
             files = tuple(file for file in files if _partition_value(table, file) in partitions)
         root = self.folder / table.name
-        tasks = tasks_of((str(root / file.path), file.size_bytes, file.partition) for file in files)
         schema = to_arrow_schema(table.schema)
         reading = Reading(pa.schema([schema.field(name) for name in columns]), where)
-        numbers = self.spark.range(0, len(tasks), 1, max(1, len(tasks)))
         records = Counter[str]()
         for file in files:
             records[_partition_value(table, file)] += file.rows
-        return WorkerRows(numbers.mapInArrow, (partial(read_tasks, tasks, reading),), max(records.values(), default=0))
+        paths = [(str(root / file.path), file.size_bytes, file.partition) for file in files]
+        return rows_in_files(self.spark, paths, reading, records=max(records.values(), default=0))
 
     def read_small(
         self, table: Table | str, columns: Collection[str] | None = None, version: int | None = None
@@ -292,8 +291,7 @@ class Lake:
         if isinstance(rows, WorkerRows):
             return _write_in_workers(rows, folder, table)
         if isinstance(rows, pa.Table):
-            _write_arrow(rows, folder, table)
-            return list_staged(folder)
+            return _write_arrow(rows, folder, table)
         _check_columns(rows.schema, table)
         writer = rows.select(table.schema.names).write
         if table.partition:
@@ -457,12 +455,15 @@ def _check_columns(schema: StructType, table: Table) -> None:
         raise TypeError(f"rows do not fit table {table.name}: {told}")
 
 
-def _write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
-    if table.partition:
-        raise TypeError(f"table {table.name} is partitioned: hand over a DataFrame")
+def _write_arrow(rows: pa.Table, folder: Path, table: Table) -> list[StagedFile]:
     folder.mkdir(parents=True, exist_ok=True)
-    if rows.num_rows:
-        pq.write_table(rows.select(table.schema.names).cast(to_arrow_schema(table.schema)), folder / "part-0.parquet")
+    [column] = table.partition or [""]
+    [told] = write_files(str(folder), column, to_arrow_schema(table.schema), rows.to_batches())
+    return _staged(told.to_pylist(), column)
+
+
+def _staged(told: Iterable[Mapping[str, Any]], column: str) -> list[StagedFile]:
+    return [StagedFile(Path(row["path"]), row["rows"], {column: row["partition"]} if column else {}) for row in told]
 
 
 def _write_in_workers(rows: WorkerRows, folder: Path, table: Table) -> list[StagedFile]:
@@ -470,8 +471,7 @@ def _write_in_workers(rows: WorkerRows, folder: Path, table: Table) -> list[Stag
     [column] = table.partition or [""]
     written = rows.then(partial(write_files, str(folder), column, to_arrow_schema(table.schema)))
     # Of a task that ran twice only one attempt answers; what the other one wrote goes away with the stage.
-    told = written.frame(WRITTEN).collect()
-    return [StagedFile(Path(row.path), row.rows, {column: row.partition} if column else {}) for row in told]
+    return _staged((row.asDict() for row in written.frame(WRITTEN).collect()), column)
 
 
 def _with_missing(file: pq.ParquetFile, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:

@@ -7,16 +7,17 @@ whether these come out of a frame, out of files (`pipeline.file_pieces`) or from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from pipeline.file_pieces import Reading, read_tasks, tasks_of
 from pipeline.packed import PIECE, PLACE
 from pipeline.schemas.columns import BYTES, LONG, TEXT, columns
 
@@ -73,6 +74,22 @@ def rows_of(frame: DataFrame, columns: Collection[str], *, records: int = 0) -> 
         records: About how many rows there are of one day, if there may be millions.
     """
     return WorkerRows(frame.select(*columns).mapInArrow, (), records)
+
+
+def rows_in_files(
+    spark: SparkSession, files: Collection[tuple[str, int, Mapping[str, str]]], reading: Reading, *, records: int = 0
+) -> WorkerRows:
+    """Rows of Parquet files, in the workers that read them.
+
+    Args:
+        spark: The session.
+        files: Path, size and partition of each.
+        reading: What is read of them.
+        records: About how many records of one day are in them.
+    """
+    tasks = tasks_of(files)
+    numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
+    return WorkerRows(numbers.mapInArrow, (partial(read_tasks, tasks, reading),), records)
 
 
 def _as_said(schema: pa.Schema, batches: Batches) -> Batches:

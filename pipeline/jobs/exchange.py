@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_totals import BUCKET_US
+from pipeline.book_entries import BUCKET_US, DAY_US, ID_TIME_TRUST_US
 from pipeline.clock_graph import Delay, solve_offsets
+from pipeline.clock_tables import ClockTables
 from pipeline.completeness import NOTHING, Completeness
 from pipeline.extract_file import (
     Entry,
@@ -41,17 +42,26 @@ from pipeline.extract_file import (
 from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
 from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together, of_days
 from pipeline.jobs.result import JobResult
-from pipeline.schemas import CLOCK_OFFSET, PEER_BOOK, PEER_EXTRACT, PEER_TOTAL, SILVER_MDR, Table
+from pipeline.schemas import (
+    BOOK_TOTAL,
+    CLOCK_OFFSET,
+    PEER_BOOK,
+    PEER_EXTRACT,
+    PEER_TOTAL,
+    RECON_BUCKET,
+    SILVER_MDR,
+    Table,
+)
 from pipeline.stages import list_staged
 from pipeline.tables import Lake
-from pipeline.transforms.books import DAY_US, ID_TIME_TRUST_US
-from pipeline.transforms.clocks import Clocks, typical_delays
-from pipeline.transforms.reconcile import answers, claims, compare, disputed, joined_totals, totals
+from pipeline.transforms.clocks import typical_delays
+from pipeline.transforms.reconcile import BUCKET, ENTRY, SIDES, compared, disputed, joined_totals, totals
+from pipeline.worker_rows import WorkerRows, rows_of
 from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 
 _BATCH_ROWS: Final = 50_000
-_SIDES: Final = {"out": claims, "in": answers}
+_ROLES: Final = ("out", "in")
 _SKEW_US: Final = SKEW_MS * 1_000
 """Not a choice here: both sides must find the same 5 minutes different."""
 
@@ -106,10 +116,11 @@ def export_details(lake: Lake, *, domain: str, peer: str, day: str, key: Signing
     ours = _newest(lake, domain, peer, day, "totals", whose="your own totals have not been exported")
     _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
     buckets = _compared(lake, ours["books_version"], domain=domain, peer=peer, day=day).persist()
+    different = buckets.where(~F.col("is_equal"))
     rows = (
         _entry(role, row)
         for role in ("in", "out")
-        for row in disputed(_own_book(lake, ours["books_version"], role, domain=domain, peer=peer, day=day), buckets)
+        for row in disputed(_own_book(lake, ours["books_version"], role, domain=domain, peer=peer, day=day), different)
         .orderBy("msg_id", "node", "boot", "seq")
         .toLocalIterator()
     )
@@ -194,10 +205,11 @@ def reconcile_with(
     version = ours["books_version"]
     result.versions[SILVER_MDR.name] = version
     where = {"domain": domain, "peer": peer, "day": day}
+    own, partners = partial(_own_book, lake, version, **where), partial(_peer_book, lake, **where)
     out_totals, in_totals = _both_totals(lake, version, **where)
-    delays = typical_delays(in_totals)
-    clocks = Clocks(delays, lake.read(CLOCK_OFFSET).limit(0))
-    buckets = compare(joined_totals(out_totals, in_totals), clocks, skew_us=_SKEW_US).persist()
+    clocks = _clocks(in_totals)
+    sides = _side_by_side(out_totals, in_totals)
+    buckets = compared(sides, clocks, skew_us=_SKEW_US).frame(RECON_BUCKET.schema).persist()
     _refuse_contradictions(lake, buckets, **where)
     proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
     known = {
@@ -206,19 +218,16 @@ def reconcile_with(
             theirs["from_us"], theirs["until_us"], _pairs(theirs["holes"]), f"{peer}: {theirs['proof']}"
         ),
     }
-    books = Books(
-        out_book=_own_book(lake, version, "out", **where).unionByName(_peer_book(lake, "out", **where)),
-        in_book=_own_book(lake, version, "in", **where).unionByName(_peer_book(lake, "in", **where)),
-        sides=joined_totals(out_totals, in_totals),
-        completeness=completeness_frame(spark, known),
-    )
+    entries = [_as_entries(book(role), role) for role in _ROLES for book in (own, partners)]
+    both = rows_of(reduce(DataFrame.unionByName, entries), ENTRY.names)
+    books = Books(both, sides, completeness_frame(spark, known))
     meta = {"input_versions": {SILVER_MDR.name: version}, "peer": peer, "signed": [theirs["sha256"], details["sha256"]]}
     bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
     hold_together(lake, result, books, clocks, [day], bounds, meta=meta, domains=[domain, peer])
     buckets.unpersist()
     conclude(result, day=day, allowed=allowed)
-    ways = [row for row in delays.collect() if row.dt == day]
-    solved = solve_offsets(Delay(row.src_domain, row.dst_domain, row.low_us, row.messages) for row in ways)
+    ways = [row for row in clocks.delays.to_pylist() if row["dt"] == day]
+    solved = solve_offsets(Delay(row["src_domain"], row["dst_domain"], row["low_us"], row["messages"]) for row in ways)
     if solved:
         offset_us = {one.domain: one.offset_us for one in solved}
         result.details["peer_clock_offset_us"] = offset_us[peer] - offset_us[domain]
@@ -256,7 +265,15 @@ def _own_book(lake: Lake, version: int, role: str, *, domain: str, peer: str, da
 
 def _own_totals(lake: Lake, version: int, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
     own = _own_book(lake, version, role, domain=domain, peer=peer, day=day)
-    return of_days(totals(_SIDES[role](own)), [day])
+    return of_days(_totals(own, role), [day])
+
+
+def _totals(book: DataFrame, role: str) -> DataFrame:
+    return totals(rows_of(_as_entries(book, role), ENTRY.names)).frame(BOOK_TOTAL)
+
+
+def _as_entries(book: DataFrame, role: str) -> DataFrame:
+    return book.withColumn("is_out", F.lit(role == "out"))
 
 
 def _entry(role: Any, row: Any) -> Entry:
@@ -293,8 +310,17 @@ def _of_extract(lake: Lake, table: Table, role: str, *, domain: str, peer: str, 
 def _compared(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> DataFrame:
     """Level one of both directions, from our books and the partner's totals; both sides find the same."""
     out_totals, in_totals = _both_totals(lake, version, domain=domain, peer=peer, day=day)
-    clocks = Clocks(typical_delays(in_totals), lake.read(CLOCK_OFFSET).limit(0))
-    return compare(joined_totals(out_totals, in_totals), clocks, skew_us=_SKEW_US)
+    sides = _side_by_side(out_totals, in_totals)
+    return compared(sides, _clocks(in_totals), skew_us=_SKEW_US).frame(RECON_BUCKET.schema)
+
+
+def _side_by_side(out_totals: DataFrame, in_totals: DataFrame) -> WorkerRows:
+    return rows_of(joined_totals(out_totals, in_totals), SIDES.names)
+
+
+def _clocks(in_totals: DataFrame) -> ClockTables:
+    nothing = to_arrow_schema(CLOCK_OFFSET.schema).empty_table()
+    return ClockTables(typical_delays(in_totals).toArrow(), nothing)
 
 
 def _both_totals(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> tuple[DataFrame, DataFrame]:
@@ -308,13 +334,11 @@ def _both_totals(lake: Lake, version: int, *, domain: str, peer: str, day: str) 
 def _refuse_contradictions(lake: Lake, buckets: DataFrame, *, domain: str, peer: str, day: str) -> None:
     """Details must add up to the signed totals, in every 5 minutes that differ. Raises ExtractError CONTRADICTION."""
     where = {"domain": domain, "peer": peer, "day": day}
-    key = ["src_domain", "dst_domain", "bucket_us"]
-    different = buckets.where(~F.col("is_equal")).select(*key)
+    different = buckets.where(~F.col("is_equal")).select(*BUCKET)
     wrong = []
-    for role, wanted in _SIDES.items():
-        entries = _peer_book(lake, role, **where)
-        told = totals(wanted(entries))
-        signed = _peer_totals(lake, role, **where).join(different, on=key, how="left_semi")
+    for role in _ROLES:
+        told = _totals(_peer_book(lake, role, **where), role)
+        signed = _peer_totals(lake, role, **where).join(different, on=list(BUCKET), how="left_semi")
         wrong += told.exceptAll(signed.select(told.columns)).select("bucket_us").collect()
         wrong += signed.select(told.columns).exceptAll(told).select("bucket_us").collect()
     if wrong:

@@ -6,17 +6,22 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
 from pipeline.findings import Finding, Verdict
 from pipeline.local_rows import local_frame
-from pipeline.schemas import COMPLETENESS, SEGMENTS, SILVER_MDR
+from pipeline.schemas import COMPLETENESS, SEGMENTS, SILVER_MDR, TEXT
+from pipeline.schemas.columns import columns
 from pipeline.tables import Lake
+from pipeline.worker_rows import Batches
 from protofly.records import Kind
 
 GRACE_S: Final = 120
 """How long after its own time a message may get into a book: it waits 15 s for a link at most, and clocks are wrong."""
+_OWNERS: Final = ("our_domain", "node")
+_OWNERSHIP: Final = columns(our_domain=TEXT, node=TEXT)
 _FACTS: Final = (
     "node",
     "kind",
@@ -48,14 +53,19 @@ def proved_completeness(
     rows = [row for row in ledger if row["kind"] == Kind.MESSAGE.value and not _has(row, Finding.SIGNATURE)]
     proved = completeness_of_nodes(_accepted(rows), declared)
     nodes = defaultdict[str, list[str]](list)
-    pairs = lake.read(SILVER_MDR, silver_version).select("our_domain", "node").distinct()
-    for row in pairs.collect():
+    silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=_OWNERS)
+    for row in silver.then(_different).frame(_OWNERSHIP).distinct().collect():
         nodes[row.our_domain].append(row.node)
     for silent in {row["node"] for row in rows} - {node for its in nodes.values() for node in its}:
         domain = silent.partition(".")[2]
         if domain in nodes:
             nodes[domain].append(silent)
     return {domain: completeness_of_domain(its, proved) for domain, its in sorted(nodes.items())}
+
+
+def _different(batches: Batches) -> Batches:
+    for batch in batches:
+        yield from pa.Table.from_batches([batch]).group_by(list(_OWNERS)).aggregate([]).to_batches()
 
 
 def _accepted(rows: Sequence[Mapping[str, Any]]) -> list[SegmentFact]:

@@ -7,19 +7,24 @@ where totals differ. A day is done again while messages of it are pending, or wh
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_totals import BUCKET_US
+from pipeline.book_entries import ALL, BUCKET_US, FEW, Chosen, entries_of, of_others
+from pipeline.book_totals import BUCKET_COUNTS, PAIR
 from pipeline.clock_graph import Delay, solve_offsets
+from pipeline.clock_tables import TIMES, ClockTables
+from pipeline.file_pieces import Condition, Reading
 from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.local_rows import local_frame
 from pipeline.schemas import (
     CLOCK_OFFSET,
     PAIR_DELAY,
@@ -30,20 +35,27 @@ from pipeline.schemas import (
     SILVER_MDR,
     Table,
 )
+from pipeline.stages import StagedFile
 from pipeline.tables import Lake
 from pipeline.transforms.books import book, may_be_sent_between
-from pipeline.transforms.clocks import Clocks, matched_times, pair_delays
+from pipeline.transforms.clocks import pair_delays
 from pipeline.transforms.evidence import cases_with_evidence
 from pipeline.transforms.reconcile import (
+    BUCKET,
     CASES,
-    PAIR,
+    DIFFERENT,
+    ENTRY,
+    EQUAL_COUNTS,
     both_totals,
-    compare,
+    compared,
     disputed,
+    equal_totals,
+    in_few_buckets,
     judge,
     message_by_message,
     pair_counts,
 )
+from pipeline.worker_rows import Batches, WorkerRows, rows_in_files
 
 SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
@@ -63,11 +75,16 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Two sides, whatever they come from. `sides` are the totals of both, see `transforms.reconcile`."""
+    """Two sides, whatever they come from.
 
-    out_book: DataFrame
-    in_book: DataFrame
-    sides: DataFrame
+    Attributes:
+        entries: Records of both books, of any outcome, at least of the days in question.
+        sides: Totals of both, see `transforms.reconcile`.
+        completeness: `schemas.COMPLETENESS` of both.
+    """
+
+    entries: WorkerRows
+    sides: WorkerRows
     completeness: DataFrame
 
 
@@ -112,13 +129,14 @@ def run(
         return result
     with result.timed("proofs"):
         proved = proved_completeness(lake, silver_version=silver_version, declared=declared)
-    silver = lake.read(SILVER_MDR, silver_version)
-    out_book, in_book = (book_of_days(silver, role, days, domains=proved) for role in ("out", "in"))
     with result.timed("clocks"):
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
-        clocks = write_clocks(lake, spark, result, pair_delays(matched_times(out_book, in_book, one_in=one_in)), days)
-    sides = of_days(both_totals(out_book, in_book), days)
-    books = Books(out_book, in_book, sides, completeness_frame(spark, proved))
+        times = entries_of_days(lake, silver_version, days, columns=TIMES, domains=proved)
+        delays = pair_delays(times, one_in=one_in).frame(PAIR_DELAY).toArrow()
+        clocks = write_clocks(lake, result, delays, days)
+    compared_of = entries_of_days(lake, silver_version, days, columns=FEW, domains=proved)
+    entries = entries_of_days(lake, silver_version, days, columns=ALL, domains=proved)
+    books = Books(entries, both_totals(compared_of), completeness_frame(spark, proved))
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
     hold_together(lake, result, books, clocks, days, bounds, meta=meta, domains=proved)
@@ -130,7 +148,7 @@ def hold_together(
     lake: Lake,
     result: JobResult,
     books: Books,
-    clocks: Clocks,
+    clocks: ClockTables,
     days: Collection[str],
     bounds: Bounds,
     *,
@@ -139,37 +157,65 @@ def hold_together(
 ) -> None:
     """Both levels, and what they find into the lake. What is there about pairs of other `domains` stays."""
 
-    def write(rows: DataFrame, table: Table) -> None:
+    def staged(rows: DataFrame, table: Table) -> list[StagedFile]:
         is_other = ~(F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains))
-        version = lake.version(table)
-        kept = lake.read(table, version).where(F.col("dt").isin(*days) & is_other)
-        replace_days(lake, result, rows.unionByName(kept), table, days, meta)
+        kept = lake.read(table).where(F.col("dt").isin(*days) & is_other)
+        return lake.write(rows.unionByName(kept), folder / table.name, table)
 
-    with result.timed("totals"):
-        buckets = compare(books.sides, clocks, skew_us=bounds.skew_us).persist()
-        ours = F.col("dt").isin(*days)
-        write(buckets.where(ours), RECON_BUCKET)
-    with result.timed("records"):
-        are_few = buckets.where(~F.col("is_equal")).count() <= FEW_BUCKETS
-        out_records, in_records = (disputed(one, buckets, are_few=are_few) for one in (books.out_book, books.in_book))
-        messages = message_by_message(out_records, in_records)
-        judged = judge(messages, clocks, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us).where(
-            ours
-        )
-        judged = judged.persist()
-        write(cases_with_evidence(judged, lake.read(SEGMENTS)), RECON_CASE)
-        # Last, because it says of which records this is the outcome.
-        write(pair_counts(buckets.where(ours), judged, books.completeness), RECON_PAIR)
+    with lake.stage() as folder:
+        with result.timed("totals"):
+            # Also of 5 minutes before and after the days: no rows of the table, but they may name disputed records.
+            sides = compared(books.sides, clocks, skew_us=bounds.skew_us)
+            buckets = lake.write(sides, folder / "buckets", RECON_BUCKET)
+            ours = [file for file in buckets if file.partition["dt"] in days]
+            others = lake.read_in_workers(RECON_BUCKET, columns=RECON_BUCKET.schema.names, partitions=days).then(
+                partial(_of_others, frozenset(domains))
+            )
+            found = {RECON_BUCKET: [*ours, *lake.write(others, folder / "others", RECON_BUCKET)]}
+        with result.timed("records"):
+            messages = message_by_message(_disputed(lake, books.entries, buckets))
+            judged = judge(messages, clocks, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us)
+            judged = judged.where(F.col("dt").isin(*days)).persist()
+            found[RECON_CASE] = staged(cases_with_evidence(judged, lake.read(SEGMENTS)), RECON_CASE)
+            equal = equal_totals(_rows_in(lake, ours, BUCKET_COUNTS)).frame(EQUAL_COUNTS)
+            found[RECON_PAIR] = staged(pair_counts(equal, judged, books.completeness), RECON_PAIR)
+        # Pairs last, because they say of which records this is the outcome.
+        for table, files in found.items():
+            done = lake.adopt(files, table, "replace_partitions", partitions=days, meta=meta)
+            result.wrote(done.table, done.rows, done.version)
     judged.unpersist()
-    buckets.unpersist()
     result.details |= {"days": sorted(days)} | _sums(lake, days, domains)
 
 
-def write_clocks(
-    lake: Lake, spark: SparkSession, result: JobResult, delays: DataFrame, days: Collection[str]
-) -> Clocks:
+def _rows_in(
+    lake: Lake, files: Collection[StagedFile], names: Collection[str], where: Condition | None = None
+) -> WorkerRows:
+    """Rows of `recon_bucket` in files that are still on their way."""
+    schema = to_arrow_schema(RECON_BUCKET.schema)
+    reading = Reading(pa.schema([schema.field(name) for name in names]), where)
+    return rows_in_files(
+        lake.spark, [(str(one.path), one.path.stat().st_size, one.partition) for one in files], reading
+    )
+
+
+def _disputed(lake: Lake, entries: WorkerRows, buckets: Collection[StagedFile]) -> DataFrame:
+    """Level two: records in those 5 minutes in which totals differ."""
+    where = [[("is_equal", "==", False)]]
+    different = _rows_in(lake, buckets, (*BUCKET, "is_equal"), where).frame(DIFFERENT)
+    few = different.limit(FEW_BUCKETS + 1).toArrow()
+    if few.num_rows <= FEW_BUCKETS:
+        return in_few_buckets(entries, few).frame(ENTRY)
+    return disputed(entries.frame(ENTRY), different)
+
+
+def _of_others(domains: Collection[str], batches: Batches) -> Batches:
+    for batch in batches:
+        yield from of_others(pa.Table.from_batches([batch]), domains).to_batches()
+
+
+def write_clocks(lake: Lake, result: JobResult, delays: pa.Table, days: Collection[str]) -> ClockTables:
     """Solve each day's clocks and write them."""
-    rows = [row.asDict() for row in delays.collect()]
+    rows = delays.to_pylist()
     offsets = []
     for day in sorted(days):
         of_day = [
@@ -177,11 +223,11 @@ def write_clocks(
             for row in rows
             if row["dt"] == day
         ]
-        offsets += [(*astuple(offset), day) for offset in solve_offsets(of_day)]
-    frame = local_frame(spark, offsets, CLOCK_OFFSET.schema)
-    replace_days(lake, result, frame, CLOCK_OFFSET, days, {})
-    known = local_frame(spark, [tuple(row[name] for name in PAIR_DELAY.names) for row in rows], PAIR_DELAY)
-    return Clocks(known, frame)
+        offsets += [asdict(offset) | {"dt": day} for offset in solve_offsets(of_day)]
+    table = pa.Table.from_pylist(offsets, schema=to_arrow_schema(CLOCK_OFFSET.schema))
+    done = lake.commit(table, CLOCK_OFFSET, "replace_partitions", partitions=days, meta={})
+    result.wrote(done.table, done.rows, done.version)
+    return ClockTables(delays, table)
 
 
 def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
@@ -196,14 +242,6 @@ def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
         result.warnings.append(f"{result.details['pending']} messages are pending: a book is not proved complete yet")
 
 
-def replace_days(
-    lake: Lake, result: JobResult, rows: DataFrame, table: Table, days: Collection[str], meta: Mapping[str, object]
-) -> None:
-    """One commit that replaces these days of a table."""
-    done = lake.commit(rows, table, "replace_partitions", partitions=days, meta=meta)
-    result.wrote(done.table, done.rows, done.version)
-
-
 def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains: Collection[str]) -> DataFrame:
     """The book of messages of these days, 5 minutes before and after, and some others, between domains with books.
 
@@ -211,10 +249,31 @@ def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains
     whose id tells no time may fall into neighbouring buckets of the two books, hence the 5 minutes.
     """
     first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
-    near = [(first + timedelta(days=number)).strftime("%Y-%m-%d") for number in range(-1, (last - first).days + 1)]
     has_books = F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains)
     is_near = may_be_sent_between(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1)
-    return book(silver.where(F.col("dt").isin(*near) & is_near & has_books), role)
+    return book(silver.where(F.col("dt").isin(*_days_near(days)) & is_near & has_books), role)
+
+
+def entries_of_days(
+    lake: Lake, version: int, days: Collection[str], *, columns: Collection[str], domains: Collection[str]
+) -> WorkerRows:
+    """Entries of both books, of messages of these days, 5 minutes before and after, between domains with books."""
+    first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
+    chosen = Chosen(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1, frozenset(domains))
+    silver = lake.read_in_workers(
+        SILVER_MDR, version, columns=columns, partitions=_days_near(days), where=chosen.condition()
+    )
+    return silver.then(partial(_entries, chosen))
+
+
+def _entries(chosen: Chosen, batches: Batches) -> Batches:
+    for batch in batches:
+        yield from chosen.of(entries_of(pa.Table.from_batches([batch]))).to_batches()
+
+
+def _days_near(days: Collection[str]) -> list[str]:
+    first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
+    return [(first + timedelta(days=number)).strftime("%Y-%m-%d") for number in range(-1, (last - first).days + 1)]
 
 
 def of_days(totals: DataFrame, days: Collection[str]) -> DataFrame:

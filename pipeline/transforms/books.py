@@ -11,19 +11,11 @@ the record's own time counts, and the two books may disagree about the bucket, w
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.book_totals import BUCKET_US
+from pipeline.book_entries import BUCKET_US, ID_TIME_TRUST_US
 from pipeline.schemas import BOOK
-
-DAY_US: Final = 86_400_000_000
-ID_TIME_TRUST_US: Final = DAY_US
-"""Farther than this from the record's own time an id's time is not believed."""
-DELIVERED: Final = "delivered"
-DUPLICATE: Final = "duplicate"
 
 
 def book(silver: DataFrame, role: str) -> DataFrame:

@@ -9,56 +9,61 @@ Source: pipeline study, section 8.3; the same argument as in RFC 5905, section 8
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.schemas import PAIR_DELAY
-from pipeline.transforms.books import DELIVERED, day_of
+from pipeline.book_entries import DAY_US
+from pipeline.clock_tables import (
+    ClockTables,
+    chosen_times,
+    delays_of,
+    low_delays,
+    places_of_delays,
+    places_of_times,
+)
+from pipeline.groups import RECORDS_AT_ONCE, in_pieces, numbers
+from pipeline.hours import days_of
+from pipeline.packed import packed, places_for, unpacked
+from pipeline.schemas import CLOCK_OFFSET, PAIR_DELAY
+from pipeline.transforms.books import day_of
+from pipeline.worker_rows import Batches, WorkerRows
 
-LOW_QUANTILE: Final = 0.05
-_MESSAGE: Final = ("src_domain", "dst_domain", "msg_id")
 _PAIR: Final = ("src_domain", "dst_domain")
 
 
-def matched_times(out_book: DataFrame, in_book: DataFrame, *, one_in: int = 1) -> DataFrame:
-    """Both times of messages that both books call delivered, of copies the first: pair, msg_id, dt and both ts_us.
-
-    Args:
-        out_book: Records of `schemas.BOOK`.
-        in_book: The same of the other side.
-        one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones in both books.
-    """
-    is_chosen = F.pmod(F.xxhash64("msg_id"), F.lit(one_in)) == 0
-
-    def times(entries: DataFrame, *, is_out: bool) -> DataFrame:
-        chosen = entries.where((F.col("outcome") == DELIVERED) & is_chosen)
-        return chosen.select(*_MESSAGE, "ts_us", "sent_us", F.lit(is_out).alias("is_out"))
-
-    is_out = F.col("is_out")
-    # One grouping of both books: a join of two would sort both.
-    both = times(out_book, is_out=True).unionByName(times(in_book, is_out=False))
-    earliest = both.groupBy(*_MESSAGE).agg(
-        F.min(F.when(is_out, F.col("ts_us"))).alias("out_ts_us"),
-        F.min(F.when(~is_out, F.col("ts_us"))).alias("in_ts_us"),
-        F.min(F.when(is_out, F.col("sent_us"))).alias("sent_us"),
-    )
-    matched = earliest.where(F.col("out_ts_us").isNotNull() & F.col("in_ts_us").isNotNull())
-    return matched.select(*_MESSAGE, "out_ts_us", "in_ts_us", day_of(F.col("sent_us")).alias("dt"))
-
-
-def pair_delays(matched: DataFrame) -> DataFrame:
+def pair_delays(entries: WorkerRows, *, one_in: int = 1) -> WorkerRows:
     """The low quantile of the time between both records, per ordered pair and day; rows of `schemas.PAIR_DELAY`.
 
     The quantile is exact, so the same messages give the same figure on every run.
+
+    Args:
+        entries: Of both books, from `book_entries.entries_of`.
+        one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones in both books.
     """
-    low_us = F.percentile(F.col("in_ts_us") - F.col("out_ts_us"), F.lit(LOW_QUANTILE))
-    delays = matched.groupBy(*_PAIR, "dt").agg(
-        F.round(low_us).cast("long").alias("low_us"), F.count(F.lit(1)).alias("messages")
-    )
-    return delays.select(*PAIR_DELAY.fieldNames())
+    places = places_for(entries.records // one_in)
+    times = entries.then(partial(_choose, one_in, places)).by_place()
+    return times.then(partial(_match, places)).by_place().then(_low_delays)
+
+
+def _choose(one_in: int, places: int, batches: Batches) -> Batches:
+    for entries in in_pieces(batches, RECORDS_AT_ONCE):
+        times = chosen_times(entries, one_in)
+        yield packed(times, places_of_times(times, places))
+
+
+def _match(places: int, batches: Batches) -> Batches:
+    delays = delays_of(pa.concat_tables(unpacked(batches)))
+    yield packed(delays, places_of_delays(delays, places))
+
+
+def _low_delays(batches: Batches) -> Batches:
+    found = low_delays(pa.concat_tables(unpacked(batches)))
+    day = days_of(numbers(found, "day") * DAY_US)
+    yield from found.drop_columns(["day"]).append_column("dt", day).to_batches()
 
 
 def typical_delays(in_totals: DataFrame) -> DataFrame:
@@ -74,20 +79,7 @@ def typical_delays(in_totals: DataFrame) -> DataFrame:
     return delays.select(*PAIR_DELAY.fieldNames())
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """What is known about the times of two books.
-
-    Attributes:
-        delays: `schemas.PAIR_DELAY`.
-        offsets: Rows of `clock_offset`.
-    """
-
-    delays: DataFrame
-    offsets: DataFrame
-
-
-def with_usual(rows: DataFrame, clocks: Clocks) -> DataFrame:
+def with_usual(rows: DataFrame, clocks: ClockTables) -> DataFrame:
     """Add what the times of a message's two records usually differ by, `usual_us`, and the doubt about that.
 
     Where both clocks are known that is their difference, and the doubt is the sum of their error bounds: a pair with
@@ -98,10 +90,14 @@ def with_usual(rows: DataFrame, clocks: Clocks) -> DataFrame:
         rows: Anything with a pair and `dt`.
         clocks: What is known.
     """
-    usual = rows.join(F.broadcast(clocks.delays.select(*_PAIR, "dt", "low_us")), on=[*_PAIR, "dt"], how="left")
+    delays, all_offsets = (
+        rows.sparkSession.createDataFrame(table.select(schema.names), schema=schema)
+        for table, schema in ((clocks.delays, PAIR_DELAY), (clocks.offsets, CLOCK_OFFSET.schema))
+    )
+    usual = rows.join(F.broadcast(delays.select(*_PAIR, "dt", "low_us")), on=[*_PAIR, "dt"], how="left")
     for side in ("src", "dst"):
         named = {"offset_us": f"{side}_offset_us", "error_us": f"{side}_error_us", "component": f"{side}_component"}
-        offsets = clocks.offsets.select(F.col("domain").alias(f"{side}_domain"), "dt", *named).withColumnsRenamed(named)
+        offsets = all_offsets.select(F.col("domain").alias(f"{side}_domain"), "dt", *named).withColumnsRenamed(named)
         usual = usual.join(F.broadcast(offsets), on=[f"{side}_domain", "dt"], how="left")
     is_known = F.col("src_component") == F.col("dst_component")
     apart_us = F.when(is_known, F.col("dst_offset_us") - F.col("src_offset_us"))

@@ -26,81 +26,89 @@ said comes before how often, how often before how much, and clocks come last. So
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_totals import COUNTED, side_by_side, totals_of, whole_totals
-from pipeline.groups import RECORDS_AT_ONCE, SUMS_AT_ONCE, in_batches, in_pieces, in_whole_groups
-from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, RECON_BUCKET, RECON_PAIR, TEXT
+from pipeline.book_entries import DELIVERED, DUPLICATE, in_buckets
+from pipeline.book_totals import (
+    COUNTED,
+    PAIR,
+    compare,
+    equal_counts,
+    places_of_totals,
+    side_by_side,
+    totals_of,
+    whole_totals,
+)
+from pipeline.clock_tables import ClockTables
+from pipeline.groups import RECORDS_AT_ONCE, in_pieces
+from pipeline.packed import packed, places_for, unpacked
+from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, RECON_PAIR, TEXT
 from pipeline.schemas.columns import columns, extended
-from pipeline.transforms.books import DELIVERED, DUPLICATE, bucket_us, day_of
-from pipeline.transforms.clocks import Clocks, with_usual
-from pipeline.transforms.together import PLACE, together
+from pipeline.transforms.books import bucket_us, day_of
+from pipeline.transforms.clocks import with_usual
+from pipeline.worker_rows import Batches, WorkerRows
 
 CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
 """Classes of messages on which the books do not agree (yet)."""
-PAIR: Final = ("src_domain", "dst_domain")
-_BUCKET: Final = (*PAIR, "bucket_us")
+BUCKET: Final = (*PAIR, "bucket_us")
 _MESSAGE: Final = (*PAIR, "msg_id")
 _DAILY: Final = (*PAIR, "dt")
 _CLASSES: Final = ("matched", *CASES, "undelivered")
 _SIDE_BY_SIDE: Final = tuple(f"{side}_{name}" for side in ("out", "in") for name in COUNTED)
-_PART: Final = extended(BOOK_TOTAL, is_out=FLAG)
-_SIDES: Final = columns(
+ENTRY: Final = extended(BOOK, is_out=FLAG)
+"""Records of both books."""
+SIDE_TOTAL: Final = extended(BOOK_TOTAL, is_out=FLAG)
+"""Totals of both books."""
+SIDES: Final = columns(
     src_domain=TEXT,
     dst_domain=TEXT,
     bucket_us=LONG,
     **dict.fromkeys((*_SIDE_BY_SIDE, "in_delivered", "lag_min_us", "lag_max_us"), LONG),
 )
+"""Totals of both books side by side."""
+DIFFERENT: Final = columns(src_domain=TEXT, dst_domain=TEXT, bucket_us=LONG)
+EQUAL_COUNTS: Final = columns(
+    src_domain=TEXT, dst_domain=TEXT, dt=TEXT, **dict.fromkeys(("sent", "received", "matched", "refused"), LONG)
+)
 _FACTS: Final = ("ts_us", "node", "boot", "seq", "sent_us", "digest", "size", "outcome", "span_us")
 """What is kept of the record that stands for a message; the first four decide between equals."""
 
 
-def claims(out_book: DataFrame) -> DataFrame:
-    """Records of the out-book that say that the other side took the message."""
-    return out_book.where(F.col("outcome") == DELIVERED)
+def totals(entries: WorkerRows) -> WorkerRows:
+    """Level one: claims and answers added up per side, domain pair and 5 minutes; rows of `SIDE_TOTAL`.
 
-
-def answers(in_book: DataFrame) -> DataFrame:
-    """Records of the in-book that are held against claims."""
-    return in_book.where(F.col("outcome") != DUPLICATE)
-
-
-def totals(entries: DataFrame) -> DataFrame:
-    """Level one: claims or answers added up per domain pair and 5 minutes; rows of `schemas.BOOK_TOTAL`.
-
-    The folds are over `xxhash64(msg_id, digest, size)`, which is everything that is compared and not a clock.
+    Args:
+        entries: Of books, with `is_out`.
     """
-    parts = _members(entries, is_out=False).mapInArrow(_add_up_records, _PART)
-    whole = together(parts, _BUCKET).mapInArrow(_add_up_parts, _PART)
-    return whole.select(*BOOK_TOTAL.fieldNames())
+    return _parts(entries).by_place().then(_add_up_parts)
 
 
-def both_totals(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
-    """Level one of two books that are both at hand: totals of either side by side, in one pass and without a join."""
-    members = _members(claims(out_book), is_out=True).unionByName(_members(answers(in_book), is_out=False))
-    parts = members.mapInArrow(_add_up_records, _PART)
-    return together(parts, _BUCKET).mapInArrow(_put_side_by_side, _SIDES)
+def both_totals(entries: WorkerRows) -> WorkerRows:
+    """Level one of two books that are both at hand: totals of either side by side, in one pass; rows of `SIDES`."""
+    return _parts(entries).by_place().then(_put_side_by_side)
 
 
-def _add_up_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _parts(entries: WorkerRows) -> WorkerRows:
+    return entries.then(partial(_add_up_entries, places_for(entries.records)))
+
+
+def _add_up_entries(places: int, batches: Batches) -> Batches:
     for entries in in_pieces(batches, RECORDS_AT_ONCE):
-        yield from in_batches(totals_of(entries), to_arrow_schema(_PART))
+        parts = totals_of(entries)
+        yield packed(parts, places_of_totals(parts, places))
 
 
-def _add_up_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for parts in in_whole_groups(batches, PLACE, SUMS_AT_ONCE):
-        yield from in_batches(whole_totals(parts), to_arrow_schema(_PART))
+def _add_up_parts(batches: Batches) -> Batches:
+    yield from whole_totals(pa.concat_tables(unpacked(batches))).to_batches()
 
 
-def _put_side_by_side(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for parts in in_whole_groups(batches, PLACE, SUMS_AT_ONCE):
-        yield from in_batches(side_by_side(whole_totals(parts)), to_arrow_schema(_SIDES))
+def _put_side_by_side(batches: Batches) -> Batches:
+    yield from side_by_side(whole_totals(pa.concat_tables(unpacked(batches)))).to_batches()
 
 
 def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
@@ -108,68 +116,57 @@ def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
 
     def side(book_totals: DataFrame, name: str, *more: Column) -> DataFrame:
         sums = (F.col(one).alias(f"{name}_{one}") for one in COUNTED)
-        return book_totals.select(*_BUCKET, *sums, *more)
+        return book_totals.select(*BUCKET, *sums, *more)
 
     of_receiver = (F.col("delivered").alias("in_delivered"), F.col("lag_min_us"), F.col("lag_max_us"))
-    sides = side(out_totals, "out").join(side(in_totals, "in", *of_receiver), on=list(_BUCKET), how="full")
+    sides = side(out_totals, "out").join(side(in_totals, "in", *of_receiver), on=list(BUCKET), how="full")
     counted = (*_SIDE_BY_SIDE, "in_delivered")
     return sides.withColumns({name: F.coalesce(name, F.lit(0)) for name in counted})
 
 
-def compare(sides: DataFrame, clocks: Clocks, *, skew_us: int) -> DataFrame:
-    """Level one: which totals are the same; rows of `recon_bucket`.
-
-    A bucket also counts as different when a message in it took `skew_us` longer, or less, than is usual: otherwise a
-    clock that jumps would go unseen where the books agree.
+def compared(sides: WorkerRows, clocks: ClockTables, *, skew_us: int) -> WorkerRows:
+    """Level one: which totals are the same; rows of `recon_bucket`. See `book_totals.compare`.
 
     Args:
-        sides: From `both_totals` or `joined_totals`.
+        sides: From `both_totals`, or rows of `joined_totals`.
         clocks: What is usual.
         skew_us: How much more or less is not.
     """
-    short = {f"{side}_set_{fold}": f"{side}_{fold}" for side in ("out", "in") for fold in ("xor", "sum")}
-    is_same = F.lit(True)
-    for name in COUNTED:
-        is_same &= F.col(f"out_{name}") == F.col(f"in_{name}")
-    low_us, allowed_us = F.coalesce("usual_us", "lag_min_us"), F.col("doubt_us") + skew_us
-    is_punctual = (F.col("lag_max_us") - low_us <= allowed_us) & (low_us - F.col("lag_min_us") <= allowed_us)
-    return (
-        with_usual(sides.withColumn("dt", day_of(F.col("bucket_us"))), clocks)
-        .withColumn("is_equal", F.coalesce(is_same & is_punctual, F.lit(False)))
-        .withColumnsRenamed(short)
-        .select(*RECON_BUCKET.schema.fieldNames())
-    )
+    return sides.then(partial(_compare, clocks, skew_us))
 
 
-def _members(entries: DataFrame, *, is_out: bool) -> DataFrame:
-    return entries.select(
-        *PAIR,
-        bucket_us(F.col("sent_us")).alias("bucket_us"),
-        F.lit(is_out).alias("is_out"),
-        (F.col("outcome") == DELIVERED).alias("is_delivered"),
-        F.coalesce("size", F.lit(0)).alias("size"),
-        F.xxhash64("msg_id", "digest", "size").alias("member"),
-        (F.col("ts_us") - F.col("sent_us")).alias("lag_us"),
-    )
+def _compare(clocks: ClockTables, skew_us: int, batches: Batches) -> Batches:
+    for sides in batches:
+        yield from compare(pa.Table.from_batches([sides]), clocks, skew_us=skew_us).to_batches()
 
 
-def disputed(entries: DataFrame, buckets: DataFrame, *, are_few: bool = False) -> DataFrame:
-    """Level two: records of a book, of any outcome, in those buckets in which the totals differ.
-
-    Args:
-        entries: Records of `schemas.BOOK`.
-        buckets: From `compare`.
-        are_few: Whether the different ones fit into every worker's memory; then no record is shuffled for them.
-    """
-    different = buckets.where(~F.col("is_equal")).select(*_BUCKET)
-    return (
-        entries.withColumn("bucket_us", bucket_us(F.col("sent_us")))
-        .join(F.broadcast(different) if are_few else different, on=list(_BUCKET), how="left_semi")
-        .select(*BOOK.fieldNames())
-    )
+def equal_totals(buckets: WorkerRows) -> WorkerRows:
+    """What equal buckets say per pair and day, in parts; rows of `EQUAL_COUNTS`, of the columns `BUCKET_COUNTS`."""
+    return buckets.then(_count_equal)
 
 
-def message_by_message(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
+def _count_equal(batches: Batches) -> Batches:
+    for buckets in in_pieces(batches, RECORDS_AT_ONCE):
+        yield from equal_counts(buckets).to_batches()
+
+
+def in_few_buckets(entries: WorkerRows, different: pa.Table) -> WorkerRows:
+    """Level two: entries of any outcome in those buckets in which the totals differ, if these are few."""
+    return entries.then(partial(_keep_disputed, different))
+
+
+def _keep_disputed(different: pa.Table, batches: Batches) -> Batches:
+    for entries in batches:
+        yield from in_buckets(pa.Table.from_batches([entries]), different).to_batches()
+
+
+def disputed(entries: DataFrame, different: DataFrame) -> DataFrame:
+    """Level two: the same of any frame of entries, however many buckets there are."""
+    keyed = entries.withColumn("bucket_us", bucket_us(F.col("sent_us")))
+    return keyed.join(different.select(*BUCKET), on=list(BUCKET), how="left_semi").drop("bucket_us")
+
+
+def message_by_message(entries: DataFrame) -> DataFrame:
     """Level two: both books side by side, one row per message, with structs `out` and `in`, null where there is none.
 
     A message stands for its best record: delivered before anything else, ignored duplicates last, then the earliest.
@@ -191,14 +188,14 @@ def message_by_message(out_book: DataFrame, in_book: DataFrame) -> DataFrame:
         told = F.struct(*facts, F.col(f"{name}_copies").alias("copies"), F.col(f"{name}_digests").alias("digests"))
         return F.when(F.col(f"{name}_best").isNotNull(), told).alias(name)
 
-    # One grouping of both books: a join of two would sort both.
-    both = out_book.withColumn("is_out", F.lit(True)).unionByName(in_book.withColumn("is_out", F.lit(False)))
     is_out = F.col("is_out")
     sides = (*side("out", is_out, is_delivered), *side("in", ~is_out, ~is_duplicate))
-    return both.groupBy(*_MESSAGE).agg(*sides).select(*_MESSAGE, seen("out"), seen("in"))
+    return entries.groupBy(*_MESSAGE).agg(*sides).select(*_MESSAGE, seen("out"), seen("in"))
 
 
-def judge(messages: DataFrame, clocks: Clocks, completeness: DataFrame, *, grace_us: int, skew_us: int) -> DataFrame:
+def judge(
+    messages: DataFrame, clocks: ClockTables, completeness: DataFrame, *, grace_us: int, skew_us: int
+) -> DataFrame:
     """Level two: give every message its one class.
 
     Args:
@@ -263,11 +260,16 @@ def _is_skewed(skew_us: int) -> Column:
     return F.coalesce((unusual_us < -allowed_us) | (unusual_us > waited_us + allowed_us), F.lit(False))
 
 
-def pair_counts(buckets: DataFrame, judged: DataFrame, completeness: DataFrame) -> DataFrame:
+def pair_counts(equal: DataFrame, judged: DataFrame, completeness: DataFrame) -> DataFrame:
     """Both levels added up per domain pair and day; rows of `recon_pair`.
 
     `sent` counts messages that the out-book claims, `received` those that the in-book has, each once; the classes add
     up to all messages of either book without `undelivered`. `refused` are those of `matched` that went no further.
+
+    Args:
+        equal: From `equal_totals`.
+        judged: From `judge`.
+        completeness: `schemas.COMPLETENESS` of the domains.
     """
     is_refused = (F.col("case_class") == "matched") & (F.col("in.outcome") != DELIVERED)
     of_records = judged.groupBy(*PAIR, "dt").agg(
@@ -276,16 +278,12 @@ def pair_counts(buckets: DataFrame, judged: DataFrame, completeness: DataFrame) 
         F.count_if(is_refused).alias("refused"),
         *(F.count_if(F.col("case_class") == word).alias(word) for word in _CLASSES),
     )
-    equal = F.when(F.col("is_equal"), F.col("out_messages")).otherwise(0)
-    of_buckets = buckets.groupBy(*PAIR, "dt").agg(
-        *(F.sum(equal).alias(name) for name in ("sent", "received", "matched")),
-        F.sum(F.when(F.col("is_equal"), F.col("in_messages") - F.col("in_delivered")).otherwise(0)).alias("refused"),
-        *(F.lit(0).cast("long").alias(word) for word in _CLASSES if word != "matched"),
-    )
+    none = {word: F.lit(0).cast("long") for word in _CLASSES if word != "matched"}
     counted = ("sent", "received", "refused", *_CLASSES)
     until = completeness.select("domain", "until_us")
     return (
-        of_buckets.unionByName(of_records)
+        equal.withColumns(none)
+        .unionByName(of_records)
         .groupBy(*PAIR, "dt")
         .agg(*(F.sum(name).alias(name) for name in counted))
         .join(F.broadcast(until.toDF("src_domain", "out_until_us")), on="src_domain", how="left")

@@ -16,12 +16,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.book_entries import DELIVERED
 from pipeline.groups import RECORDS_AT_ONCE, in_pieces
 from pipeline.histogram import quantile_column
 from pipeline.hours import hours_of, places_of_hours, whole_hours
 from pipeline.packed import packed, places_for, unpacked
 from pipeline.schemas import STATEMENT_BOOK
-from pipeline.transforms.books import DELIVERED, bucket_us, message_time_us
+from pipeline.transforms.books import bucket_us, message_time_us
 from pipeline.worker_rows import Batches, WorkerRows
 from protofly.records import MessageRecord
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
+from pipeline.clock_tables import ClockTables
 from pipeline.local_rows import local_frame
 from pipeline.schemas import BOOK, CLOCK_OFFSET, COMPLETENESS, PAIR_DELAY
-from pipeline.transforms.clocks import Clocks
+from pipeline.transforms.reconcile import ENTRY
 from tests.pipeline.rows import MONDAY_US, day_of
 
 NOON_US = MONDAY_US + 12 * 3_600_000_000
@@ -57,13 +61,25 @@ def completeness(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
     return local_frame(spark, rows_of_all, COMPLETENESS)
 
 
-def clocks(spark: SparkSession, low_us: int = TRANSIT_US, *, offsets: Iterable[tuple[str, int, int]] = ()) -> Clocks:
+def both(spark: SparkSession, out_rows: Iterable[Mapping[str, Any]], in_rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Entries of both books, `reconcile.ENTRY`."""
+    rows = [
+        (*(row[name] for name in BOOK.names), is_out) for is_out in (True, False) for row in (in_rows, out_rows)[is_out]
+    ]
+    return local_frame(spark, rows, ENTRY)
+
+
+def clocks(low_us: int = TRANSIT_US, *, offsets: Iterable[tuple[str, int, int]] = ()) -> ClockTables:
     """What is usual between both domains; `offsets` are domain, offset and error in µs."""
     known = [(domain, offset_us, error_us, 1, 100, 0, day_of(NOON_US)) for domain, offset_us, error_us in offsets]
-    return Clocks(delays(spark, low_us), local_frame(spark, known, CLOCK_OFFSET.schema))
+    return ClockTables(delays(low_us), arrow_table(known, CLOCK_OFFSET.schema))
 
 
-def delays(spark: SparkSession, low_us: int = TRANSIT_US) -> DataFrame:
-    """What is usual between both domains as a table."""
-    pairs = (("a.example", "b.example"), ("b.example", "a.example"))
-    return local_frame(spark, [(*pair, day_of(NOON_US), low_us, 100) for pair in pairs], PAIR_DELAY)
+def delays(low_us: int = TRANSIT_US, sources: Iterable[str] = ("a.example",)) -> pa.Table:
+    """What is usual from each of these domains to b.example."""
+    rows = [(source, "b.example", day_of(NOON_US), low_us, 100) for source in sources]
+    return arrow_table(rows, PAIR_DELAY)
+
+
+def arrow_table(rows: Iterable[tuple[Any, ...]], schema: StructType) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], to_arrow_schema(schema))

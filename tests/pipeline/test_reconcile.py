@@ -5,30 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
+from pipeline.book_entries import ALL, Chosen, entries_of
+from pipeline.book_totals import BUCKET_COUNTS
+from pipeline.clock_tables import ClockTables
 from pipeline.local_rows import local_frame
-from pipeline.schemas import RECON_CASE, RECON_PAIR, SEGMENTS
+from pipeline.schemas import RECON_BUCKET, RECON_CASE, RECON_PAIR, SEGMENTS
 from pipeline.transforms import reconcile
 from pipeline.transforms.books import book as book_of
 from pipeline.transforms.books import may_be_sent_between
-from pipeline.transforms.clocks import Clocks
 from pipeline.transforms.evidence import cases_with_evidence
+from pipeline.worker_rows import WorkerRows, rows_of
 from tests.pipeline.book_rows import (
     MINUTE_US,
     NOON_US,
     TRANSIT_US,
-    book,
     book_row,
+    both,
     clocks,
     completeness,
     delays,
     uuid7,
 )
-from tests.pipeline.rows import DAY_US, day_of, silver, silver_row
+from tests.pipeline.rows import DAY_US, silver, silver_row
 
 pytestmark = pytest.mark.spark
 
@@ -97,10 +102,8 @@ def records_of(table: Mapping[str, tuple[str, list[dict[str, Any]]]], role: str)
 def judged(
     spark: SparkSession, out_rows: Records, in_rows: Records, *known: Mapping[str, Any], low_us: int = TRANSIT_US
 ) -> Any:
-    messages = reconcile.message_by_message(book(spark, out_rows), book(spark, in_rows))
-    return reconcile.judge(
-        messages, clocks(spark, low_us), completeness(spark, *known), grace_us=GRACE_US, skew_us=SKEW_US
-    )
+    messages = reconcile.message_by_message(both(spark, out_rows, in_rows))
+    return reconcile.judge(messages, clocks(low_us), completeness(spark, *known), grace_us=GRACE_US, skew_us=SKEW_US)
 
 
 def test_every_message_gets_the_class_that_the_table_says(spark: SparkSession) -> None:
@@ -112,6 +115,10 @@ def test_every_message_gets_the_class_that_the_table_says(spark: SparkSession) -
     }
 
 
+def buckets_of(sides: WorkerRows, known: ClockTables) -> DataFrame:
+    return reconcile.compared(sides, known, skew_us=SKEW_US).frame(RECON_BUCKET.schema)
+
+
 def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSession) -> None:
     """Each message alone in its pair: its bucket is equal exactly when both books agree about it in every record."""
     agreeing = {name for name, (case_class, _) in TABLE.items() if case_class in {"matched", "undelivered"}}
@@ -119,24 +126,12 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
     for number, (_, sides) in enumerate(TABLE.values(), 1):
         for members in sides:
             rows[members["role"]].append(book_row(number, **members) | {"src_domain": f"a{number}.example"})
-    out_book, in_book = book(spark, rows["out"]), book(spark, rows["in"])
-    usual = (
-        delays(spark)
-        .limit(0)
-        .union(
-            local_frame(
-                spark,
-                [(f"a{number}.example", "b.example", day_of(NOON_US), TRANSIT_US, 1) for number in range(1, 40)],
-                delays(spark).schema,
-            )
-        )
-    )
-    known = Clocks(usual, clocks(spark).offsets)
-    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), known, skew_us=SKEW_US)
-    joined = reconcile.joined_totals(
-        reconcile.totals(reconcile.claims(out_book)), reconcile.totals(reconcile.answers(in_book))
-    )
-    assertDataFrameEqual(reconcile.compare(joined, known, skew_us=SKEW_US), buckets)
+    entries = both(spark, rows["out"], rows["in"])
+    known = ClockTables(delays(sources=[f"a{number}.example" for number in range(1, 40)]), clocks().offsets)
+    buckets = buckets_of(reconcile.both_totals(rows_of(entries, reconcile.ENTRY.names)), known)
+    totals = reconcile.totals(rows_of(entries, reconcile.ENTRY.names)).frame(reconcile.SIDE_TOTAL)
+    joined = reconcile.joined_totals(*(totals.where(F.col("is_out") == is_out) for is_out in (True, False)))
+    assertDataFrameEqual(buckets_of(rows_of(joined, reconcile.SIDES.names), known), buckets)
     equal = {row.src_domain for row in buckets.where("is_equal").collect()}
     names = {f"a{number}.example": name for number, name in enumerate(TABLE, 1)}
     assert {names[domain] for domain in equal} <= agreeing
@@ -199,8 +194,8 @@ def test_known_clocks_say_what_is_usual_where_the_pair_itself_has_too_few_messag
 ) -> None:
     """The only message of the day took 5 s more: the pair alone would call that usual."""
     late = book_row(1, "in", ts_us=NOON_US + TRANSIT_US + 5 * SECOND_US)
-    messages = reconcile.message_by_message(book(spark, [book_row(1, "out")]), book(spark, [late]))
-    known = clocks(spark, TRANSIT_US + 5 * SECOND_US, offsets=[("a.example", 0, 0), ("b.example", off_us, error_us)])
+    messages = reconcile.message_by_message(both(spark, [book_row(1, "out")], [late]))
+    known = clocks(TRANSIT_US + 5 * SECOND_US, offsets=[("a.example", 0, 0), ("b.example", off_us, error_us)])
     [row] = reconcile.judge(messages, known, completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US).collect()
     assert row.case_class == expected
 
@@ -211,12 +206,17 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     out_rows = [*records_of(TABLE, "out"), *(book_row(number, "out", **same) for number in range(500, 510))]
     in_rows = [*records_of(TABLE, "in"), *(book_row(number, "in", **same) for number in range(500, 510))]
     in_rows[-1] = {**in_rows[-1], "outcome": "denied"}
-    out_book, in_book = book(spark, out_rows), book(spark, in_rows)
-    buckets = reconcile.compare(reconcile.both_totals(out_book, in_book), clocks(spark, 0), skew_us=SKEW_US)
+    entries = both(spark, out_rows, in_rows)
+    in_workers = rows_of(entries, reconcile.ENTRY.names)
+    buckets = buckets_of(reconcile.both_totals(in_workers), clocks(0))
     assert buckets.where("is_equal").count() == 1
-    details = reconcile.message_by_message(reconcile.disputed(out_book, buckets), reconcile.disputed(in_book, buckets))
-    rows = reconcile.judge(details, clocks(spark), completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US)
-    [pair] = reconcile.pair_counts(buckets, rows, completeness(spark)).collect()
+    different = buckets.where("NOT is_equal").select(*reconcile.BUCKET)
+    disputed = reconcile.disputed(entries, different)
+    assertDataFrameEqual(reconcile.in_few_buckets(in_workers, different.toArrow()).frame(reconcile.ENTRY), disputed)
+    details = reconcile.message_by_message(disputed)
+    rows = reconcile.judge(details, clocks(), completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US)
+    equal = reconcile.equal_totals(rows_of(buckets, BUCKET_COUNTS)).frame(reconcile.EQUAL_COUNTS)
+    [pair] = reconcile.pair_counts(equal, rows, completeness(spark)).collect()
     expected = {
         name: sum(one == name for one, _ in TABLE.values()) for name in ("matched", *reconcile.CASES, "undelivered")
     }
@@ -299,10 +299,20 @@ def test_a_cheap_look_leaves_out_no_record_of_a_message_sent_then(spark: SparkSe
     last_us = first_us + 10 * MINUTE_US - 1
     times = [edge + step for edge in (first_us, last_us) for step in (-DAY_US, -1000, -1, 0, 1, 999, 1000, DAY_US)]
     ids = [uuid7(time_us, number) for number, time_us in enumerate(times) if time_us >= 0] + [OTHER, b"", b"\x7f"]
-    rows = silver(spark, [silver_row(ts_us=time_us, msg_id=one) for time_us in times for one in ids])
+    found = [silver_row(ts_us=time_us, msg_id=one) for time_us in times for one in ids]
+    rows = silver(spark, found)
     sent = [
         set(map(tuple, book_of(found, "in").where(F.col("sent_us").between(first_us, last_us)).select("seq").collect()))
         for found in (rows, rows.where(may_be_sent_between(first_us, last_us)))
     ]
     assert sent[0] == sent[1]
     assert sent[0]
+    # Workers look at the same, and see the same times.
+    table = pa.Table.from_pylist([{name: row.get(name) for name in ALL} for row in found])
+    chosen = Chosen(first_us, last_us, {"a.example", "b.example"})
+    near = table.filter(pq.filters_to_expression(chosen.condition()))
+    assert near.num_rows < len(found)
+    assert {(seq,) for seq in chosen.of(entries_of(near)).column("seq").to_pylist()} == sent[0]
+    times_of = {row.seq: row.sent_us for row in book_of(rows, "in").collect()}
+    entries = entries_of(table)
+    assert dict(zip(entries["seq"].to_pylist(), entries["sent_us"].to_pylist(), strict=True)) == times_of
