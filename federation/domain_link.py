@@ -19,7 +19,7 @@ import trio
 
 from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, id_carried, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
-from federation.core.interworking import INTERWORKING_TYPES, check_arrived
+from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
 from federation.core.policy import Facts
 from federation.core.stub_status import StubStatus
@@ -382,9 +382,11 @@ class DomainLink(LinkPort):
         """Check, clean and judge one message; those that may pass join the batch."""
         try:
             self._check_sender(message)
-            check_arrived(message)
+            if message.type in INTERWORKING_TYPES:
+                raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this", domain=self.domain)
             inner, msg_id = self._inward.cross(message)
-            from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
+            from_domain = self.domain if self._is_legacy else domain_of(inner.from_)  # its ranges are of its domain
+            to_domain = domain_of(inner.to)
             identify = self._context.identify
             who = UNIDENTIFIED if identify is None else identify(inner, self.domain, now)
         except PeerError as exc:

@@ -206,13 +206,3 @@ class Interworking:
             PeerError: BAD_HEADER for an address that nobody could mean.
         """
         return self.granted_to(text) or destination_of(text)
-
-
-def check_arrived(message: Message) -> None:
-    """Judge the type of what a link brings.
-
-    Raises:
-        PeerError: BAD_TYPE for types that are for interworking stubs, not from them.
-    """
-    if message.type in INTERWORKING_TYPES:
-        raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from federation.core.border import InwardBorder
 from federation.core.interworking import Admission, Interworking
-from federation.gate import Gate
+from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
 from protofly.codec import build
 from protofly.documents import Abi, Manifest, ModuleReference, Permissions
@@ -19,6 +19,8 @@ from protofly.errors import Code, PeerError
 from protofly.legacy_range import parse_range
 from protofly.message import Message
 from tests.federation.test_router import House, claims_of
+from tests.support.policies import both, deny, one_policy
+from tests.support.policies import test as condition
 from tests.support.sides import Bus, MemoryCarrier, body_of, decoded, everybody, inbound, text
 
 STUB = "sip.legacy.example"
@@ -208,6 +210,19 @@ def test_stub_that_speaks_for_others_is_counted_and_closed_and_nothing_of_it_arr
         carrier.near.inbound(inbound(text(from_=BO), *foreign), "5" * 32)
     assert [one.from_ for one in bus.delivered] == [BO]
     assert (carrier.near.counters["spoofed"], bus.events.count("spoofed")) == (3, 3)
+
+
+def test_gate_and_books_take_a_legacy_address_for_its_stubs_domain() -> None:
+    executed = both(condition("srcSPDomain", "equals", STUB), condition("actionType", "equals", "execute"))
+    gate = Gate(one_policy(deny("no", executed)), {STUB: PeerRule()})
+    bus = Bus("a.example", gate=gate, interworking=interworking("tel:+4930*", "sip://legacy.example"))
+    carrier = MemoryCarrier(bus.link_to(STUB))
+    carrier.open()
+    denied = [build(id=9, type="execute", from_=one, to=ANA, body={}).raw for one in ("tel:+49301", BO)]
+    carrier.near.inbound(inbound(*denied, text(from_="tel:+49301")), "5" * 32)
+    assert [one.from_ for one in bus.delivered] == ["tel:+49301"]
+    assert {(one.src_domain, one.dst_domain) for one in bus.message_records} == {(STUB, "a.example")}
+    assert {one.src_domain for one in bus.decisions} == {STUB}
 
 
 def test_stub_that_comes_back_with_fewer_ranges_speaks_for_fewer() -> None:
