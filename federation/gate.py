@@ -26,10 +26,11 @@ from federation.core.policy import (
 )
 from federation.core.policy_patterns import DomainPattern, parents, parse_domain_pattern
 from federation.core.rates import UNLIMITED, Bucket, RateLimit, TypeRate, make_bucket
-from protofly.address import domain_of, valid_domain
+from protofly.address import P2P_STUBS, domain_of, valid_domain
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.forwarding import FORWARD, carried
 from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS
+from protofly.message import Message
 
 _UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
 _REST: Final = DomainPattern("*")
@@ -38,12 +39,14 @@ _REST: Final = DomainPattern("*")
 class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
     """What the settings say about one peer: its default and its rates, each direction counted by itself.
 
-    `rates` are those of single types, besides `rate`, which is that of all.
+    `rates` are those of single types, besides `rate`, which is that of all. `p2p`: runtimes of both domains may set up
+    connections of their own, which then no gate sees.
     """
 
     default: Literal["permit", "deny"] = "permit"
     rate: RateLimit = UNLIMITED
     rates: tuple[TypeRate, ...] = ()
+    p2p: bool = True
 
 
 class Step(StrEnum):
@@ -113,9 +116,12 @@ class _PeerEntry:
 class _Lane:
     """What is settled about one domain at one hook, looked up by each message."""
 
-    __slots__ = ("bucket", "default", "entry", "is_listed")
+    __slots__ = ("bars_p2p", "bucket", "default", "entry", "is_listed")
 
-    def __init__(self, entry: _PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: Verdict) -> None:
+    def __init__(
+        self, entry: _PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: Verdict, bars_p2p: bool
+    ) -> None:
+        self.bars_p2p = bars_p2p
         self.entry = entry
         self.bucket = bucket
         self.is_listed = is_listed
@@ -223,12 +229,15 @@ class Gate:
         self.facts_read = policies.facts_read
         self._has_policies = bool(policies.sets)
         self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
+        self._no_p2p = Verdict(False, Code.POLICY, "", policies.revision, 0.0, Step.LIST)
         self._verdicts: dict[Decision, Verdict] = {}
         self._lanes: dict[tuple[str, str], _Lane] = {}
 
     def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
         if not lane.is_listed:
             return self._blocked
+        if lane.bars_p2p and _sets_up_p2p(facts.message):
+            return self._no_p2p
         if not self._has_policies:
             return lane.default
         decision = self._policies.decide(facts)
@@ -265,7 +274,8 @@ class Gate:
             entry, is_listed = self._find_entry(domain), self._passes_lists(domain)
         permitted = entry.rule.default == "permit"
         default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._revision)
-        lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default)
+        bars_p2p = hook in ("in", "out") and not entry.rule.p2p
+        lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default, bars_p2p=bars_p2p)
         if len(self._lanes) >= GATE_KNOWN_DOMAINS:
             self._lanes.clear()  # nothing is lost but time: rates live with the entries
         self._lanes[hook, domain] = lane
@@ -285,6 +295,11 @@ class Gate:
             if self._allow is not None and pattern in self._allow:
                 return True
         return self._allow is None
+
+
+def _sets_up_p2p(message: Message) -> bool:
+    """Whether a message is to or from a P2P stub. Source: message specification, section 17."""
+    return any(f"/{name}/" in address for name in P2P_STUBS for address in (message.to, message.from_))
 
 
 _OWN_BUS: Final = _PeerEntry("", PeerRule())

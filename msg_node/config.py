@@ -436,6 +436,9 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         None
     )
     burst_seconds: Annotated[Rate, Meta(description="How many seconds' worth of both may come at once.")] = 2.0
+    p2p: Annotated[
+        bool, Meta(description="Runtimes of both domains may set up direct connections; off: 403 for setting them up.")
+    ] = True
     rate: Annotated[
         tuple[TypeRateSettings, ...], Meta(description="Rates of single types besides, per direction.")
     ] = ()

@@ -123,7 +123,7 @@ def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozens
 def peer_rule(peer: PeerSettings) -> PeerRule:
     """What a peer entry says to the gate."""
     limit = rate_limit(peer.messages_per_second, peer.bytes_per_second, peer.burst_seconds)
-    return PeerRule(default=peer.default, rate=limit, rates=type_rates(peer.rate))
+    return PeerRule(default=peer.default, rate=limit, rates=type_rates(peer.rate), p2p=peer.p2p)
 
 
 def peer_entries(settings: Settings) -> dict[str, PeerEntry]:

@@ -54,12 +54,13 @@ class _TypeRate(_Rate, frozen=True, kw_only=True):
 class _Peer(_Rate, frozen=True, kw_only=True):
     domain: str
     default: Literal["permit", "deny"] = "permit"
+    p2p: bool = True
     rate: tuple[_TypeRate, ...] = ()
 
     def rule(self) -> PeerRule:
         """What it says to the gate."""
         rates = tuple(TypeRate(types=one.types, limit=one.limit()) for one in self.rate)
-        return PeerRule(default=self.default, rate=self.limit(), rates=rates)
+        return PeerRule(default=self.default, rate=self.limit(), rates=rates, p2p=self.p2p)
 
 
 class _Settings(msgspec.Struct, frozen=True):

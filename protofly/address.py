@@ -20,6 +20,9 @@ from protofly.limits import HEADER_CHARS
 ELEMENT_LABELS = frozenset({"msg-node", "registry", "idm", "qos", "qos-broker", "catalogue", "rethink"})
 """First labels that name an element of a domain, not a domain. Source: message specification, section 2.3."""
 
+P2P_STUBS = ("p2phandler", "p2prequester")
+"""Path components in the addresses of stubs for direct connections. Source: message specification, section 17."""
+
 _ELEMENT_SCHEMES = frozenset({"domain", "domain-idp", "domain-csp", "domain-broker", "hyperty-catalogue"})
 _WITHOUT_DOMAIN = frozenset({"user-guid", "global", "mn"})
 _NO_TARGETS = frozenset({"user", "acct", "hyperty-catalogue"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
-from protofly.address import canonical_key, parse
+from protofly.address import P2P_STUBS, canonical_key, parse
 from protofly.errors import Code, PeerError
 from protofly.limits import ADDRESS_LEVELS, HEADER_CHARS, NESTING_LEVELS, RESOURCES_ENTRIES
 
@@ -76,7 +76,7 @@ def object_of_events(key: str) -> str:
     return base if children else ""
 
 
-P2P_NAMES = ("p2phandler", "p2prequester")
+P2P_NAMES = P2P_STUBS
 
 
 def is_p2p_stub(key: str) -> bool:

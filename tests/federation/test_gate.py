@@ -110,6 +110,36 @@ def test_a_type_of_message_has_its_own_rate_in_each_direction() -> None:
     assert all(gate.judge(some_facts(a_message(type_="update"))).permitted for _ in range(50))
 
 
+@pytest.mark.parametrize("hook", ["in", "out"])
+@pytest.mark.parametrize(
+    ("from_", "to", "passes"),
+    [
+        ("runtime://a.example/rt/p2prequester/1", "hyperty://b.example/h", False),
+        ("hyperty://a.example/h", "runtime://b.example/rt/p2phandler/6f1", False),
+        ("hyperty://a.example/h", "runtime://b.example/p2phandler/6f1/status", False),
+        ("hyperty://a.example/h", "runtime://b.example/p2phandlers/6f1", True),
+        ("hyperty://a.example/p2phandler", "hyperty://b.example/h", True),
+    ],
+)
+def test_where_direct_connections_are_barred_nobody_sets_one_up_whatever_rules_say(
+    hook: Hook, from_: str, to: str, passes: bool
+) -> None:
+    facts = some_facts(a_message(from_=from_, to=to), hook=hook, link_domain="b.example")
+    assert Gate(NOTHING, NAMED).judge(facts).permitted
+    for policies in (NOTHING, one_policy(permit("p"))):
+        verdict = Gate(policies, {"b.example": PeerRule(p2p=False)}).judge(facts)
+        assert verdict.permitted is passes
+        assert passes or (verdict.code, verdict.step) == (Code.POLICY, Step.LIST)
+
+
+def test_a_bar_on_direct_connections_keeps_nobody_from_finding_the_domain() -> None:
+    gate = Gate(NOTHING, {"b.example": PeerRule(p2p=False)})
+    message = a_message(to="runtime://b.example/rt/p2phandler/6f1")
+    assert gate.judge(some_facts(message, hook="peer")).permitted
+    carried = a_message(type_="forward", message={"type": "create", "from": "hyperty://a.example/h", "to": message.to})
+    assert gate.judge(some_facts(carried)).code is Code.POLICY
+
+
 def test_rates_do_not_slow_down_looking_for_a_domain_or_the_own_bus() -> None:
     gate = Gate(NOTHING, {"b.example": PeerRule(rate=RateLimit(messages_per_second=1.0))})
     assert all(gate.judge(some_facts(hook="peer")).permitted for _ in range(10))

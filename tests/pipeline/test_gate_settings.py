@@ -28,6 +28,7 @@ domain = "b.example"
 trust = "pinned"
 fingerprint = "x"
 messages_per_second = 20.0
+p2p = false
 
 [[peer]]
 domain = "*.c.example"
@@ -52,7 +53,7 @@ def node(tmp_path: Path) -> Path:
 def test_settings_of_a_node_give_the_gate_that_the_node_builds(node: Path) -> None:
     settings = from_node_settings(node)
     theirs = {
-        "b.example": PeerSettings(domain="b.example", messages_per_second=20.0),
+        "b.example": PeerSettings(domain="b.example", messages_per_second=20.0, p2p=False),
         "*.c.example": PeerSettings(
             domain="*.c.example",
             default="deny",
