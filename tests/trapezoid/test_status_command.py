@@ -16,7 +16,11 @@ from trapezoid.commands import app
 STATUS = {
     "node": "mn-1.a.example",
     "middleware": ["rate", "authorisation"],
-    "links": [{"domain": "b.example", "state": "live"}],
+    "links": [
+        {"domain": "b.example", "state": "live", "stub": {}},
+        {"domain": "tel.gw.example", "state": "live", "stub": {"interworking": "tel:+49*"}},
+        {"domain": "sip.gw.example", "state": "live", "stub": {"interworking": ""}},
+    ],
 }
 
 
@@ -65,6 +69,14 @@ def test_a_node_that_is_well_is_shown_with_its_middleware_in_order(site: Site, t
     assert code == 0
     assert text.index("rate") < text.index("authorisation")
     assert "b.example: live" in text
+
+
+def test_an_interworking_stub_is_shown_with_those_for_whom_it_speaks(site: Site, tmp_path: Path) -> None:
+    _, text = run(site, tmp_path)
+    words = " ".join(text.split())
+    assert "tel.gw.example: live, interworking for tel:+49*" in words
+    assert "sip.gw.example: live, interworking for nobody" in words
+    assert "b.example: live, interworking" not in words
 
 
 def test_problems_are_shown_and_are_the_exit_code(site: Site, tmp_path: Path) -> None:
