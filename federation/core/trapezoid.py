@@ -289,6 +289,7 @@ class DomainLeg:
                 withdrawn.append((pending, exc.code))
                 self._waiting_bytes -= len(pending.wire)
         self._waiting = kept
+        self._kept, self._kept_bytes = min(self._kept, len(kept)), min(self._kept_bytes, self._waiting_bytes)
         return withdrawn
 
     def expire(self, now: float) -> list[Pending]:

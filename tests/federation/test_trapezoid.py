@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from federation.core.trapezoid import DomainLeg, LegLimits, Pending, deadline_of
 from protofly import codec
-from protofly.errors import Code
+from protofly.errors import Code, PeerError
+from protofly.message import Message
 
 STREAM = "0" * 32
 LIMITS = LegLimits(
@@ -45,6 +46,33 @@ def test_only_a_few_may_wait_while_nobody_carries() -> None:
     submit(leg, 4)
     assert leg.submit(pending()) is Code.OVERLOAD
     assert leg.waiting == 4
+
+
+def refuse_odd(message: Message) -> None:
+    if message.to[-1] in "13":
+        raise PeerError(Code.NO_ROUTE)
+
+
+def test_what_may_not_go_after_all_leaves_the_queue_and_makes_room() -> None:
+    leg = DomainLeg(STREAM, LIMITS)
+    batch = submit(leg, 4)
+    assert leg.withdraw(refuse_odd) == [(batch[1], Code.NO_ROUTE), (batch[3], Code.NO_ROUTE)]
+    submit(leg, 2)
+    assert leg.submit(pending()) is Code.OVERLOAD
+    leg.is_carried = True
+    assert [one.message.to[-1] for one in leg.take_batch(10, 10_000, 1.0)] == ["0", "2", "0", "1"]
+
+
+def test_what_was_handed_back_and_may_not_go_any_more_takes_nobodys_place() -> None:
+    leg = live_leg()
+    batch = submit(leg, 4)
+    leg.take_batch(10, 10_000, 0.0)
+    leg.carrier_lost(1.0)
+    assert [one for one, _ in leg.withdraw(refuse_odd)] == [batch[1], batch[3]]
+    submit(leg, 4)
+    assert leg.submit(pending()) is Code.OVERLOAD
+    leg.is_carried = True
+    assert [one.number for one in leg.take_batch(10, 10_000, 2.0)] == [1, 3, 5, 6, 7, 8]
 
 
 def test_a_batch_stays_inside_the_window() -> None:
