@@ -33,7 +33,8 @@ CLEANED: Final = b"[token]"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{1,8192}=*")
 _MEMBERS: Final = frozenset({"accessToken", "access_token"})
-_HINTS: Final = (b'"accessToken"', b'"access_token"')
+_HINTS: Final = (b'"accessToken"', b'"access_token"', b"\\u")
+"""One of these is in every text that may have a token: a name can also be spelled with escapes."""
 _PER_MESSAGE: Final = 8
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federation.core.interworking import Admission, Interworking
 from federation.core.service_tokens import SERVICE, ServiceTokens, cleaned, origin_of, read_token
-from protofly.codec import build
+from protofly.codec import build, decode
 from protofly.errors import Code, PeerError, SettingsError, StubFaultError
 from protofly.legacy_range import parse_range
 from protofly.limits import STUB_USER_TOKENS
@@ -146,6 +146,24 @@ def test_tokens_of_identities_elsewhere_in_a_message_are_veiled() -> None:
     for body in ({"value": {"identity": {"access_token": SECRET}}}, {"message": inner}):
         message = build(id=7, type="forward", from_="hyperty://a.example/ana", to=BO, body=body)
         assert SECRET.encode() not in ServiceTokens([API]).veiled(message, "h").raw
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        '{"acces\\u0073Token":"SECRET"}',
+        '{"accessToken" : "SECRET"}',
+        '{"accessToken":"SECRET","accessToken":"x"}',
+        '{"accessToken":"SECRET"},"identity":{"x":1}',
+        '{"accessToken":"SECRE\\u0054"}',
+    ],
+)
+def test_token_is_veiled_however_it_is_spelled(identity: str) -> None:
+    header = f'"id":7,"type":"create","from":"hyperty://a.example/ana","to":"{BO}"'
+    [message] = decode(f'{{{header},"body":{{"identity":{identity}}}}}'.encode())
+    veiled = ServiceTokens([API]).veiled(message, "h")
+    assert b"SECRE" not in veiled.raw
+    assert not {"SECRET"} & set(identity_of(veiled).values())
 
 
 def test_message_without_a_token_keeps_its_content_and_its_bytes() -> None:
