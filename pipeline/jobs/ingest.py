@@ -1,8 +1,12 @@
 """Ingest: from the spools of nodes to bronze, quarantine and the ledger, every record exactly once.
 
 Theory of operation. A round lists the manifests in the spools, leaves out those that the ledger has settled, and takes
-the others in batches. A batch is verified, pinned as a plan in a file, read by Spark, committed to quarantine and
-bronze under the number of the batch, and entered into the ledger under the same number. Then the plan is removed.
+the others in batches. A batch is verified, pinned as a plan in a file, loaded by tasks of Spark, committed to
+quarantine and bronze under the number of the batch, and entered into the ledger under the same number. Then the plan is
+removed.
+
+Whether frames are sound and lines are as many as promised is found out by the tasks, which decompress anyway. When
+something is not as it should be, nothing is committed, and the batch is verified once more, to the last line.
 
 Whoever is killed leaves a plan behind. The next run verifies what is in it once more and carries on: tables that have
 the batch's number skip it, the ledger is written from what is true now. So nothing comes twice and nothing is left
