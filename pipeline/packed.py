@@ -50,7 +50,7 @@ def packed(table: pa.Table, place: Numbers) -> pa.RecordBatch:
     """The rows of each place as one piece: columns `place` and `piece`."""
     order = np.argsort(place, kind="stable")
     ascending = place[order]
-    rows = table.take(pa.array(order)).combine_chunks()
+    rows = _plain(table.take(pa.array(order))).combine_chunks()
     starts = starts_of(ascending)
     pieces = [
         _to_bytes(rows.slice(start, length))
@@ -64,6 +64,15 @@ def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
         for piece in batch.column(PIECE):
             yield pa.ipc.open_stream(piece.as_buffer()).read_all()
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Texts as texts: pieces of different functions may meet."""
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
 
 
 def _to_bytes(rows: pa.Table) -> bytes:

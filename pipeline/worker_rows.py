@@ -54,15 +54,20 @@ class WorkerRows:
 
     def by_place(self) -> WorkerRows:
         """Pieces of `pipeline.packed`, brought together: the next function gets those of one place at a time."""
-        pieces = self.frame(PACKED).groupBy(PLACE)
+        return pieces_by_place(self.frame(PACKED), records=self.records)
 
-        def run(work: Work, schema: StructType) -> DataFrame:
-            def of_place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                return work(batches)
 
-            return pieces.applyInArrow(of_place, schema)
+def pieces_by_place(pieces: DataFrame, *, records: int = 0) -> WorkerRows:
+    """The same of a frame of `PACKED`."""
+    grouped = pieces.groupBy(PLACE)
 
-        return WorkerRows(run, (), self.records)
+    def run(work: Work, schema: StructType) -> DataFrame:
+        def of_place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return work(batches)
+
+        return grouped.applyInArrow(of_place, schema)
+
+    return WorkerRows(run, (), records)
 
 
 def rows_of(frame: DataFrame, columns: Collection[str], *, records: int = 0) -> WorkerRows:

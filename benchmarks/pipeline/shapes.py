@@ -20,10 +20,10 @@ from benchmarks.pipeline.spools import INGESTED, ingest_on_duckdb, ingest_on_spa
 from benchmarks.process_time import process_tree
 from pipeline.hours import RECORD
 from pipeline.jobs import reconcile, settle
+from pipeline.message_classes import CASES
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.session import start_session
 from pipeline.tables import Lake
-from pipeline.transforms.reconcile import CASES
 from pipeline.transforms.settle import settle_hourly
 
 REFINED: Final = "lake"

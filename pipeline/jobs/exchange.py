@@ -39,7 +39,7 @@ from pipeline.extract_file import (
     open_extract,
     write_extract,
 )
-from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
+from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together, of_days
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import (
@@ -196,6 +196,7 @@ def reconcile_with(
         ExtractError: MISSING_STEP, or CONTRADICTION: the partner's details do not add up to his totals.
         LakeError: As the lake does.
     """
+    del spark  # the lake has it; every job is called alike
     result = JobResult("reconcile")
     ours = _newest(lake, domain, peer, day, "totals", whose="your own totals have not been exported")
     theirs = _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
@@ -220,7 +221,7 @@ def reconcile_with(
     }
     entries = [_as_entries(book(role), role) for role in _ROLES for book in (own, partners)]
     both = rows_of(reduce(DataFrame.unionByName, entries), ENTRY.names)
-    books = Books(both, sides, completeness_frame(spark, known))
+    books = Books(both, sides, known)
     meta = {"input_versions": {SILVER_MDR.name: version}, "peer": peer, "signed": [theirs["sha256"], details["sha256"]]}
     bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
     hold_together(lake, result, books, clocks, [day], bounds, meta=meta, domains=[domain, peer])

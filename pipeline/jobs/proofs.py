@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
 from pipeline.findings import Finding, Verdict
-from pipeline.local_rows import local_frame
-from pipeline.schemas import COMPLETENESS, SEGMENTS, SILVER_MDR, TEXT
+from pipeline.schemas import SEGMENTS, SILVER_MDR, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.tables import Lake
 from pipeline.worker_rows import Batches
@@ -54,8 +53,9 @@ def proved_completeness(
     proved = completeness_of_nodes(_accepted(rows), declared)
     nodes = defaultdict[str, list[str]](list)
     silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=_OWNERS)
-    for row in silver.then(_different).frame(_OWNERSHIP).distinct().collect():
-        nodes[row.our_domain].append(row.node)
+    owners = {(row.our_domain, row.node) for row in silver.then(_different).frame(_OWNERSHIP).collect()}
+    for domain, node in sorted(owners):
+        nodes[domain].append(node)
     for silent in {row["node"] for row in rows} - {node for its in nodes.values() for node in its}:
         domain = silent.partition(".")[2]
         if domain in nodes:
@@ -64,8 +64,11 @@ def proved_completeness(
 
 
 def _different(batches: Batches) -> Batches:
+    found = to_arrow_schema(_OWNERSHIP).empty_table()
     for batch in batches:
-        yield from pa.Table.from_batches([batch]).group_by(list(_OWNERS)).aggregate([]).to_batches()
+        rows = pa.Table.from_batches([batch]).group_by(list(_OWNERS)).aggregate([]).cast(found.schema)
+        found = pa.concat_tables([found, rows]).group_by(list(_OWNERS)).aggregate([])
+    yield from found.to_batches()
 
 
 def _accepted(rows: Sequence[Mapping[str, Any]]) -> list[SegmentFact]:
@@ -93,9 +96,3 @@ def _has(row: Mapping[str, Any], finding: Finding) -> bool:
 
 def _number(row: Mapping[str, Any]) -> tuple[str, int, int]:
     return row["node"], row["boot"], row["segno"]
-
-
-def completeness_frame(spark: SparkSession, domains: Mapping[str, Completeness]) -> DataFrame:
-    """The same as rows of `schemas.COMPLETENESS`."""
-    rows = [(domain, one.from_us, one.until_us, list(one.holes), one.proof) for domain, one in sorted(domains.items())]
-    return local_frame(spark, rows, COMPLETENESS)

@@ -6,6 +6,7 @@ where totals differ. A day is done again while messages of it are pending, or wh
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,9 +23,12 @@ from pipeline.book_entries import ALL, BUCKET_US, FEW, Chosen, entries_of, of_ot
 from pipeline.book_totals import BUCKET_COUNTS, PAIR
 from pipeline.clock_graph import Delay, solve_offsets
 from pipeline.clock_tables import TIMES, ClockTables
+from pipeline.completeness import Completeness
 from pipeline.file_pieces import Condition, Reading
-from pipeline.jobs.proofs import GRACE_S, completeness_frame, proved_completeness
+from pipeline.findings import Verdict
+from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.message_classes import CASES, Judging, Span
 from pipeline.schemas import (
     CLOCK_OFFSET,
     PAIR_DELAY,
@@ -39,23 +43,21 @@ from pipeline.stages import StagedFile
 from pipeline.tables import Lake
 from pipeline.transforms.books import book, may_be_sent_between
 from pipeline.transforms.clocks import pair_delays
-from pipeline.transforms.evidence import cases_with_evidence
 from pipeline.transforms.reconcile import (
     BUCKET,
-    CASES,
     DIFFERENT,
     ENTRY,
-    EQUAL_COUNTS,
     both_totals,
+    cases,
     compared,
     disputed,
     equal_totals,
     in_few_buckets,
-    judge,
-    message_by_message,
+    judged,
     pair_counts,
 )
-from pipeline.worker_rows import Batches, WorkerRows, rows_in_files
+from pipeline.worker_rows import Batches, WorkerRows, rows_in_files, rows_of
+from protofly.records import Kind
 
 SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
@@ -80,12 +82,12 @@ class Books:
     Attributes:
         entries: Records of both books, of any outcome, at least of the days in question.
         sides: Totals of both, see `transforms.reconcile`.
-        completeness: `schemas.COMPLETENESS` of both.
+        completeness: What is proved about each domain's book.
     """
 
     entries: WorkerRows
     sides: WorkerRows
-    completeness: DataFrame
+    completeness: Mapping[str, Completeness]
 
 
 def run(
@@ -116,6 +118,7 @@ def run(
     Raises:
         LakeError: As the lake does.
     """
+    del spark  # the lake has it; every job is called alike
     result = JobResult("reconcile")
     silver_version = lake.version(SILVER_MDR)
     result.versions[SILVER_MDR.name] = silver_version
@@ -136,7 +139,7 @@ def run(
         clocks = write_clocks(lake, result, delays, days)
     compared_of = entries_of_days(lake, silver_version, days, columns=FEW, domains=proved)
     entries = entries_of_days(lake, silver_version, days, columns=ALL, domains=proved)
-    books = Books(entries, both_totals(compared_of), completeness_frame(spark, proved))
+    books = Books(entries, both_totals(compared_of), proved)
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
     hold_together(lake, result, books, clocks, days, bounds, meta=meta, domains=proved)
@@ -156,34 +159,34 @@ def hold_together(
     domains: Collection[str],
 ) -> None:
     """Both levels, and what they find into the lake. What is there about pairs of other `domains` stays."""
+    files: dict[str, list[StagedFile]] = {}
 
-    def staged(rows: DataFrame, table: Table) -> list[StagedFile]:
-        is_other = ~(F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains))
-        kept = lake.read(table).where(F.col("dt").isin(*days) & is_other)
-        return lake.write(rows.unionByName(kept), folder / table.name, table)
+    def staged(rows: WorkerRows, table: Table, names: str) -> list[StagedFile]:
+        others = lake.read_in_workers(table, columns=table.schema.names, partitions=days)
+        kept = others.then(partial(_of_others, frozenset(domains)))
+        found = lake.write(rows, folder / names, table)
+        files[table.name] = [file for file in found if file.partition["dt"] in days]
+        files[table.name] += lake.write(kept, folder / f"other-{names}", table)
+        return found
 
     with lake.stage() as folder:
         with result.timed("totals"):
             # Also of 5 minutes before and after the days: no rows of the table, but they may name disputed records.
             sides = compared(books.sides, clocks, skew_us=bounds.skew_us)
-            buckets = lake.write(sides, folder / "buckets", RECON_BUCKET)
+            buckets = staged(sides, RECON_BUCKET, "buckets")
             ours = [file for file in buckets if file.partition["dt"] in days]
-            others = lake.read_in_workers(RECON_BUCKET, columns=RECON_BUCKET.schema.names, partitions=days).then(
-                partial(_of_others, frozenset(domains))
-            )
-            found = {RECON_BUCKET: [*ours, *lake.write(others, folder / "others", RECON_BUCKET)]}
         with result.timed("records"):
-            messages = message_by_message(_disputed(lake, books.entries, buckets))
-            judged = judge(messages, clocks, books.completeness, grace_us=bounds.grace_us, skew_us=bounds.skew_us)
-            judged = judged.where(F.col("dt").isin(*days)).persist()
-            found[RECON_CASE] = staged(cases_with_evidence(judged, lake.read(SEGMENTS)), RECON_CASE)
-            equal = equal_totals(_rows_in(lake, ours, BUCKET_COUNTS)).frame(EQUAL_COUNTS)
-            found[RECON_PAIR] = staged(pair_counts(equal, judged, books.completeness), RECON_PAIR)
+            segments = _accepted_segments(lake)
+            by = Judging(frozenset(days), clocks, books.completeness, bounds.grace_us, bounds.skew_us, segments)
+            found = judged(_disputed(lake, books.entries, buckets), by).persist()
+            equal = equal_totals(_rows_in(lake, ours, BUCKET_COUNTS))
+            staged(cases(found), RECON_CASE, "cases")
+            staged(pair_counts(found, equal, books.completeness), RECON_PAIR, "pairs")
+            found.unpersist()
         # Pairs last, because they say of which records this is the outcome.
-        for table, files in found.items():
-            done = lake.adopt(files, table, "replace_partitions", partitions=days, meta=meta)
+        for table in (RECON_BUCKET, RECON_CASE, RECON_PAIR):
+            done = lake.adopt(files[table.name], table, "replace_partitions", partitions=days, meta=meta)
             result.wrote(done.table, done.rows, done.version)
-    judged.unpersist()
     result.details |= {"days": sorted(days)} | _sums(lake, days, domains)
 
 
@@ -198,14 +201,24 @@ def _rows_in(
     )
 
 
-def _disputed(lake: Lake, entries: WorkerRows, buckets: Collection[StagedFile]) -> DataFrame:
+def _accepted_segments(lake: Lake) -> dict[tuple[str, int], tuple[Span, ...]]:
+    """By node and boot, which records are in which segment."""
+    names = ("node", "boot", "segno", "first_seq", "last_seq", "kind", "verdict")
+    found = defaultdict[tuple[str, int], list[Span]](list)
+    for row in lake.read_small(SEGMENTS, columns=names).to_pylist():
+        if (row["kind"], row["verdict"]) == (Kind.MESSAGE.value, Verdict.ACCEPTED.value):
+            found[row["node"], row["boot"]].append(Span(row["first_seq"], row["last_seq"], row["segno"]))
+    return {source: tuple(sorted(spans)) for source, spans in found.items()}
+
+
+def _disputed(lake: Lake, entries: WorkerRows, buckets: Collection[StagedFile]) -> WorkerRows:
     """Level two: records in those 5 minutes in which totals differ."""
     where = [[("is_equal", "==", False)]]
     different = _rows_in(lake, buckets, (*BUCKET, "is_equal"), where).frame(DIFFERENT)
     few = different.limit(FEW_BUCKETS + 1).toArrow()
     if few.num_rows <= FEW_BUCKETS:
-        return in_few_buckets(entries, few).frame(ENTRY)
-    return disputed(entries.frame(ENTRY), different)
+        return in_few_buckets(entries, few)
+    return rows_of(disputed(entries.frame(ENTRY), different), ENTRY.names, records=entries.records)
 
 
 def _of_others(domains: Collection[str], batches: Batches) -> Batches:

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 
 from pipeline.book_entries import DAY_US
 from pipeline.clock_tables import (
-    ClockTables,
     chosen_times,
     delays_of,
     low_delays,
@@ -28,7 +27,7 @@ from pipeline.clock_tables import (
 from pipeline.groups import RECORDS_AT_ONCE, in_pieces, numbers
 from pipeline.hours import days_of
 from pipeline.packed import packed, places_for, unpacked
-from pipeline.schemas import CLOCK_OFFSET, PAIR_DELAY
+from pipeline.schemas import PAIR_DELAY
 from pipeline.transforms.books import day_of
 from pipeline.worker_rows import Batches, WorkerRows
 
@@ -77,31 +76,3 @@ def typical_delays(in_totals: DataFrame) -> DataFrame:
         F.round(low_us).cast("long").alias("low_us"), F.sum("messages").alias("messages")
     )
     return delays.select(*PAIR_DELAY.fieldNames())
-
-
-def with_usual(rows: DataFrame, clocks: ClockTables) -> DataFrame:
-    """Add what the times of a message's two records usually differ by, `usual_us`, and the doubt about that.
-
-    Where both clocks are known that is their difference, and the doubt is the sum of their error bounds: a pair with
-    few messages cannot tell what is usual, all pairs together can. Otherwise it is the pair's own low quantile, and
-    null where there is none.
-
-    Args:
-        rows: Anything with a pair and `dt`.
-        clocks: What is known.
-    """
-    delays, all_offsets = (
-        rows.sparkSession.createDataFrame(table.select(schema.names), schema=schema)
-        for table, schema in ((clocks.delays, PAIR_DELAY), (clocks.offsets, CLOCK_OFFSET.schema))
-    )
-    usual = rows.join(F.broadcast(delays.select(*_PAIR, "dt", "low_us")), on=[*_PAIR, "dt"], how="left")
-    for side in ("src", "dst"):
-        named = {"offset_us": f"{side}_offset_us", "error_us": f"{side}_error_us", "component": f"{side}_component"}
-        offsets = all_offsets.select(F.col("domain").alias(f"{side}_domain"), "dt", *named).withColumnsRenamed(named)
-        usual = usual.join(F.broadcast(offsets), on=[f"{side}_domain", "dt"], how="left")
-    is_known = F.col("src_component") == F.col("dst_component")
-    apart_us = F.when(is_known, F.col("dst_offset_us") - F.col("src_offset_us"))
-    doubt_us = F.when(is_known, F.col("src_error_us") + F.col("dst_error_us")).otherwise(0)
-    return usual.withColumns({"usual_us": F.coalesce(apart_us, "low_us"), "doubt_us": doubt_us}).drop(
-        "low_us", *(f"{side}_{name}" for side in ("src", "dst") for name in ("offset_us", "error_us", "component"))
-    )

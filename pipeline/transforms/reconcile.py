@@ -26,14 +26,17 @@ said comes before how often, how often before how much, and clocks come last. So
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_entries import DELIVERED, DUPLICATE, in_buckets
+from pipeline.book_entries import in_buckets
 from pipeline.book_totals import (
     COUNTED,
     PAIR,
@@ -45,20 +48,17 @@ from pipeline.book_totals import (
     whole_totals,
 )
 from pipeline.clock_tables import ClockTables
+from pipeline.completeness import Completeness
 from pipeline.groups import RECORDS_AT_ONCE, in_pieces
-from pipeline.packed import packed, places_for, unpacked
-from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, RECON_PAIR, TEXT
+from pipeline.message_classes import COUNTED as COUNTED_MESSAGES
+from pipeline.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
+from pipeline.packed import PIECE, PLACE, packed, places_for, unpacked
+from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, TEXT
 from pipeline.schemas.columns import columns, extended
-from pipeline.transforms.books import bucket_us, day_of
-from pipeline.transforms.clocks import with_usual
-from pipeline.worker_rows import Batches, WorkerRows
+from pipeline.transforms.books import bucket_us
+from pipeline.worker_rows import PACKED, Batches, WorkerRows, pieces_by_place, rows_of
 
-CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
-"""Classes of messages on which the books do not agree (yet)."""
 BUCKET: Final = (*PAIR, "bucket_us")
-_MESSAGE: Final = (*PAIR, "msg_id")
-_DAILY: Final = (*PAIR, "dt")
-_CLASSES: Final = ("matched", *CASES, "undelivered")
 _SIDE_BY_SIDE: Final = tuple(f"{side}_{name}" for side in ("out", "in") for name in COUNTED)
 ENTRY: Final = extended(BOOK, is_out=FLAG)
 """Records of both books."""
@@ -75,8 +75,10 @@ DIFFERENT: Final = columns(src_domain=TEXT, dst_domain=TEXT, bucket_us=LONG)
 EQUAL_COUNTS: Final = columns(
     src_domain=TEXT, dst_domain=TEXT, dt=TEXT, **dict.fromkeys(("sent", "received", "matched", "refused"), LONG)
 )
-_FACTS: Final = ("ts_us", "node", "boot", "seq", "sent_us", "digest", "size", "outcome", "span_us")
-"""What is kept of the record that stands for a message; the first four decide between equals."""
+JUDGED: Final = extended(PACKED, is_case=FLAG)
+"""Pieces of cases, and of counts per pair and day."""
+_COUNTS: Final = columns(src_domain=TEXT, dst_domain=TEXT, dt=TEXT, **dict.fromkeys(COUNTED_MESSAGES, LONG))
+_PLACES_OF_PAIRS: Final = 16
 
 
 def totals(entries: WorkerRows) -> WorkerRows:
@@ -166,128 +168,63 @@ def disputed(entries: DataFrame, different: DataFrame) -> DataFrame:
     return keyed.join(different.select(*BUCKET), on=list(BUCKET), how="left_semi").drop("bucket_us")
 
 
-def message_by_message(entries: DataFrame) -> DataFrame:
-    """Level two: both books side by side, one row per message, with structs `out` and `in`, null where there is none.
-
-    A message stands for its best record: delivered before anything else, ignored duplicates last, then the earliest.
-    `copies` counts claims and answers; `digests` are those of all records but ignored duplicates.
-    """
-    is_delivered, is_duplicate = F.col("outcome") == DELIVERED, F.col("outcome") == DUPLICATE
-    place = F.when(is_delivered, 0).when(is_duplicate, 2).otherwise(1)
-    best = F.struct(place.alias("place"), *_FACTS)
-
-    def side(name: str, is_side: Column, is_counted: Column) -> list[Column]:
-        return [
-            F.min(F.when(is_side, best)).alias(f"{name}_best"),
-            F.count_if(is_side & is_counted).cast("int").alias(f"{name}_copies"),
-            F.array_sort(F.collect_set(F.when(is_side & ~is_duplicate, F.col("digest")))).alias(f"{name}_digests"),
-        ]
-
-    def seen(name: str) -> Column:
-        facts = (f"{name}_best.{fact}" for fact in ("place", *_FACTS))
-        told = F.struct(*facts, F.col(f"{name}_copies").alias("copies"), F.col(f"{name}_digests").alias("digests"))
-        return F.when(F.col(f"{name}_best").isNotNull(), told).alias(name)
-
-    is_out = F.col("is_out")
-    sides = (*side("out", is_out, is_delivered), *side("in", ~is_out, ~is_duplicate))
-    return entries.groupBy(*_MESSAGE).agg(*sides).select(*_MESSAGE, seen("out"), seen("in"))
-
-
-def judge(
-    messages: DataFrame, clocks: ClockTables, completeness: DataFrame, *, grace_us: int, skew_us: int
-) -> DataFrame:
-    """Level two: give every message its one class.
+def judged(entries: WorkerRows, by: Judging) -> DataFrame:
+    """Level two: every message gets its one class; rows of `JUDGED`, for `cases` and `pair_counts`.
 
     Args:
-        messages: From `message_by_message`.
-        clocks: What the records' times usually differ by.
-        completeness: `schemas.COMPLETENESS` of the domains.
-        grace_us: How long after its own time a message may still get into the other side's book.
-        skew_us: Skewed is a message whose times differ by this much more than usual and than the time that the sender
-            waited for its answer, or by this much less than usual.
-
-    Returns:
-        The columns of `messages` with `case_class`, which is also `matched` or `undelivered`, `sent_us`, `dt`, and
-        from, until and proof of both sides' completeness.
+        entries: From `in_few_buckets`, or rows of `disputed`.
+        by: What messages are judged by.
     """
-    known = (
-        messages.withColumn("sent_us", F.coalesce("out.sent_us", "in.sent_us"))
-        .withColumn("dt", day_of(F.col("sent_us")))
-        .join(F.broadcast(_completeness_of(completeness, "src_domain", "out")), on="src_domain", how="left")
-        .join(F.broadcast(_completeness_of(completeness, "dst_domain", "in")), on="dst_domain", how="left")
-    )
-    return with_usual(known, clocks).withColumn("case_class", _case_class(grace_us, skew_us))
+    places = places_for(entries.records * len(by.days))
+    return entries.then(partial(_bring_together, places)).by_place().then(partial(_judge, by)).frame(JUDGED)
 
 
-def _completeness_of(completeness: DataFrame, domain: str, side: str) -> DataFrame:
-    names = ("from_us", "until_us", "holes", "proof")
-    return completeness.select(F.col("domain").alias(domain), *(F.col(name).alias(f"{side}_{name}") for name in names))
+def cases(found: DataFrame) -> WorkerRows:
+    """Messages on which the books differ, with what proves it; rows of `recon_case`."""
+    return rows_of(found.where("is_case"), [PIECE]).then(_unpack)
 
 
-def _case_class(grace_us: int, skew_us: int) -> Column:
-    is_out, is_in = F.col("out").isNotNull(), F.col("in").isNotNull()
-    is_claimed = F.col("out.outcome") == DELIVERED
-    is_stopped = F.col("out.outcome") == "denied"
-    is_held = F.coalesce(F.col("in.outcome") == DELIVERED, F.lit(False))
-    do_outcomes_differ = F.when(is_claimed, F.col("in.copies") == 0).otherwise(is_stopped | is_held)
-    return (
-        F.when(~is_in & ~is_claimed, "undelivered")
-        .when(~is_in, F.when(_is_proven("in", grace_us), "lost").otherwise("pending"))
-        .when(~is_out, F.when(_is_proven("out", grace_us), "orphan").otherwise("pending"))
-        .when(~is_claimed & ~do_outcomes_differ, "undelivered")
-        .when(F.size(F.array_union("out.digests", "in.digests")) > 1, "altered")
-        .when((F.col("out.copies") > 1) | (F.col("in.copies") > 1), "duplicated")
-        .when(~F.col("out.size").eqNullSafe(F.col("in.size")), "size")
-        .when(do_outcomes_differ, "outcome")
-        .when(_is_skewed(skew_us), "skewed")
-        .otherwise("matched")
-    )
-
-
-def _is_proven(side: str, grace_us: int) -> Column:
-    """Whether a side's manifests prove that a record of the message would be in its book by now, if it had one."""
-    sent_us = F.col("sent_us")
-    is_inside = (F.col(f"{side}_from_us") <= sent_us) & (sent_us + grace_us <= F.col(f"{side}_until_us"))
-    is_in_hole = F.exists(
-        f"{side}_holes", lambda hole: (hole["from_us"] <= sent_us + grace_us) & (sent_us - grace_us <= hole["until_us"])
-    )
-    return F.coalesce(is_inside & ~is_in_hole, F.lit(False))
-
-
-def _is_skewed(skew_us: int) -> Column:
-    unusual_us = F.col("in.ts_us") - F.col("out.ts_us") - F.col("usual_us")
-    waited_us, allowed_us = F.coalesce("out.span_us", F.lit(0)), F.col("doubt_us") + skew_us
-    return F.coalesce((unusual_us < -allowed_us) | (unusual_us > waited_us + allowed_us), F.lit(False))
-
-
-def pair_counts(equal: DataFrame, judged: DataFrame, completeness: DataFrame) -> DataFrame:
+def pair_counts(found: DataFrame, equal: WorkerRows, completeness: Mapping[str, Completeness]) -> WorkerRows:
     """Both levels added up per domain pair and day; rows of `recon_pair`.
 
     `sent` counts messages that the out-book claims, `received` those that the in-book has, each once; the classes add
     up to all messages of either book without `undelivered`. `refused` are those of `matched` that went no further.
 
     Args:
+        found: From `judged`.
         equal: From `equal_totals`.
-        judged: From `judge`.
-        completeness: `schemas.COMPLETENESS` of the domains.
+        completeness: What is proved about each domain's book.
     """
-    is_refused = (F.col("case_class") == "matched") & (F.col("in.outcome") != DELIVERED)
-    of_records = judged.groupBy(*PAIR, "dt").agg(
-        F.count_if(F.col("out.copies") > 0).alias("sent"),
-        F.count_if(F.col("in.copies") > 0).alias("received"),
-        F.count_if(is_refused).alias("refused"),
-        *(F.count_if(F.col("case_class") == word).alias(word) for word in _CLASSES),
-    )
-    none = {word: F.lit(0).cast("long") for word in _CLASSES if word != "matched"}
-    counted = ("sent", "received", "refused", *_CLASSES)
-    until = completeness.select("domain", "until_us")
-    return (
-        equal.withColumns(none)
-        .unionByName(of_records)
-        .groupBy(*PAIR, "dt")
-        .agg(*(F.sum(name).alias(name) for name in counted))
-        .join(F.broadcast(until.toDF("src_domain", "out_until_us")), on="src_domain", how="left")
-        .join(F.broadcast(until.toDF("dst_domain", "in_until_us")), on="dst_domain", how="left")
-        .withColumn("complete_until_us", F.least("out_until_us", "in_until_us"))
-        .select(*RECON_PAIR.schema.fieldNames())
-    )
+    pieces = found.where("NOT is_case").select(PLACE, PIECE).unionByName(equal.then(_pack_counts).frame(PACKED))
+    return pieces_by_place(pieces).then(partial(_add_up_pairs, completeness))
+
+
+def _bring_together(places: int, batches: Batches) -> Batches:
+    for entries in in_pieces(batches, RECORDS_AT_ONCE):
+        yield packed(entries, places_of_messages(entries, places))
+
+
+def _judge(by: Judging, batches: Batches) -> Batches:
+    messages = Messages(pa.concat_tables(unpacked(batches)), by)
+    found, counts = messages.cases(), messages.counts()
+    for is_case, pieces in (
+        (True, packed(found, np.zeros(found.num_rows, np.int64))),
+        (False, packed(counts, places_of_pairs(counts, _PLACES_OF_PAIRS))),
+    ):
+        yield pieces.append_column("is_case", pa.array([is_case] * pieces.num_rows, pa.bool_()))
+
+
+def _unpack(batches: Batches) -> Batches:
+    for table in unpacked(batches):
+        yield from table.to_batches()
+
+
+def _pack_counts(batches: Batches) -> Batches:
+    for counts in in_pieces(batches, RECORDS_AT_ONCE):
+        yield packed(counts, places_of_pairs(counts, _PLACES_OF_PAIRS))
+
+
+def _add_up_pairs(completeness: Mapping[str, Completeness], batches: Batches) -> Batches:
+    nothing = to_arrow_schema(_COUNTS).empty_table()
+    parts = pa.concat_tables([nothing, *unpacked(batches)], promote_options="default")
+    yield from pair_rows(parts, completeness).to_batches()

@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.clock_tables import ClockTables
-from pipeline.local_rows import local_frame
-from pipeline.schemas import BOOK, CLOCK_OFFSET, COMPLETENESS, PAIR_DELAY
+from pipeline.completeness import Completeness
+from pipeline.schemas import CLOCK_OFFSET, PAIR_DELAY
 from pipeline.transforms.reconcile import ENTRY
 from tests.pipeline.rows import MONDAY_US, day_of
 
@@ -46,27 +46,21 @@ def book_row(number: int, role: str, **members: Any) -> dict[str, Any]:
     return row | members
 
 
-def book(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """A DataFrame of `schemas.BOOK`."""
-    return local_frame(spark, [tuple(row[name] for name in BOOK.names) for row in rows], BOOK)
-
-
-def completeness(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
-    """Both domains are complete for the whole day unless a row says otherwise."""
-    whole = {"from_us": 0, "until_us": MONDAY_US + 24 * 60 * MINUTE_US, "holes": [], "proof": "its segments"}
-    known = {domain: {"domain": domain} | whole for domain in ("a.example", "b.example")}
-    for row in rows:
-        known[row["domain"]] |= row
-    rows_of_all = [tuple(row[name] for name in COMPLETENESS.names) for row in known.values()]
-    return local_frame(spark, rows_of_all, COMPLETENESS)
+def entries(out_rows: Iterable[Mapping[str, Any]], in_rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Entries of both books, `reconcile.ENTRY`."""
+    rows = [dict(row) | {"is_out": True} for row in out_rows] + [dict(row) | {"is_out": False} for row in in_rows]
+    return pa.Table.from_pylist([{name: row[name] for name in ENTRY.names} for row in rows], to_arrow_schema(ENTRY))
 
 
 def both(spark: SparkSession, out_rows: Iterable[Mapping[str, Any]], in_rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Entries of both books, `reconcile.ENTRY`."""
-    rows = [
-        (*(row[name] for name in BOOK.names), is_out) for is_out in (True, False) for row in (in_rows, out_rows)[is_out]
-    ]
-    return local_frame(spark, rows, ENTRY)
+    """The same as a frame."""
+    return spark.createDataFrame(entries(out_rows, in_rows), schema=ENTRY)
+
+
+def completeness(**known: Completeness) -> dict[str, Completeness]:
+    """Both domains are complete for the whole day unless something else is said of `a` or `b`."""
+    whole = Completeness(0, MONDAY_US + 24 * 60 * MINUTE_US, proof="its segments")
+    return {f"{name}.example": known.get(name, whole) for name in ("a", "b")}
 
 
 def clocks(low_us: int = TRANSIT_US, *, offsets: Iterable[tuple[str, int, int]] = ()) -> ClockTables:

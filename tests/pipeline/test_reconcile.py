@@ -15,12 +15,12 @@ from pyspark.testing import assertDataFrameEqual
 from pipeline.book_entries import ALL, Chosen, entries_of
 from pipeline.book_totals import BUCKET_COUNTS
 from pipeline.clock_tables import ClockTables
-from pipeline.local_rows import local_frame
-from pipeline.schemas import RECON_BUCKET, RECON_CASE, RECON_PAIR, SEGMENTS
+from pipeline.completeness import Completeness
+from pipeline.message_classes import CASES, Judging, Messages, Span
+from pipeline.schemas import RECON_BUCKET, RECON_CASE, RECON_PAIR
 from pipeline.transforms import reconcile
 from pipeline.transforms.books import book as book_of
 from pipeline.transforms.books import may_be_sent_between
-from pipeline.transforms.evidence import cases_with_evidence
 from pipeline.worker_rows import WorkerRows, rows_of
 from tests.pipeline.book_rows import (
     MINUTE_US,
@@ -31,15 +31,15 @@ from tests.pipeline.book_rows import (
     clocks,
     completeness,
     delays,
+    entries,
     uuid7,
 )
-from tests.pipeline.rows import DAY_US, silver, silver_row
-
-pytestmark = pytest.mark.spark
+from tests.pipeline.rows import DAY_US, day_of, silver, silver_row
 
 GRACE_US = 2 * MINUTE_US
 SKEW_US = 1_000_000
 SECOND_US = 1_000_000
+LATER_US = NOON_US + 60 * MINUTE_US
 OTHER = b"\xff" * 16
 
 Records = Sequence[Mapping[str, Any]]
@@ -100,18 +100,40 @@ def records_of(table: Mapping[str, tuple[str, list[dict[str, Any]]]], role: str)
 
 
 def judged(
-    spark: SparkSession, out_rows: Records, in_rows: Records, *known: Mapping[str, Any], low_us: int = TRANSIT_US
-) -> Any:
-    messages = reconcile.message_by_message(both(spark, out_rows, in_rows))
-    return reconcile.judge(messages, clocks(low_us), completeness(spark, *known), grace_us=GRACE_US, skew_us=SKEW_US)
+    out_rows: Records,
+    in_rows: Records,
+    proved: Mapping[str, Completeness] | None = None,
+    known: ClockTables | None = None,
+    segments: Mapping[tuple[str, int], tuple[Span, ...]] | None = None,
+) -> Messages:
+    proved = completeness() if proved is None else proved
+    by = Judging({day_of(NOON_US)}, known or clocks(), proved, GRACE_US, SKEW_US, segments or {})
+    return Messages(entries(out_rows, in_rows), by)
 
 
-def test_every_message_gets_the_class_that_the_table_says(spark: SparkSession) -> None:
-    found = judged(spark, records_of(TABLE, "out"), records_of(TABLE, "in")).select("msg_id", "case_class").collect()
-    by_number = {int.from_bytes(row.msg_id[-4:], "big"): row.case_class for row in found}
-    assert len(found) == len(TABLE)
-    assert {name: by_number[number] for number, name in enumerate(TABLE, 1)} == {
-        name: case_class for name, (case_class, _) in TABLE.items()
+def class_of(messages: Messages) -> str:
+    [found] = messages.classes.tolist()
+    return str(found)
+
+
+def test_every_message_gets_the_class_that_the_table_says() -> None:
+    expected = [case_class for case_class, _ in TABLE.values()]
+    names = dict(enumerate(TABLE, 1))
+    found = {
+        names[number]: class_of(
+            judged(
+                [book_row(number, **one) for one in sides if one["role"] == "out"],
+                [book_row(number, **one) for one in sides if one["role"] == "in"],
+            )
+        )
+        for number, (_, sides) in enumerate(TABLE.values(), 1)
+    }
+    assert found == {name: case_class for name, (case_class, _) in TABLE.items()}
+    together = judged(records_of(TABLE, "out"), records_of(TABLE, "in"))
+    assert sorted(together.classes.tolist()) == sorted(expected)
+    cases = {int.from_bytes(row["msg_id"][-4:], "big"): row["case_class"] for row in together.cases().to_pylist()}
+    assert {names[number]: word for number, word in cases.items()} == {
+        name: word for name, word in found.items() if word in CASES
     }
 
 
@@ -119,6 +141,7 @@ def buckets_of(sides: WorkerRows, known: ClockTables) -> DataFrame:
     return reconcile.compared(sides, known, skew_us=SKEW_US).frame(RECON_BUCKET.schema)
 
 
+@pytest.mark.spark
 def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSession) -> None:
     """Each message alone in its pair: its bucket is equal exactly when both books agree about it in every record."""
     agreeing = {name for name, (case_class, _) in TABLE.items() if case_class in {"matched", "undelivered"}}
@@ -126,10 +149,10 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
     for number, (_, sides) in enumerate(TABLE.values(), 1):
         for members in sides:
             rows[members["role"]].append(book_row(number, **members) | {"src_domain": f"a{number}.example"})
-    entries = both(spark, rows["out"], rows["in"])
+    frame = both(spark, rows["out"], rows["in"])
     known = ClockTables(delays(sources=[f"a{number}.example" for number in range(1, 40)]), clocks().offsets)
-    buckets = buckets_of(reconcile.both_totals(rows_of(entries, reconcile.ENTRY.names)), known)
-    totals = reconcile.totals(rows_of(entries, reconcile.ENTRY.names)).frame(reconcile.SIDE_TOTAL)
+    buckets = buckets_of(reconcile.both_totals(rows_of(frame, reconcile.ENTRY.names)), known)
+    totals = reconcile.totals(rows_of(frame, reconcile.ENTRY.names)).frame(reconcile.SIDE_TOTAL)
     joined = reconcile.joined_totals(*(totals.where(F.col("is_out") == is_out) for is_out in (True, False)))
     assertDataFrameEqual(buckets_of(rows_of(joined, reconcile.SIDES.names), known), buckets)
     equal = {row.src_domain for row in buckets.where("is_equal").collect()}
@@ -148,41 +171,32 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        ({"until_us": NOON_US + GRACE_US}, "lost"),
-        ({"until_us": NOON_US + GRACE_US - 1}, "pending"),
-        ({"until_us": NOON_US - MINUTE_US}, "pending"),
-        ({"from_us": NOON_US + 1}, "pending"),
-        ({"holes": [(NOON_US - MINUTE_US, NOON_US + MINUTE_US)]}, "pending"),
-        ({"holes": [(NOON_US + MINUTE_US, NOON_US + 9 * MINUTE_US)]}, "pending"),
-        ({"holes": [(NOON_US + 3 * MINUTE_US, NOON_US + 4 * MINUTE_US)]}, "lost"),
+        (Completeness(0, NOON_US + GRACE_US), "lost"),
+        (Completeness(0, NOON_US + GRACE_US - 1), "pending"),
+        (Completeness(0, NOON_US - MINUTE_US), "pending"),
+        (Completeness(NOON_US + 1, LATER_US), "pending"),
+        (Completeness(0, LATER_US, ((NOON_US - MINUTE_US, NOON_US + MINUTE_US),)), "pending"),
+        (Completeness(0, LATER_US, ((NOON_US + MINUTE_US, NOON_US + 9 * MINUTE_US),)), "pending"),
+        (Completeness(0, LATER_US, ((NOON_US + 3 * MINUTE_US, NOON_US + 4 * MINUTE_US),)), "lost"),
     ],
 )
-def test_lost_is_said_only_when_the_receivers_manifests_prove_it(
-    spark: SparkSession, known: dict[str, Any], expected: str
-) -> None:
-    [row] = judged(spark, [book_row(1, "out")], [], {"domain": "b.example"} | known).collect()
-    assert row.case_class == expected
+def test_lost_is_said_only_when_the_receivers_manifests_prove_it(known: Completeness, expected: str) -> None:
+    assert class_of(judged([book_row(1, "out")], [], completeness(b=known))) == expected
 
 
 @pytest.mark.parametrize(("until_us", "expected"), [(NOON_US + GRACE_US, "orphan"), (NOON_US, "pending")])
-def test_orphan_is_said_only_when_the_senders_manifests_prove_it(
-    spark: SparkSession, until_us: int, expected: str
-) -> None:
-    [row] = judged(spark, [], [book_row(1, "in")], {"domain": "a.example", "until_us": until_us}).collect()
-    assert row.case_class == expected
+def test_orphan_is_said_only_when_the_senders_manifests_prove_it(until_us: int, expected: str) -> None:
+    assert class_of(judged([], [book_row(1, "in")], completeness(a=Completeness(0, until_us)))) == expected
 
 
-def test_a_domain_of_which_nothing_is_known_proves_nothing(spark: SparkSession) -> None:
-    rows = [book_row(1, "out", dst_domain="c.example")]
-    [row] = judged(spark, rows, []).collect()
-    assert row.case_class == "pending"
+def test_a_domain_of_which_nothing_is_known_proves_nothing() -> None:
+    assert class_of(judged([book_row(1, "out", dst_domain="c.example")], [])) == "pending"
 
 
-def test_a_clock_that_is_always_wrong_does_not_make_messages_skewed(spark: SparkSession) -> None:
+def test_a_clock_that_is_always_wrong_does_not_make_messages_skewed() -> None:
     ahead_us = 2_500_000
     row = book_row(1, "in", ts_us=NOON_US + TRANSIT_US + ahead_us)
-    [found] = judged(spark, [book_row(1, "out")], [row], low_us=TRANSIT_US + ahead_us).collect()
-    assert found.case_class == "matched"
+    assert class_of(judged([book_row(1, "out")], [row], known=clocks(TRANSIT_US + ahead_us))) == "matched"
 
 
 @pytest.mark.parametrize(
@@ -190,36 +204,35 @@ def test_a_clock_that_is_always_wrong_does_not_make_messages_skewed(spark: Spark
     [(0, 20_000, "skewed"), (5_000_000, 20_000, "matched"), (0, 4_500_000, "matched")],
 )
 def test_known_clocks_say_what_is_usual_where_the_pair_itself_has_too_few_messages(
-    spark: SparkSession, off_us: int, error_us: int, expected: str
+    off_us: int, error_us: int, expected: str
 ) -> None:
     """The only message of the day took 5 s more: the pair alone would call that usual."""
     late = book_row(1, "in", ts_us=NOON_US + TRANSIT_US + 5 * SECOND_US)
-    messages = reconcile.message_by_message(both(spark, [book_row(1, "out")], [late]))
     known = clocks(TRANSIT_US + 5 * SECOND_US, offsets=[("a.example", 0, 0), ("b.example", off_us, error_us)])
-    [row] = reconcile.judge(messages, known, completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US).collect()
-    assert row.case_class == expected
+    assert class_of(judged([book_row(1, "out")], [late], known=known)) == expected
 
 
+@pytest.mark.spark
 def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     quiet_us = NOON_US + 30 * MINUTE_US
     same: dict[str, Any] = {"sent_us": quiet_us, "ts_us": quiet_us}
     out_rows = [*records_of(TABLE, "out"), *(book_row(number, "out", **same) for number in range(500, 510))]
     in_rows = [*records_of(TABLE, "in"), *(book_row(number, "in", **same) for number in range(500, 510))]
     in_rows[-1] = {**in_rows[-1], "outcome": "denied"}
-    entries = both(spark, out_rows, in_rows)
-    in_workers = rows_of(entries, reconcile.ENTRY.names)
+    frame = both(spark, out_rows, in_rows)
+    in_workers = rows_of(frame, reconcile.ENTRY.names)
     buckets = buckets_of(reconcile.both_totals(in_workers), clocks(0))
     assert buckets.where("is_equal").count() == 1
     different = buckets.where("NOT is_equal").select(*reconcile.BUCKET)
-    disputed = reconcile.disputed(entries, different)
+    disputed = reconcile.disputed(frame, different)
     assertDataFrameEqual(reconcile.in_few_buckets(in_workers, different.toArrow()).frame(reconcile.ENTRY), disputed)
-    details = reconcile.message_by_message(disputed)
-    rows = reconcile.judge(details, clocks(), completeness(spark), grace_us=GRACE_US, skew_us=SKEW_US)
-    equal = reconcile.equal_totals(rows_of(buckets, BUCKET_COUNTS)).frame(reconcile.EQUAL_COUNTS)
-    [pair] = reconcile.pair_counts(equal, rows, completeness(spark)).collect()
-    expected = {
-        name: sum(one == name for one, _ in TABLE.values()) for name in ("matched", *reconcile.CASES, "undelivered")
-    }
+    by = Judging({day_of(NOON_US)}, clocks(), completeness(), GRACE_US, SKEW_US)
+    found = reconcile.judged(rows_of(disputed, reconcile.ENTRY.names), by)
+    equal = reconcile.equal_totals(rows_of(buckets, BUCKET_COUNTS))
+    [pair] = reconcile.pair_counts(found, equal, completeness()).frame(RECON_PAIR.schema).collect()
+    cases = reconcile.cases(found).frame(RECON_CASE.schema)
+    assert cases.count() == sum(one in CASES for one, _ in TABLE.values())
+    expected = {name: sum(one == name for one, _ in TABLE.values()) for name in ("matched", *CASES, "undelivered")}
     expected["matched"] += 10
     assert {name: pair[name] for name in expected} == expected
     assert pair.refused == 3
@@ -229,71 +242,41 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     assert pair.asDict().keys() == set(RECON_PAIR.schema.names)
 
 
-def test_evidence_names_the_segments_that_hold_the_records(spark: SparkSession) -> None:
-    ledger = [
-        {
-            "node": "mn-1.a.example",
-            "kind": "mdr",
-            "boot": 1,
-            "segno": 4,
-            "first_seq": 1,
-            "last_seq": 50,
-            "verdict": "accepted",
-        },
-        {
-            "node": "mn-1.a.example",
-            "kind": "decision",
-            "boot": 1,
-            "segno": 9,
-            "first_seq": 1,
-            "last_seq": 50,
-            "verdict": "accepted",
-        },
-        {
-            "node": "mn-1.a.example",
-            "kind": "mdr",
-            "boot": 1,
-            "segno": 4,
-            "first_seq": 1,
-            "last_seq": 50,
-            "verdict": "copy",
-        },
-        {
-            "node": "mn-1.b.example",
-            "kind": "mdr",
-            "boot": 1,
-            "segno": 6,
-            "first_seq": 1,
-            "last_seq": 50,
-            "verdict": "accepted",
-        },
-    ]
-    segments = local_frame(
-        spark, [tuple(row.get(name) for name in SEGMENTS.schema.names) for row in ledger], SEGMENTS.schema
-    )
-    out_rows = [book_row(1, "out"), book_row(2, "out")]
+def test_evidence_names_the_segments_that_hold_the_records() -> None:
+    segments = {("mn-1.a.example", 1): (Span(1, 50, 4), Span(51, 70, 5)), ("mn-1.b.example", 1): (Span(1, 50, 6),)}
+    out_rows = [book_row(1, "out"), book_row(2, "out"), book_row(4, "out", dst_domain="c.example")]
     in_rows = [book_row(2, "in", digest=OTHER), book_row(3, "in", seq=77)]
-    cases = cases_with_evidence(judged(spark, out_rows, in_rows), segments)
-    assert cases.schema.names == RECON_CASE.schema.names
-    evidence = {row.case_class: row.evidence for row in cases.collect()}
-    assert evidence["altered"] == (
-        "a.example: node mn-1.a.example boot 1 segment 4 record 2; "
-        "b.example: node mn-1.b.example boot 1 segment 6 record 2"
-    )
-    assert evidence["lost"] == (
-        "a.example: node mn-1.a.example boot 1 segment 4 record 1; "
-        "b.example: no record, complete until 2026-03-03T00:00:00Z by its segments"
-    )
-    assert evidence["orphan"].endswith("b.example: node mn-1.b.example boot 1 record 77")
+    cases = judged(out_rows, in_rows, segments=segments).cases()
+    assert set(cases.column_names) == set(RECON_CASE.schema.names)
+    evidence = {row["case_class"]: row["evidence"] for row in cases.to_pylist()}
+    assert evidence == {
+        "altered": "a.example: node mn-1.a.example boot 1 segment 4 record 2; "
+        "b.example: node mn-1.b.example boot 1 segment 6 record 2",
+        "lost": "a.example: node mn-1.a.example boot 1 segment 4 record 1; "
+        "b.example: no record, complete until 2026-03-03T00:00:00Z by its segments",
+        "orphan": "a.example: no record, complete until 2026-03-03T00:00:00Z by its segments; "
+        "b.example: node mn-1.b.example boot 1 record 77",
+        "pending": "a.example: node mn-1.a.example boot 1 segment 4 record 4; "
+        "c.example: no record, completeness unknown",
+    }
 
 
-def test_the_other_digest_is_shown_also_when_it_was_the_second_copy(spark: SparkSession) -> None:
+def test_the_other_digest_is_shown_also_when_it_was_the_second_copy() -> None:
     in_rows = [book_row(1, "in"), book_row(1, "in", seq=2, digest=OTHER)]
-    cases = cases_with_evidence(judged(spark, [book_row(1, "out")], in_rows), local_frame(spark, [], SEGMENTS.schema))
-    [row] = cases.select("in_digest", F.col("copies_in")).collect()
-    assert (bytes(row.in_digest), row.copies_in) == (OTHER, 2)
+    [row] = judged([book_row(1, "out")], in_rows).cases().to_pylist()
+    assert (row["out_digest"], row["in_digest"], row["copies_in"]) == (book_row(1, "out")["digest"], OTHER, 2)
 
 
+def test_messages_of_other_days_are_neither_cases_nor_counted() -> None:
+    late: dict[str, Any] = {"sent_us": NOON_US + DAY_US, "ts_us": NOON_US + DAY_US}
+    messages = judged([book_row(1, "out", **late), book_row(2, "out")], [])
+    assert [row["msg_id"] for row in messages.cases().to_pylist()] == [book_row(2, "out")["msg_id"]]
+    assert [(row["sent"], row["lost"]) for row in messages.counts().to_pylist()] == [(1, 1)]
+    nothing = judged([], [])
+    assert nothing.cases().num_rows == nothing.counts().num_rows == 0
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("first_us", [NOON_US, 0, -DAY_US])
 def test_a_cheap_look_leaves_out_no_record_of_a_message_sent_then(spark: SparkSession, first_us: int) -> None:
     last_us = first_us + 10 * MINUTE_US - 1
@@ -314,5 +297,5 @@ def test_a_cheap_look_leaves_out_no_record_of_a_message_sent_then(spark: SparkSe
     assert near.num_rows < len(found)
     assert {(seq,) for seq in chosen.of(entries_of(near)).column("seq").to_pylist()} == sent[0]
     times_of = {row.seq: row.sent_us for row in book_of(rows, "in").collect()}
-    entries = entries_of(table)
-    assert dict(zip(entries["seq"].to_pylist(), entries["sent_us"].to_pylist(), strict=True)) == times_of
+    ours = entries_of(table)
+    assert dict(zip(ours["seq"].to_pylist(), ours["sent_us"].to_pylist(), strict=True)) == times_of

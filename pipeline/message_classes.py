@@ -1,0 +1,301 @@
+"""Level two of reconciliation in a worker: disputed records of both books, message by message. No Spark in here.
+
+`pipeline.transforms.reconcile` says what the classes are and which comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.book_entries import DELIVERED, DUPLICATE
+from pipeline.book_totals import PAIR
+from pipeline.clock_tables import ClockTables
+from pipeline.completeness import Completeness
+from pipeline.groups import Numbers, codes, column, from_zero, group_numbers, numbers, starts_of, sums, words
+from pipeline.hours import days_of
+from pipeline.packed import places_of
+
+Flags = NDArray[np.bool_]
+
+CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
+"""Classes of messages on which the books do not agree (yet)."""
+CLASSES: Final = ("matched", *CASES, "undelivered")
+COUNTED: Final = ("sent", "received", "refused", *CLASSES)
+_IN_ORDER: Final = (
+    *("undelivered", "lost", "pending", "orphan", "pending", "undelivered"),
+    *("altered", "duplicated", "size", "outcome", "skewed"),
+)
+_DENIED: Final = "denied"
+_SIDES: Final = ("out", "in")
+
+
+class Span(NamedTuple):
+    """Records of one segment of a node."""
+
+    first_seq: int
+    last_seq: int
+    segno: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What messages are judged by.
+
+    Attributes:
+        days: Only messages of these.
+        clocks: What the records' times usually differ by.
+        completeness: What is proved about each domain's book; nothing about others.
+        grace_us: How long after its own time a message may still get into the other side's book.
+        skew_us: Skewed is a message whose times differ by this much more than usual and than the time that the sender
+            waited for its answer, or by this much less than usual.
+        segments: Those that are accepted, by node and boot, ascending.
+    """
+
+    days: Collection[str]
+    clocks: ClockTables
+    completeness: Mapping[str, Completeness]
+    grace_us: int
+    skew_us: int
+    segments: Mapping[tuple[str, int], tuple[Span, ...]] = field(default_factory=dict)
+
+    def is_proven(self, domain: str, sent_us: int) -> bool:
+        """Whether manifests prove that a record of a message would be in the domain's book by now, if it had one."""
+        known = self.completeness.get(domain)
+        if known is None or not known.from_us <= sent_us <= known.until_us - self.grace_us:
+            return False
+        low_us, high_us = sent_us - self.grace_us, sent_us + self.grace_us
+        return not any(first_us <= high_us and low_us <= last_us for first_us, last_us in known.holes)
+
+
+def places_of_messages(entries: pa.Table, places: int) -> Numbers:
+    """Where all records of a message meet."""
+    return places_of(entries, [*PAIR, "msg_id"], np.zeros(entries.num_rows, np.int64), places)
+
+
+class Messages:
+    """Messages, each with its best record of either book and its one class.
+
+    A message stands for its best record: delivered before anything else, ignored duplicates last, then the earliest.
+
+    Args:
+        entries: All records of these messages, columns of `schemas.BOOK` with `is_out`.
+        by: What they are judged by.
+    """
+
+    def __init__(self, entries: pa.Table, by: Judging) -> None:
+        self._entries = entries
+        self._by = by
+        pairs = [codes(column(entries, name)) for name in PAIR]
+        ids = _codes_of_bytes(column(entries, "msg_id"))
+        message, _ = group_numbers([*((places, len(found)) for found, places in pairs), from_zero(ids)])
+        message, self.count = np.unique(message, return_inverse=True)[1].astype(np.int64), len(np.unique(message))
+        outcomes, outcome = words(column(entries, "outcome"))
+        is_delivered, is_copy = (outcome == _place(outcomes, word) for word in (DELIVERED, DUPLICATE))
+        is_out = np.asarray(column(entries, "is_out"))
+        rank = np.where(is_delivered, 0, np.where(is_copy, 2, 1))
+        by_seq = (words(column(entries, "node"))[1], numbers(entries, "boot", null=0), numbers(entries, "seq", null=0))
+        order = np.lexsort((*by_seq[::-1], numbers(entries, "ts_us"), rank, message))
+
+        self._best: dict[str, Numbers] = {}
+        """Row of the best record of each message in either book; -1 where it has none."""
+        self.copies: dict[str, Numbers] = {}
+        self._digest = _codes_of_bytes(column(entries, "digest"))
+        for side, is_side in zip(_SIDES, (is_out, ~is_out), strict=True):
+            rows = order[is_side[order]]
+            starts = starts_of(message[rows])
+            self._best[side] = np.full(self.count, -1)
+            self._best[side][message[rows[starts]]] = rows[starts]
+            counted = is_side & (is_delivered if side == "out" else ~is_copy)
+            self.copies[side] = np.bincount(message[counted], minlength=self.count)
+        told = ~is_copy & (self._digest >= 0)
+        low, high = np.full(self.count, np.iinfo(np.int64).max), np.full(self.count, -1)
+        np.minimum.at(low, message[told], self._digest[told])
+        np.maximum.at(high, message[told], self._digest[told])
+        self._differ = low < high
+        self._message, self._told, self._is_out = message, told, is_out
+
+        self._outcome = {word: outcome == _place(outcomes, word) for word in (DELIVERED, _DENIED)}
+        self._any = np.where(self._best["out"] >= 0, self._best["out"], self._best["in"])
+        self.sent_us = numbers(entries, "sent_us")[self._any]
+        self.dt = days_of(self.sent_us)
+        self.classes = self._judged()
+        days, day = codes(self.dt)
+        self._is_meant = np.array([one in by.days for one in days], bool)[day]
+
+    def counts(self) -> pa.Table:
+        """Messages of the days in question by pair and day: its keys and `COUNTED`."""
+        keys = {name: column(self._entries, name).take(pa.array(self._any)) for name in PAIR} | {"dt": self.dt}
+        coded = [codes(texts) for texts in keys.values()]
+        group, _ = group_numbers((places, len(found)) for found, places in coded)
+        order = np.argsort(group, kind="stable")
+        order = order[self._is_meant[order]]
+        starts = starts_of(group[order])
+        is_refused = (self.classes == "matched") & ~self._has("in", DELIVERED)
+        flags = {"sent": self.copies["out"] > 0, "received": self.copies["in"] > 0, "refused": is_refused}
+        flags |= {word: self.classes == word for word in CLASSES}
+        one = pa.array(order[starts])
+        return pa.table(
+            {name: texts.take(one) for name, texts in keys.items()}
+            | {
+                name: np.add.reduceat(flag[order].astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
+                for name, flag in flags.items()
+            }
+        )
+
+    def cases(self) -> pa.Table:
+        """Messages of the days in question on which the books differ, with what proves it; rows of `recon_case`."""
+        chosen = np.flatnonzero(self._is_meant & np.isin(self.classes, CASES))
+        records = {side: self._records(side, chosen) for side in _SIDES}
+        common = self._entries.select([*PAIR, "msg_id"]).take(pa.array(self._any[chosen]))
+        found: dict[str, Any] = {name: common.column(name) for name in common.column_names}
+        found["case_class"] = pa.array(self.classes[chosen].tolist(), pa.string())
+        found |= {f"copies_{side}": pa.array(self.copies[side][chosen], pa.int32()) for side in _SIDES}
+        for side in _SIDES:
+            for name in ("ts_us", "node", "size", "outcome"):
+                found[f"{side}_{name}"] = records[side].column(name)
+        found["out_digest"] = records["out"].column("digest")
+        found["in_digest"] = self._other_digests(chosen)
+        found["evidence"] = pa.array(list(self._evidence(chosen, records)), pa.string())
+        found["dt"] = self.dt.take(pa.array(chosen))
+        return pa.table(found)
+
+    def _has(self, side: str, word: str) -> Flags:
+        best = self._best[side]
+        found: Flags = (best >= 0) & self._outcome[word][best]
+        return found
+
+    def _judged(self) -> NDArray[np.str_]:
+        is_out, is_in = (self._best[side] >= 0 for side in _SIDES)
+        is_claimed, is_held = self._has("out", DELIVERED), self._has("in", DELIVERED)
+        differ = np.where(is_claimed, self.copies["in"] == 0, self._has("out", _DENIED) | is_held)
+        is_unclear = np.where(is_in, ~is_out, is_claimed)  # one book has it, the other one should
+        proven = self._proven(np.flatnonzero(is_unclear), is_in)
+        size = column(self._entries, "size")
+        sizes, has_size = numbers(self._entries, "size", null=0), np.asarray(size.is_valid())
+        out, in_ = self._best["out"], self._best["in"]
+        differ_in_size = (has_size[out] != has_size[in_]) | (sizes[out] != sizes[in_])
+        return np.select(
+            [
+                ~is_in & ~is_claimed,
+                ~is_in & proven,
+                ~is_in,
+                ~is_out & proven,
+                ~is_out,
+                ~is_claimed & ~differ,
+                self._differ,
+                (self.copies["out"] > 1) | (self.copies["in"] > 1),
+                differ_in_size,
+                differ,
+                self._skewed(),
+            ],
+            [*_IN_ORDER],
+            "matched",
+        )
+
+    def _proven(self, unclear: Numbers, is_in: Flags) -> Flags:
+        proven = np.zeros(self.count, bool)
+        rows = self._entries.select(PAIR).take(pa.array(self._any[unclear])).to_pylist()
+        for number, row, sent_us in zip(unclear.tolist(), rows, self.sent_us[unclear].tolist(), strict=True):
+            proven[number] = self._by.is_proven(row["src_domain" if is_in[number] else "dst_domain"], sent_us)
+        return proven
+
+    def _skewed(self) -> Flags:
+        out, in_ = self._best["out"], self._best["in"]
+        at = pa.array(self._any)
+        source, target = (column(self._entries, name).take(at) for name in PAIR)
+        usual = self._by.clocks.usual(source, target, self.dt)
+        ts_us = numbers(self._entries, "ts_us")
+        unusual_us = ts_us[in_] - ts_us[out] - usual.usual_us
+        waited_us = numbers(self._entries, "span_us", null=0)[out]
+        allowed_us = usual.doubt_us + self._by.skew_us
+        return usual.is_known & ((unusual_us < -allowed_us) | (unusual_us > waited_us + allowed_us))
+
+    def _records(self, side: str, chosen: Numbers) -> pa.Table:
+        rows = self._best[side][chosen]
+        return self._entries.take(pa.array(rows, mask=rows < 0))
+
+    def _other_digests(self, chosen: Numbers) -> pa.Array:
+        """The in-book's digests; where it has several, the lowest that is not the out-book's."""
+        digests = column(self._entries, "digest")
+        found: list[bytes | None] = []
+        wanted = {number: place for place, number in enumerate(chosen.tolist())}
+        others: dict[int, set[bytes]] = {}
+        for row in np.flatnonzero(self._told & ~self._is_out & np.isin(self._message, chosen)).tolist():
+            others.setdefault(wanted[int(self._message[row])], set()).add(digests[row].as_py())
+        for place, number in enumerate(chosen.tolist()):
+            own, theirs = (self._digest_of(side, number) for side in _SIDES)
+            different = sorted(one for one in others.get(place, ()) if own is not None and one != own)
+            found.append(different[0] if different else theirs)
+        return pa.array(found, pa.binary())
+
+    def _digest_of(self, side: str, number: int) -> bytes | None:
+        row = int(self._best[side][number])
+        digest: bytes | None = None if row < 0 else column(self._entries, "digest")[row].as_py()
+        return digest
+
+    def _evidence(self, chosen: Numbers, records: Mapping[str, pa.Table]) -> Iterator[str]:
+        pairs = self._entries.select(PAIR).take(pa.array(self._any[chosen])).to_pylist()
+        sides = zip(*(records[side].select(["node", "boot", "seq"]).to_pylist() for side in _SIDES), strict=True)
+        for pair, both in zip(pairs, sides, strict=True):
+            domains = pair["src_domain"], pair["dst_domain"]
+            yield "; ".join(self._place(domain, row) for domain, row in zip(domains, both, strict=True))
+
+    def _place(self, domain: str, row: Mapping[str, Any]) -> str:
+        if row["node"] is not None:
+            spans = self._by.segments.get((row["node"], row["boot"]), ())
+            segment = [f"segment {span.segno}" for span in spans if span.first_seq <= row["seq"] <= span.last_seq][:1]
+            return " ".join([f"{domain}: node {row['node']}", f"boot {row['boot']}", *segment, f"record {row['seq']}"])
+        known = self._by.completeness.get(domain)
+        if known is None:
+            return f"{domain}: no record, completeness unknown"
+        until = datetime.fromtimestamp(known.until_us // 1_000_000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f"{domain}: no record, complete until {until} by {known.proof}"
+
+
+def pair_rows(parts: pa.Table, completeness: Mapping[str, Completeness]) -> pa.Table:
+    """Counts of both levels added up per pair and day; rows of `recon_pair`.
+
+    Args:
+        parts: From `book_totals.equal_counts` and `Messages.counts`; what one of them does not count is null.
+        completeness: What is proved about each domain's book.
+    """
+    keys = [words(column(parts, name)) for name in (*PAIR, "dt")]
+    group, _ = group_numbers((places, len(found)) for found, places in keys)
+    order = np.argsort(group, kind="stable")
+    starts = starts_of(group[order])
+    rows = parts.select([*PAIR, "dt"]).take(pa.array(order[starts]))
+    added = {name: sums(numbers(parts, name, null=0)[order], starts) for name in COUNTED}
+    until_us = {domain: known.until_us for domain, known in completeness.items()}
+    until = [
+        min((until_us[row[name]] for name in PAIR if row[name] in until_us), default=None) for row in rows.to_pylist()
+    ]
+    return pa.table(
+        {
+            **{name: rows.column(name) for name in rows.column_names},
+            **added,
+            "complete_until_us": pa.array(until, pa.int64()),
+        }
+    )
+
+
+def places_of_pairs(counts: pa.Table, places: int) -> Numbers:
+    """Where counts of a pair and day are added up."""
+    return places_of(counts, [*PAIR, "dt"], np.zeros(counts.num_rows, np.int64), places)
+
+
+def _codes_of_bytes(values: pa.Array) -> Numbers:
+    """A number for each different value; -1 for null."""
+    indices = values.dictionary_encode().indices
+    found: Numbers = np.asarray(indices.fill_null(-1) if indices.null_count else indices).astype(np.int64)
+    return found
+
+
+def _place(found: list[str | None], word: str) -> int:
+    return found.index(word) if word in found else -1
