@@ -22,9 +22,7 @@ Numbers = NDArray[np.int64]
 
 MASK: Final = (1 << 64) - 1
 RECORDS_AT_ONCE: Final = 1 << 19
-"""What a worker adds up before it passes sums on: some 60 MB of records."""
-SUMS_AT_ONCE: Final = 1 << 17
-_BATCH_ROWS: Final = 10_000
+"""What a worker adds up before it passes sums on: some 100 MB of records."""
 _MOST_CODES: Final = 1 << 62
 _MOST_SUM: Final = 9.2e18
 """A little below 2⁶³, so that rounding in the check cannot hide an overflow."""
@@ -152,23 +150,3 @@ def in_pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
             held, count = [], 0
     if held:
         yield pa.Table.from_batches(held)
-
-
-def in_whole_groups(batches: Iterable[pa.RecordBatch], key: str, rows: int) -> Iterator[pa.Table]:
-    """The same of batches that are sorted by a column of whole numbers, so that no value of it is in two tables."""
-    rest: pa.Table | None = None
-    for piece in in_pieces(batches, rows):
-        whole = piece if rest is None else pa.concat_tables([rest, piece])
-        values = numbers(whole, key)
-        last = int(np.searchsorted(values, values[-1]))
-        if last:
-            yield whole.slice(0, last)
-        rest = whole.slice(last)
-    if rest is not None:
-        yield rest
-
-
-def in_batches(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """A table as Spark takes it back: these columns, of these types."""
-    batches: list[pa.RecordBatch] = table.select(schema.names).cast(schema).to_batches(max_chunksize=_BATCH_ROWS)
-    return batches

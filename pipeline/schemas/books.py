@@ -85,15 +85,6 @@ BOOK_TOTAL = columns(
 )
 """One side's book of a domain pair over 5 minutes, in one row."""
 
-COMPLETENESS = columns(
-    domain=TEXT,
-    from_us=LONG,
-    until_us=LONG,
-    holes=ArrayType(columns(from_us=LONG, until_us=LONG), containsNull=False),
-    proof=TEXT,  # which segments prove it, for people
-)
-"""From when until when a domain's manifests prove its book complete, and the times in between for which they do not."""
-
 PEER_EXTRACT = Table(
     "peer_extract",
     columns(

@@ -4,7 +4,7 @@ Everything in a statement is a sum of whole numbers, a set fold or a histogram w
 give the same statement whatever their order, split or partitioning.
 
 Hours are added up by `pipeline.hours` in Python workers, in numpy: once where the records are read, so that only hours
-are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2; docs/adr/0016.
+are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2; docs/adr/0016 and 0018.
 """
 
 from __future__ import annotations

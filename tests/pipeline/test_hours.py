@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import xor
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.groups import MASK, group_numbers, in_pieces, in_whole_groups, sums, words
+from pipeline.groups import MASK, group_numbers, in_pieces, sums, words
 from pipeline.histogram import bucket_of
 from pipeline.hours import HOUR_US, KEY, RECORD, WORDS, hours_of, places_of_hours, whole_hours
 from pipeline.packed import packed, unpacked
@@ -167,25 +166,6 @@ def test_words_stand_in_order_and_null_behind_them() -> None:
     found, places = words(pa.array(["b", None, "a", "b"]))
     assert found == ["a", "b", None]
     assert places.tolist() == [1, 2, 0, 1]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_place_is_never_in_two_tables_and_nothing_is_left_out(seed: int) -> None:
-    rng = random.Random(seed)
-    places = sorted(rng.randrange(-9, 9) for _ in range(200))
-    whole = pa.table({"place": places, "number": range(200)})
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        begin = 0
-        while begin < len(places):
-            length = rng.randrange(1, 30)
-            yield from whole.slice(begin, length).to_batches()
-            begin += length
-
-    pieces = list(in_whole_groups(batches(), "place", rng.randrange(1, 60)))
-    assert pa.concat_tables(pieces).to_pydict() == whole.to_pydict()
-    found = [set(piece.column("place").to_pylist()) for piece in pieces]
-    assert sum(map(len, found)) == len(set(places))
 
 
 def test_pieces_hold_at_least_what_was_asked_for_but_the_last() -> None:
