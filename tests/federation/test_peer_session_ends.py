@@ -90,6 +90,7 @@ async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_ho
             assert client.welcome is not None
             resumed = client.welcome.arg
             assert resumed >= acknowledged
+            acknowledged = resumed  # a cut may have come before the acknowledgement, and nothing is left to send then
             some = range(resumed + 1, min(count, resumed + chance.randrange(1, 120)) + 1)
             client.send_messages(
                 *[from_a(number, pad="x" * chance.randrange(2_000)) for number in some], first=resumed + 1
