@@ -440,12 +440,12 @@ class Bus:
             route = self._delivery.route(message, _NODE_ORIGIN, time.time())
         except PeerError:
             return
-        if route.place is Place.LISTENERS:
+        if route.numbers:
             ports = [port for number in route.numbers if (port := self._ports.get(number)) is not None]
             if message.is_response and any(port.dialect.reads_desc for port in ports):
                 message = described(message)
             self._to_listeners(route.numbers, message, set())
-        elif route.place is Place.FOREIGN:
+        if route.place in (Place.FOREIGN, Place.BOTH):
             self.outlets.send_abroad(route.domain, message)
 
     def _forget_session(self, sid: int) -> None:

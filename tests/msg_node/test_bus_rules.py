@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from msg_node.core.rules import Rules
+from msg_node.core.service import Event
 from protofly import codec
 from protofly.errors import Code
 from tests.support.runtime_house import (
@@ -167,6 +168,22 @@ async def test_a_deleted_object_abroad_is_not_asked_for_again(house: RuntimeHous
     assert [one["type"] for one in await ana.heard()] == ["delete"]
     house.bus.foreign.link_is_live(FOREIGN)
     assert house.domains.take() == []
+
+
+async def test_what_the_node_itself_says_to_an_object_abroad_goes_there_and_to_those_of_us_who_listen(
+    house: RuntimeHouse,
+) -> None:
+    ana = await house.opened("ana")
+    changes = f"comm://{FOREIGN}/room/changes"
+    await ana.say(a_message("subscribe", ana.address, FOREIGN_SM, {"resources": [changes]}, id_=1))
+    await ana.heard()
+    (upstream,) = house.domains.take()
+    await from_beta(house, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
+    await ana.next()
+    house.bus.tell_events([Event(SM, changes, {"value": 1})])
+    (heard,) = await ana.heard()
+    (sent,) = house.domains.take()
+    assert heard["to"] == sent["to"] == changes
 
 
 async def test_what_a_link_could_not_do_is_described_for_runtimes_of_dialect_a(house: RuntimeHouse) -> None:
