@@ -11,7 +11,7 @@ from pipeline.session import start_session
 from pipeline.tables import Lake
 
 SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn300m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn300m",
     "spark.default.parallelism": "2",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
