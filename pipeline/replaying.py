@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -389,14 +389,3 @@ def _values(records: pa.Table, name: str) -> list[Any]:
         else (values.to_numpy().tolist())
     )
     return found
-
-
-def merged(cells: Iterable[tuple[Cell, Tally]]) -> Iterator[tuple[Cell, Tally]]:
-    """Cells with equal names added up, sorted by name."""
-    total: dict[Cell, Tally] = {}
-    for cell, part in cells:
-        tally = total.setdefault(cell, Tally())
-        tally.messages += part.messages
-        tally.size_bytes += part.size_bytes
-        tally.samples = sorted({*tally.samples, *part.samples})[:SAMPLES]
-    yield from sorted(total.items())
