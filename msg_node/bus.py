@@ -22,10 +22,10 @@ from federation.router import Federation
 from msg_node.connectors.inquiries import Inquiries
 from msg_node.core.admission import check_named_source, check_passable, is_told_of_change
 from msg_node.core.answers import described, session_refusal, validator_reply
-from msg_node.core.delivery import SOMEWHERE, Delivery, Place, Route
+from msg_node.core.delivery import LISTENERS, SERVICE, SOMEWHERE, Delivery, Place, Route
 from msg_node.core.foreign_registry import REGISTRIES, as_found
 from msg_node.core.identifiers import SEED_BYTES
-from msg_node.core.node_state import NodeState, Source
+from msg_node.core.node_state import OWN, NodeState, Source
 from msg_node.core.registry import StatusChange
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.resources import object_of_events
@@ -247,7 +247,7 @@ class Bus:
                 self._state.consents.saw_reply(message)
         else:
             source = self._state.source_of(sid, from_key)
-        if source is not Source.OWN:
+        if source is not OWN:
             if source.code is not None:
                 self.counters["refused sources"] += 1
                 self._refuse(port, message, Refusal(source.code))
@@ -278,14 +278,14 @@ class Bus:
         elif message.peek.message_class and message.is_action and route.place not in _NOT_KEPT:
             self.deliveries.take(message, port.sid, now, roles=port.roles)
             return
-        elif route.place is Place.LISTENERS:
+        elif route.place is LISTENERS:
             code = self._to_listeners(route.numbers, message, port.blockers)
             refusal = None if code is None else Refusal(code)
             if message.type == "delete" or message.peek.guarantee:
                 self._told(message, route.numbers, now)
         elif route.domain:
             refusal = self._to_foreign(message, route, port.sid, port)
-        elif route.place is Place.SERVICE:
+        elif route.place is SERVICE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
             self._outcomes.apply(result, partial(self._enqueue, port))
             return
@@ -392,14 +392,14 @@ class Bus:
         ):
             return None
         route = self._delivery.route(message, number, now)
-        if route.place is Place.LISTENERS:
+        if route.place is LISTENERS:
             sids = tuple([target for target in route.numbers if target > 0])
             if sids:
                 if message.type == "delete":
                     self.foreign.object_deleted(message, domain)
                 return self.outlets.from_link_to(sids, message)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
-        if route.place is Place.SERVICE:
+        if route.place is SERVICE:
             result = self._services.handle(message, number, now=now, seed=self._seeds.next())
             self._outcomes.apply(result, self._route_own)
             return None

@@ -111,12 +111,8 @@ class Outcomes:
 
     def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
-        for notice in result.notices:
-            self._tell(notice)
-        for effect in result.effects:
-            self._do(effect)
-        for news in result.news:
-            self._write_down(news)
+        if result.effects or result.notices or result.news:
+            self._do_at_once(result)
         if not result.changes:
             self.leave(result, answer)
             self._settle()
@@ -125,6 +121,14 @@ class Outcomes:
         self._changes += result.changes
         if not self._is_gathering:
             self._submit()
+
+    def _do_at_once(self, result: ServiceResult) -> None:
+        for notice in result.notices:
+            self._tell(notice)
+        for effect in result.effects:
+            self._do(effect)
+        for news in result.news:
+            self._write_down(news)
 
     def _submit(self) -> None:
         """Have committed what has gathered."""

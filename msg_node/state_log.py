@@ -16,7 +16,7 @@ from itertools import islice
 
 import msgspec
 
-from msg_node.core.changes import Table
+from msg_node.core.changes import NewRow, Table
 from protofly.errors import Code, HostError
 
 DEAD_ROWS = 65_536
@@ -87,7 +87,7 @@ class StateLog:
         self._counts = count, len(rows)
         return rows
 
-    def append(self, rows: Mapping[str, bytes | None]) -> None:
+    def append(self, rows: Mapping[str, NewRow | None]) -> None:
         """Write down changes, None for a row that is gone; once in a while, write the whole log anew.
 
         Raises:
@@ -96,7 +96,7 @@ class StateLog:
         """
         if not rows:
             return
-        self._append({key: None if row is None else msgspec.Raw(row) for key, row in rows.items()})
+        self._append(rows)
         changes, left = self._counts
         if changes - left > DEAD_ROWS + DEAD_SHARE * max(0, left):
             self._write_anew()
@@ -112,8 +112,8 @@ class StateLog:
         while some := dict(islice(items, _ROWS_AT_A_TIME)):
             self._append(some)
 
-    def _append(self, rows: Mapping[str, msgspec.Raw | None]) -> None:
+    def _append(self, rows: Mapping[str, NewRow | None]) -> None:
         self._connection.execute(f"INSERT INTO {self._name} (changes) VALUES (?)", (_encode(rows),))  # noqa: S608 - a name of ours
         changes, left = self._counts
-        gone = list(rows.values()).count(None)
+        gone = sum([row is None for row in rows.values()])
         self._counts = changes + len(rows), left + len(rows) - 2 * gone

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import trio
 
-from msg_node.core.changes import LOGGED, Change, Table
+from msg_node.core.changes import LOGGED, Change, NewRow, Table
 from msg_node.state_log import StateLog
 from protofly.errors import Code, HostError, MisuseError
 from protofly.limits import STATE_GATHER_SECONDS, STATE_RETRY_SECONDS, STATE_WAITING_ROWS
@@ -58,7 +59,7 @@ class StoreStatistics:
 class _Waiting:
     """Rows for the next transaction, and who waits for it."""
 
-    rows: dict[Table, dict[str, bytes | None]] = field(default_factory=lambda: {table: {} for table in Table})
+    rows: dict[Table, dict[str, NewRow | None]] = field(default_factory=lambda: {table: {} for table in Table})
     waiters: list[tuple[OnDurable, OnFailed | None]] = field(default_factory=list)
     changes: int = 0
 
@@ -286,12 +287,12 @@ class StateStore:
             _LOG.info("state is written again")
         return None
 
-    def _write(self, table: Table, rows: dict[str, bytes | None]) -> None:
+    def _write(self, table: Table, rows: dict[str, NewRow | None]) -> None:
         if table in self._logs:
             self._logs[table].append(rows)
             return
         gone = [key for key, row in rows.items() if row is None]
-        put = [(key, row) for key, row in rows.items() if row is not None]
+        put = [(key, msgspec.json.encode(row)) for key, row in rows.items() if row is not None]
         for keys in _blocks(gone):
             self._connection.execute(_DELETE.format(table.value, ", ".join("?" * len(keys))), keys)
         for some in _blocks(put):

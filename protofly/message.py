@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from protofly import address
+from protofly.address import canonical_key
 
 _ABSENT = Raw()
 
@@ -69,12 +69,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     @property
     def from_key(self) -> str:
         """Canonical key of the sender."""
-        return address.canonical_key(self.from_)
+        return canonical_key(self.from_)
 
     @property
     def to_key(self) -> str:
         """Canonical key of the recipient."""
-        return address.canonical_key(self.to)
+        return canonical_key(self.to)
 
     @property
     def is_response(self) -> bool:

@@ -12,7 +12,7 @@ section 7.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import islice
@@ -34,6 +34,7 @@ class Origin(Enum):
     POOL = "pool"
 
 
+_ALLOCATED, _POOL, _ADDRESSES = Origin.ALLOCATED, Origin.POOL, Table.ADDRESSES  # see `delivery.LISTENERS`
 _ANY_NAME = "00000000-0000-4000-8000-000000000000"
 _CACHED_BASES = 64
 
@@ -72,6 +73,7 @@ class Owners:
         pools: Addresses to lend, by scheme.
 
     Attributes:
+        owner: Gives the session that owns a canonical key, None when there is none; one dictionary hit.
         watched: Keys that somebody waits for, in tables of his own.
         arrived: Those of them that got an owner by allocation or claim; whoever waits takes them out.
     """
@@ -88,6 +90,7 @@ class Owners:
         self._free = {scheme: {canonical_key(url): url for url in urls} for scheme, urls in (pools or {}).items()}
         self._pool_of = {key: scheme for scheme, urls in self._free.items() for key in urls}
         self._sid_of: dict[str, int] = {}
+        self.owner: Callable[[str], int | None] = self._sid_of.get
         self._owned: dict[int, dict[str, OwnedRow]] = {}
         self._blocks: dict[tuple[int, str], set[str]] = {}
         self._deep: dict[int, dict[str, None]] = {}  # what is owned below something else could be
@@ -96,10 +99,6 @@ class Owners:
         self.arrived: list[str] = []
 
     # Look-ups.
-
-    def owner(self, key: str) -> int | None:
-        """The session that owns a canonical key; one dictionary hit."""
-        return self._sid_of.get(key)
 
     def owner_above(self, key: str) -> tuple[int, str] | None:
         """Owner and key of the nearest owned address above a sub-resource, cut at slashes.
@@ -156,10 +155,8 @@ class Owners:
         Source: message specification, sections 7.1 and 7.5.
         """
         self.check_quota(sid, block.number)
-        if block.scheme in self._free:
-            new, origin = self._free_of_pool(block), Origin.POOL
-        else:
-            new, origin = self._new_names(block), Origin.ALLOCATED
+        pool = self._free.get(block.scheme)
+        new, origin = (self._new_names(block), _ALLOCATED) if pool is None else (_longest_free(pool, block), _POOL)
         key_of_block = block.allocation_key
         owned = self._owned.setdefault(sid, {})
         members = self._blocks.setdefault((sid, key_of_block), set()) if key_of_block else set[str]()
@@ -168,15 +165,12 @@ class Owners:
             self._sid_of[key] = sid
             owned[key] = row
             members.add(key)
-            self._journal.put(Table.ADDRESSES, key, row)
-            for watched in self.watched:
-                if key in watched:
-                    self.arrived.append(key)
-        if origin is Origin.POOL:
-            free = self._free[block.scheme]
+            self._journal.put(_ADDRESSES, key, row)
+        if pool is not None:  # nobody can have waited for a new name
             for key in new:
-                del free[key]
+                del pool[key]
                 self._note_depth(sid, key)
+                self._tell_who_waits(key)
         return list(new.values())
 
     def _new_names(self, block: Block) -> dict[str, str]:
@@ -191,13 +185,6 @@ class Owners:
             if key not in self._sid_of and key not in self._tombstones:
                 new[key] = key if key_base is base else base + name
         return new
-
-    def _free_of_pool(self, block: Block) -> dict[str, str]:
-        """Key and address of those that were free the longest."""
-        lent = dict(islice(self._free[block.scheme].items(), block.number))
-        if len(lent) < block.number:
-            raise PeerError(Code.POOL_EMPTY, f"{len(lent)} addresses are left")
-        return lent
 
     def claim(self, sid: int, url: str, *, is_guest: bool = False) -> bool:
         """Give a session an address that its runtime made itself. False when it is another's, or a pool's.
@@ -316,7 +303,7 @@ class Owners:
                 del self._blocks[sid, row.allocation_key]
         if key in self._pool_of:
             self._free[self._pool_of[key]][key] = row.url
-        elif row.origin is Origin.ALLOCATED:
+        elif row.origin is _ALLOCATED:
             self._bury(key)
         self._journal.delete(Table.ADDRESSES, key)
 
@@ -325,6 +312,14 @@ class Owners:
         self._tombstones[key] = None
         if len(self._tombstones) > TOMBSTONES:
             self._tombstones.popitem(last=False)
+
+
+def _longest_free(pool: Mapping[str, str], block: Block) -> dict[str, str]:
+    """Key and address of as many of a pool as a block asks for: those that were free the longest."""
+    lent = dict(islice(pool.items(), block.number))
+    if len(lent) < block.number:
+        raise PeerError(Code.POOL_EMPTY, f"{len(lent)} addresses are left")
+    return lent
 
 
 @lru_cache(_CACHED_BASES)

@@ -3,8 +3,9 @@
 The cores write changes into a journal, the state store commits them, `restore` reads them back.
 
 A row is JSON text of a frozen Struct (fields may be added with defaults), so that an operator can read the file with
-any tool and an older file opens in a newer node. A change is the whole row or its absence: replaying one twice does
-no harm, and of several changes to one row only the last one matters. Source: design, section 6.
+any tool and an older file opens in a newer node. The text is made when it is written, many rows at once; so nothing
+that a row holds may change. A change is the whole row or its absence: replaying one twice does no harm, and of several
+changes to one row only the last one matters. Source: design, section 6.
 """
 
 from __future__ import annotations
@@ -42,16 +43,20 @@ LOGGED = frozenset({Table.ADDRESSES, Table.SUBSCRIPTIONS})
 """Tables of small rows that come and go in great numbers: the store keeps them as logs."""
 
 
+NewRow = msgspec.Struct | msgspec.Raw
+"""A row to be stored: a frozen Struct, or its JSON text."""
+
+
 class Change(msgspec.Struct, frozen=True, gc=False):
     """Put a row, or with `row` None delete it."""
 
     table: Table
     key: str
-    row: bytes | None
+    row: NewRow | None
 
 
 Rows = Mapping[str, bytes]
-"""All rows of one table by key."""
+"""All rows of one table by key, as JSON text."""
 
 _Row = TypeVar("_Row", bound=msgspec.Struct)
 
@@ -64,7 +69,7 @@ class Journal:
 
     def put(self, table: Table, key: str, row: msgspec.Struct) -> None:
         """Record that `row` is now what `table` holds under `key`."""
-        self._changes.append(Change(table, key, msgspec.json.encode(row)))
+        self._changes.append(Change(table, key, row))
 
     def delete(self, table: Table, key: str) -> None:
         """Record that `table` holds nothing under `key` any more."""

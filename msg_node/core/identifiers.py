@@ -8,6 +8,7 @@ from itertools import count
 
 SEED_BYTES = 32
 _UUID_BYTES = 16
+_UUID_DIGITS = 2 * _UUID_BYTES
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 """Two bits of a digit are free in the variant of RFC 9562. Source: RFC 9562, sections 4.1 and 5.4."""
 
@@ -25,8 +26,8 @@ def identifiers(seed: bytes) -> Iterator[str]:
 
 def identifier(seed: bytes, number: int) -> str:
     """The random UUID (version 4) of that number, from 0, that is made from `seed`."""
-    if number:
+    if number == 0:
+        name = seed.hex()  # what is left of the seed is unknown still, and enough for the others
+    else:
         name = blake2b(seed + number.to_bytes(8, "little"), digest_size=_UUID_BYTES).hexdigest()
-    else:  # what is left of the seed is unknown still, and enough
-        name = seed[:_UUID_BYTES].hex()
-    return f"{name[:8]}-{name[8:12]}-4{name[13:16]}-{_VARIANTS[name[16]]}{name[17:20]}-{name[20:]}"
+    return f"{name[:8]}-{name[8:12]}-4{name[13:16]}-{_VARIANTS[name[16]]}{name[17:20]}-{name[20:_UUID_DIGITS]}"

@@ -17,7 +17,7 @@ import msgspec
 
 from federation.core.interworking import Interworking
 from msg_node.core.allocation import Owners
-from msg_node.core.changes import Change, Journal, Rows, Table, decode_row
+from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
 from msg_node.core.credentials import Credentials
 from msg_node.core.delivery_state import DeliveryState
@@ -57,6 +57,7 @@ class Source(Enum):
         return _SOURCE_CODES.get(self)
 
 
+OWN = Source.OWN  # see `delivery.LISTENERS`
 _SOURCE_CODES = {Source.NOT_OWNER: Code.NOT_OWNER, Source.SPOOFED: Code.SPOOFED_SOURCE}
 
 
@@ -113,6 +114,8 @@ class NodeState:
         self.rules = Rules() if rules is None else rules
         self.consents = Consents()
         self._journal = Journal() if journal is None else journal
+        self.take_changes = self._journal.take
+        """Gives what changed since the last call: to be committed before any reply leaves."""
         self.sessions = Sessions(self._journal, Credentials()) if sessions is None else sessions
         self.owners = Owners(self._journal) if owners is None else owners
         self.listeners = Listeners(self._journal) if listeners is None else listeners
@@ -126,10 +129,6 @@ class NodeState:
         self.interworking = Interworking() if interworking is None else interworking
         self._links: dict[str, int] = {}
         self._link_domains: dict[int, str] = {}
-
-    def take_changes(self) -> list[Change]:
-        """What changed since the last call: to be committed before any reply leaves."""
-        return self._journal.take()
 
     # Sessions and what hangs on them.
 
@@ -253,7 +252,7 @@ class NodeState:
         """
         owner = self.owners.owner(from_key)
         if owner == sid:
-            return Source.OWN
+            return OWN
         if is_response and (was_addressed or self.listeners.listens(sid, from_key)):
             return Source.SUBSCRIBED
         if owner is not None:

@@ -157,9 +157,10 @@ class Services:
             now: Seconds since the Unix epoch.
             seed: At least 32 fresh random bytes.
         """
-        if message.is_response:
+        if message.type == "response":
             return ServiceResult()
-        service = self._services.get(message.to_key) or self._service_below(message.to_key)
+        key = message.to_key
+        service = self._services.get(key) or self._service_below(key)
         who = self._caller(caller)
         answer: Answer | Inquiry
         try:
@@ -216,7 +217,7 @@ class Services:
         return codec.build(id=self._fresh_id(), type="update", from_=event.from_, to=event.to, body=event.body)
 
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
-        replies = [self._reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
+        replies = [_reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
         told: Sequence[Message] = ()
         if answer.status_changes or answer.events:
             told = self._notifications(answer.status_changes) + [self._event(event) for event in answer.events]
@@ -248,7 +249,7 @@ class Services:
         try:
             return self._session_verb(message, connection, offered, dialect, now=now, seed=seed)
         except PeerError as exc:
-            refusal = self._reply(message, _refusal(exc), has_desc=dialect.reads_desc)
+            refusal = _reply(message, _refusal(exc), has_desc=dialect.reads_desc)
             step = self._session_service.refused(message, connection, exc)
             return self._result([] if message.is_response else [refusal], step)
 
@@ -300,18 +301,6 @@ class Services:
         if session is None:
             return Caller(number)
         return Caller(number, "", OPERATOR in session.roles, session.is_guest, session.dialect.reads_desc)
-
-    def _reply(self, message: Message, answer: Answer, *, has_desc: bool) -> Message:
-        """Dialect A reads the description as `desc`. Source: message specification, section 4."""
-        return codec.response(
-            message,
-            answer.code,
-            description=answer.description,
-            reason=answer.reason or None,
-            value=answer.value,
-            extra=answer.members,
-            has_desc=has_desc,
-        )
 
     def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:
         registered = self._notifications(step.status_changes)
@@ -375,6 +364,19 @@ class Services:
             "functions": sorted(key for key in served if domain_of(canonical_key(key)) == request.domain),
         }
         return Answer(value=value)
+
+
+def _reply(message: Message, answer: Answer, *, has_desc: bool) -> Message:
+    """Dialect A reads the description as `desc`. Source: message specification, section 4."""
+    return codec.response(
+        message,
+        answer.code,
+        description=answer.description,
+        reason=answer.reason or None,
+        value=answer.value,
+        extra=answer.members,
+        has_desc=has_desc,
+    )
 
 
 def _refusal(error: HostError) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from msg_node.core.agent_queues import AgentQueues, QueueRules, agent_of
@@ -68,7 +69,7 @@ def test_what_is_no_announcement_is_refused_and_changes_nothing(announced: objec
 def test_an_announcement_survives_a_restart_until_it_is_taken_back() -> None:
     journal = Journal()
     queues(journal).announce(AGENT, {"expires": 60, "max": 4})
-    rows = {change.key: change.row for change in journal.take() if change.row is not None}
+    rows = {change.key: msgspec.json.encode(change.row) for change in journal.take() if change.row is not None}
     again = queues(journal)
     again.restore(rows)
     assert again.rules(AGENT) == QueueRules(60.0, 4)

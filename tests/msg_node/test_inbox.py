@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from msg_node.core.changes import Journal
@@ -38,7 +39,7 @@ class House:
             if change.row is None:
                 del self.rows[change.key]
             else:
-                self.rows[change.key] = change.row
+                self.rows[change.key] = msgspec.json.encode(change.row)
         again = House(**self.options)
         again.rows = self.rows
         again.inboxes.restore(self.rows)

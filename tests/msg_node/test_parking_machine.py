@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -71,7 +72,7 @@ class Book(RuleBasedStateMachine):
             if change.row is None:
                 self.rows.pop(change.key, None)
             else:
-                self.rows[change.key] = change.row
+                self.rows[change.key] = msgspec.json.encode(change.row)
 
     def entry(self, choice: int) -> tuple[str, Known, Entry]:
         request_id = sorted(self.model.open)[choice % len(self.model.open)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from msg_node.core.changes import Journal, Table
@@ -47,7 +48,7 @@ def stored(journal: Journal) -> dict[str, bytes]:
         if change.row is None:
             rows.pop(change.key, None)
         else:
-            rows[change.key] = change.row
+            rows[change.key] = msgspec.json.encode(change.row)
     return rows
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from msgspec import Raw
 
 from msg_node import state_store
 from msg_node.core.changes import Change, Table
@@ -24,7 +25,7 @@ from protofly.limits import STATE_GATHER_SECONDS
 
 
 def put(key: str, row: bytes = b"{}", table: Table = Table.SESSIONS) -> Change:
-    return Change(table, key, row)
+    return Change(table, key, Raw(row))
 
 
 def rows_on_disk(path: Path) -> dict[str, bytes]:
@@ -341,6 +342,7 @@ _VICTIM = """
 import sys
 from pathlib import Path
 import trio
+from msgspec import Raw
 from msg_node.core.changes import Change, Table
 from msg_node.state_store import StateStore
 
@@ -354,7 +356,7 @@ async def main():
                 sys.stdout.write(f"{number}\\n")
                 sys.stdout.flush()
                 done.set()
-            store.submit([Change(Table.SESSIONS, str(number), b"{}")], told)
+            store.submit([Change(Table.SESSIONS, str(number), Raw(b"{}"))], told)
             if number % 4 == 0:
                 await done.wait()
 

@@ -40,7 +40,7 @@ def apply_changes(rows: dict[Table, dict[str, bytes]], changes: Iterable[Change]
         if change.row is None:
             rows[change.table].pop(change.key, None)
         else:
-            rows[change.table][change.key] = change.row
+            rows[change.table][change.key] = msgspec.json.encode(change.row)
 
 
 class StateHouse:
