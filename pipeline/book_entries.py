@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.file_pieces import Condition
-from pipeline.groups import Numbers, codes, column, numbers
+from pipeline.groups import Numbers, codes, column, is_word, numbers
 from pipeline.hashing import binary_rows
 
 DAY_US: Final = 86_400_000_000
@@ -30,7 +30,10 @@ FEW: Final = ("role", "src_domain", "dst_domain", "msg_id", "ts_us", "digest", "
 ALL: Final = (*FEW, "d_total_us", "node", "boot", "seq")
 """The same with those that evidence names."""
 _OWN_NAMES: Final = ("digest", "node", "boot", "seq")
+_PAIR: Final = ("src_domain", "dst_domain")
 _HEAD_BYTES: Final = 9
+_HINT_BITS: Final = 22
+_HINT: Final = (1 << _HINT_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Chosen:
         """Those of them that are meant."""
         sent_us = numbers(entries, "sent_us")
         chosen = (self.first_us <= sent_us) & (sent_us <= self.last_us)
-        for name in ("src_domain", "dst_domain"):
+        for name in _PAIR:
             chosen &= _are_among(column(entries, name), self.domains)
         return entries if chosen.all() else entries.filter(pa.array(chosen))
 
@@ -63,7 +66,7 @@ def entries_of(silver: pa.Table) -> pa.Table:
         **{name: column(silver, name) for name in ("src_domain", "dst_domain", "msg_id")},
         "sent_us": pa.array(sent_us_of(column(silver, "msg_id"), numbers(silver, "ts_us"))),
         **{name: column(silver, name) for name in ("ts_us", "outcome", *_OWN_NAMES) if name in there},
-        "is_out": pc.equal(column(silver, "role"), "out"),
+        "is_out": pa.array(is_word(column(silver, "role"), "out")),
     }
     if "size_wire" in there:
         found["size"] = pc.coalesce(column(silver, "size_wire"), column(silver, "size_in")).cast(pa.int64())
@@ -78,53 +81,64 @@ def sent_us_of(msg_id: pa.Array, ts_us: Numbers) -> Numbers:
     for chosen, rows in binary_rows(msg_id):
         if rows.shape[1] < _HEAD_BYTES:
             continue
-        is_7 = (rows[:, 6] >> 4 == 7) & (rows[:, 8] >> 6 == 2)
-        wide = np.zeros((len(rows), 8), np.uint8)
-        wide[:, 2:] = rows[:, :6]
-        id_us = wide.view(">u8")[:, 0].astype(np.int64) * 1000
+        head = np.ascontiguousarray(rows[:, :8]).view(">u8")[:, 0].astype(np.uint64)
+        is_7 = ((head >> np.uint64(12)) & np.uint64(15) == 7) & (rows[:, 8] >> 6 == 2)
+        id_us = (head >> np.uint64(16)).astype(np.int64) * 1000
         own_us = ts_us[chosen]
         is_believed = is_7 & (np.abs(id_us - own_us) <= ID_TIME_TRUST_US)
         times[chosen] = np.where(is_believed, id_us, own_us)
     return times
 
 
-def bucket_us_of(sent_us: Numbers) -> Numbers:
-    """Start of the 5 minutes in which each of these times is."""
-    return sent_us - sent_us % BUCKET_US
-
-
-def compared(entries: pa.Table) -> pa.Table:
-    """Claims and answers: what is held against each other of both books."""
+def are_compared(entries: pa.Table) -> NDArray[np.bool_]:
+    """Which are claims and answers: what is held against each other of both books."""
     outcome = column(entries, "outcome")
-    is_out = column(entries, "is_out")
-    return entries.filter(pc.if_else(is_out, pc.equal(outcome, DELIVERED), pc.not_equal(outcome, DUPLICATE)))
+    is_out = np.asarray(column(entries, "is_out"))
+    return np.where(is_out, is_word(outcome, DELIVERED), ~is_word(outcome, DUPLICATE))
 
 
-def in_buckets(entries: pa.Table, keys: pa.Table) -> pa.Table:
-    """Entries of those pairs and 5 minutes that the keys name: `src_domain`, `dst_domain`, `bucket_us`, none twice."""
-    number, wanted = np.zeros(entries.num_rows, np.int64), np.zeros(keys.num_rows, np.int64)
-    is_known = np.ones(entries.num_rows, bool)
-    for name in ("src_domain", "dst_domain"):
-        known, of_key = codes(column(keys, name))
-        place = {word: at for at, word in enumerate(known)}
-        found, places = codes(column(entries, name))
-        here = np.array([place.get(word, -1) for word in found], np.int64)[places]
-        is_known &= here >= 0
-        number, wanted = number * len(known) + here, wanted * len(known) + of_key
-    times, of_key = np.unique(numbers(keys, "bucket_us"), return_inverse=True)
-    bucket_us = bucket_us_of(numbers(entries, "sent_us"))
-    at = np.minimum(np.searchsorted(times, bucket_us), max(len(times) - 1, 0))
-    if not len(times):
-        return entries.slice(0, 0)
-    is_known &= times[at] == bucket_us
-    chosen = is_known & np.isin(number * len(times) + at, wanted * len(times) + of_key)
-    return entries.filter(pa.array(chosen))
+class Buckets:
+    """Pairs and 5 minutes, to find the entries that are in one of them.
+
+    Args:
+        keys: `src_domain`, `dst_domain`, `bucket_us`.
+    """
+
+    def __init__(self, keys: pa.Table) -> None:
+        bucket = numbers(keys, "bucket_us") // BUCKET_US
+        self._first = int(bucket.min()) if len(bucket) else 0
+        self._count = int(bucket.max()) - self._first + 1 if len(bucket) else 0
+        self._places: list[dict[str | None, int]] = []
+        number = np.zeros(keys.num_rows, np.int64)
+        for name in _PAIR:
+            words, of_key = codes(column(keys, name))
+            self._places.append({word: place for place, word in enumerate(words) if word is not None})
+            number = number * len(words) + of_key
+        self._numbers = np.unique(number * self._count + bucket - self._first)
+        # Most entries are in none of them: one look at a small table says so.
+        self._maybe = np.zeros(1 << _HINT_BITS, bool)
+        self._maybe[self._numbers & _HINT] = True
+
+    def of(self, entries: pa.Table) -> pa.Table:
+        """Entries in one of them."""
+        bucket = numbers(entries, "sent_us") // BUCKET_US - self._first
+        is_in = (bucket >= 0) & (bucket < self._count)
+        number = np.zeros(entries.num_rows, np.int64)
+        for name, places in zip(_PAIR, self._places, strict=True):
+            words, code = codes(column(entries, name))
+            place = np.array([places.get(word, -1) for word in words], np.int64)[code]
+            is_in &= place >= 0
+            number = number * (len(places) + 1) + place
+        number = number * self._count + bucket
+        chosen = np.flatnonzero(is_in & self._maybe[number & _HINT])
+        chosen = chosen[np.isin(number[chosen], self._numbers, kind="sort")]
+        return entries.take(pa.array(chosen)) if len(chosen) else entries.slice(0, 0)
 
 
 def of_others(rows: pa.Table, domains: Collection[str]) -> pa.Table:
     """Rows of pairs of which not both are among these domains."""
     both = np.ones(rows.num_rows, bool)
-    for name in ("src_domain", "dst_domain"):
+    for name in _PAIR:
         both &= _are_among(column(rows, name), domains)
     return rows.filter(pa.array(~both))
 

@@ -10,9 +10,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pipeline.book_entries import BUCKET_US, DAY_US, DELIVERED, bucket_us_of, compared
+from pipeline.book_entries import BUCKET_US, DAY_US, DELIVERED, are_compared
 from pipeline.clock_tables import ClockTables
 from pipeline.groups import (
     Numbers,
@@ -20,8 +19,10 @@ from pipeline.groups import (
     column,
     from_zero,
     group_numbers,
+    is_word,
     lengths_of,
     numbers,
+    runs,
     starts_of,
     sums,
     sums_modulo,
@@ -48,12 +49,11 @@ def totals_of(entries: pa.Table) -> pa.Table:
     Args:
         entries: From `book_entries.entries_of`, or columns of `schemas.BOOK` with `is_out`.
     """
-    entries = compared(entries)
+    chosen = np.flatnonzero(are_compared(entries))
     sent_us = numbers(entries, "sent_us")
-    entries = entries.append_column("bucket_us", pa.array(bucket_us_of(sent_us)))
-    order, starts, key = _groups(entries)
+    order, starts, key = _groups(entries, sent_us // BUCKET_US, chosen)
     lag_us = (numbers(entries, "ts_us") - sent_us)[order]
-    is_delivered = np.asarray(pc.equal(column(entries, "outcome"), DELIVERED))[order].astype(np.int64)
+    is_delivered = is_word(column(entries, "outcome"), DELIVERED)[order].astype(np.int64)
     member = xxhash64(*(column(entries, name) for name in ("msg_id", "digest", "size")))[order]
     return pa.table(
         {
@@ -75,7 +75,7 @@ def places_of_totals(totals: pa.Table, places: int) -> Numbers:
 
 def whole_totals(parts: pa.Table) -> pa.Table:
     """Parts of totals added up to whole ones, ascending by key, the in-book before the out-book."""
-    order, starts, key = _groups(parts)
+    order, starts, key = _groups(parts, numbers(parts, "bucket_us") // BUCKET_US)
     return pa.table(
         {
             **key,
@@ -93,7 +93,7 @@ def side_by_side(totals: pa.Table) -> pa.Table:
     Where a side has nothing its sums are 0, and lags are null where the in-book has nothing.
     """
     is_out = np.asarray(column(totals, "is_out"))
-    bucket = group_numbers(_key(totals))[0]
+    bucket = group_numbers(_key(totals, numbers(totals, "bucket_us") // BUCKET_US))[0]
     starts = starts_of(bucket)
     index = np.repeat(np.arange(len(starts)), lengths_of(starts, len(bucket)))
 
@@ -149,8 +149,7 @@ def equal_counts(buckets: pa.Table) -> pa.Table:
     """
     keys = [codes(column(buckets, name)) for name in ("src_domain", "dst_domain", "dt")]
     group, _ = group_numbers((places, len(found)) for found, places in keys)
-    order = np.argsort(group, kind="stable")
-    starts = starts_of(group[order])
+    order, starts = runs(group)
     one = pa.array(order[starts])
     is_equal = np.asarray(column(buckets, "is_equal"))[order]
 
@@ -169,21 +168,28 @@ def equal_counts(buckets: pa.Table) -> pa.Table:
     )
 
 
-def _key(rows: pa.Table) -> list[tuple[Numbers, int]]:
-    texts = (words(column(rows, name)) for name in ("src_domain", "dst_domain"))
-    bucket_us = numbers(rows, "bucket_us")
-    first_us = int(bucket_us.min()) if len(bucket_us) else 0
-    return [*((places, len(found)) for found, places in texts), from_zero((bucket_us - first_us) // BUCKET_US)]
+def _key(rows: pa.Table, bucket: Numbers) -> list[tuple[Numbers, int]]:
+    texts = (words(column(rows, name)) for name in PAIR)
+    return [*((places, len(found)) for found, places in texts), from_zero(bucket)]
 
 
-def _groups(rows: pa.Table) -> tuple[Numbers, Numbers, dict[str, pa.Array]]:
-    """The order that brings rows of a side and bucket together, where each of these begins, and its key."""
-    is_out = np.asarray(column(rows, "is_out")).astype(np.int64)
-    group = group_numbers([*_key(rows), (is_out, 2)])[0]
-    order = np.argsort(group, kind="stable")
-    starts = starts_of(group[order])
-    one = pa.array(order[starts])
-    return order, starts, {name: column(rows, name).take(one) for name in (*KEY, "is_out")}
+def _groups(
+    rows: pa.Table, bucket: Numbers, chosen: Numbers | None = None
+) -> tuple[Numbers, Numbers, dict[str, pa.Array]]:
+    """The order that brings rows of a side and bucket together, where each of these begins, and its key.
+
+    Args:
+        rows: Entries, or totals.
+        bucket: Number of the 5 minutes that each is of.
+        chosen: Which rows are meant; None: all.
+    """
+    is_out = np.asarray(column(rows, "is_out"))
+    group, _ = group_numbers([*_key(rows, bucket), (is_out.astype(np.int64), 2)])
+    order, starts = runs(group if chosen is None else group[chosen])
+    order = order if chosen is None else chosen[order]
+    one = order[starts]
+    texts = {name: column(rows, name).take(pa.array(one)) for name in PAIR}
+    return order, starts, {**texts, "bucket_us": pa.array(bucket[one] * BUCKET_US), "is_out": pa.array(is_out[one])}
 
 
 def _bounds(lowest: Numbers, highest: Numbers, starts: Numbers) -> dict[str, Numbers]:

@@ -11,11 +11,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.book_entries import DAY_US, DELIVERED
-from pipeline.groups import Numbers, codes, column, from_zero, group_numbers, lengths_of, numbers, starts_of
+from pipeline.groups import (
+    Numbers,
+    Rows,
+    codes,
+    column,
+    from_zero,
+    group_numbers,
+    is_word,
+    lengths_of,
+    numbers,
+    runs,
+    starts_of,
+)
 from pipeline.hashing import xxhash64
 from pipeline.packed import places_of
 
@@ -50,14 +61,12 @@ class ClockTables:
         return {"delays": self.delays, "offsets": self.offsets}
 
     @cached_property
-    def _low_us(self) -> dict[tuple[str, str, str], int]:
-        rows = self.delays.to_pylist()
-        return {(row["src_domain"], row["dst_domain"], row["dt"]): row["low_us"] for row in rows}
+    def _pairs(self) -> Rows:
+        return Rows(*(column(self.delays, name) for name in (*PAIR, "dt")))
 
     @cached_property
-    def _clocks(self) -> dict[tuple[str, str], tuple[int, int, int]]:
-        rows = self.offsets.to_pylist()
-        return {(row["domain"], row["dt"]): (row["component"], row["offset_us"], row["error_us"]) for row in rows}
+    def _domains(self) -> Rows:
+        return Rows(*(column(self.offsets, name) for name in ("domain", "dt")))
 
     def usual(self, src_domain: pa.Array, dst_domain: pa.Array, dt: pa.Array) -> Usual:
         """What is usual for rows of these pairs and days.
@@ -65,27 +74,29 @@ class ClockTables:
         Where both clocks are known that is their difference, and the doubt is the sum of their error bounds; otherwise
         it is the pair's own low quantile, where there is one.
         """
-        keys = [codes(texts) for texts in (src_domain, dst_domain, dt)]
-        group, _ = group_numbers((places, len(found)) for found, places in keys)
-        _, first, which = np.unique(group, return_index=True, return_inverse=True)
-        found = [self._usual(*(str(words[places[row]]) for words, places in keys)) for row in first.tolist()]
-        is_known, usual_us, doubt_us = (np.array([one[at] for one in found], np.int64)[which] for at in range(3))
-        return Usual(is_known.astype(bool), usual_us, doubt_us)
+        ours, theirs = self._domains.find(src_domain, dt), self._domains.find(dst_domain, dt)
+        pair = self._pairs.find(src_domain, dst_domain, dt)
+        component, offset_us, error_us = (
+            _and_none(numbers(self.offsets, name)) for name in ("component", "offset_us", "error_us")
+        )
+        both = (ours >= 0) & (theirs >= 0) & (component[ours] == component[theirs])
+        low_us = _and_none(numbers(self.delays, "low_us"))[pair]
+        return Usual(
+            both | (pair >= 0),
+            np.where(both, offset_us[theirs] - offset_us[ours], low_us),
+            np.where(both, error_us[theirs] + error_us[ours], 0),
+        )
 
-    def _usual(self, source: str, target: str, day: str) -> tuple[bool, int, int]:
-        theirs, ours = self._clocks.get((target, day)), self._clocks.get((source, day))
-        if theirs is not None and ours is not None and theirs[0] == ours[0]:
-            return True, theirs[1] - ours[1], theirs[2] + ours[2]
-        low_us = self._low_us.get((source, target, day))
-        return low_us is not None, low_us or 0, 0
+
+def _and_none(values: Numbers) -> Numbers:
+    """With a 0 at the end, which is what -1 finds."""
+    return np.append(values, 0)
 
 
-def chosen_times(entries: pa.Table, one_in: int) -> pa.Table:
-    """Times of delivered messages, of one in so many, chosen by a hash of the id: so the same ones in both books."""
-    is_chosen = xxhash64(column(entries, "msg_id")) % one_in == 0
-    is_delivered = np.asarray(pc.equal(column(entries, "outcome"), DELIVERED).fill_null(fill_value=False))
-    chosen = entries.filter(pa.array(is_chosen & is_delivered))
-    return chosen.select([*PAIR, "msg_id", "is_out", "ts_us", "sent_us"])
+def sampled(records: pa.Table, one_in: int) -> pa.Table:
+    """Records of delivered messages, of one in so many, chosen by a hash of the id: so the same ones in both books."""
+    is_chosen = xxhash64(column(records, "msg_id")) % one_in == 0
+    return records.filter(pa.array(is_chosen & is_word(column(records, "outcome"), DELIVERED)))
 
 
 def places_of_times(times: pa.Table, places: int) -> Numbers:
@@ -102,8 +113,7 @@ def delays_of(times: pa.Table) -> pa.Table:
     keys = [codes(column(times, name)) for name in PAIR]
     ids = np.asarray(column(times, "msg_id").dictionary_encode().indices).astype(np.int64)
     group, _ = group_numbers([*((places, len(found)) for found, places in keys), from_zero(ids)])
-    order = np.argsort(group, kind="stable")
-    starts = starts_of(group[order])
+    order, starts = runs(group)
     is_out = np.asarray(column(times, "is_out"))[order]
     ts_us, sent_us = numbers(times, "ts_us")[order], numbers(times, "sent_us")[order]
     never = np.iinfo(np.int64).max

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.groups import lengths_of, starts_of, words
+from pipeline.groups import column, lengths_of, runs, words
 
 TASK_BYTES: Final = 32 << 20
 """So much of compressed files is at most one task's: some 300,000 records with all columns."""
@@ -139,6 +139,9 @@ def write_files(
         batches: The rows, with these columns in any order.
     """
     name = f"part-{uuid4().hex}.parquet"
+    # Lists of words pay where words repeat. Most numbers do not: looking for it took longer than writing them.
+    texts = [word for field in schema if field.name != partition for word in _texts_in(field)]
+    schema = pa.schema([field.with_type(_TEXT) if pa.types.is_string(field.type) else field for field in schema])
     writers: dict[str, tuple[Path, pq.ParquetWriter]] = {}
     rows: dict[str, int] = {}
     try:
@@ -148,7 +151,12 @@ def write_files(
                 if value not in writers:
                     inside = Path(folder, f"{partition}={quote(value, safe='')}") if partition else Path(folder)
                     inside.mkdir(exist_ok=True)
-                    writers[value] = inside / name, pq.ParquetWriter(inside / name, part.schema, compression="zstd")
+                    writers[value] = (
+                        inside / name,
+                        pq.ParquetWriter(
+                            inside / name, part.schema, compression="zstd", use_dictionary=texts, store_schema=False
+                        ),
+                    )
                 writers[value][1].write_table(part)
                 rows[value] = rows.get(value, 0) + part.num_rows
     finally:
@@ -156,6 +164,13 @@ def write_files(
             writer.close()
     told = [{"path": str(path), "rows": rows[value], "partition": value} for value, (path, _) in writers.items()]
     yield pa.RecordBatch.from_pylist(told, schema=_WRITTEN)
+
+
+def _texts_in(field: pa.Field) -> list[str]:
+    """Texts in a column, by their paths in the file."""
+    if pa.types.is_map(field.type):
+        return [f"{field.name}.key_value.key"] if pa.types.is_string(field.type.key_type) else []
+    return [field.name] if pa.types.is_string(field.type) else []
 
 
 def _is_in(piece: FilePiece, file: pq.ParquetFile, number: int) -> bool:
@@ -206,14 +221,13 @@ def _parts(rows: pa.Table, partition: str) -> Collection[tuple[str, pa.Table]]:
         return []
     if not partition:
         return [("", rows)]
-    found, places = words(rows.column(partition).combine_chunks().fill_null(""))
+    found, places = words(column(rows, partition))
     content = rows.drop_columns([partition])
-    order = np.argsort(places, kind="stable")
-    starts = starts_of(places[order])
+    order, starts = runs(places)
     if len(starts) == 1:
-        return [(str(found[places[0]]), content)]
+        return [(found[places[0]] or "", content)]
     content = content.take(pa.array(order))
     return [
-        (str(found[places[order[start]]]), content.slice(start, length))
+        (found[places[order[start]]] or "", content.slice(start, length))
         for start, length in zip(starts.tolist(), lengths_of(starts, len(order)).tolist(), strict=True)
     ]

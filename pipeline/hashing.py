@@ -56,12 +56,13 @@ def binary_rows(column: pa.Array) -> Iterator[tuple[slice | NDArray[np.intp], ND
     offsets = np.frombuffer(offset_buffer, np.int32, len(column) + 1, column.offset * 4)
     lengths = np.diff(offsets)
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    present = None if not column.null_count else np.asarray(pc.is_valid(column))
-    for length in np.unique(lengths if present is None else lengths[present]).tolist():
-        if present is None and bool((lengths == length).all()):
-            yield slice(None), content[offsets[0] : offsets[0] + length * len(lengths)].reshape(len(lengths), length)
-            continue
-        chosen = np.flatnonzero(lengths == length if present is None else (lengths == length) & present)
+    if not column.null_count and lengths.min() == lengths.max():
+        length = int(lengths[0])
+        yield slice(None), content[offsets[0] : offsets[0] + length * len(lengths)].reshape(len(lengths), length)
+        return
+    present = np.asarray(pc.is_valid(column))
+    for length in np.unique(lengths[present]).tolist():
+        chosen = np.flatnonzero((lengths == length) & present)
         yield chosen, content[offsets[chosen][:, None] + np.arange(length)]
 
 

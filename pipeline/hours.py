@@ -20,6 +20,8 @@ from pipeline.groups import (
     group_numbers,
     lengths_of,
     numbers,
+    run_of_rows,
+    runs,
     starts_of,
     sums,
     sums_modulo,
@@ -76,8 +78,7 @@ def hours_of(records: pa.Table) -> pa.Table:
     # Of each hour the records of one outcome, rule and bucket stand together: a part.
     bucket = np.where(is_delivered, _buckets(column(records, "d_total_us")), 0)
     part, _ = group_numbers([from_zero(group), (outcome, len(outcomes)), (rule, len(rules)), (bucket, _BUCKETS)])
-    order = np.argsort(part)
-    at = starts_of(part[order])
+    order, at = runs(part)
     counts = lengths_of(at, len(order))
     one = order[at]  # a record of each part
     begin = starts_of(group[one])
@@ -123,11 +124,9 @@ def whole_hours(parts: pa.Table) -> pa.Table:
     key = [words(column(parts, name)) for name in WORDS]
     first_us, hour = _hours(numbers(parts, "hour_us"))
     group, _ = group_numbers([*((places, len(found)) for found, places in key), from_zero(hour)])
-    order = np.argsort(group, kind="stable")
-    starts = starts_of(group[order])
+    order, starts = runs(group)
     rows = order[starts]
-    index = np.empty(len(order), np.int64)
-    index[order] = np.repeat(np.arange(len(starts)), lengths_of(starts, len(order)))
+    index = run_of_rows(order, starts)
     added = {name: sums(numbers(parts, name)[order], starts) for name in _SUMS}
     of_part, bucket, counts = _unpacked(column(parts, "latency"))
     maps = {
@@ -148,11 +147,12 @@ def whole_hours(parts: pa.Table) -> pa.Table:
     return hours.append_column("dt", days_of(numbers(hours, "hour_us")))
 
 
-def days_of(time_us: Numbers) -> pa.Array:
+def days_of(time_us: Numbers) -> pa.DictionaryArray:
     """UTC days of times in µs, `YYYY-MM-DD`."""
-    begin_us, places = np.unique(time_us - time_us % DAY_US, return_inverse=True)
+    order, starts = runs(time_us // DAY_US)
+    begin_us = time_us[order[starts]] // DAY_US * DAY_US
     names = pc.strftime(pa.array(begin_us).cast(pa.timestamp("us")), "%Y-%m-%d")
-    return names.take(pa.array(places))
+    return pa.DictionaryArray.from_arrays(pa.array(run_of_rows(order, starts), pa.int32()), names)
 
 
 def _hours(time_us: Numbers) -> tuple[int, Numbers]:
@@ -226,9 +226,8 @@ def _bucket_counts(row: Numbers, bucket: Numbers, counts: Numbers, *, rows: int)
 def _counted(row: Numbers, place: Numbers, places: int, counts: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """Counts of the same row and place added up, ascending by both."""
     number = row * places + place
-    order = np.argsort(number)
-    starts = starts_of(number[order])
-    different = number[order][starts]
+    order, starts = runs(number)
+    different = number[order[starts]]
     return different // places, different % places, sums(counts[order], starts)
 
 

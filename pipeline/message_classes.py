@@ -18,7 +18,19 @@ from pipeline.book_entries import DELIVERED, DUPLICATE
 from pipeline.book_totals import PAIR
 from pipeline.clock_tables import ClockTables
 from pipeline.completeness import Completeness
-from pipeline.groups import Numbers, codes, column, from_zero, group_numbers, numbers, starts_of, sums, words
+from pipeline.groups import (
+    Numbers,
+    codes,
+    column,
+    dense,
+    from_zero,
+    group_numbers,
+    numbers,
+    runs,
+    starts_of,
+    sums,
+    words,
+)
 from pipeline.hours import days_of
 from pipeline.packed import places_of
 
@@ -95,7 +107,7 @@ class Messages:
         pairs = [codes(column(entries, name)) for name in PAIR]
         ids = _codes_of_bytes(column(entries, "msg_id"))
         message, _ = group_numbers([*((places, len(found)) for found, places in pairs), from_zero(ids)])
-        message, self.count = np.unique(message, return_inverse=True)[1].astype(np.int64), len(np.unique(message))
+        message, self.count = dense(message)
         outcomes, outcome = words(column(entries, "outcome"))
         is_delivered, is_copy = (outcome == _place(outcomes, word) for word in (DELIVERED, DUPLICATE))
         is_out = np.asarray(column(entries, "is_out"))
@@ -134,9 +146,9 @@ class Messages:
         keys = {name: column(self._entries, name).take(pa.array(self._any)) for name in PAIR} | {"dt": self.dt}
         coded = [codes(texts) for texts in keys.values()]
         group, _ = group_numbers((places, len(found)) for found, places in coded)
-        order = np.argsort(group, kind="stable")
-        order = order[self._is_meant[order]]
-        starts = starts_of(group[order])
+        chosen = np.flatnonzero(self._is_meant)
+        order, starts = runs(group[chosen])
+        order = chosen[order]
         is_refused = (self.classes == "matched") & ~self._has("in", DELIVERED)
         flags = {"sent": self.copies["out"] > 0, "received": self.copies["in"] > 0, "refused": is_refused}
         flags |= {word: self.classes == word for word in CLASSES}
@@ -268,8 +280,7 @@ def pair_rows(parts: pa.Table, completeness: Mapping[str, Completeness]) -> pa.T
     """
     keys = [words(column(parts, name)) for name in (*PAIR, "dt")]
     group, _ = group_numbers((places, len(found)) for found, places in keys)
-    order = np.argsort(group, kind="stable")
-    starts = starts_of(group[order])
+    order, starts = runs(group)
     rows = parts.select([*PAIR, "dt"]).take(pa.array(order[starts]))
     added = {name: sums(numbers(parts, name, null=0)[order], starts) for name in COUNTED}
     until_us = {domain: known.until_us for domain, known in completeness.items()}

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.groups import Numbers, codes, column, lengths_of, starts_of
+from pipeline.groups import Numbers, codes, column, in_order, lengths_of, starts_of
 from pipeline.hashing import xxhash64
 
 PLACE: Final = "place"
@@ -48,10 +48,9 @@ def places_of(table: pa.Table, key: Sequence[str], day: Numbers, places: int) ->
 
 def packed(table: pa.Table, place: Numbers) -> pa.RecordBatch:
     """The rows of each place as one piece: columns `place` and `piece`."""
-    order = np.argsort(place, kind="stable")
-    ascending = place[order]
-    rows = _plain(table.take(pa.array(order))).combine_chunks()
+    order, ascending = in_order(place)
     starts = starts_of(ascending)
+    rows = _with_short_lists(table.combine_chunks(), len(starts)).take(pa.array(order)).combine_chunks()
     pieces = [
         _to_bytes(rows.slice(start, length))
         for start, length in zip(starts.tolist(), lengths_of(starts, len(order)).tolist(), strict=True)
@@ -63,16 +62,38 @@ def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The tables that were packed, one for each piece."""
     for batch in batches:
         for piece in batch.column(PIECE):
-            yield pa.ipc.open_stream(piece.as_buffer()).read_all()
+            yield _with_lists(pa.ipc.open_stream(piece.as_buffer()).read_all())
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Texts as texts: pieces of different functions may meet."""
+def together(batches: Iterable[pa.RecordBatch], schema: pa.Schema | None = None) -> pa.Table:
+    """All that was packed as one table, each column in one piece.
+
+    Args:
+        batches: Pieces; at least one, if there is no schema.
+        schema: Columns that there are, null where a piece does not have them; None: those that all pieces have.
+    """
+    nothing = [] if schema is None else [_with_lists(schema.empty_table())]
+    tables = pa.concat_tables([*nothing, *unpacked(batches)], promote_options="default")
+    return tables.unify_dictionaries().combine_chunks()
+
+
+def _with_short_lists(table: pa.Table, pieces: int) -> pa.Table:
+    """Texts as numbers in a list of words only where the list is short: every piece has it."""
     fields = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        field.with_type(field.type.value_type)
+        if pa.types.is_dictionary(field.type) and len(column(table, field.name).dictionary) * pieces > table.num_rows
+        else field
         for field in table.schema
     ]
     return table.cast(pa.schema(fields))
+
+
+def _with_lists(table: pa.Table) -> pa.Table:
+    """All texts as numbers in a list of words: pieces of different functions may meet, and words are looked up."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(place, field.name, table.column(place).dictionary_encode())
+    return table
 
 
 def _to_bytes(rows: pa.Table) -> bytes:

@@ -42,7 +42,18 @@ from federation.core.policy_record import (
     AlikeFacts,
 )
 from federation.gate import Gate, PeerRule
-from pipeline.groups import Numbers, codes, column, group_numbers, lengths_of, numbers, starts_of
+from pipeline.groups import (
+    Numbers,
+    codes,
+    column,
+    group_numbers,
+    in_order,
+    lengths_of,
+    numbers,
+    run_of_rows,
+    runs,
+    starts_of,
+)
 from protofly.forwarding import FORWARD
 
 GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate"})
@@ -225,8 +236,8 @@ class Replayer:
             sources, source = _sources(records)
         else:
             # Any order will do: those that are alike after each other.
-            order = np.argsort(which, kind="stable")
-            records, which = records.take(pa.array(order)), which[order]
+            order, which = in_order(which)
+            records = records.take(pa.array(order))
             source = np.zeros(len(which), np.int64)
         starts = starts_of(source * len(kinds) + which)
         rows = zip(
@@ -248,7 +259,8 @@ class Replayer:
         """What records have in common with others, worked out once for all that are alike; and which each one is."""
         texts = [codes(column(records, name)) for name in _ALIKE]
         alike, _ = group_numbers((places, len(found)) for found, places in texts)
-        _, first, which = np.unique(alike, return_index=True, return_inverse=True)
+        order, starts = runs(alike)
+        first = order[starts]
         kinds = []
         for key in zip(*(np.array(found, object)[places[first]].tolist() for found, places in texts), strict=True):
             kind = self._kinds.get(key)
@@ -257,7 +269,7 @@ class Replayer:
                     self._kinds.clear()
                 kind = self._kinds[key] = _Kind.of(*key)
             kinds.append(kind)
-        return kinds, which
+        return kinds, run_of_rows(order, starts)
 
     def take_cells(self) -> dict[Cell, Tally]:
         """What was counted since the last time."""

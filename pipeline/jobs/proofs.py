@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
 from pipeline.findings import Finding, Verdict
+from pipeline.groups import codes, column
 from pipeline.schemas import SEGMENTS, SILVER_MDR, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.tables import Lake
@@ -20,6 +22,8 @@ from protofly.records import Kind
 GRACE_S: Final = 120
 """How long after its own time a message may get into a book: it waits 15 s for a link at most, and clocks are wrong."""
 _OWNERS: Final = ("our_domain", "node")
+_COUNTED_PAIRS: Final = 1 << 18
+"""Up to so many pairs of words counting each is less than sorting the rows."""
 _OWNERSHIP: Final = columns(our_domain=TEXT, node=TEXT)
 _FACTS: Final = (
     "node",
@@ -64,11 +68,15 @@ def proved_completeness(
 
 
 def _different(batches: Batches) -> Batches:
-    found = to_arrow_schema(_OWNERSHIP).empty_table()
+    found: set[tuple[str | None, str | None]] = set()
     for batch in batches:
-        rows = pa.Table.from_batches([batch]).group_by(list(_OWNERS)).aggregate([]).cast(found.schema)
-        found = pa.concat_tables([found, rows]).group_by(list(_OWNERS)).aggregate([])
-    yield from found.to_batches()
+        (domains, domain), (nodes, node) = (codes(column(batch, name)) for name in _OWNERS)
+        pairs = domain * len(nodes) + node
+        is_cheap = len(domains) * len(nodes) <= _COUNTED_PAIRS
+        for pair in (np.flatnonzero(np.bincount(pairs)) if is_cheap else np.unique(pairs)).tolist():
+            found.add((domains[pair // len(nodes)], nodes[pair % len(nodes)]))
+    rows = [dict(zip(_OWNERS, pair, strict=True)) for pair in found]
+    yield from pa.Table.from_pylist(rows, schema=to_arrow_schema(_OWNERSHIP)).to_batches()
 
 
 def _accepted(rows: Sequence[Mapping[str, Any]]) -> list[SegmentFact]:

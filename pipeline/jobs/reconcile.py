@@ -42,9 +42,8 @@ from pipeline.schemas import (
 from pipeline.stages import StagedFile
 from pipeline.tables import Lake
 from pipeline.transforms.books import book, may_be_sent_between
-from pipeline.transforms.clocks import pair_delays
+from pipeline.transforms.clocks import pair_delays, sampled
 from pipeline.transforms.reconcile import (
-    BUCKET,
     DIFFERENT,
     ENTRY,
     both_totals,
@@ -134,8 +133,8 @@ def run(
         proved = proved_completeness(lake, silver_version=silver_version, declared=declared)
     with result.timed("clocks"):
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
-        times = entries_of_days(lake, silver_version, days, columns=TIMES, domains=proved)
-        delays = pair_delays(times, one_in=one_in).frame(PAIR_DELAY).toArrow()
+        times = entries_of_days(lake, silver_version, days, columns=TIMES, domains=proved, one_in=one_in)
+        delays = pair_delays(times).frame(PAIR_DELAY).toArrow()
         clocks = write_clocks(lake, result, delays, days)
     compared_of = entries_of_days(lake, silver_version, days, columns=FEW, domains=proved)
     entries = entries_of_days(lake, silver_version, days, columns=ALL, domains=proved)
@@ -178,7 +177,7 @@ def hold_together(
         with result.timed("records"):
             segments = _accepted_segments(lake)
             by = Judging(frozenset(days), clocks, books.completeness, bounds.grace_us, bounds.skew_us, segments)
-            found = judged(_disputed(lake, books.entries, buckets), by).persist()
+            found = judged(_disputed(lake, books.entries, buckets, days=len(days)), by).persist()
             equal = equal_totals(_rows_in(lake, ours, BUCKET_COUNTS))
             staged(cases(found), RECON_CASE, "cases")
             staged(pair_counts(found, equal, books.completeness), RECON_PAIR, "pairs")
@@ -211,13 +210,13 @@ def _accepted_segments(lake: Lake) -> dict[tuple[str, int], tuple[Span, ...]]:
     return {source: tuple(sorted(spans)) for source, spans in found.items()}
 
 
-def _disputed(lake: Lake, entries: WorkerRows, buckets: Collection[StagedFile]) -> WorkerRows:
+def _disputed(lake: Lake, entries: WorkerRows, buckets: Collection[StagedFile], *, days: int) -> WorkerRows:
     """Level two: records in those 5 minutes in which totals differ."""
     where = [[("is_equal", "==", False)]]
-    different = _rows_in(lake, buckets, (*BUCKET, "is_equal"), where).frame(DIFFERENT)
+    different = _rows_in(lake, buckets, (*DIFFERENT.names, "is_equal"), where).frame(DIFFERENT)
     few = different.limit(FEW_BUCKETS + 1).toArrow()
     if few.num_rows <= FEW_BUCKETS:
-        return in_few_buckets(entries, few)
+        return in_few_buckets(entries, few, days=days)
     return rows_of(disputed(entries.frame(ENTRY), different), ENTRY.names, records=entries.records)
 
 
@@ -268,15 +267,25 @@ def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains
 
 
 def entries_of_days(
-    lake: Lake, version: int, days: Collection[str], *, columns: Collection[str], domains: Collection[str]
+    lake: Lake,
+    version: int,
+    days: Collection[str],
+    *,
+    columns: Collection[str],
+    domains: Collection[str],
+    one_in: int | None = None,
 ) -> WorkerRows:
-    """Entries of both books, of messages of these days, 5 minutes before and after, between domains with books."""
+    """Entries of both books, of messages of these days, 5 minutes before and after, between domains with books.
+
+    With `one_in` only delivered ones, and of these one in so many.
+    """
     first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
     chosen = Chosen(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1, frozenset(domains))
     silver = lake.read_in_workers(
         SILVER_MDR, version, columns=columns, partitions=_days_near(days), where=chosen.condition()
     )
-    return silver.then(partial(_entries, chosen))
+    records = silver if one_in is None else sampled(silver, one_in=one_in)
+    return records.then(partial(_entries, chosen))
 
 
 def _entries(chosen: Chosen, batches: Batches) -> Batches:

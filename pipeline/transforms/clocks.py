@@ -9,6 +9,7 @@ Source: pipeline study, section 8.3; the same argument as in RFC 5905, section 8
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -18,49 +19,64 @@ from pyspark.sql import functions as F
 
 from pipeline.book_entries import DAY_US
 from pipeline.clock_tables import (
-    chosen_times,
     delays_of,
     low_delays,
     places_of_delays,
     places_of_times,
 )
+from pipeline.clock_tables import sampled as sampled_records
 from pipeline.groups import RECORDS_AT_ONCE, in_pieces, numbers
 from pipeline.hours import days_of
-from pipeline.packed import packed, places_for, unpacked
+from pipeline.packed import packed, places_for, together
 from pipeline.schemas import PAIR_DELAY
 from pipeline.transforms.books import day_of
 from pipeline.worker_rows import Batches, WorkerRows
 
 _PAIR: Final = ("src_domain", "dst_domain")
+_TIMES: Final = (*_PAIR, "msg_id", "is_out", "ts_us", "sent_us")
 
 
-def pair_delays(entries: WorkerRows, *, one_in: int = 1) -> WorkerRows:
+def sampled(records: WorkerRows, *, one_in: int) -> WorkerRows:
+    """Records of delivered messages that clocks are judged by, if one in so many is enough.
+
+    Args:
+        records: Of silver, or entries.
+        one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones in both books.
+    """
+    return replace(records.then(partial(_sample, one_in)), records=records.records // one_in)
+
+
+def pair_delays(entries: WorkerRows) -> WorkerRows:
     """The low quantile of the time between both records, per ordered pair and day; rows of `schemas.PAIR_DELAY`.
 
     The quantile is exact, so the same messages give the same figure on every run.
 
     Args:
-        entries: Of both books, from `book_entries.entries_of`.
-        one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones in both books.
+        entries: Of both books, from `book_entries.entries_of`, of delivered messages.
     """
-    places = places_for(entries.records // one_in)
-    times = entries.then(partial(_choose, one_in, places)).by_place()
+    places = places_for(entries.records)
+    times = entries.then(partial(_bring_together, places)).by_place()
     return times.then(partial(_match, places)).by_place().then(_low_delays)
 
 
-def _choose(one_in: int, places: int, batches: Batches) -> Batches:
+def _sample(one_in: int, batches: Batches) -> Batches:
+    for records in batches:
+        yield from sampled_records(pa.Table.from_batches([records]), one_in).to_batches()
+
+
+def _bring_together(places: int, batches: Batches) -> Batches:
     for entries in in_pieces(batches, RECORDS_AT_ONCE):
-        times = chosen_times(entries, one_in)
+        times = entries.select(_TIMES)
         yield packed(times, places_of_times(times, places))
 
 
 def _match(places: int, batches: Batches) -> Batches:
-    delays = delays_of(pa.concat_tables(unpacked(batches)))
+    delays = delays_of(together(batches))
     yield packed(delays, places_of_delays(delays, places))
 
 
 def _low_delays(batches: Batches) -> Batches:
-    found = low_delays(pa.concat_tables(unpacked(batches)))
+    found = low_delays(together(batches))
     day = days_of(numbers(found, "day") * DAY_US)
     yield from found.drop_columns(["day"]).append_column("dt", day).to_batches()
 

@@ -27,16 +27,18 @@ said comes before how often, how often before how much, and clocks come last. So
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_entries import in_buckets
+from pipeline.book_entries import Buckets
 from pipeline.book_totals import (
     COUNTED,
     PAIR,
@@ -52,7 +54,7 @@ from pipeline.completeness import Completeness
 from pipeline.groups import RECORDS_AT_ONCE, in_pieces
 from pipeline.message_classes import COUNTED as COUNTED_MESSAGES
 from pipeline.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
-from pipeline.packed import PIECE, PLACE, packed, places_for, unpacked
+from pipeline.packed import PIECE, PLACE, packed, places_for, together, unpacked
 from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, TEXT
 from pipeline.schemas.columns import columns, extended
 from pipeline.transforms.books import bucket_us
@@ -71,7 +73,7 @@ SIDES: Final = columns(
     **dict.fromkeys((*_SIDE_BY_SIDE, "in_delivered", "lag_min_us", "lag_max_us"), LONG),
 )
 """Totals of both books side by side."""
-DIFFERENT: Final = columns(src_domain=TEXT, dst_domain=TEXT, bucket_us=LONG)
+DIFFERENT: Final = columns(src_domain=TEXT, dst_domain=TEXT, bucket_us=LONG, out_messages=LONG, in_messages=LONG)
 EQUAL_COUNTS: Final = columns(
     src_domain=TEXT, dst_domain=TEXT, dt=TEXT, **dict.fromkeys(("sent", "received", "matched", "refused"), LONG)
 )
@@ -106,11 +108,11 @@ def _add_up_entries(places: int, batches: Batches) -> Batches:
 
 
 def _add_up_parts(batches: Batches) -> Batches:
-    yield from whole_totals(pa.concat_tables(unpacked(batches))).to_batches()
+    yield from whole_totals(together(batches)).to_batches()
 
 
 def _put_side_by_side(batches: Batches) -> Batches:
-    yield from side_by_side(whole_totals(pa.concat_tables(unpacked(batches)))).to_batches()
+    yield from side_by_side(whole_totals(together(batches))).to_batches()
 
 
 def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
@@ -152,14 +154,24 @@ def _count_equal(batches: Batches) -> Batches:
         yield from equal_counts(buckets).to_batches()
 
 
-def in_few_buckets(entries: WorkerRows, different: pa.Table) -> WorkerRows:
-    """Level two: entries of any outcome in those buckets in which the totals differ, if these are few."""
-    return entries.then(partial(_keep_disputed, different))
+def in_few_buckets(entries: WorkerRows, different: pa.Table, *, days: int) -> WorkerRows:
+    """Level two: entries of any outcome in those buckets in which the totals differ, if these are few.
+
+    Args:
+        entries: Of so many days.
+        different: Rows of `DIFFERENT`.
+        days: How many.
+    """
+    # Entries that claim nothing are not counted there. However many these are: a worker gets eight times the usual.
+    counted = sum(pc.sum(different.column(f"{side}_messages")).as_py() or 0 for side in ("out", "in"))
+    records = max(2 * counted // days, entries.records // 8)
+    return replace(entries.then(partial(_keep_disputed, different)), records=min(records, entries.records))
 
 
 def _keep_disputed(different: pa.Table, batches: Batches) -> Batches:
+    buckets = Buckets(different)
     for entries in batches:
-        yield from in_buckets(pa.Table.from_batches([entries]), different).to_batches()
+        yield from buckets.of(pa.Table.from_batches([entries])).to_batches()
 
 
 def disputed(entries: DataFrame, different: DataFrame) -> DataFrame:
@@ -205,7 +217,7 @@ def _bring_together(places: int, batches: Batches) -> Batches:
 
 
 def _judge(by: Judging, batches: Batches) -> Batches:
-    messages = Messages(pa.concat_tables(unpacked(batches)), by)
+    messages = Messages(together(batches), by)
     found, counts = messages.cases(), messages.counts()
     for is_case, pieces in (
         (True, packed(found, np.zeros(found.num_rows, np.int64))),
@@ -225,6 +237,4 @@ def _pack_counts(batches: Batches) -> Batches:
 
 
 def _add_up_pairs(completeness: Mapping[str, Completeness], batches: Batches) -> Batches:
-    nothing = to_arrow_schema(_COUNTS).empty_table()
-    parts = pa.concat_tables([nothing, *unpacked(batches)], promote_options="default")
-    yield from pair_rows(parts, completeness).to_batches()
+    yield from pair_rows(together(batches, to_arrow_schema(_COUNTS)), completeness).to_batches()

@@ -12,7 +12,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, get_args, get_type_hints
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -20,7 +19,7 @@ from pipeline.book_entries import DELIVERED
 from pipeline.groups import RECORDS_AT_ONCE, in_pieces
 from pipeline.histogram import quantile_column
 from pipeline.hours import hours_of, places_of_hours, whole_hours
-from pipeline.packed import packed, places_for, unpacked
+from pipeline.packed import packed, places_for, together
 from pipeline.schemas import STATEMENT_BOOK
 from pipeline.transforms.books import bucket_us, message_time_us
 from pipeline.worker_rows import Batches, WorkerRows
@@ -50,7 +49,7 @@ def _add_up_records(places: int, batches: Batches) -> Batches:
 
 
 def _add_up_parts(batches: Batches) -> Batches:
-    parts = pa.concat_tables(unpacked(batches))
+    parts = together(batches)
     yield from whole_hours(parts).to_batches()
 
 

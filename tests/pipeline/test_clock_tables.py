@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.book_entries import DAY_US
-from pipeline.clock_tables import chosen_times, delays_of, low_delays
+from pipeline.clock_tables import delays_of, low_delays, sampled
 from tests.pipeline.book_rows import clocks
 
 TIMES = pa.schema(
@@ -63,7 +63,7 @@ def low_quantile(values: list[int]) -> int:
 @given(rows=st.lists(times, max_size=40))
 def test_delays_are_those_of_a_plain_loop(rows: list[dict[str, Any]]) -> None:
     delivered = [row for row in rows if row["outcome"] == "delivered"]
-    delays = delays_of(chosen_times(pa.Table.from_pylist(rows, schema=TIMES), 1))
+    delays = delays_of(sampled(pa.Table.from_pylist(rows, schema=TIMES), 1))
     found: dict[tuple[str, str, int], list[int]] = {}
     for row in delays.to_pylist():
         found.setdefault((row["src_domain"], row["dst_domain"], row["day"]), []).append(row["delay_us"])
@@ -92,7 +92,7 @@ def test_of_one_in_so_many_messages_both_records_are_looked_at(one_in: int) -> N
         for number in range(700)
         for is_out in (True, False)
     ]
-    chosen = chosen_times(pa.Table.from_pylist(rows, schema=TIMES), one_in)
+    chosen = sampled(pa.Table.from_pylist(rows, schema=TIMES), one_in)
     assert 0.7 < chosen.num_rows * one_in / len(rows) < 1.3
     assert delays_of(chosen).num_rows * 2 == chosen.num_rows
 

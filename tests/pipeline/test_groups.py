@@ -1,0 +1,73 @@
+"""Sorting, finding and adding up whole columns: the same as plain Python says."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import xor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline.groups import MASK, Rows, dense, in_order, is_word, lengths_of, run_of_rows, runs, sums_modulo, xors
+
+signed = st.integers(-(1 << 63), (1 << 63) - 1)
+few_or_wide = st.lists(st.one_of(st.integers(-3, 3), signed), max_size=50)
+words = st.sampled_from(["a.example", "b.example", "c.example", None])
+
+
+@given(values=few_or_wide)
+@example(values=[])
+@example(values=[(1 << 62) - 1, -(1 << 62), 0])
+def test_rows_come_in_the_order_of_a_stable_sort(values: list[int]) -> None:
+    numbers = np.array(values, np.int64)
+    order, ascending = in_order(numbers)
+    assert order.tolist() == sorted(range(len(values)), key=values.__getitem__)
+    assert ascending.tolist() == sorted(values)
+
+
+@given(values=few_or_wide)
+def test_every_row_knows_the_run_it_is_in(values: list[int]) -> None:
+    order, starts = runs(np.array(values, np.int64))
+    different = sorted(set(values))
+    assert run_of_rows(order, starts).tolist() == [different.index(value) for value in values]
+    rank, count = dense(np.array(values, np.int64))
+    assert (rank.tolist(), count) == ([different.index(value) for value in values], len(different))
+
+
+@given(members=st.lists(st.tuples(st.integers(0, 4), signed), max_size=50))
+def test_folds_of_runs_are_those_of_a_plain_loop(members: list[tuple[int, int]]) -> None:
+    members.sort(key=lambda member: member[0])
+    groups = {key: [value for other, value in members if other == key] for key, _ in members}
+    order, starts = runs(np.array([key for key, _ in members], np.int64))
+    values = np.array([value for _, value in members], np.int64)[order]
+    assert xors(values, starts).tolist() == [reduce(xor, group) for group in groups.values()]
+    assert [fold & MASK for fold in sums_modulo(values, starts).tolist()] == [
+        sum(group) & MASK for group in groups.values()
+    ]
+    assert lengths_of(starts, len(values)).tolist() == [len(group) for group in groups.values()]
+
+
+@given(keys=st.lists(st.tuples(words, words), max_size=8), wanted=st.lists(st.tuples(words, words), max_size=8))
+def test_the_last_row_with_a_key_is_found_and_none_for_others(
+    keys: list[tuple[str | None, str | None]], wanted: list[tuple[str | None, str | None]]
+) -> None:
+    def columns(pairs: list[tuple[str | None, str | None]]) -> list[pa.Array]:
+        return [pa.array([pair[place] for pair in pairs], pa.string()) for place in range(2)]
+
+    last = {pair: row for row, pair in enumerate(keys)}
+    assert Rows(*columns(keys)).find(*columns(wanted)).tolist() == [last.get(pair, -1) for pair in wanted]
+
+
+def test_keys_of_too_many_words_are_refused() -> None:
+    many = pa.array([f"{number}" for number in range(1 << 8)])
+    with pytest.raises(OverflowError, match="too many"):
+        Rows(*[many] * 8)
+
+
+@pytest.mark.parametrize("is_list", [False, True], ids=["texts", "numbers in a list"])
+def test_null_is_no_word(is_list: bool) -> None:
+    column = pa.array(["out", None, "in", "out"])
+    assert is_word(column.dictionary_encode() if is_list else column, "out").tolist() == [True, False, False, True]
