@@ -11,7 +11,7 @@ section 7.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
@@ -91,9 +91,9 @@ class Owners:
         self._pool_of = {key: scheme for scheme, urls in self._free.items() for key in urls}
         self._sid_of: dict[str, int] = {}
         self.owner: Callable[[str], int | None] = self._sid_of.get
-        self._owned: dict[int, dict[str, OwnedRow]] = {}
-        self._blocks: dict[tuple[int, str], set[str]] = {}
-        self._deep: dict[int, dict[str, None]] = {}  # what is owned below something else could be
+        self._owned: defaultdict[int, dict[str, OwnedRow]] = defaultdict(dict)
+        self._blocks: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+        self._deep: defaultdict[int, dict[str, None]] = defaultdict(dict)  # what is owned below something else could be
         self._tombstones: OrderedDict[str, None] = OrderedDict()
         self.watched: tuple[Container[str], ...] = ()
         self.arrived: list[str] = []
@@ -158,12 +158,11 @@ class Owners:
         pool = self._free.get(block.scheme)
         new, origin = (self._new_names(block), _ALLOCATED) if pool is None else (_longest_free(pool, block), _POOL)
         key_of_block = block.allocation_key
-        owned = self._owned.setdefault(sid, {})
-        members = self._blocks.setdefault((sid, key_of_block), set()) if key_of_block else set[str]()
+        owned = self._owned[sid]
+        members = self._blocks[sid, key_of_block] if key_of_block else set[str]()
         for key, url in new.items():
-            row = OwnedRow(sid, url, origin, key_of_block, block.is_guest)
+            row = owned[key] = OwnedRow(sid, url, origin, key_of_block, block.is_guest)
             self._sid_of[key] = sid
-            owned[key] = row
             members.add(key)
             self._journal.put(_ADDRESSES, key, row)
         if pool is not None:  # nobody can have waited for a new name
@@ -272,15 +271,15 @@ class Owners:
         self._sid_of[key] = sid
         if key in self._pool_of:
             self._free[self._pool_of[key]].pop(key, None)
-        self._owned.setdefault(sid, {})[key] = row
+        self._owned[sid][key] = row
         self._note_depth(sid, key)
         if row.allocation_key:
-            self._blocks.setdefault((sid, row.allocation_key), set()).add(key)
+            self._blocks[sid, row.allocation_key].add(key)
 
     def _note_depth(self, sid: int, key: str) -> None:
         """Remember an address that stands below something else that could be owned; new names never do."""
         if _is_deep(key):
-            self._deep.setdefault(sid, {})[key] = None
+            self._deep[sid][key] = None
 
     def _tell_who_waits(self, key: str) -> None:
         for keys in self.watched:

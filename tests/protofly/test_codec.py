@@ -95,6 +95,16 @@ def test_deep_nesting_is_refused_whatever_its_depth(opening: bytes, levels: int)
     assert caught.value.code is Code.TOO_DEEP
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_nesting_is_allowed_to_its_last_level_and_no_further(opening: str, closing: str) -> None:
+    times = (NESTING_LEVELS - 2) // len(closing)  # the message and its body are levels as well
+    deepest = opening * times + "1" + closing * times
+    body = '{"value":' + deepest + "}"
+    assert _decode("{" + HEADER + f',"body":{body}' + "}").body == body.encode()
+    with pytest.raises(BrokenMessageError):
+        _decode("{" + HEADER + ',"body":{"value":[' + deepest + "]}}")
+
+
 def test_brackets_inside_texts_are_no_nesting() -> None:
     text = json.dumps({"value": '["{' * 500 + "\\" + '"' * 9})
     assert _decode("{" + HEADER + f',"body":{text}' + "}").body == text.encode()
