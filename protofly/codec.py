@@ -187,7 +187,7 @@ def _check_depth(raw: bytes) -> None:
     """
     brackets = _TEXT.sub(b"", raw).translate(None, _NO_BRACKETS)
     for _ in range(NESTING_LEVELS):
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        brackets = brackets.replace(b"[]", b" ").replace(b"{}", b" ").replace(b" ", b"")  # one level of either kind
         if not brackets:
             return
     raise BrokenMessageError(Code.TOO_DEEP, f"nested deeper than {NESTING_LEVELS} levels")
