@@ -56,6 +56,7 @@ class Finding(Enum):
     # The manifest is not to be believed.
     COUNT = "count", Severity.FATAL, "the manifest promises another number of records than there are", _ASK_NODE
     NUMBERS = "numbers", Severity.FATAL, "the manifest's numbers contradict each other", _ASK_NODE
+    DAYS = "days", Severity.FATAL, "its records are of more days than those of a segment can be", _ASK_NODE
     SIGNATURE = "signature", Severity.FATAL, "the signature is not the node's", _ASK_NODE
     UNSIGNED = "unsigned", Severity.WARNING, "nobody signed the manifest", "give the node a key, or accept it knowingly"
     UNKNOWN_KEY = (
@@ -106,6 +107,12 @@ class Finding(Enum):
         Severity.SEVERE,
         "was read and stored, and then could not be verified once more",
         "compare it with the node's spool",
+    )
+    FAILED = (
+        "failed",
+        Severity.FATAL,
+        "our program failed on it, and took none of its rows",
+        "report it with its detail; it is looked at again by every run",
     )
 
     def __init__(self, code: str, severity: Severity, meaning: str, advice: str) -> None:

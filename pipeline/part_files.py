@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.segment_rows import DAY
+from pipeline.segment_rows import DAY, DAY_US
+from pipeline.words import as_texts
 
-DAY_US: Final = 86_400_000_000
+GROUP_ROWS: Final = 1 << 17
 GROUP_BYTES: Final = 64 << 20
-"""Rows are held back until they are so much, to be written together: some 130,000 records of messages."""
+"""Rows are held back until they are so many or so much, to be written together."""
 _OPEN_MAX: Final = 8
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _ALL_DIFFERENT: Final = frozenset({"msg_id", "digest", "seq", "ts_us", "line"})
@@ -48,7 +50,7 @@ class PartFiles:
         self._schema = schema
         self._with_dictionary = [name for name in schema.names if name not in _ALL_DIFFERENT]
         self._waiting: dict[str, list[pa.Table]] = {}
-        self._waiting_bytes = 0
+        self._waiting_rows = self._waiting_bytes = 0
         self._open: dict[str, _Part] = {}
 
     def __enter__(self) -> Self:
@@ -72,28 +74,33 @@ class PartFiles:
             return
         for of_day, part in _by_day(rows).items() if day is None else [(day, rows)]:
             self._waiting.setdefault(of_day, []).append(part)
+        self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= GROUP_BYTES:
+        if self._waiting_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         for day, parts in self._waiting.items():
-            part = self._part(day)
-            rows = pa.concat_tables(parts)
+            rows = _together(parts)
+            part = self._part(day, rows.schema)
             part.writer.write_table(rows, row_group_size=rows.num_rows)
             part.rows += rows.num_rows
         self._waiting.clear()
-        self._waiting_bytes = 0
+        self._waiting_rows = self._waiting_bytes = 0
 
-    def _part(self, day: str) -> _Part:
+    def _part(self, day: str, schema: pa.Schema) -> _Part:
+        """The open file of a day. Whether texts have a dictionary cannot change within one."""
         part = self._open.get(day)
+        if part is not None and part.writer.schema != schema:
+            self._close(day)
+            part = None
         if part is None:
             if len(self._open) >= _OPEN_MAX:
                 self._close(next(iter(self._open)))
             folder = self._folder / f"{DAY}={day}"
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{uuid4().hex}.parquet"  # a task that is repeated must not meet what it has left
-            part = self._open[day] = _Part(path, self._schema, self._with_dictionary)
+            part = self._open[day] = _Part(path, schema, self._with_dictionary)
         return part
 
     def _close(self, day: str) -> None:
@@ -109,6 +116,17 @@ class _Part:
         self.writer = pq.ParquetWriter(
             path, schema, compression="zstd", use_dictionary=with_dictionary, store_schema=False
         )
+
+
+def _together(parts: Sequence[pa.Table]) -> pa.Table:
+    """One table; a column of texts has a dictionary when it has one in all parts."""
+    columns = {}
+    for name in parts[0].schema.names:
+        chunks = list(chain.from_iterable(part.column(name).chunks for part in parts))
+        has_words = [pa.types.is_dictionary(chunk.type) for chunk in chunks]
+        column = pa.chunked_array(chunks if all(has_words) else [as_texts(chunk) for chunk in chunks])
+        columns[name] = column.unify_dictionaries() if all(has_words) else column
+    return pa.table(columns)
 
 
 def _by_day(rows: pa.Table) -> Mapping[str, pa.Table]:

@@ -6,12 +6,11 @@ None, mostly after a look at the smallest and the largest value.
 
 from __future__ import annotations
 
-import binascii
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -20,14 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.findings import Severity
-from pipeline.record_lines import FACTS, NOT_A_RECORD, OTHER_VERSION
+from pipeline.line_members import FACTS, IDS, id_bytes
+from pipeline.record_lines import NOT_A_RECORD, OTHER_VERSION
 from pipeline.segments import CLOCK_SLACK_US, TIME_MAX_US, TIME_MIN_US
+from pipeline.words import codes_of, same_words, texts_where
 from protofly.records import RECORD_TYPES, Kind, SegmentManifest
 
 REPEATED: Final = "repeated"
-ID_BYTES: Final = 16
-IDS: Final = ("msg_id", "digest")
-"""Members of message records that are so many bytes in hexadecimal digits."""
 _MEASURES: Final = ("attempt", "size_in", "size_wire", "d_policy_us", "d_stub_us", "d_peer_us", "d_total_us", "fuel")
 
 Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -101,7 +99,8 @@ def reasons(kind: Kind) -> list[str]:
     return [NOT_A_RECORD, REPEATED, *(rule.name for rule in record_rules(kind))]
 
 
-def record_rules(kind: Kind) -> list[Rule]:
+@cache
+def record_rules(kind: Kind) -> tuple[Rule, ...]:
     """Rules for records of a kind beside the manifest of their segment.
 
     What must be there and which words are possible is taken from the record's own class.
@@ -130,28 +129,15 @@ def record_rules(kind: Kind) -> list[Rule]:
     rules = [Rule(name, Severity.SEVERE, broken) for name, broken in severe]
     if kind is Kind.MESSAGE:
         rules.append(Rule("own-domain", Severity.WARNING, _is_own_domain))
-    return rules
-
-
-def id_bytes(column: pa.Array) -> pa.Array | None:
-    """Ids as bytes out of their digits; None when one of them is missing or no id."""
-    if not len(column):
-        return pa.array([], pa.binary())
-    if column.null_count or not _lie_between(pc.binary_length(column), 2 * ID_BYTES, 2 * ID_BYTES):
-        return None
-    first = int(np.frombuffer(column.buffers()[1], np.int32)[column.offset])
-    digits = memoryview(column.buffers()[2])[first : first + len(column) * 2 * ID_BYTES]
-    try:
-        content = binascii.unhexlify(digits)
-    except (binascii.Error, ValueError):
-        return None
-    places = np.arange(len(column) + 1, dtype=np.int32) * ID_BYTES
-    return pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(places), pa.py_buffer(content)])
+    return tuple(rules)
 
 
 def _is_of_another(found: Members, manifest: SegmentManifest) -> Mask | None:
-    is_same = pc.and_kleene(pc.equal(found["node"], manifest.node), pc.equal(found["boot"], manifest.boot))
-    return _where(pc.invert(is_same.fill_null(False)))
+    is_node = texts_where(found["node"], lambda nodes: pc.equal(nodes, manifest.node))
+    if is_node is None:
+        return np.ones(len(found["node"]), np.bool_)
+    is_same = is_node & np.asarray(pc.equal(found["boot"], manifest.boot).fill_null(False))
+    return None if is_same.all() else ~is_same
 
 
 def _times(manifest: SegmentManifest) -> tuple[int, int]:
@@ -165,29 +151,19 @@ def _is_missing(name: str, found: Members, _: SegmentManifest) -> Mask | None:
 
 
 def _is_no_word(name: str, words: pa.Array, found: Members, _: SegmentManifest) -> Mask | None:
-    is_word = pc.is_in(found[name], words)
-    if is_word.true_count + found[name].null_count == len(is_word):
-        return None
-    return _where(pc.and_(pc.invert(is_word), found[name].is_valid()))
+    return texts_where(found[name], lambda texts: pc.and_(pc.invert(pc.is_in(texts, words)), texts.is_valid()))
 
 
 def _has_odd_facts(found: Members, _: SegmentManifest) -> Mask | None:
     if found[FACTS].null_count == len(found[FACTS]):
         return None
-    return _where(pc.invert(pc.starts_with(found[FACTS], "{")))
+    return texts_where(found[FACTS], lambda texts: pc.invert(pc.starts_with(texts, "{")))
 
 
 def _is_no_id(name: str, found: Members, _: SegmentManifest) -> Mask | None:
-    if id_bytes(found[name]) is not None:
+    if pa.types.is_binary(found[name].type):
         return None
-    return np.array([digits is not None and not _is_id(digits) for digits in found[name].to_pylist()])
-
-
-def _is_id(digits: str) -> bool:
-    try:
-        return len(binascii.unhexlify(digits)) == ID_BYTES
-    except (binascii.Error, ValueError):
-        return False
+    return np.array([digits is not None and id_bytes([digits]) is None for digits in found[name].to_pylist()])
 
 
 def _is_negative(found: Members, _: SegmentManifest) -> Mask | None:
@@ -201,7 +177,9 @@ def _is_negative(found: Members, _: SegmentManifest) -> Mask | None:
 
 
 def _is_own_domain(found: Members, _: SegmentManifest) -> Mask | None:
-    return _where(pc.equal(found["src_domain"], found["dst_domain"]))
+    src, dst = same_words([found["src_domain"], found["dst_domain"]])
+    is_same = (codes_of(src) == codes_of(dst)) & (codes_of(src) > 0)
+    return is_same if is_same.any() else None
 
 
 def _lie_between(column: pa.Array, first: int, last: int) -> bool:

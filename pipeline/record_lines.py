@@ -1,33 +1,50 @@
 """Lines of segments become columns. No Spark session in here, and nothing is believed.
 
-Every line is decoded by itself, by one decoder, whatever its neighbours are: so there is no fast way that might take
-for a record what a careful one would not. What makes it fast is that a few hundred lines at a time become columns while
-they are still in the processor's cache.
+Theory of operation. One decoder, the plain one, says what a line is, whatever its neighbours are. Nearly all lines are
+made of words that were there before, though, so there is a quick decoder, which knows these words and no others. Where
+it takes a line it gives what the plain one would, with a sign in place of each word. Where it does not, the plain one
+is asked, and new words are learned. So the quick one cannot make a record of what is none, nor another record.
+
+What makes it fast is that no text is made for a word, that numbers and signs are packed by hundreds, and that a few
+hundred lines at a time are packed while they are still in the processor's cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, BooleanType, DataType, IntegerType, LongType, ShortType, StringType
 
+from pipeline.line_members import member_of
 from pipeline.schemas import RECORD_SCHEMAS
+from pipeline.words import TooManyWordsError
 from protofly.records import RECORD_TYPES, Kind
 
 NOT_A_RECORD: Final = "not-a-record"
 OTHER_VERSION: Final = "schema"
-FACTS: Final = "facts"
-"""The member that is kept as it was written."""
-_ABSENT: Final = msgspec.Raw()
-_NOTHING: Final = pa.array(["", "null"])
-_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeError, pa.ArrowException, OverflowError)
+_LEARNING: Final = 100
+"""What it costs to make a quick decoder, in lines that are read twice."""
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What some lines say, as `LineDecoder.columns` takes it.
+
+    Attributes:
+        lines: How many there were.
+        parts: For each member what those lines say of it that could be read, packed.
+        spoilt: Why a line could not be read, by its place among all lines.
+    """
+
+    lines: int
+    parts: Sequence[Any]
+    spoilt: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +52,8 @@ class Columns:
     """What some lines say, member by member.
 
     Attributes:
-        arrays: By member, a value for each line that could be read; null where it says nothing.
+        arrays: By member, a value for each line that could be read; null where it says nothing. Texts with few
+            different ones have a dictionary.
         spoilt: Why a line could not be read, by its place among all lines.
     """
 
@@ -52,42 +70,97 @@ class LineDecoder:
     def __init__(self, kind: Kind) -> None:
         fields = RECORD_SCHEMAS[kind].fields
         self._version = RECORD_TYPES[kind].schema_version
-        self._types = {field.name: to_arrow_type(field.dataType) for field in fields}
-        members: list[tuple[str, Any, Any]] = [
-            (field.name, msgspec.Raw, _ABSENT) if field.name == FACTS else (field.name, _member(field.dataType), None)
-            for field in fields
-        ]
-        # Never part of a cycle: the collector of garbage need not know them.
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("Line", members, gc=False)).decode
+        self._members = {field.name: member_of(field.name, field.dataType) for field in fields}
+        self._plain = self._decoder([(name, *member.plain) for name, member in self._members.items()])
+        self._quick: msgspec.json.Decoder[Any] | None = None
+        self._known = self._missed = 0
+        """How many words the quick decoder knows, and how many lines it did not take."""
 
-    def columns(self, lines: Sequence[bytes]) -> Columns:
-        """Decode lines, without their ends."""
+    def read(self, text: bytes) -> Piece:
+        """Decode lines, each with its end; some hundreds at a time cost least."""
         try:
-            if all(map(bytes.isascii, lines)):
-                return Columns(self._arrays(list(map(self._decode, lines))), {})
-            return Columns(self._arrays(list(map(self._decoded, lines))), {})
+            piece = self._read(text)
+        except TooManyWordsError:
+            self._learn()
+            return self.read(text)
+        if self._missed > _LEARNING and self._words() > self._known:
+            self._learn()
+        return piece
+
+    def expect(self, words: Mapping[str, Iterable[str]]) -> None:
+        """Let some words of members be known beforehand; it changes nothing but how long it takes."""
+        for name, found in words.items():
+            vocabulary = self._members[name].words
+            with suppress(TooManyWordsError):
+                for word in found:
+                    vocabulary.sign_of(word)
+
+    def columns(self, pieces: Sequence[Piece]) -> Columns:
+        """What all these pieces say, one after the other."""
+        parts = zip(*(piece.parts for piece in pieces), strict=True)
+        arrays = {
+            name: member.array(of_member)
+            for (name, member), of_member in zip(self._members.items(), parts, strict=True)
+        }
+        spoilt: dict[int, str] = {}
+        before = 0
+        for piece in pieces:
+            spoilt |= {before + place: reason for place, reason in piece.spoilt.items()}
+            before += piece.lines
+        return Columns(arrays, spoilt)
+
+    def _read(self, text: bytes) -> Piece:
+        spoilt: dict[int, str] = {}
+        rows = self._quickly(text)
+        if rows is None:
+            rows = self._one_by_one(text.split(b"\n")[:-1], spoilt)
+        values = list(zip(*rows, strict=True)) or [()] * len(self._members)
+        parts = [member.part(column) for member, column in zip(self._members.values(), values, strict=True)]
+        return Piece(len(rows) + len(spoilt), parts, spoilt)
+
+    def _quickly(self, text: bytes) -> list[tuple[Any, ...]] | None:
+        """All lines at once; None when the quick decoder does not take them all."""
+        if self._quick is None or not _is_text(text):
+            return None
+        lines = _lines_with_one_object(text)
+        if lines is None:
+            return None
+        try:
+            records = self._quick.decode_lines(text)
         except _UNREADABLE:
-            pass
-        records = []
-        spoilt = {}
+            return None
+        return list(map(msgspec.structs.astuple, records)) if len(records) == lines else None
+
+    def _one_by_one(self, lines: Sequence[bytes], spoilt: dict[int, str]) -> list[tuple[Any, ...]]:
+        quick = self._quick.decode if self._quick is not None else None
+        rows: list[tuple[Any, ...]] = []
         for place, line in enumerate(lines):
             try:
-                records.append(self._decoded(line))
+                line.decode()  # members that nobody asks for are passed over without a look at their text
+                try:
+                    rows.append(msgspec.structs.astuple(quick(line)) if quick is not None else self._plainly(line))
+                except _UNREADABLE:
+                    rows.append(self._plainly(line))
             except _UNREADABLE:
                 spoilt[place] = self._reason(line)
-        return Columns(self._arrays(records), spoilt)
+        return rows
 
-    def _decoded(self, line: bytes) -> msgspec.Struct:
-        line.decode()  # members that nobody asks for are passed over without a look at their text
-        return self._decode(line)
+    def _plainly(self, line: bytes) -> tuple[Any, ...]:
+        """The same as the quick decoder says of a line that it knows."""
+        values = msgspec.structs.astuple(self._plain.decode(line))
+        self._missed += 1
+        return tuple([member.quickly(value) for member, value in zip(self._members.values(), values, strict=True)])
 
-    def _arrays(self, records: Sequence[msgspec.Struct]) -> dict[str, pa.Array]:
-        rows = map(msgspec.structs.astuple, records)
-        values = list(zip(*rows, strict=True)) or [()] * len(self._types)
-        found = {}
-        for (name, type_), column in zip(self._types.items(), values, strict=True):
-            found[name] = _written(column) if name == FACTS else _array(column, type_)
-        return found
+    def _words(self) -> int:
+        return sum(len(member.words) for member in self._members.values())
+
+    def _learn(self) -> None:
+        self._known, self._missed = self._words(), 0
+        self._quick = self._decoder([(name, *member.quick) for name, member in self._members.items()])
+
+    def _decoder(self, members: list[tuple[str, Any, Any]]) -> msgspec.json.Decoder[Any]:
+        # Never part of a cycle: the collector of garbage need not know them.
+        return msgspec.json.Decoder(msgspec.defstruct("Line", members, gc=False))
 
     def _reason(self, line: bytes) -> str:
         try:
@@ -105,42 +178,26 @@ class _Version(msgspec.Struct):
 _read_version = msgspec.json.Decoder(_Version).decode
 
 
-def _member(type_: DataType) -> Any:
-    """What msgspec is to take for a column of this type."""
-    match type_:
-        case StringType():
-            return str | None
-        case BooleanType():
-            return bool | None
-        case ShortType() | IntegerType() | LongType():
-            return _number(type_) | None
-        case ArrayType(elementType=ArrayType(elementType=LongType())):
-            return list[list[_number(LongType())]] | None  # type: ignore[misc]  # a type made at run time
-        case ArrayType(elementType=StringType()):
-            return list[str] | None
-    raise TypeError(f"no member of a line can be {type_}")
+def _is_text(content: bytes) -> bool:
+    if content.isascii():
+        return True
+    try:
+        content.decode()
+    except UnicodeError:
+        return False
+    return True
 
 
-def _number(type_: ShortType | IntegerType | LongType) -> Any:
-    highest = (1 << {ShortType: 15, IntegerType: 31, LongType: 63}[type(type_)]) - 1
-    return Annotated[int, msgspec.Meta(ge=-highest - 1, le=highest)]
+def _lines_with_one_object(text: bytes) -> int | None:
+    """How many lines there are, if in each there is one object, provided that there are as many objects as lines.
 
-
-def _array(column: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """The same as `pa.array`, with less ado."""
-    if not column or column[0] is None:
-        return pa.nulls(len(column), type_) if column.count(None) == len(column) else pa.array(column, type_)
-    if pa.types.is_integer(type_):
-        try:
-            return pa.array(np.fromiter(column, type_.to_pandas_dtype(), len(column)))
-        except TypeError:  # some are null
-            pass
-    return pa.array(column, type_)
-
-
-def _written(column: Sequence[msgspec.Raw]) -> pa.Array:
-    """What stands in the lines, as text; null where that is nothing."""
-    if column.count(_ABSENT) == len(column):
-        return pa.nulls(len(column), pa.string())
-    texts = pa.array(list(map(bytes, column)), pa.binary()).cast(pa.string())
-    return pc.if_else(pc.is_in(texts, _NOTHING), None, texts)
+    That is so when every line begins with a brace and ends with one: no object can go on in another line then, because
+    inside of one a comma stands between something that ends with a brace and something that begins with one, and there
+    is no bare end of a line in a text.
+    """
+    content = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(content == ord("\n"))
+    is_so = (
+        content[0] == ord("{") and (content[ends - 1] == ord("}")).all() and (content[ends[:-1] + 1] == ord("{")).all()
+    )
+    return len(ends) if is_so else None

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import zstandard
@@ -24,7 +26,12 @@ WINDOW_BYTES_MAX: Final = 8 << 20
 """What every Zstandard decoder must be able to hold. Source: RFC 8878, section 3.1.1.1.2."""
 PIECE_BYTES: Final = 256 << 10
 """A few hundred lines: what is made of them stays in the processor's cache until it is columns."""
+SEGMENT_DAYS_MAX: Final = 32
+"""Different days of the good records of a segment: each takes a folder and a file. Nodes seal every minute, and a clock
+that jumps makes few days of one."""
 _FRAME_HEADER_BYTES: Final = 18
+MACHINE_ERRORS: Final = (MemoryError, OSError)
+"""Say something about this machine, whatever it was at work on; never a verdict on a segment."""
 
 
 class ContentError(Exception):
@@ -34,6 +41,17 @@ class ContentError(Exception):
         super().__init__(finding.code)
         self.finding = finding
         self.remark = remark
+
+
+class RefusedError(ContentError):
+    """The content is what its manifest says, and nothing of it is taken all the same."""
+
+
+def failure(error: Exception) -> str:
+    """What is told of an error that nobody has foreseen: its type and where it was raised, nothing that came in."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
 
 
 def check_file(content: bytes, manifest: SegmentManifest) -> None:
@@ -53,12 +71,13 @@ def check_file(content: bytes, manifest: SegmentManifest) -> None:
         raise ContentError(Finding.FRAME, "a frame needs a dictionary or too much memory")
 
 
-def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[list[bytes]]:
-    """The lines of a segment, some `PIECE_BYTES` at a time, in their order and without their ends.
+def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[bytes]:
+    """The lines of a segment, some `PIECE_BYTES` of whole ones at a time, in their order and with their ends.
 
     Raises:
         ContentError: A frame is damaged, there is too much in it, or not as many lines as the manifest says. What came
             before is not to be believed then.
+        MemoryError: There is none left to decompress with.
     """
     decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
     lines = raw_bytes = 0
@@ -67,9 +86,9 @@ def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[list[bytes]
         with decompressor.stream_reader(io.BytesIO(content), read_across_frames=True) as reader:
             while piece := reader.read(PIECE_BYTES):
                 raw_bytes += len(piece)
-                found = (rest + piece if rest else piece).split(b"\n")
-                rest = found.pop()
-                lines += len(found)
+                end = piece.rfind(b"\n") + 1
+                found, rest = (rest + piece[:end], piece[end:]) if end else (b"", rest + piece)
+                lines += found.count(b"\n")
                 if raw_bytes > RAW_BYTES_MAX or len(rest) > LINE_BYTES_MAX:
                     raise ContentError(Finding.TOO_LARGE, "more than a segment or a line may hold")
                 if lines > manifest.records:
@@ -79,6 +98,8 @@ def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[list[bytes]
                 if found:
                     yield found
     except zstandard.ZstdError as exc:
+        if "Allocation" in str(exc):  # says nothing about the segment
+            raise MemoryError(str(exc)) from exc
         raise ContentError(Finding.FRAME, str(exc)[:100]) from exc
     if lines != manifest.records or rest:
         raise ContentError(Finding.COUNT, f"{lines} lines for {manifest.records} records")

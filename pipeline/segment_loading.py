@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.part_files import PartFile
 from pipeline.schemas import QUARANTINE, bronze_table
 from pipeline.segment_rows import DAY
-from pipeline.segment_tasks import Report, Work, run_tasks
+from pipeline.segment_tasks import Refusal, Report, Work, run_tasks
 from pipeline.segments import Place, Segment
 from pipeline.stages import StagedFile
 from pipeline.table_log import LakeError
@@ -28,6 +28,14 @@ class ChangedError(Exception):
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(f"{len(places)} segments changed while they were read")
         self.places = frozenset(places)
+
+
+class RefusedSegmentsError(Exception):
+    """Of some segments no rows can be taken; `refusals` says why."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        super().__init__(f"{len(refusals)} segments cannot be taken")
+        self.refusals = {refusal.place: refusal for refusal in refusals}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,7 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
 
     Raises:
         ChangedError: A file is not what its manifest says, or not any more; nothing was committed.
+        RefusedSegmentsError: There are segments of which nothing can be taken; nothing was committed.
         LakeError: The lake cannot be written.
     """
     full = [segment for segment in segments if segment.manifest is not None and segment.manifest.records]
@@ -65,6 +74,8 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
         report = _write(lake, kind, full, stage)
         if report.changed:
             raise ChangedError(report.changed)
+        if report.refused:
+            raise RefusedSegmentsError(report.refused)
         rows = {counts.stem: (counts.good, counts.bad) for counts in report.counts}
         for segment in full:
             read = sum(rows.get(segment.place.stem, (0,)))

@@ -7,24 +7,25 @@ was ended has left behind is named by no report, so nobody takes it for rows.
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pipeline.findings import Finding
 from pipeline.part_files import PartFile, PartFiles
 from pipeline.schemas import QUARANTINE, bronze_table
-from pipeline.segment_content import ContentError
-from pipeline.segment_rows import SegmentReader, stored_schema
+from pipeline.segment_content import MACHINE_ERRORS, ContentError, RefusedError, failure
+from pipeline.segment_rows import Rows, SegmentReader, stored_schema
 from pipeline.segments import Place, verified_content
 from protofly.records import Kind, SegmentManifest
 
+_log = logging.getLogger(__name__)
 SHARE_BYTES: Final = 64 << 20
 """Compressed segments for a task: a million records, some seconds that are lost when an executor is."""
-_REPORT: Final = "report binary"
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +44,22 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     bad: int
 
 
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment of which no rows can be taken: name of the finding, and what else is to be said."""
+
+    place: Place
+    finding: str
+    remark: str
+
+
 class Report(msgspec.Struct, kw_only=True):
-    """What a task has done. Of segments that are `changed` nothing is said, and nothing of the report is to be used."""
+    """What a task has done. When segments are `changed` or `refused`, nothing else of the report is to be used."""
 
     counts: list[Counts] = []
     good: list[PartFile] = []
     bad: list[PartFile] = []
     changed: list[Place] = []
+    refused: list[Refusal] = []
 
 
 def run_tasks(spark: SparkSession, kind: Kind, work: Sequence[Work], folder: Path) -> Report:
@@ -62,32 +72,30 @@ def run_tasks(spark: SparkSession, kind: Kind, work: Sequence[Work], folder: Pat
         folder: Gets `good` with rows of the bronze table and `bad` with rows of quarantine, in folders by day.
 
     Returns:
-        What all tasks have reported. When segments have changed, the others were not necessarily read to the end.
+        What all tasks have reported.
     """
     shares = [msgspec.msgpack.encode(share) for share in _shares(work, spark.sparkContext.defaultParallelism)]
 
-    def tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                share = msgspec.msgpack.decode(shares[number], type=list[Work])
-                report = msgspec.msgpack.encode(load_share(kind, share, folder))
-                yield pa.RecordBatch.from_pydict({"report": [report]})
+    def task(share: bytes) -> bytes:
+        return msgspec.msgpack.encode(load_share(kind, msgspec.msgpack.decode(share, type=list[Work]), folder))
 
-    done = spark.range(0, len(shares), 1, len(shares)).mapInArrow(tasks, _REPORT).collect()
+    # Nothing is asked of these rows that would be worth planning and compiling a query for.
+    reports = spark.sparkContext.parallelize(shares, len(shares)).map(task).collect()
     whole = Report()
-    for row in done:
-        report = msgspec.msgpack.decode(bytes(row["report"]), type=Report)
+    for one in reports:
+        report = msgspec.msgpack.decode(one, type=Report)
         whole.counts += report.counts
         whole.good += report.good
         whole.bad += report.bad
         whole.changed += report.changed
+        whole.refused += report.refused
     return whole
 
 
 def load_share(kind: Kind, share: Sequence[Work], folder: Path) -> Report:
     """Read segments and write their rows; see `run_tasks`."""
     report = Report()
-    reader = SegmentReader(kind)
+    reader = SegmentReader(kind, [work.manifest for work in share])
     is_collecting = gc.isenabled()
     gc.disable()  # millions of small objects come and go, none of them in a cycle
     try:
@@ -96,25 +104,43 @@ def load_share(kind: Kind, share: Sequence[Work], folder: Path) -> Report:
             PartFiles(folder / "bad", stored_schema(QUARANTINE)) as bad_files,
         ):
             for work in share:
-                content = verified_content(work.place, work.manifest)
-                good = bad = 0
-                try:
-                    for rows in reader.rows(content, work.manifest) if content is not None else ():
-                        good_files.add(rows.good)
-                        bad_files.add(rows.bad, work.day)
-                        good += rows.good.num_rows
-                        bad += rows.bad.num_rows
-                except ContentError:
-                    content = None
-                if content is None:
-                    report.changed.append(work.place)
-                else:
-                    report.counts.append(Counts(stem=work.place.stem, good=good, bad=bad))
+                _load(work, reader, good_files, bad_files, report)
     finally:
         if is_collecting:
             gc.enable()
     report.good, report.bad = good_files.written, bad_files.written
     return report
+
+
+def _load(work: Work, reader: SegmentReader, good_files: PartFiles, bad_files: PartFiles, report: Report) -> None:
+    content = verified_content(work.place, work.manifest)
+    if content is None:
+        report.changed.append(work.place)
+        return
+    good = bad = 0
+    try:
+        for rows in _rows(reader, content, work):
+            good_files.add(rows.good)
+            bad_files.add(rows.bad, work.day)
+            good += rows.good.num_rows
+            bad += rows.bad.num_rows
+    except RefusedError as exc:
+        report.refused.append(Refusal(place=work.place, finding=exc.finding.name, remark=exc.remark))
+    except ContentError:
+        report.changed.append(work.place)
+    else:
+        report.counts.append(Counts(stem=work.place.stem, good=good, bad=bad))
+
+
+def _rows(reader: SegmentReader, content: bytes, work: Work) -> Iterator[Rows]:
+    """Rows of a segment. Raises ContentError; RefusedError, too, where this program fails on what is in there."""
+    try:
+        yield from reader.rows(content, work.manifest)
+    except (ContentError, *MACHINE_ERRORS):
+        raise
+    except Exception as exc:  # a defect of ours may cost this segment, never the run
+        _log.exception("segment %s", ascii(work.place.stem))
+        raise RefusedError(Finding.FAILED, failure(exc)) from exc
 
 
 def _shares(work: Sequence[Work], cores: int) -> list[list[Work]]:

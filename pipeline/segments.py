@@ -14,6 +14,7 @@ import base64
 import binascii
 import errno
 import hashlib
+import logging
 import os
 import re
 import stat
@@ -28,7 +29,7 @@ import msgspec
 
 from pipeline.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust
-from pipeline.segment_content import ContentError, check_file, pieces_of
+from pipeline.segment_content import MACHINE_ERRORS, ContentError, check_file, failure, pieces_of
 from protofly.errors import PeerError
 from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX, SegmentName
 from protofly.records import RECORD_TYPES, SegmentManifest, decode_manifest
@@ -43,6 +44,7 @@ TIME_MIN_US: Final = 1_577_836_800_000_000
 TIME_MAX_US: Final = 4_102_444_800_000_000
 """Years 2020 to 2099: what else a clock may say is wrong."""
 
+_log = logging.getLogger(__name__)
 _INTEGER_MAX: Final = (1 << 63) - 1
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -175,22 +177,37 @@ def find_manifests(spools: Iterable[Path]) -> Iterator[Place]:
 
 
 def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
-    """Verify one segment by itself: files, manifest, signature, content. Never raises for what it finds.
+    """Verify one segment by itself: files, manifest, signature, content. Never raises for what it finds in there.
 
     Args:
         place: Where its manifest lies.
         trust: Whose signatures count.
         reads_lines: False leaves out what takes decompressing: whether the frames are sound and how many lines there
             are, unless there are to be none. Whoever decodes the lines finds that out; see `pieces_of`.
+
+    Raises:
+        MemoryError, OSError: This machine failed.
     """
     segment = Segment(place, is_strict=trust.requires_signatures)
+    try:
+        _examine(segment, trust, reads_lines=reads_lines)
+    except MACHINE_ERRORS:
+        raise
+    except Exception as exc:  # a defect of ours may cost this segment, never the run
+        _log.exception("segment %s", ascii(place.stem))
+        segment.find(Finding.FAILED, failure(exc))
+    return segment
+
+
+def _examine(segment: Segment, trust: Trust, *, reads_lines: bool) -> None:
+    place = segment.place
     raw = _read(place.manifest_path, MANIFEST_BYTES_MAX, segment, too_large=Finding.MANIFEST_TOO_LARGE)
     if raw is None:
-        return segment
+        return
     segment.manifest_sha256 = hashlib.sha256(raw).hexdigest()
     manifest = _decode(raw, segment)
     if manifest is None:
-        return segment
+        return
     segment.manifest = manifest
     if str(segment.name) != place.stem:
         segment.find(Finding.NAME, f"the manifest calls for {segment.name}")
@@ -199,7 +216,7 @@ def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
     if manifest.schema_version != RECORD_TYPES[manifest.kind].schema_version:
         segment.find(Finding.SCHEMA, f"version {manifest.schema_version}")
     if segment.is_fatal:
-        return segment
+        return
     content = _read(place.segment_path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
     if content is not None:
         try:
@@ -209,7 +226,6 @@ def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
                     pass
         except ContentError as exc:
             segment.find(exc.finding, exc.remark)
-    return segment
 
 
 def verified_content(place: Place, manifest: SegmentManifest) -> bytes | None:

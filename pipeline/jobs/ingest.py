@@ -6,7 +6,9 @@ quarantine and bronze under the number of the batch, and entered into the ledger
 removed.
 
 Whether frames are sound and lines are as many as promised is found out by the tasks, which decompress anyway. When
-something is not as it should be, nothing is committed, and the batch is verified once more, to the last line.
+something is not as it should be, nothing is committed, and the batch is verified once more, to the last line. Segments
+that tasks refuse, or on which our program fails in a way that nobody has foreseen, are rejected, and the others of the
+batch are loaded without them. What fails on the machine itself (memory, disk) ends the run and is no verdict.
 
 Whoever is killed leaves a plan behind. The next run verifies what is in it once more and carries on: tables that have
 the batch's number skip it, the ledger is written from what is true now. So nothing comes twice and nothing is left
@@ -26,14 +28,14 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -45,7 +47,7 @@ from pipeline.ledger import Ledger, is_news
 from pipeline.node_keys import Trust
 from pipeline.schemas import SEGMENTS
 from pipeline.segment_books import missing_numbers
-from pipeline.segment_loading import ChangedError, load, loaded_before
+from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
 from pipeline.segments import Place, Segment, examine, find_manifests
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake, explained
@@ -58,6 +60,9 @@ BATCH_BYTES: Final = 256 << 20
 _ATTEMPTS: Final = 3
 _GAPS_TOLD: Final = 20
 _FOLDER: Final = "_ingest"
+
+_Refusals: TypeAlias = dict[Place, tuple[Finding, str]]
+"""What loading has found about segments that were fine before, and what is to be said about it."""
 
 
 class _Pinned(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +114,11 @@ class Ingest:
             while plan is not None or (plan := self._next_plan(result)) is not None:
                 segments = self._carry_out(plan, result)
                 counts.update(segment.verdict.value for segment in segments)
+                result.warnings += [
+                    f"{segment.place.path}: our program failed on it ({', '.join(segment.remarks)}): please report this"
+                    for segment in segments
+                    if Finding.FAILED in segment.findings
+                ]
                 result.findings += sum(segment.severity >= Severity.SEVERE for segment in segments)
                 progress(f"batch {plan.batch}: {_summary(segments)}")
                 plan = None
@@ -150,22 +160,24 @@ class Ingest:
         return chosen if len(chosen) == len(found) else _before_disputed(chosen, found)
 
     def _carry_out(self, plan: _Plan, result: JobResult) -> list[Segment]:
-        distrusted: frozenset[Place] = frozenset()
-        for attempt in range(_ATTEMPTS + 1):
+        refusals: _Refusals = {}
+        changes = 0
+        while changes <= _ATTEMPTS:
             try:
-                return self._try_batch(plan, distrusted, result, reads_lines=bool(plan.accepted) or attempt > 0)
+                return self._try_batch(plan, refusals, result, reads_lines=bool(plan.accepted) or changes > 0)
+            except RefusedSegmentsError as exc:  # what is refused is not loaded again, so this comes to an end
+                refusals |= {place: (Finding[one.finding], one.remark) for place, one in exc.refusals.items()}
             except ChangedError as exc:
-                if attempt + 1 >= _ATTEMPTS:
-                    distrusted |= exc.places
+                changes += 1
+                if changes >= _ATTEMPTS:
+                    refusals |= dict.fromkeys(exc.places, (Finding.CHANGED, ""))
         raise LakeError("segments keep changing while they are read: ingest a spool that nobody writes over")
 
-    def _try_batch(
-        self, plan: _Plan, distrusted: Collection[Place], result: JobResult, *, reads_lines: bool
-    ) -> list[Segment]:
+    def _try_batch(self, plan: _Plan, refusals: _Refusals, result: JobResult, *, reads_lines: bool) -> list[Segment]:
         """`reads_lines` False leaves it to those who load the segments to find damage in the lines of one."""
         ledger = Ledger(self.lake)
         with result.timed("verify"):
-            segments = self._examine(plan.places, distrusted, ledger, reads_lines=reads_lines)
+            segments = self._examine(plan.places, refusals, ledger, reads_lines=reads_lines)
             segments = ledger.books_for(segments).judge(segments)
         accepted = [segment for segment in segments if segment.verdict is Verdict.ACCEPTED]
         if accepted and not plan.accepted:
@@ -198,14 +210,14 @@ class Ingest:
         return news
 
     def _examine(
-        self, places: Sequence[Place], distrusted: Collection[Place], ledger: Ledger, *, reads_lines: bool
+        self, places: Sequence[Place], refusals: _Refusals, ledger: Ledger, *, reads_lines: bool
     ) -> list[Segment]:
         known = ledger.known_places()
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing and decompressing do not hold the interpreter
             segments = list(pool.map(partial(examine, trust=self.trust, reads_lines=reads_lines), places))
         for segment in segments:
-            if segment.place in distrusted:
-                segment.find(Finding.CHANGED)
+            if segment.place in refusals:
+                segment.find(*refusals[segment.place])
         return [
             segment
             for segment in segments

@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline import segment_content, segment_rows
+from pipeline import record_lines, segment_content, segment_rows, words
 from pipeline.part_files import PartFiles
 from pipeline.record_lines import LineDecoder
 from pipeline.segment_content import ContentError
@@ -107,7 +107,7 @@ def fits(name: str, value: object) -> bool:
     if name in TEXTS or name in WORDS:
         return isinstance(value, str)
     limit = HIGHEST.get(name, 1 << 63)
-    return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+    return isinstance(value, int) and not isinstance(value, bool) and -limit < value < limit
 
 
 def is_id(digits: str | None) -> bool:
@@ -157,14 +157,29 @@ def some_lines(draw: st.DrawFn) -> list[bytes]:
     return lines
 
 
-@given(lines=some_lines(), piece_bytes=st.integers(1, 3000), unit_lines=st.integers(1, 9))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_line_is_what_a_plain_reader_makes_of_it_however_it_is_cut_up(
-    lines: list[bytes], piece_bytes: int, unit_lines: int, monkeypatch: pytest.MonkeyPatch
+@given(
+    lines=some_lines(),
+    piece_bytes=st.integers(1, 3000),
+    unit_lines=st.integers(1, 9),
+    learning=st.integers(-1, 3),
+    words_max=st.sampled_from([1, 2, 5, words.WORDS_MAX]),
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_line_is_what_a_plain_reader_makes_of_it_however_it_is_cut_up_and_whatever_was_learned(
+    lines: list[bytes],
+    piece_bytes: int,
+    unit_lines: int,
+    learning: int,
+    words_max: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(segment_content, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(segment_rows, "UNIT_LINES", unit_lines)
+    monkeypatch.setattr(record_lines, "_LEARNING", learning)
+    monkeypatch.setattr(words, "WORDS_MAX", words_max)
     good, bad = read(lines)
+    monkeypatch.setattr(record_lines, "_LEARNING", len(lines))
+    assert (good, bad) == read(lines)  # nothing was learned
     highest = 0
     expected_good, expected_bad = [], []
     for line in lines:
@@ -237,7 +252,8 @@ def test_lines_of_every_kind_come_back_as_they_were_written(kind: Kind, record: 
     if kind is Kind.STUB:
         members["exchange_us"] = ((1, 2), (3, 4))
     line = msgspec.json.encode(RECORD_TYPES[kind](**members))
-    columns = LineDecoder(kind).columns([line])
+    decoder = LineDecoder(kind)
+    columns = decoder.columns([decoder.read(line + b"\n")])
     assert not columns.spoilt
     found = {name: column[0].as_py() for name, column in columns.arrays.items()}
     expected = {name: msgspec.to_builtins(value) for name, value in members.items()}
@@ -300,6 +316,35 @@ def test_more_days_than_files_may_be_open_come_out_whole(tmp_path: Path) -> None
     ]
     found = [pq.read_table(file.path, partitioning=None)["ts_us"].to_pylist() for file in files.written]
     assert sorted(time for part in found for time in part) == sorted(times)
+
+
+def test_texts_are_the_same_whether_they_were_words_or_not(tmp_path: Path) -> None:
+    texts = ["a", None, "b", "a", "c"]
+    column = pa.array(texts)
+    tables = [
+        pa.table({"ts_us": [START_US] * len(one), "text": one})
+        for one in (column.dictionary_encode(), column.dictionary_encode().slice(1), column, column.dictionary_encode())
+    ]
+    with PartFiles(tmp_path / "at once", tables[0].schema) as files:
+        for table in tables:
+            files.add(table)
+    [file] = files.written
+    assert pq.read_table(file.path, partitioning=None)["text"].to_pylist() == [*texts, *texts[1:], *texts, *texts]
+
+    with PartFiles(tmp_path / "in turn", tables[0].schema) as files:
+        for table in tables:
+            files.add(table)
+            files._flush()
+    found = [pq.read_table(file.path, partitioning=None)["text"].to_pylist() for file in files.written]
+    assert found == [texts + texts[1:], texts, texts]
+    assert {pq.read_schema(file.path).field("text").type for file in files.written} == {pa.string()}
+
+
+def test_what_is_in_quarantine_leaves_no_word_in_the_files_of_good_rows(tmp_path: Path) -> None:
+    [part] = SegmentReader(Kind.MESSAGE).rows(
+        content_of(lines := [line_of(1), line_of(2, role="sideways")]), manifest_of(lines)
+    )
+    assert part.good["role"].chunk(0).dictionary.to_pylist() == ["out"]
 
 
 def test_files_that_could_not_be_finished_are_named_by_nobody(tmp_path: Path) -> None:
