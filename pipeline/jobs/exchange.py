@@ -369,7 +369,7 @@ def _checked(rows: Iterator[Row], header: Header) -> Iterator[Row]:
 
 
 def _sent_us(entry: Entry) -> int:
-    """The same as `transforms.books.message_time_us`."""
+    """The same as `book_entries.sent_us_of`."""
     if entry.msg_id[12] == "7" and entry.msg_id[16] in "89ab":
         time_us = int(entry.msg_id[:12], 16) * 1000
         if abs(time_us - entry.ts_us) <= ID_TIME_TRUST_US:

@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -25,11 +26,12 @@ from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.local_rows import local_frame
 from pipeline.schemas import INT, LONG, SILVER_MDR, STATEMENT_BOOK, STATEMENT_DAILY, TEXT, TRAFFIC_HOURLY
+from pipeline.set_digests import MEMBER, WHOSE
 from pipeline.statements import canonical_statements
 from pipeline.tables import Lake
-from pipeline.transforms.settle import set_digests, settle_daily, settle_hourly
+from pipeline.transforms.settle import SET_DIGEST, set_digests, settle_daily, settle_hourly
 
-_WHOSE: Final = ("our_domain", "dt")
+_WHOSE: Final = pa.schema(dict.fromkeys(WHOSE, pa.string()))
 _KEY: Final = ("our_domain", "src_domain", "dst_domain", "role", "dt")
 
 
@@ -110,8 +112,8 @@ def export_statements(lake: Lake, day: str, *, version: int | None = None) -> by
     """The statements of a day as sorted JSON lines: the newest of each domain, or those of one version."""
     rows = lake.read(STATEMENT_DAILY).where(F.col("dt") == day)
     if version is None:
-        newest = rows.groupBy(*_WHOSE).agg(F.max("version").alias("version"))
-        rows = rows.join(newest, on=[*_WHOSE, "version"], how="left_semi")
+        newest = rows.groupBy(*WHOSE).agg(F.max("version").alias("version"))
+        rows = rows.join(newest, on=[*WHOSE, "version"], how="left_semi")
     else:
         rows = rows.where(F.col("version") == version)
     return canonical_statements(row.asDict() for row in rows.collect())
@@ -167,7 +169,7 @@ def _settle_days(
     if decisions:
         rows = _statements(lake, spark, books, decisions, proved, silver_version=result.versions[SILVER_MDR.name])
         replaced = local_frame(spark, [(one.our_domain, one.day, one.version) for one in decisions], _VERSION_OF)
-        unchanged = kept.join(F.broadcast(replaced), on=[*_WHOSE, "version"], how="left_anti")
+        unchanged = kept.join(F.broadcast(replaced), on=[*WHOSE, "version"], how="left_anti")
         affected = sorted({one.day for one in decisions})
         done = lake.commit(
             unchanged.where(F.col("dt").isin(*affected)).unionByName(rows),
@@ -200,13 +202,13 @@ def _tell_states(result: JobResult, standings: Collection[Standing], decisions: 
 
 def _standings(books: DataFrame, kept: DataFrame) -> list[Standing]:
     """How what is written compares with what the records say now, for each domain and day of either."""
-    newest = kept.groupBy(*_WHOSE).agg(
+    newest = kept.groupBy(*WHOSE).agg(
         F.max_by(F.struct("version", "status", "complete_until_us"), "version").alias("newest")
     )
-    latest = kept.join(newest, on=list(_WHOSE), how="inner").where(F.col("version") == F.col("newest.version"))
+    latest = kept.join(newest, on=list(WHOSE), how="inner").where(F.col("version") == F.col("newest.version"))
     sides = _fingerprints(books, "now").join(_fingerprints(latest, "then"), on=list(_KEY), how="full")
-    changed = sides.groupBy(*_WHOSE).agg(F.max(~F.col("now").eqNullSafe(F.col("then"))).alias("is_changed"))
-    rows = changed.join(newest, on=list(_WHOSE), how="left").select(*_WHOSE, "is_changed", "newest.*").collect()
+    changed = sides.groupBy(*WHOSE).agg(F.max(~F.col("now").eqNullSafe(F.col("then"))).alias("is_changed"))
+    rows = changed.join(newest, on=list(WHOSE), how="left").select(*WHOSE, "is_changed", "newest.*").collect()
     found = [
         Standing(row.our_domain, row.dt, row.status, row.version or 0, row.complete_until_us or 0, row.is_changed)
         for row in rows
@@ -224,8 +226,7 @@ def _fingerprints(books: DataFrame, name: str) -> DataFrame:
     return books.select(*_KEY, F.sha2(F.to_json(F.struct(*said)), 256).alias(name))
 
 
-_DAY_OF: Final = StructType([StructField("our_domain", TEXT), StructField("dt", TEXT)])
-_VERSION_OF: Final = StructType([*_DAY_OF, StructField("version", INT)])
+_VERSION_OF: Final = StructType([StructField("our_domain", TEXT), StructField("dt", TEXT), StructField("version", INT)])
 _DECISION: Final = StructType([*_VERSION_OF, StructField("status", TEXT), StructField("complete_until_us", LONG)])
 
 
@@ -242,11 +243,12 @@ def _statements(
         (one.our_domain, one.day, one.version, one.status, proved.get(one.our_domain, NOTHING).until_us)
         for one in decisions
     ]
-    rows = books.join(F.broadcast(local_frame(spark, told, _DECISION)), on=list(_WHOSE), how="inner")
+    rows = books.join(F.broadcast(local_frame(spark, told, _DECISION)), on=list(WHOSE), how="inner")
     signed_off = [(one.our_domain, one.day) for one in decisions if one.status != "draft"]
-    records = lake.read(SILVER_MDR, silver_version).where(F.col("dt").isin(*{day for _, day in signed_off}))
-    theirs = local_frame(spark, signed_off, _DAY_OF)
-    digests = set_digests(records.join(F.broadcast(theirs), on=list(_WHOSE), how="left_semi"))
+    days = {day for _, day in signed_off}
+    records = lake.read_in_workers(SILVER_MDR, silver_version, columns=MEMBER, partitions=days)
+    theirs = pa.Table.from_pylist([dict(zip(WHOSE, one, strict=True)) for one in signed_off], schema=_WHOSE)
+    digests = set_digests(records, theirs).frame(SET_DIGEST)
     digest = F.when(F.col("status") != "draft", F.coalesce("set_digest", F.lit(sha256(b"").hexdigest())))
     return (
         rows.join(digests, on=list(_KEY), how="left")

@@ -43,13 +43,8 @@ def book(silver: DataFrame, role: str) -> DataFrame:
     ).select(*BOOK.fieldNames())
 
 
-def message_time_us(msg_id: Column, ts_us: Column) -> Column:
-    """Time of a message in µs: from its UUIDv7 where that can be believed, else `ts_us`. Source: RFC 9562, 5.7."""
-    return _believed(_id_time_us(msg_id), ts_us)
-
-
 def _id_time_us(msg_id: Column) -> Column:
-    """Time inside a UUIDv7; null for other ids."""
+    """Time inside a UUIDv7, in µs; null for other ids. Source: RFC 9562, 5.7."""
     is_version_7 = F.substring(msg_id, 7, 1).between(F.lit(b"\x70"), F.lit(b"\x7f"))
     is_variant = F.substring(msg_id, 9, 1).between(F.lit(b"\x80"), F.lit(b"\xbf"))
     time_ms = F.conv(F.hex(F.substring(msg_id, 1, 6)), 16, 10).cast("long")

@@ -12,23 +12,25 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, get_args, get_type_hints
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.book_entries import DELIVERED
-from pipeline.groups import RECORDS_AT_ONCE, in_pieces
+from pipeline.groups import RECORDS_AT_ONCE, Rows, column, in_pieces
 from pipeline.histogram import quantile_column
 from pipeline.hours import hours_of, places_of_hours, whole_hours
 from pipeline.packed import packed, places_for, together
-from pipeline.schemas import STATEMENT_BOOK
-from pipeline.transforms.books import bucket_us, message_time_us
+from pipeline.schemas import STATEMENT_BOOK, TEXT
+from pipeline.schemas.columns import columns
+from pipeline.set_digests import BOOK_OF_DAY, WHOSE, bucket_hashes, members_of, places_of_buckets, places_of_members
+from pipeline.set_digests import set_digests as digests_of_days
 from pipeline.worker_rows import Batches, WorkerRows
 from protofly.records import MessageRecord
 
 OUTCOMES: Final[tuple[str, ...]] = tuple(sorted(get_args(get_type_hints(MessageRecord)["outcome"])))
 """Every outcome that a record may have, sorted."""
-_PAIR: Final = ("our_domain", "src_domain", "dst_domain", "role")
-_DAILY: Final = (*_PAIR, "dt")
+SET_DIGEST: Final = columns(**dict.fromkeys((*BOOK_OF_DAY, "set_digest"), TEXT))
+"""Digests of sets by domain, pair, role and day."""
 _SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
 
 
@@ -55,8 +57,8 @@ def _add_up_parts(batches: Batches) -> Batches:
 
 def settle_daily(hourly: DataFrame) -> DataFrame:
     """Statements per day, domain pair and role: the hours added up; rows of `schemas.STATEMENT_BOOK`."""
-    sums = hourly.groupBy(*_DAILY).agg(*(F.sum(name).alias(name) for name in _SUMS))
-    days = sums.join(_maps_added_up(hourly), on=list(_DAILY), how="inner")
+    sums = hourly.groupBy(*BOOK_OF_DAY).agg(*(F.sum(name).alias(name) for name in _SUMS))
+    days = sums.join(_maps_added_up(hourly), on=list(BOOK_OF_DAY), how="inner")
     quantiles = {f"p{share // 10}_us": quantile_column(F.col("latency"), share) for share in (500, 950, 990)}
     return days.withColumns(quantiles).select(*STATEMENT_BOOK.fieldNames())
 
@@ -64,9 +66,9 @@ def settle_daily(hourly: DataFrame) -> DataFrame:
 def _maps_added_up(hourly: DataFrame) -> DataFrame:
     """The maps of the hours added up key by key, in one pass over all three."""
     entries = F.concat(_entries("outcomes", word=True), _entries("denials", word=True), _entries("latency", word=False))
-    tall = hourly.select(*_DAILY, F.explode(entries).alias("entry")).select(*_DAILY, "entry.*")
-    counted = tall.groupBy(*_DAILY, "name", "word", "bucket").agg(F.sum("count").alias("messages"))
-    return counted.groupBy(*_DAILY).agg(
+    tall = hourly.select(*BOOK_OF_DAY, F.explode(entries).alias("entry")).select(*BOOK_OF_DAY, "entry.*")
+    counted = tall.groupBy(*BOOK_OF_DAY, "name", "word", "bucket").agg(F.sum("count").alias("messages"))
+    return counted.groupBy(*BOOK_OF_DAY).agg(
         _map_of("word", of="outcomes").alias("outcomes"),
         _map_of("word", of="denials").alias("denials"),
         _map_of("bucket", of="latency").alias("latency"),
@@ -87,28 +89,34 @@ def _entries(name: str, *, word: bool) -> Column:
     return F.transform(F.map_entries(name), entry)
 
 
-def set_digests(silver: DataFrame) -> DataFrame:
-    """SHA-256 over the delivered messages of each pair, role and day: its keys, dt and `set_digest`.
+def set_digests(silver: WorkerRows, signed_off: pa.Table) -> WorkerRows:
+    """SHA-256 over the delivered messages of each pair, role and day; rows of `SET_DIGEST`. See `pipeline.set_digests`.
 
-    Two levels, so that no list grows with the day. For every 5 minutes of message time the sorted lines
-    `<msg_id> <digest>` (lower-case hex) joined by line feeds are hashed; then the sorted lines `<bucket_us> <hash>` of
-    the day, where `bucket_us` has twenty digits. Anyone who has the records can check it with `sort` and `sha256sum`.
-    A list holds the messages of one pair in 5 minutes: at 1,000 a second some 20 MB.
+    A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second that is some 20 MB.
+
+    Args:
+        silver: The columns `MEMBER` of `silver_mdr`.
+        signed_off: Domains and days in question, the columns `set_digests.WHOSE`.
     """
-    delivered = silver.where(F.col("outcome") == DELIVERED)
-    members = delivered.select(
-        *_DAILY,
-        bucket_us(message_time_us(F.col("msg_id"), F.col("ts_us"))).alias("bucket_us"),
-        F.lower(F.concat_ws(" ", F.hex("msg_id"), F.hex("digest"))).alias("line"),
-    )
-    buckets = members.groupBy(*_DAILY, "bucket_us").agg(_hash_of_lines(F.col("line")).alias("hash"))
-    # Twenty digits sort like the numbers that they are.
-    line = F.concat_ws(" ", F.lpad(F.col("bucket_us").cast("string"), 20, "0"), "hash")
-    return buckets.groupBy(*_DAILY).agg(_hash_of_lines(line).alias("set_digest")).select(*_DAILY, "set_digest")
+    places = places_for(silver.records)
+    buckets = silver.then(partial(_bring_members_together, signed_off, places)).by_place()
+    return buckets.then(partial(_hash_buckets, places)).by_place().then(_hash_days)
 
 
-def _hash_of_lines(line: Column) -> Column:
-    return F.sha2(F.array_join(F.sort_array(F.collect_list(line)), "\n"), 256)
+def _bring_members_together(signed_off: pa.Table, places: int, batches: Batches) -> Batches:
+    wanted = Rows(*(column(signed_off, name) for name in WHOSE))
+    for records in in_pieces(batches, RECORDS_AT_ONCE):
+        members = members_of(records, wanted)
+        yield packed(members, places_of_members(members, places))
+
+
+def _hash_buckets(places: int, batches: Batches) -> Batches:
+    hashes = bucket_hashes(together(batches))
+    yield packed(hashes, places_of_buckets(hashes, places))
+
+
+def _hash_days(batches: Batches) -> Batches:
+    yield from digests_of_days(together(batches)).to_batches()
 
 
 def _map_of(key: str, *, of: str) -> Column:

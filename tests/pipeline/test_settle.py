@@ -4,6 +4,7 @@ import hashlib
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -11,8 +12,9 @@ from pyspark.sql import functions as F
 from pipeline.histogram import bucket_of
 from pipeline.hours import RECORD
 from pipeline.schemas import STATEMENT_BOOK, TRAFFIC_HOURLY
+from pipeline.set_digests import MEMBER
 from pipeline.statements import canonical_statements
-from pipeline.transforms.settle import OUTCOMES, set_digests, settle_daily, settle_hourly
+from pipeline.transforms.settle import OUTCOMES, SET_DIGEST, set_digests, settle_daily, settle_hourly
 from pipeline.worker_rows import rows_of
 from tests.pipeline.book_rows import uuid7
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
@@ -146,7 +148,9 @@ def test_the_digest_of_a_day_can_be_made_by_hand(spark: SparkSession) -> None:
     first = hashlib.sha256("\n".join(sorted(lines[:2])).encode()).hexdigest()
     second = hashlib.sha256(lines[2].encode()).hexdigest()
     buckets = f"{MONDAY_US:020} {first}\n{MONDAY_US + 5 * minute_us:020} {second}"
-    [found] = set_digests(silver(spark, [*rows[::-1], silver_row(outcome="denied")])).collect()
+    records = rows_of(silver(spark, [*rows[::-1], silver_row(outcome="denied")]), MEMBER)
+    signed_off = pa.table({"our_domain": ["a.example"], "dt": ["2026-03-02"]})
+    [found] = set_digests(records, signed_off).frame(SET_DIGEST).collect()
     assert found.set_digest == hashlib.sha256(buckets.encode()).hexdigest()
 
 
