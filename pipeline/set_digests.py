@@ -28,6 +28,7 @@ from pipeline.groups import (
     is_word,
     lengths_of,
     numbers,
+    run_of_rows,
     runs,
     starts_of,
 )
@@ -95,13 +96,15 @@ def set_digests(hashes: pa.Table) -> pa.Table:
     """The second level: key and `set_digest`, of all 5 minutes of these books and days."""
     bucket_us = numbers(hashes, "bucket_us")
     # Lines sort as texts do; twenty digits sort like the numbers that they are.
-    different_us, bucket = np.unique(bucket_us, return_inverse=True)
-    digits = [b"%b " % str(one).rjust(20, "0").encode() for one in different_us.tolist()]
-    rank = np.argsort(np.argsort(np.array(digits, object))).astype(np.int64) if digits else bucket
-    order, _ = in_order(group_numbers([from_zero(_groups(hashes)), from_zero(rank[bucket])])[0])
-    starts = starts_of(_groups(hashes)[order])
+    by_time, first = runs(bucket_us)
+    digits = [b"%b " % str(one).rjust(20, "0").encode() for one in bucket_us[by_time[first]].tolist()]
+    bucket = run_of_rows(by_time, first)
+    rank = np.argsort(np.argsort(np.array(digits, object))).astype(np.int64)
+    group = _groups(hashes)
+    order, _ = in_order(group_numbers([from_zero(group), from_zero(rank[bucket])])[0])
+    starts = starts_of(group[order])
     text = np.frombuffer(b"".join(digits), np.uint8).reshape(-1, 21)
-    content = np.frombuffer(b"".join(column(hashes, "hash").to_pylist()), np.uint8).reshape(-1, 32)
+    _, content = next(binary_rows(column(hashes, "hash")))
     lines = np.empty((len(order), 21 + 64 + 1), np.uint8)
     lines[:, :21] = text[bucket[order]]
     lines[:, 21:-1] = _hex(content[order])

@@ -100,7 +100,8 @@ def set_digests(silver: WorkerRows, signed_off: pa.Table) -> WorkerRows:
     """
     places = places_for(silver.records)
     buckets = silver.then(partial(_bring_members_together, signed_off, places)).by_place()
-    return buckets.then(partial(_hash_buckets, places)).by_place().then(_hash_days)
+    # Of a book and day there are at most some hundred hashes: they need fewer places than messages do.
+    return buckets.then(partial(_hash_buckets, -(-places // 8))).by_place().then(_hash_days)
 
 
 def _bring_members_together(signed_off: pa.Table, places: int, batches: Batches) -> Batches:
