@@ -9,7 +9,7 @@ so the same records give the same bytes on every run.
 A quantile is the middle of the bucket that holds the wanted rank. A bucket is at most 1/16 of its lower bound wide,
 so the answer is off by at most 1/32 (3.1 %) of the true value.
 
-The Columns, the arrays and the functions in plain Python agree on every value from −2⁶³ to 2⁶³ − 1; a test says so.
+The arrays and the functions in plain Python agree on every value from −2⁶³ to 2⁶³ − 1; a test says so.
 Source: pipeline study, section 8.3.
 """
 
@@ -20,13 +20,12 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 ZERO: Final = -1
 NEGATIVE: Final = -2
 MANTISSA_BITS: Final = 4
 PARTS: Final = 1 << MANTISSA_BITS
+HIGHEST: Final = 63 * PARTS - 1
 RELATIVE_ERROR: Final = 1 / (2 * PARTS)
 """A quantile is off by at most this part of the true value."""
 
@@ -110,56 +109,3 @@ def buckets_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
     large = positive >> np.maximum(exponent - MANTISSA_BITS, 0)
     mantissa = np.where(exponent < MANTISSA_BITS, small, large) & (PARTS - 1)
     return np.where(values > 0, exponent * PARTS + mantissa, np.where(values == 0, ZERO, NEGATIVE))
-
-
-# The same as Columns.
-
-
-def bucket_column(value: Column) -> Column:
-    """Bucket of a long Column, an int; null for null.
-
-    The logarithm is only a guess that integers correct, so the way in which a platform rounds does not matter.
-    """
-    positive = F.when(value > 0, value.cast("long"))
-    guess = F.floor(F.log2(positive.cast("double"))).cast("int")
-    ahead = F.call_function("shiftright", positive, guess)
-    exponent = guess + F.when(ahead > 1, 1).when(ahead == 0, -1).otherwise(0)
-    small = F.call_function("shiftleft", positive, MANTISSA_BITS - exponent)
-    large = F.call_function("shiftright", positive, exponent - MANTISSA_BITS)
-    mantissa = F.when(exponent < MANTISSA_BITS, small).otherwise(large).bitwiseAND(F.lit(PARTS - 1)).cast("int")
-    bucket = exponent * PARTS + mantissa
-    return F.when(value > 0, bucket).when(value == 0, ZERO).when(value < 0, NEGATIVE)
-
-
-def quantile_column(histogram: Column, per_mille: int) -> Column:
-    """The same as `quantile` over a map Column, a long; null for null or an empty map."""
-    counts = F.map_values(histogram)
-    total = F.aggregate(counts, _long(0), lambda seen, count: seen + count)
-    wanted = F.greatest(_long(1), F.call_function("div", total * per_mille + 999, F.lit(1000)))
-    start = F.struct(_long(0).alias("seen"), F.lit(None).cast("int").alias("bucket"))
-
-    def step(state: Column, entry: Column) -> Column:
-        seen = state["seen"] + entry["value"]
-        bucket = F.coalesce(state["bucket"], F.when(seen >= wanted, entry["key"]))
-        return F.struct(seen.alias("seen"), bucket.alias("bucket"))
-
-    # A map keeps no order that could be relied upon.
-    entries = F.array_sort(F.map_entries(histogram))
-    return _middle_column(F.aggregate(entries, start, step)["bucket"])
-
-
-def _middle_column(bucket: Column) -> Column:
-    exponent = F.call_function("shiftright", bucket, F.lit(MANTISSA_BITS))
-    parts = bucket.bitwiseAND(F.lit(PARTS - 1)).cast("long") + PARTS
-    # Below 16 a bucket holds one value; above, lower bound and width are whole by construction.
-    small = F.call_function(
-        "shiftright", F.call_function("shiftleft", parts, exponent) + PARTS - 1, F.lit(MANTISSA_BITS)
-    )
-    spare = exponent - MANTISSA_BITS
-    width = F.call_function("shiftleft", _long(1), spare)
-    large = F.call_function("shiftleft", parts, spare) + F.call_function("shiftright", width - 1, F.lit(1))
-    return F.when(bucket < 0, _long(0)).when(exponent < MANTISSA_BITS, small).when(bucket >= 0, large)
-
-
-def _long(value: int) -> Column:
-    return F.lit(value).cast("long")

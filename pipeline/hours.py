@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.count_maps import BUCKETS, added_up, bucket_counts, texts_of, word_counts, word_entries
 from pipeline.groups import (
     Numbers,
     column,
@@ -29,7 +30,7 @@ from pipeline.groups import (
     xors,
 )
 from pipeline.hashing import xxhash64
-from pipeline.histogram import NEGATIVE, PARTS, buckets_of
+from pipeline.histogram import NEGATIVE, buckets_of
 from pipeline.packed import places_of
 
 DELIVERED: Final = "delivered"
@@ -51,8 +52,6 @@ RECORD: Final = (
 )
 """Columns of `silver_mdr` that hours are made of."""
 _SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
-_BUCKETS: Final = 63 * PARTS - NEGATIVE + 1
-"""How many buckets there are, and one for those of whose time nothing is known."""
 _COUNT_BITS: Final = 53
 _ENTRY_BYTES: Final = 8
 
@@ -77,7 +76,7 @@ def hours_of(records: pa.Table) -> pa.Table:
 
     # Of each hour the records of one outcome, rule and bucket stand together: a part.
     bucket = np.where(is_delivered, _buckets(column(records, "d_total_us")), 0)
-    part, _ = group_numbers([from_zero(group), (outcome, len(outcomes)), (rule, len(rules)), (bucket, _BUCKETS)])
+    part, _ = group_numbers([from_zero(group), (outcome, len(outcomes)), (rule, len(rules)), (bucket, BUCKETS)])
     order, at = runs(part)
     counts = lengths_of(at, len(order))
     one = order[at]  # a record of each part
@@ -91,9 +90,9 @@ def hours_of(records: pa.Table) -> pa.Table:
     hashes = xxhash64(column(records, "msg_id"), column(records, "digest"))
     member = np.where(is_delivered, hashes, 0)[order]
     is_other = ~is_delivered[one] & ~is_denied[one]
-    has_rule, has_time = is_denied[one], is_delivered[one] & (bucket[one] < _BUCKETS - 1)
+    has_rule, has_time = is_denied[one], is_delivered[one] & (bucket[one] < BUCKETS - 1)
     return _rows(
-        key={name: _texts(found, places[rows]) for name, (found, places) in texts.items()},
+        key={name: texts_of(found, places[rows]) for name, (found, places) in texts.items()},
         hour_us=first_us + hour[rows] * HOUR_US,
         added={
             "messages": messages,
@@ -104,10 +103,8 @@ def hours_of(records: pa.Table) -> pa.Table:
             "bytes_wire": sums(numbers(records, "size_wire", null=0)[order], starts),
         },
         maps={
-            "others": _word_counts(
-                index[is_other], outcomes, outcome[one][is_other], counts[is_other], rows=len(begin)
-            ),
-            "denials": _word_counts(index[has_rule], rules, rule[one][has_rule], counts[has_rule], rows=len(begin)),
+            "others": word_counts(index[is_other], outcomes, outcome[one][is_other], counts[is_other], rows=len(begin)),
+            "denials": word_counts(index[has_rule], rules, rule[one][has_rule], counts[has_rule], rows=len(begin)),
             "latency": _packed(index[has_time], bucket[one][has_time], counts[has_time], rows=len(begin)),
         },
         folds={"set_xor": xors(member, starts), "set_sum": sums_modulo(member, starts)},
@@ -131,11 +128,11 @@ def whole_hours(parts: pa.Table) -> pa.Table:
     of_part, bucket, counts = _unpacked(column(parts, "latency"))
     maps = {
         "outcomes": _outcomes(index, column(parts, "others"), added),
-        "denials": _word_counts(*_flat(index, column(parts, "denials")), rows=len(starts)),
-        "latency": _bucket_counts(index[of_part], bucket, counts, rows=len(starts)),
+        "denials": word_counts(*word_entries(index, column(parts, "denials")), rows=len(starts)),
+        "latency": bucket_counts(index[of_part], bucket, counts, rows=len(starts)),
     }
     hours = _rows(
-        key={name: _texts(found, places[rows]) for name, (found, places) in zip(WORDS, key, strict=True)},
+        key={name: texts_of(found, places[rows]) for name, (found, places) in zip(WORDS, key, strict=True)},
         hour_us=first_us + hour[rows] * HOUR_US,
         added=added,
         maps=maps,
@@ -164,11 +161,7 @@ def _hours(time_us: Numbers) -> tuple[int, Numbers]:
 def _buckets(times_us: pa.Array) -> Numbers:
     """Buckets counted from 0, those without a time behind all others."""
     known = buckets_of(np.asarray(times_us.fill_null(0))) - NEGATIVE
-    return np.where(np.asarray(times_us.is_null()), _BUCKETS - 1, known)
-
-
-def _texts(found: list[str | None], places: Numbers) -> pa.Array:
-    return pa.array(found, pa.string()).take(pa.array(places))
+    return np.where(np.asarray(times_us.is_null()), BUCKETS - 1, known)
 
 
 def _place(found: list[str | None], word: str) -> int:
@@ -177,7 +170,7 @@ def _place(found: list[str | None], word: str) -> int:
 
 def _outcomes(index: Numbers, others: pa.MapArray, added: dict[str, Numbers]) -> pa.MapArray:
     """Counts by every outcome."""
-    of_row, found, place, counts = _flat(index, others)
+    of_row, found, place, counts = word_entries(index, others)
     known = [word for word in found if word is not None]
     names: list[str | None] = [*sorted({DELIVERED, DENIED, *known})]
     rank = np.array([*map(names.index, known)], np.int64)
@@ -186,20 +179,12 @@ def _outcomes(index: Numbers, others: pa.MapArray, added: dict[str, Numbers]) ->
         rows = np.flatnonzero(added[name])
         entries.append((rows, np.full(len(rows), names.index(name)), added[name][rows]))
     of_row, place, counts = (np.concatenate(columns) for columns in zip(*entries, strict=True))
-    return _word_counts(of_row, names, place, counts, rows=len(added[DELIVERED]))
-
-
-def _flat(index: Numbers, entries: pa.MapArray) -> tuple[Numbers, list[str | None], Numbers, Numbers]:
-    """The entries of maps one after the other: row, words, place in these, count."""
-    first, last = entries.offsets[0].as_py(), entries.offsets[-1].as_py()
-    of_row = np.repeat(index, np.diff(np.asarray(entries.offsets)))
-    found, place = words(entries.keys[first:last])
-    return of_row, found, place, np.asarray(entries.items[first:last])
+    return word_counts(of_row, names, place, counts, rows=len(added[DELIVERED]))
 
 
 def _packed(row: Numbers, bucket: Numbers, counts: Numbers, *, rows: int) -> pa.Array:
     """Entries of histograms as bytes, which Spark passes on as they are; a count is below 2⁵³ by far."""
-    of_row, buckets, added = _counted(row, bucket, _BUCKETS, counts)
+    of_row, buckets, added = added_up(row, bucket, BUCKETS, counts)
     offsets = np.searchsorted(of_row, np.arange(rows + 1)).astype(np.int32) * _ENTRY_BYTES
     entries = np.ascontiguousarray(buckets << _COUNT_BITS | added)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(entries)])
@@ -211,29 +196,6 @@ def _unpacked(histograms: pa.BinaryArray) -> tuple[Numbers, Numbers, Numbers]:
     entries = np.frombuffer(b"".join(histograms.to_pylist()), np.int64)
     row = np.repeat(np.arange(len(lengths)), lengths)
     return row, entries >> _COUNT_BITS, entries & ((1 << _COUNT_BITS) - 1)
-
-
-def _word_counts(row: Numbers, found: list[str | None], place: Numbers, counts: Numbers, *, rows: int) -> pa.MapArray:
-    of_row, places, added = _counted(row, place, len(found), counts)
-    return _maps(of_row, _texts(found, places), added, rows=rows)
-
-
-def _bucket_counts(row: Numbers, bucket: Numbers, counts: Numbers, *, rows: int) -> pa.MapArray:
-    of_row, buckets, added = _counted(row, bucket, _BUCKETS, counts)
-    return _maps(of_row, pa.array((buckets + NEGATIVE).astype(np.int32)), added, rows=rows)
-
-
-def _counted(row: Numbers, place: Numbers, places: int, counts: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Counts of the same row and place added up, ascending by both."""
-    number = row * places + place
-    order, starts = runs(number)
-    different = number[order[starts]]
-    return different // places, different % places, sums(counts[order], starts)
-
-
-def _maps(of_row: Numbers, keys: pa.Array, counts: Numbers, *, rows: int) -> pa.MapArray:
-    offsets = np.searchsorted(of_row, np.arange(rows + 1)).astype(np.int32)
-    return pa.MapArray.from_arrays(pa.array(offsets), keys, pa.array(counts))
 
 
 def _rows(

@@ -42,8 +42,13 @@ def places_of(table: pa.Table, key: Sequence[str], day: Numbers, places: int) ->
         day: Number of the day of each row, from 1970-01-01.
         places: How many for each day.
     """
-    hashes = xxhash64(*(_as_numbers(column(table, name)) for name in key))
+    hashes = hashes_of(table, key)
     return day * _MOST_PLACES + (hashes.view(np.uint64) % np.uint64(places)).astype(np.int64)
+
+
+def hashes_of(table: pa.Table, key: Sequence[str]) -> Numbers:
+    """A hash of each row's key: columns of texts, bytes, whole numbers or flags."""
+    return xxhash64(*(_as_numbers(column(table, name)) for name in key))
 
 
 def packed(table: pa.Table, place: Numbers) -> pa.RecordBatch:
@@ -73,8 +78,12 @@ def together(batches: Iterable[pa.RecordBatch], schema: pa.Schema | None = None)
         schema: Columns that there are, null where a piece does not have them; None: those that all pieces have.
     """
     nothing = [] if schema is None else [_with_lists(schema.empty_table())]
-    tables = pa.concat_tables([*nothing, *unpacked(batches)], promote_options="default")
-    return tables.unify_dictionaries().combine_chunks()
+    return in_one([*nothing, *unpacked(batches)])
+
+
+def in_one(tables: Iterable[pa.Table]) -> pa.Table:
+    """Unpacked tables as one, each column in one piece, null where a table does not have it."""
+    return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
 
 
 def _with_short_lists(table: pa.Table, pieces: int) -> pa.Table:

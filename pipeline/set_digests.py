@@ -87,9 +87,11 @@ def bucket_hashes(members: pa.Table) -> pa.Table:
     return pa.table({**key, "hash": pa.array(hashes, pa.binary())})
 
 
-def places_of_buckets(hashes: pa.Table, places: int) -> Numbers:
-    """Where all 5 minutes of a book and day meet."""
-    return places_of(hashes, BOOK_OF_DAY, np.zeros(hashes.num_rows, np.int64), places)
+def places_of_days(rows: pa.Table, places: int) -> Numbers:
+    """Where everything about a book and day meets: each at one of so many places of the day."""
+    found, place = codes(column(rows, "dt"))
+    day = np.array([*found[:-1], "1970-01-01"], "datetime64[D]").astype(np.int64)[place]
+    return places_of(rows, BOOK_OF_DAY, day, places)
 
 
 def set_digests(hashes: pa.Table) -> pa.Table:

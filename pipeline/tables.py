@@ -256,13 +256,14 @@ class Lake:
         meta: Mapping[str, Any] | None = None,
         partitions: Collection[str] | None = None,
         base: Snapshot | None = None,
+        base_version: int | None = None,
     ) -> Commit:
         """Commit files that were written to a stage; otherwise as `commit`, which is what jobs want."""
         table = _table(table)
         repeated = self._repeated(table, txn)
         if repeated is not None:
             return repeated
-        base = base or self._base(table, None)
+        base = base or self._base(table, base_version)
         added: list[DataFile] = []
         with explained(self.folder):
             try:

@@ -93,8 +93,16 @@ def rows_in_files(
         records: About how many records of one day are in them.
     """
     tasks = tasks_of(files)
+    if not tasks:
+        return WorkerRows(partial(_of_nothing, spark), (), 0)
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
     return WorkerRows(numbers.mapInArrow, (partial(read_tasks, tasks, reading),), records)
+
+
+def _of_nothing(spark: SparkSession, work: Work, schema: StructType) -> DataFrame:
+    """What a function gives when it gets nothing, which is worth no task."""
+    rows = pa.Table.from_batches(work(iter(())), to_arrow_schema(schema))
+    return spark.createDataFrame(rows, schema=schema)
 
 
 def _as_said(schema: pa.Schema, batches: Batches) -> Batches:

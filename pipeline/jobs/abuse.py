@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline import alerts
+from pipeline.groups import column, group_numbers, runs, words
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, SILVER_MDR, TEXT, TRAFFIC_HOURLY
+from pipeline.schemas.columns import columns
+from pipeline.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED, Suspect
 from pipeline.tables import Lake
-from pipeline.transforms.abuse import alerts
-from pipeline.transforms.baselines import baselines, hourly_incoming
+from pipeline.transforms.abuse import (
+    CLAIMED,
+    FIRSTS,
+    FLOODS,
+    SUSPECTS,
+    false_names,
+    firsts,
+    flooded_hours,
+    suspects,
+    usual_hours,
+)
+from pipeline.usual import TRAFFIC
+from pipeline.worker_rows import Batches, WorkerRows
 
 APP: Final = "abuse"
+_OWNER: Final = ("node", "our_domain")
+_ORDER: Final = [(name, "ascending") for name in ALERT.key]
 
 
 def run(lake: Lake, spark: SparkSession, *, allowed: int = 0) -> JobResult:
@@ -27,23 +48,62 @@ def run(lake: Lake, spark: SparkSession, *, allowed: int = 0) -> JobResult:
     del spark  # the lake has it; every job is called alike
     result = JobResult(APP)
     meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, BRONZE_LINK_EVENT, TRAFFIC_HOURLY)}}
-    hourly = hourly_incoming(lake.read(TRAFFIC_HOURLY))
+    traffic = lake.read_in_workers(TRAFFIC_HOURLY, columns=TRAFFIC)
     with result.timed("baselines"):
-        usual = lake.commit(baselines(hourly), DOMAIN_BASELINE, "overwrite", meta=meta)
+        usual = lake.commit(usual_hours(traffic), DOMAIN_BASELINE, "overwrite", meta=meta)
         result.wrote(DOMAIN_BASELINE.name, usual.rows, usual.version)
     with result.timed("alerts"):
-        events = lake.read(BRONZE_LINK_EVENT)
-        found = alerts(lake.read(SILVER_MDR), events, hourly, lake.read(DOMAIN_BASELINE))
-        written = lake.commit(found, ALERT, "overwrite", meta=meta)
+        silver = partial(lake.read_in_workers, SILVER_MDR, where=[[("role", "==", "in")]])
+        found = of_senders(silver(columns=MESSAGE), silver(columns=EVIDENT)) + of_floods(traffic)
+        if lake.has(BRONZE_LINK_EVENT):
+            events = lake.read_in_workers(BRONZE_LINK_EVENT, columns=EVENT, where=[[("event", "==", SPOOFED)]])
+            found += of_claims(events, dict(sorted(map(tuple, _owners(lake).frame(_OWNERS).collect()))))
+        table = pa.Table.from_pylist(found, schema=to_arrow_schema(ALERT.schema)).sort_by(_ORDER)
+        written = lake.commit(table, ALERT, "overwrite", meta=meta)
         result.wrote(ALERT.name, written.rows, written.version)
-    counts = lake.read(ALERT).groupBy("pattern").agg(F.count("*").alias("alerts")).orderBy("pattern").collect()
-    result.details["alerts"] = {row["pattern"]: row["alerts"] for row in counts}
+    counts = Counter(alert["pattern"] for alert in found)
+    result.details["alerts"] = dict(sorted(counts.items()))
     result.findings = written.rows
     result.outcome = f"{usual.rows:,} baselines"
-    result.warnings += [f"{row['alerts']} × {row['pattern']}" for row in counts]
+    result.warnings += [f"{count} × {pattern}" for pattern, count in sorted(counts.items())]
     if written.rows > allowed:
         result.exit_code = ExitCode.FINDINGS
     if not lake.has(TRAFFIC_HOURLY):
         result.warnings.append("nothing is settled yet, so floods cannot be judged: run `settle` first")
         result.exit_code = ExitCode.INCOMPLETE
     return result
+
+
+def of_senders(messages: WorkerRows, evident: WorkerRows) -> list[dict[str, Any]]:
+    """Alerts about single senders, from the columns `MESSAGE` and `EVIDENT` of `silver_mdr`."""
+    found = suspects(messages).frame(SUSPECTS).toArrow().to_pylist()
+    if not found:
+        return []
+    named = {Suspect(*(row[name] for name in Suspect._fields)) for row in found}
+    evidence = firsts(evident, named).frame(FIRSTS).toArrow().to_pylist()
+    return list(alerts.of_senders(found, alerts.evidence_of(evidence, EVIDENCE)))
+
+
+def of_claims(events: WorkerRows, owners: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Alerts about messages in a false name, which never become message records, from `EVENT` of link events."""
+    found = false_names(events, owners).frame(CLAIMED).toArrow().to_pylist()
+    return [alerts.spoofing(row | {"peer_domain": row["domain"]}) for row in found]
+
+
+def of_floods(traffic: WorkerRows) -> list[dict[str, Any]]:
+    """Alerts about whole peers, from `TRAFFIC` of `traffic_hourly`."""
+    return [alerts.flood(row) for row in flooded_hours(traffic).frame(FLOODS).toArrow().to_pylist()]
+
+
+_OWNERS: Final = columns(**dict.fromkeys(_OWNER, TEXT))
+
+
+def _owners(lake: Lake) -> WorkerRows:
+    return lake.read_in_workers(SILVER_MDR, columns=_OWNER).then(_different)
+
+
+def _different(batches: Batches) -> Batches:
+    for batch in batches:
+        keys = [words(column(batch, name)) for name in _OWNER]
+        order, starts = runs(group_numbers([(places, len(found)) for found, places in keys])[0])
+        yield batch.take(pa.array(order[starts]))

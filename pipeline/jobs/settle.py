@@ -13,26 +13,36 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
 
 from pipeline.completeness import NOTHING, Completeness
+from pipeline.days import HOUR, Version
+from pipeline.groups import MASK
 from pipeline.hours import RECORD
 from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.local_rows import local_frame
-from pipeline.schemas import INT, LONG, SILVER_MDR, STATEMENT_BOOK, STATEMENT_DAILY, TEXT, TRAFFIC_HOURLY
+from pipeline.packed import places_for
+from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.set_digests import MEMBER, WHOSE
 from pipeline.statements import canonical_statements
 from pipeline.tables import Lake
-from pipeline.transforms.settle import SET_DIGEST, set_digests, settle_daily, settle_hourly
-
-_WHOSE: Final = pa.schema(dict.fromkeys(WHOSE, pa.string()))
-_KEY: Final = ("our_domain", "src_domain", "dst_domain", "role", "dt")
+from pipeline.transforms.settle import (
+    FOLDS,
+    FOLDS_NOW,
+    SAID,
+    daily_parts,
+    folds,
+    folds_now,
+    hashes_of_members,
+    settle_daily,
+    settle_hourly,
+    statements,
+)
+from pipeline.worker_rows import PACKED, Batches, WorkerRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,7 @@ def run(
     Raises:
         LakeError: As the lake does.
     """
+    del spark  # the lake has it; every job is called alike
     result = JobResult("settle")
     silver_version = lake.version(SILVER_MDR)
     result.versions[SILVER_MDR.name] = silver_version
@@ -102,7 +113,7 @@ def run(
     with result.timed("proofs"):
         proved = proved_completeness(lake, silver_version=silver_version, declared=declared)
     with result.timed("daily"):
-        _settle_days(lake, spark, result, days, proved, restate=restate, grace_s=grace_s)
+        _settle_days(lake, result, days, proved, restate=restate, grace_s=grace_s)
     if day is not None and result.details["draft"]:
         result.exit_code = max(result.exit_code, ExitCode.INCOMPLETE)
     return result
@@ -141,7 +152,6 @@ def decide(standing: Standing, *, until_us: int, grace_s: int, restate: bool) ->
 
 def _settle_days(
     lake: Lake,
-    spark: SparkSession,
     result: JobResult,
     days: Collection[str],
     proved: Mapping[str, Completeness],
@@ -150,10 +160,14 @@ def _settle_days(
     grace_s: int,
 ) -> None:
     base_version, hourly_version = lake.version(STATEMENT_DAILY), lake.version(TRAFFIC_HOURLY)
-    is_asked = F.col("dt").isin(*days)
-    books = settle_daily(lake.read(TRAFFIC_HOURLY, hourly_version).where(is_asked)).persist()
-    kept = lake.read(STATEMENT_DAILY, base_version).where(is_asked)
-    standings = _standings(books, kept)
+    silver_version = result.versions[SILVER_MDR.name]
+    silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=MEMBER, partitions=days)
+    hourly = lake.read_in_workers(TRAFFIC_HOURLY, hourly_version, columns=HOUR, partitions=days)
+    # Of a book and day there are some hundred hours, or hashes of members: they need fewer places than messages do.
+    places = -(-places_for(silver.records) // 8)
+    parts = daily_parts(hourly, places).frame(PACKED).persist()
+    kept = lake.read_in_workers(STATEMENT_DAILY, base_version, columns=SAID, partitions=days)
+    standings = _standings(parts, kept)
     decisions = []
     for one in standings:
         until_us = proved.get(one.our_domain, NOTHING).until_us
@@ -167,28 +181,45 @@ def _settle_days(
                 f"(version {one.version}); look at `audit`, then settle this day with --restate"
             )
     if decisions:
-        rows = _statements(lake, spark, books, decisions, proved, silver_version=result.versions[SILVER_MDR.name])
-        replaced = local_frame(spark, [(one.our_domain, one.day, one.version) for one in decisions], _VERSION_OF)
-        unchanged = kept.join(F.broadcast(replaced), on=[*WHOSE, "version"], how="left_anti")
+        pieces = parts
+        signed_off = {(one.our_domain, one.day) for one in decisions if one.status != "draft"}
+        if signed_off:
+            pieces = parts.unionByName(hashes_of_members(silver, signed_off, places).frame(PACKED))
+        versions = {
+            (one.our_domain, one.day): Version(one.version, one.status, proved.get(one.our_domain, NOTHING).until_us)
+            for one in decisions
+        }
         affected = sorted({one.day for one in decisions})
-        done = lake.commit(
-            unchanged.where(F.col("dt").isin(*affected)).unionByName(rows),
-            STATEMENT_DAILY,
-            "replace_partitions",
-            partitions=affected,
-            base_version=base_version if base_version >= 0 else None,
-            meta={
-                "input_versions": {
-                    SILVER_MDR.name: result.versions[SILVER_MDR.name],
-                    TRAFFIC_HOURLY.name: hourly_version,
+        with lake.stage() as folder:
+            written = statements(pieces, versions, input_version=silver_version)
+            staged = lake.write(written, folder / "rows", STATEMENT_DAILY)
+            whole = lake.read_in_workers(
+                STATEMENT_DAILY, base_version, columns=STATEMENT_DAILY.schema.names, partitions=affected
+            )
+            unchanged = whole.then(partial(_without, {(*whose, one.number) for whose, one in versions.items()}))
+            staged += lake.write(unchanged, folder / "unchanged", STATEMENT_DAILY)
+            done = lake.adopt(
+                staged,
+                STATEMENT_DAILY,
+                "replace_partitions",
+                partitions=affected,
+                base_version=base_version if base_version >= 0 else None,
+                meta={
+                    "input_versions": {SILVER_MDR.name: silver_version, TRAFFIC_HOURLY.name: hourly_version},
+                    "days": affected,
+                    "restated": sorted({one.day for one in decisions if one.status == "restated"}),
                 },
-                "days": affected,
-                "restated": sorted({one.day for one in decisions if one.status == "restated"}),
-            },
-        )
+            )
         result.wrote(done.table, done.rows, done.version)
-    books.unpersist()
+    parts.unpersist()
     _tell_states(result, standings, decisions)
+
+
+def _without(replaced: Collection[tuple[str, str, int]], batches: Batches) -> Batches:
+    """Statements but those of these domains, days and versions."""
+    for batch in batches:
+        whose = batch.select([*WHOSE, "version"]).to_pylist()
+        yield batch.filter(pa.array([tuple(row.values()) not in replaced for row in whose], pa.bool_()))
 
 
 def _tell_states(result: JobResult, standings: Collection[Standing], decisions: Collection[Decision]) -> None:
@@ -200,62 +231,28 @@ def _tell_states(result: JobResult, standings: Collection[Standing], decisions: 
         result.exit_code = ExitCode.FINDINGS
 
 
-def _standings(books: DataFrame, kept: DataFrame) -> list[Standing]:
+def _standings(parts: DataFrame, kept: WorkerRows) -> list[Standing]:
     """How what is written compares with what the records say now, for each domain and day of either."""
-    newest = kept.groupBy(*WHOSE).agg(
-        F.max_by(F.struct("version", "status", "complete_until_us"), "version").alias("newest")
-    )
-    latest = kept.join(newest, on=list(WHOSE), how="inner").where(F.col("version") == F.col("newest.version"))
-    sides = _fingerprints(books, "now").join(_fingerprints(latest, "then"), on=list(_KEY), how="full")
-    changed = sides.groupBy(*WHOSE).agg(F.max(~F.col("now").eqNullSafe(F.col("then"))).alias("is_changed"))
-    rows = changed.join(newest, on=list(WHOSE), how="left").select(*WHOSE, "is_changed", "newest.*").collect()
-    found = [
-        Standing(row.our_domain, row.dt, row.status, row.version or 0, row.complete_until_us or 0, row.is_changed)
-        for row in rows
-    ]
-    return sorted(found, key=lambda one: (one.day, one.our_domain))
+    now = _whole(folds_now(settle_daily(parts)).frame(FOLDS_NOW))
+    then = _whole(folds(kept).frame(FOLDS))
+    newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for our_domain, day, *version in sorted(then):
+        newest[our_domain, day] = tuple(version)
+    found = []
+    for our_domain, day in sorted({*now, *newest}, key=lambda whose: whose[::-1]):
+        version, status, until_us = newest.get((our_domain, day), (0, None, 0))
+        is_changed = now.get((our_domain, day)) != then.get((our_domain, day, version, status, until_us))
+        found.append(Standing(our_domain, day, status, version, until_us, is_changed))
+    return found
 
 
-def _fingerprints(books: DataFrame, name: str) -> DataFrame:
-    """One hash over everything that each statement says; maps in the order of their keys."""
-    maps = {"outcomes", "denials", "latency"}
-    said = (
-        (F.array_sort(F.map_entries(one)) if one in maps else F.col(one)).alias(one)
-        for one in STATEMENT_BOOK.fieldNames()
-    )
-    return books.select(*_KEY, F.sha2(F.to_json(F.struct(*said)), 256).alias(name))
-
-
-_VERSION_OF: Final = StructType([StructField("our_domain", TEXT), StructField("dt", TEXT), StructField("version", INT)])
-_DECISION: Final = StructType([*_VERSION_OF, StructField("status", TEXT), StructField("complete_until_us", LONG)])
-
-
-def _statements(
-    lake: Lake,
-    spark: SparkSession,
-    books: DataFrame,
-    decisions: Collection[Decision],
-    proved: Mapping[str, Completeness],
-    *,
-    silver_version: int,
-) -> DataFrame:
-    told = [
-        (one.our_domain, one.day, one.version, one.status, proved.get(one.our_domain, NOTHING).until_us)
-        for one in decisions
-    ]
-    rows = books.join(F.broadcast(local_frame(spark, told, _DECISION)), on=list(WHOSE), how="inner")
-    signed_off = [(one.our_domain, one.day) for one in decisions if one.status != "draft"]
-    days = {day for _, day in signed_off}
-    records = lake.read_in_workers(SILVER_MDR, silver_version, columns=MEMBER, partitions=days)
-    theirs = pa.Table.from_pylist([dict(zip(WHOSE, one, strict=True)) for one in signed_off], schema=_WHOSE)
-    digests = set_digests(records, theirs).frame(SET_DIGEST)
-    digest = F.when(F.col("status") != "draft", F.coalesce("set_digest", F.lit(sha256(b"").hexdigest())))
-    return (
-        rows.join(digests, on=list(_KEY), how="left")
-        .withColumn("set_digest", digest)
-        .withColumn("input_version", F.lit(silver_version))
-        .select(*STATEMENT_DAILY.schema.fieldNames())
-    )
+def _whole(parts: DataFrame) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """Folds added up, by the columns before them."""
+    whole: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for *key, set_xor, set_sum in parts.collect():
+        so_far = whole.get(tuple(key), (0, 0))
+        whole[tuple(key)] = so_far[0] ^ set_xor, (so_far[1] + set_sum) & MASK
+    return whole
 
 
 def _files_by_day(lake: Lake, silver_version: int) -> dict[str, str]:

@@ -41,7 +41,7 @@ from pipeline.schemas import (
     TRAFFIC_HOURLY,
     Table,
 )
-from pipeline.transforms.baselines import HOUR_US, HOURS_PER_WEEK, alarm_level, hour_of_week
+from pipeline.usual import HOUR_US, HOURS_PER_WEEK, alarm_level, hour_of_week
 
 PAIRS: Final = 20_000
 HOURS: Final = 24 * 31

@@ -3,35 +3,42 @@
 Everything in a statement is a sum of whole numbers, a set fold or a histogram with fixed buckets, so the same records
 give the same statement whatever their order, split or partitioning.
 
-Hours are added up by `pipeline.hours` in Python workers, in numpy: once where the records are read, so that only hours
-are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2; docs/adr/0016 and 0018.
+Hours and days are added up by `pipeline.hours` and `pipeline.days` in Python workers, in numpy: once where rows are
+read, so that only sums are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2;
+docs/adr/0016 and 0018.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final, get_args, get_type_hints
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
+from pipeline.days import Version, days_added_up, folds_of, with_quantiles, written_down
 from pipeline.groups import RECORDS_AT_ONCE, Rows, column, in_pieces
-from pipeline.histogram import quantile_column
 from pipeline.hours import hours_of, places_of_hours, whole_hours
-from pipeline.packed import packed, places_for, together
-from pipeline.schemas import STATEMENT_BOOK, TEXT
+from pipeline.packed import in_one, packed, places_for, together, unpacked
+from pipeline.schemas import INT, LONG, STATEMENT_BOOK, TEXT
 from pipeline.schemas.columns import columns
-from pipeline.set_digests import BOOK_OF_DAY, WHOSE, bucket_hashes, members_of, places_of_buckets, places_of_members
-from pipeline.set_digests import set_digests as digests_of_days
-from pipeline.worker_rows import Batches, WorkerRows
+from pipeline.set_digests import WHOSE, bucket_hashes, members_of, places_of_days, places_of_members, set_digests
+from pipeline.worker_rows import Batches, WorkerRows, pieces_by_place
 from protofly.records import MessageRecord
 
 OUTCOMES: Final[tuple[str, ...]] = tuple(sorted(get_args(get_type_hints(MessageRecord)["outcome"])))
 """Every outcome that a record may have, sorted."""
-SET_DIGEST: Final = columns(**dict.fromkeys((*BOOK_OF_DAY, "set_digest"), TEXT))
-"""Digests of sets by domain, pair, role and day."""
-_SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
+SAID: Final = (*STATEMENT_BOOK.names, "version", "status", "complete_until_us")
+"""Columns of `statement_daily` that tell whether anything has changed."""
+FOLDS_NOW: Final = columns(our_domain=TEXT, dt=TEXT, set_xor=LONG, set_sum=LONG)
+"""Everything that statements of a domain and day say, folded; parts of it are added up as folds are."""
+FOLDS: Final = columns(
+    our_domain=TEXT, dt=TEXT, version=INT, status=TEXT, complete_until_us=LONG, set_xor=LONG, set_sum=LONG
+)
+"""The same of each version that is written."""
+HOURS_AT_ONCE: Final = 1 << 16
+"""What a worker adds up before it passes days on: an hour has some 30 entries of maps."""
 
 
 def settle_hourly(silver: WorkerRows) -> WorkerRows:
@@ -55,56 +62,67 @@ def _add_up_parts(batches: Batches) -> Batches:
     yield from whole_hours(parts).to_batches()
 
 
-def settle_daily(hourly: DataFrame) -> DataFrame:
-    """Statements per day, domain pair and role: the hours added up; rows of `schemas.STATEMENT_BOOK`."""
-    sums = hourly.groupBy(*BOOK_OF_DAY).agg(*(F.sum(name).alias(name) for name in _SUMS))
-    days = sums.join(_maps_added_up(hourly), on=list(BOOK_OF_DAY), how="inner")
-    quantiles = {f"p{share // 10}_us": quantile_column(F.col("latency"), share) for share in (500, 950, 990)}
-    return days.withColumns(quantiles).select(*STATEMENT_BOOK.fieldNames())
+def daily_parts(hourly: WorkerRows, places: int) -> WorkerRows:
+    """Hours added up to days where they are read, on their way to these places of each day; pieces of them.
+
+    Args:
+        hourly: The columns `HOUR` of `traffic_hourly`.
+        places: How many.
+    """
+    return hourly.then(partial(_add_up_hours, places))
 
 
-def _maps_added_up(hourly: DataFrame) -> DataFrame:
-    """The maps of the hours added up key by key, in one pass over all three."""
-    entries = F.concat(_entries("outcomes", word=True), _entries("denials", word=True), _entries("latency", word=False))
-    tall = hourly.select(*BOOK_OF_DAY, F.explode(entries).alias("entry")).select(*BOOK_OF_DAY, "entry.*")
-    counted = tall.groupBy(*BOOK_OF_DAY, "name", "word", "bucket").agg(F.sum("count").alias("messages"))
-    return counted.groupBy(*BOOK_OF_DAY).agg(
-        _map_of("word", of="outcomes").alias("outcomes"),
-        _map_of("word", of="denials").alias("denials"),
-        _map_of("bucket", of="latency").alias("latency"),
-    )
+def settle_daily(parts: DataFrame) -> WorkerRows:
+    """Statements per day, domain pair and role, out of `daily_parts`; rows of `schemas.STATEMENT_BOOK`."""
+    return pieces_by_place(parts).then(_whole_days)
 
 
-def _entries(name: str, *, word: bool) -> Column:
-    nobody, nothing = F.lit(None).cast("string"), F.lit(None).cast("int")
-
-    def entry(pair: Column) -> Column:
-        return F.struct(
-            F.lit(name).alias("name"),
-            (pair["key"] if word else nobody).alias("word"),
-            (nothing if word else pair["key"]).alias("bucket"),
-            pair["value"].alias("count"),
-        )
-
-    return F.transform(F.map_entries(name), entry)
+def _add_up_hours(places: int, batches: Batches) -> Batches:
+    for hours in in_pieces(batches, HOURS_AT_ONCE):
+        days = days_added_up(hours)
+        yield packed(days, places_of_days(days, places))
 
 
-def set_digests(silver: WorkerRows, signed_off: pa.Table) -> WorkerRows:
-    """SHA-256 over the delivered messages of each pair, role and day; rows of `SET_DIGEST`. See `pipeline.set_digests`.
+def _whole_days(batches: Batches) -> Batches:
+    yield from with_quantiles(days_added_up(together(batches))).to_batches()
 
-    A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second that is some 20 MB.
+
+def folds(statements: WorkerRows) -> WorkerRows:
+    """What each worker sees of the statements of every domain, day and version, folded; rows of `FOLDS`.
+
+    Args:
+        statements: The columns `SAID` of `statement_daily`.
+    """
+    return statements.then(partial(_fold, FOLDS.names[:-2]))
+
+
+def folds_now(statements: WorkerRows) -> WorkerRows:
+    """The same of `settle_daily`, of which there is one version; rows of `FOLDS_NOW`."""
+    return statements.then(partial(_fold, FOLDS_NOW.names[:-2]))
+
+
+def _fold(by: Collection[str], batches: Batches) -> Batches:
+    for statements in in_pieces(batches, HOURS_AT_ONCE):
+        yield from folds_of(statements, by).to_batches()
+
+
+def hashes_of_members(silver: WorkerRows, signed_off: Collection[tuple[str, str]], places: int) -> WorkerRows:
+    """What SHA-256 is made over of each pair, role and day, on its way to where the day is; pieces for `statements`.
+
+    See `pipeline.set_digests`. A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second that
+    is some 20 MB.
 
     Args:
         silver: The columns `MEMBER` of `silver_mdr`.
-        signed_off: Domains and days in question, the columns `set_digests.WHOSE`.
+        signed_off: Domains and days that are meant.
+        places: As many as `daily_parts` has.
     """
-    places = places_for(silver.records)
-    buckets = silver.then(partial(_bring_members_together, signed_off, places)).by_place()
-    # Of a book and day there are at most some hundred hashes: they need fewer places than messages do.
-    return buckets.then(partial(_hash_buckets, -(-places // 8))).by_place().then(_hash_days)
+    of_members = places_for(silver.records)
+    whose = pa.table([list(names) for names in zip(*signed_off, strict=True)], list(WHOSE))
+    return silver.then(partial(_choose_members, whose, of_members)).by_place().then(partial(_hash_buckets, places))
 
 
-def _bring_members_together(signed_off: pa.Table, places: int, batches: Batches) -> Batches:
+def _choose_members(signed_off: pa.Table, places: int, batches: Batches) -> Batches:
     wanted = Rows(*(column(signed_off, name) for name in WHOSE))
     for records in in_pieces(batches, RECORDS_AT_ONCE):
         members = members_of(records, wanted)
@@ -113,14 +131,25 @@ def _bring_members_together(signed_off: pa.Table, places: int, batches: Batches)
 
 def _hash_buckets(places: int, batches: Batches) -> Batches:
     hashes = bucket_hashes(together(batches))
-    yield packed(hashes, places_of_buckets(hashes, places))
+    yield packed(hashes, places_of_days(hashes, places))
 
 
-def _hash_days(batches: Batches) -> Batches:
-    yield from digests_of_days(together(batches)).to_batches()
+def statements(pieces: DataFrame, versions: Mapping[tuple[str, str], Version], *, input_version: int) -> WorkerRows:
+    """Statements as they are written; rows of `statement_daily`.
+
+    Args:
+        pieces: Of `daily_parts`, and of `hashes_of_members` for whatever is signed off.
+        versions: What is to be written, by domain and day; statements of others are left out.
+        input_version: Of `silver_mdr`.
+    """
+    return pieces_by_place(pieces).then(partial(_write_down, versions, input_version))
 
 
-def _map_of(key: str, *, of: str) -> Column:
-    """Counts by `key`, ascending, where `name` is `of`. Keys must be unique in the group."""
-    entry = F.struct(F.col(key).alias("key"), F.col("messages").alias("value"))
-    return F.map_from_entries(F.sort_array(F.collect_list(F.when(F.col("name") == of, entry))))
+def _write_down(versions: Mapping[tuple[str, str], Version], input_version: int, batches: Batches) -> Batches:
+    pieces = list(unpacked(batches))
+    parts = [piece for piece in pieces if "messages" in piece.column_names]
+    hashes = [piece for piece in pieces if "messages" not in piece.column_names]
+    if parts:
+        days = with_quantiles(days_added_up(in_one(parts)))
+        digests = set_digests(in_one(hashes)) if hashes else None
+        yield from written_down(days, versions, digests, input_version=input_version).to_batches()

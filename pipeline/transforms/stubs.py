@@ -6,39 +6,64 @@ a version that happens to carry smaller messages is not faster. Source: pipeline
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.histogram import bucket_column
-from pipeline.schemas import STUB_HOURLY, STUB_LIFE
-from pipeline.transforms.baselines import HOUR_US
+from pipeline.groups import RECORDS_AT_ONCE, in_pieces
+from pipeline.packed import packed, places_for, together
+from pipeline.schemas import STUB_LIFE, STUB_REGRESSION
+from pipeline.stub_hours import places_of_stub_hours, stub_hours_of, whole_stub_hours
+from pipeline.stub_versions import Versions, places_of_peers, regressions
+from pipeline.usual import HOUR_US
+from pipeline.worker_rows import Batches, WorkerRows
 
-_KEYS = ["our_domain", "peer_domain", "stub_ver", "hour_us", "msg_type", "size_class"]
+HOURS_AT_ONCE: Final = 1 << 16
+_PLACES_OF_PEERS: Final = 64
 
 
-def stub_hourly(silver: DataFrame) -> DataFrame:
-    """Messages that a stub of known version carried, by hour, type and size class."""
-    carried = silver.where((F.col("role") == "out") & F.col("stub_ver").isNotNull()).select(
-        "our_domain",
-        "peer_domain",
-        "stub_ver",
-        _hour(F.col("ts_us")).alias("hour_us"),
-        "msg_type",
-        (bucket_column(F.col("size_in")) / F.lit(16)).cast("int").alias("size_class"),
-        (~F.col("outcome").isin("delivered", "denied")).alias("is_failed"),
-        ((F.col("outcome") == "trapped") | F.col("trap").isNotNull()).alias("is_trapped"),
-        bucket_column(F.coalesce("d_stub_us", "d_total_us")).alias("latency_bucket"),
-        bucket_column(F.col("fuel")).alias("fuel_bucket"),
-    )
-    counts = carried.groupBy(*_KEYS).agg(
-        F.count("*").alias("messages"), F.count_if("is_failed").alias("failed"), F.count_if("is_trapped").alias("traps")
-    )
-    return (
-        counts.join(_histogram(carried, "latency_bucket", "latency"), _KEYS, "left")
-        .join(_histogram(carried, "fuel_bucket", "fuel"), _KEYS, "left")
-        .withColumn("dt", F.date_format(F.timestamp_micros("hour_us"), "yyyy-MM-dd"))
-        .select(*STUB_HOURLY.schema.names)
-    )
+def stub_hourly(silver: WorkerRows) -> WorkerRows:
+    """Messages that a stub of known version carried, by hour, type and size class; rows of `stub_hourly`.
+
+    Args:
+        silver: The columns `RECORD` of `silver_mdr`.
+    """
+    parts = silver.then(partial(_add_up_records, places_for(silver.records)))
+    return parts.by_place().then(_add_up_parts)
+
+
+def _add_up_records(places: int, batches: Batches) -> Batches:
+    for records in in_pieces(batches, RECORDS_AT_ONCE):
+        hours = stub_hours_of(records)
+        yield packed(hours, places_of_stub_hours(hours, places))
+
+
+def _add_up_parts(batches: Batches) -> Batches:
+    yield from whole_stub_hours(together(batches)).to_batches()
+
+
+def stub_regressions(hourly: WorkerRows, wanted: Versions) -> WorkerRows:
+    """Versions of each peer's stub held against each other; rows of `stub_regression`.
+
+    Args:
+        hourly: The columns `HOUR` of `stub_hourly`.
+        wanted: Which versions.
+    """
+    return hourly.then(_by_peer).by_place().then(partial(_compare, wanted))
+
+
+def _by_peer(batches: Batches) -> Batches:
+    for hours in in_pieces(batches, HOURS_AT_ONCE):
+        yield packed(hours, places_of_peers(hours, _PLACES_OF_PEERS))
+
+
+def _compare(wanted: Versions, batches: Batches) -> Batches:
+    rows = list(regressions(together(batches), wanted))
+    yield from pa.Table.from_pylist(rows, to_arrow_schema(STUB_REGRESSION.schema)).to_batches()
 
 
 def stub_life(events: DataFrame) -> DataFrame:
@@ -61,13 +86,6 @@ def stub_life(events: DataFrame) -> DataFrame:
         .withColumn("dt", F.date_format(F.timestamp_micros("hour_us"), "yyyy-MM-dd"))
         .select(*STUB_LIFE.schema.names)
     )
-
-
-def _histogram(carried: DataFrame, bucket: str, name: str) -> DataFrame:
-    """Counts by bucket as one map per group, ascending by bucket: equal inputs give equal maps."""
-    counts = carried.where(F.col(bucket).isNotNull()).groupBy(*_KEYS, bucket).agg(F.count("*").alias("part"))
-    entries = F.sort_array(F.collect_list(F.struct(bucket, "part")))
-    return counts.groupBy(*_KEYS).agg(F.map_from_entries(entries).alias(name))
 
 
 def _hour(ts_us: Column) -> Column:

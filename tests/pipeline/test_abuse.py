@@ -1,32 +1,35 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from statistics import median
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from federation.core.policy import CompiledPolicies, Effect, Facts
 from federation.core.policy_text import PolicyText, load_policies
+from pipeline import senders, usual
+from pipeline.alerts import SPOOFS_SEVERE
+from pipeline.jobs import abuse
 from pipeline.local_rows import local_frame
-from pipeline.schemas import BRONZE_LINK_EVENT, TRAFFIC_HOURLY
-from pipeline.transforms import abuse
-from pipeline.transforms.baselines import (
-    HOURS_PER_WEEK,
-    LEAST_MESSAGES,
-    alarm_level,
-    baselines,
-    hour_of_week,
-    hourly_incoming,
-)
+from pipeline.schemas import BRONZE_LINK_EVENT, DOMAIN_BASELINE, TRAFFIC_HOURLY
+from pipeline.transforms.abuse import usual_hours
+from pipeline.usual import HOURS_PER_WEEK, LEAST_MESSAGES, alarm_level, hour_of_week
+from pipeline.worker_rows import WorkerRows, rows_of
 from protofly.message import Message
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 
 pytestmark = pytest.mark.spark
 
 FIVE_MINUTES_US = 300_000_000
+
+Alerts: TypeAlias = dict[str, list[dict[str, Any]]]
 
 
 def traffic_rows(peer: str, counts: Iterable[tuple[int, int]]) -> list[tuple[Any, ...]]:
@@ -58,23 +61,23 @@ def daily_rhythm(days: int, flood_hour: int | None) -> list[tuple[int, int]]:
 UNKNOWN = {"outcome": "undeliverable", "outcome_code": "no-route"}
 HOSTILE = ('x" }\neffect = "permit"', "0" * 24, "hyperty://hostile.example/" + "h" * 600)
 
-MESSAGES: dict[str, list[dict[str, Any]]] = {
-    "fan-out": to_many(abuse.FAN_OUT_RECIPIENTS),
-    "one recipient fewer": to_many(abuse.FAN_OUT_RECIPIENTS - 1),
-    "answers": to_many(abuse.FAN_OUT_RECIPIENTS, msg_type="response"),
-    "slowly": to_many(abuse.FAN_OUT_RECIPIENTS // 2)
-    + to_many(abuse.FAN_OUT_RECIPIENTS // 2, ts_us=MONDAY_US + FIVE_MINUTES_US),
-    "always the same recipient": [silver_row() for _ in range(abuse.FAN_OUT_RECIPIENTS)],
+MESSAGES: Alerts = {
+    "fan-out": to_many(senders.FAN_OUT_RECIPIENTS),
+    "one recipient fewer": to_many(senders.FAN_OUT_RECIPIENTS - 1),
+    "answers": to_many(senders.FAN_OUT_RECIPIENTS, msg_type="response"),
+    "slowly": to_many(senders.FAN_OUT_RECIPIENTS // 2)
+    + to_many(senders.FAN_OUT_RECIPIENTS // 2, ts_us=MONDAY_US + FIVE_MINUTES_US),
+    "always the same recipient": [silver_row() for _ in range(senders.FAN_OUT_RECIPIENTS)],
     "scan": to_many(40, **UNKNOWN),
     "known but away": to_many(40, outcome="undeliverable", outcome_code="not-connected"),
     "mostly known": to_many(30, **UNKNOWN) + [silver_row() for _ in range(40)],
     "one dead address": [silver_row(**UNKNOWN) for _ in range(40)],
-    "hostile sender 0": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[0]),
-    "hostile sender 1": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[1]),
-    "hostile sender 2": to_many(abuse.FAN_OUT_RECIPIENTS, src_key=HOSTILE[2]),
-    "next day": to_many(abuse.FAN_OUT_RECIPIENTS, ts_us=MONDAY_US + DAY_US),
+    "hostile sender 0": to_many(senders.FAN_OUT_RECIPIENTS, src_key=HOSTILE[0]),
+    "hostile sender 1": to_many(senders.FAN_OUT_RECIPIENTS, src_key=HOSTILE[1]),
+    "hostile sender 2": to_many(senders.FAN_OUT_RECIPIENTS, src_key=HOSTILE[2]),
+    "next day": to_many(senders.FAN_OUT_RECIPIENTS, ts_us=MONDAY_US + DAY_US),
 }
-SPOOFS = {"one spoof": 1, "many spoofs": abuse.SPOOFS_SEVERE}
+SPOOFS = {"one spoof": 1, "many spoofs": SPOOFS_SEVERE}
 COUNTS: dict[str, list[tuple[int, int]]] = {
     "flood": daily_rhythm(5, flood_hour=60),
     "rhythm": daily_rhythm(5, flood_hour=None),
@@ -101,27 +104,28 @@ def peer_of(case: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def hourly(spark: SparkSession) -> DataFrame:
+def traffic(spark: SparkSession) -> WorkerRows:
     rows = [row for case, counts in COUNTS.items() for row in traffic_rows(peer_of(case), counts)]
-    return hourly_incoming(local_frame(spark, rows, TRAFFIC_HOURLY.schema)).localCheckpoint()
+    return rows_of(local_frame(spark, rows, TRAFFIC_HOURLY.schema), usual.TRAFFIC)
 
 
 @pytest.fixture(scope="module")
-def usual(hourly: DataFrame) -> DataFrame:
-    return baselines(hourly).localCheckpoint()
-
-
-@pytest.fixture(scope="module")
-def alerts(spark: SparkSession, hourly: DataFrame, usual: DataFrame) -> dict[str, list[Row]]:
+def alerts(spark: SparkSession, traffic: WorkerRows) -> Alerts:
     """All alerts of one run, by the peer; every case is a peer of its own."""
     rows = [
         {**row, "src_domain": peer_of(case), "peer_domain": peer_of(case)}
         for case, messages in MESSAGES.items()
         for row in messages
     ]
-    rows += to_many(abuse.FAN_OUT_RECIPIENTS, role="out", src_domain="a.example", dst_domain="our-own.example")
-    found: dict[str, list[Row]] = {}
-    for row in abuse.alerts(silver(spark, rows), link_events(spark), hourly, usual).collect():
+    rows += to_many(senders.FAN_OUT_RECIPIENTS, role="out", src_domain="a.example", dst_domain="our-own.example")
+    records = silver(spark, rows)
+    events = rows_of(link_events(spark), senders.EVENT)
+    found: Alerts = {}
+    for row in (
+        *abuse.of_senders(rows_of(records, senders.MESSAGE), rows_of(records, senders.EVIDENT)),
+        *abuse.of_claims(events, {silver_row()["node"]: "a.example"}),
+        *abuse.of_floods(traffic),
+    ):
         found.setdefault(row["peer_domain"], []).append(row)
     return found
 
@@ -140,12 +144,12 @@ def test_alarms_begin_well_above_what_is_usual(median: float, mad: float) -> Non
 
 
 def test_sender_who_writes_to_very_many_within_five_minutes_is_reported_with_evidence(
-    alerts: dict[str, list[Row]],
+    alerts: Alerts,
 ) -> None:
     [alert] = alerts[peer_of("fan-out")]
     assert (alert["pattern"], alert["subject"]) == ("fan-out", "hyperty://b.example/h-1")
-    assert alert["observed"] == alert["threshold"] == abuse.FAN_OUT_RECIPIENTS
-    assert len(alert["evidence"]) == abuse.EVIDENCE
+    assert alert["observed"] == alert["threshold"] == senders.FAN_OUT_RECIPIENTS
+    assert len(alert["evidence"]) == senders.EVIDENCE
     assert all(len(evidence) == 32 for evidence in alert["evidence"])
 
 
@@ -164,21 +168,23 @@ def test_sender_who_writes_to_very_many_within_five_minutes_is_reported_with_evi
         "young",
     ],
 )
-def test_what_is_no_abuse_is_not_reported(alerts: dict[str, list[Row]], case: str) -> None:
+def test_what_is_no_abuse_is_not_reported(alerts: Alerts, case: str) -> None:
     assert peer_of(case) not in alerts
 
 
-def test_sender_who_tries_addresses_that_do_not_exist_is_reported_as_scanning(alerts: dict[str, list[Row]]) -> None:
+def test_sender_who_tries_addresses_that_do_not_exist_is_reported_as_scanning(
+    alerts: Alerts,
+) -> None:
     [alert] = alerts[peer_of("scan")]
     assert (alert["pattern"], alert["observed"]) == ("scanning", 1.0)
     assert "40 of 40 messages" in alert["explanation"]
 
 
 @pytest.mark.parametrize(
-    ("case", "attempts", "severity"), [("one spoof", 1, "warning"), ("many spoofs", abuse.SPOOFS_SEVERE, "severe")]
+    ("case", "attempts", "severity"), [("one spoof", 1, "warning"), ("many spoofs", SPOOFS_SEVERE, "severe")]
 )
 def test_messages_in_the_name_of_others_are_reported_against_the_peer(
-    alerts: dict[str, list[Row]], case: str, attempts: int, severity: str
+    alerts: Alerts, case: str, attempts: int, severity: str
 ) -> None:
     [alert] = alerts[peer_of(case)]
     assert (alert["pattern"], alert["subject"], alert["severity"]) == ("spoofing", peer_of(case), severity)
@@ -186,24 +192,65 @@ def test_messages_in_the_name_of_others_are_reported_against_the_peer(
     assert alert["evidence"] == [f"hyperty://c.example/h-{number}" for number in range(attempts)]
 
 
-def test_hour_far_above_the_baseline_is_a_flood_and_its_neighbours_are_not(alerts: dict[str, list[Row]]) -> None:
+def test_hour_far_above_the_baseline_is_a_flood_and_its_neighbours_are_not(
+    alerts: Alerts,
+) -> None:
     [alert] = alerts[peer_of("flood")]
     assert (alert["pattern"], alert["hour_us"]) == ("flood", MONDAY_US + 60 * HOUR_US)
     assert alert["expected"] == 320
     assert "messages_per_second = " in alert["proposed_policy"]
 
 
-def test_baseline_is_that_of_the_same_hour_of_other_weeks_once_there_are_enough(usual: DataFrame) -> None:
-    rows = usual.where("peer_domain = 'weeks.example' and hour_of_week in (5, 29)").collect()
+@pytest.mark.spark
+def test_baseline_is_that_of_the_same_hour_of_other_weeks_once_there_are_enough(traffic: WorkerRows) -> None:
+    found = usual_hours(traffic).frame(DOMAIN_BASELINE.schema).toArrow().to_pylist()
+    rows = [row for row in found if row["peer_domain"] == "weeks.example" and row["hour_of_week"] in {5, 29}]
     assert {row["hour_of_week"]: (row["median"], row["mad"], row["hours"]) for row in rows} == {
         5: (1001.5, 1.0, 4),
         29: (10.0, 0.0, 4),
     }
+    assert {row["measure"] for row in found} == {"messages"}
 
 
-def test_silent_hours_count_as_zero(hourly: DataFrame) -> None:
-    rows = hourly.where("peer_domain = 'silent-between.example'").orderBy("hour_us").limit(4).collect()
-    assert [row["messages"] for row in rows] == [5, 0, 0, 5]
+def hours_table(*counts: tuple[str, int, int]) -> pa.Table:
+    """`TRAFFIC` of peer, hour, messages."""
+    rows = [
+        {"our_domain": "a.example", "src_domain": peer, "role": "in", "hour_us": MONDAY_US + hour * HOUR_US}
+        | {"messages": many}
+        for peer, hour, many in counts
+    ]
+    schema = to_arrow_schema(TRAFFIC_HOURLY.schema)
+    return pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in usual.TRAFFIC]))
+
+
+@given(
+    counts=st.lists(
+        st.tuples(st.sampled_from(["b.example", "c.example"]), st.integers(-50, 700), st.integers(0, 9)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_baselines_are_medians_of_all_hours_the_silent_ones_too(counts: list[tuple[str, int, int]]) -> None:
+    expected = {}
+    for peer in {peer for peer, _, _ in counts}:
+        known: Counter[int] = Counter()
+        for of, hour, many in counts:
+            if of == peer:
+                known[hour] += many
+        hours = {hour: known[hour] for hour in range(min(known), max(known) + 1)}
+        for week in {hour % HOURS_PER_WEEK for hour in hours}:
+            for same, least in ((HOURS_PER_WEEK, 4), (24, 3), (1, 12)):
+                its = [many for hour, many in hours.items() if (hour - week) % same == 0]
+                if len(its) >= least:
+                    middle = median(its)
+                    spread = median(abs(many - middle) for many in its)
+                    expected[peer, week] = (middle, spread, len(its))
+                    break
+    found = usual.baselines(hours_table(*counts)).to_pylist()
+    assert {
+        (row["peer_domain"], row["hour_of_week"]): (row["median"], row["mad"], row["hours"]) for row in found
+    } == expected
+    assert len(found) == len(expected)
 
 
 def compiled(text: str) -> CompiledPolicies:
@@ -216,7 +263,9 @@ def effect_of(policies: CompiledPolicies, from_: str, link_domain: str) -> Effec
     return policies.decide(Facts("in", message, link_domain, "a.example", link_domain, 100, 0, now)).effect
 
 
-def test_proposed_policy_compiles_and_refuses_the_sender_and_nobody_else(alerts: dict[str, list[Row]]) -> None:
+def test_proposed_policy_compiles_and_refuses_the_sender_and_nobody_else(
+    alerts: Alerts,
+) -> None:
     peer = peer_of("fan-out")
     [alert] = alerts[peer]
     policies = compiled(alert["proposed_policy"])
@@ -226,7 +275,7 @@ def test_proposed_policy_compiles_and_refuses_the_sender_and_nobody_else(alerts:
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_sender_that_is_no_harmless_address_gets_into_no_policy(alerts: dict[str, list[Row]], number: int) -> None:
+def test_sender_that_is_no_harmless_address_gets_into_no_policy(alerts: Alerts, number: int) -> None:
     peer = peer_of(f"hostile sender {number}")
     [alert] = alerts[peer]
     assert alert["subject"] == HOSTILE[number]
@@ -234,6 +283,6 @@ def test_sender_that_is_no_harmless_address_gets_into_no_policy(alerts: dict[str
     assert effect_of(compiled(alert["proposed_policy"]), "hyperty://hostile.example/h", peer) is Effect.DENY
 
 
-def test_alerts_of_a_day_are_dated_by_it(alerts: dict[str, list[Row]]) -> None:
+def test_alerts_of_a_day_are_dated_by_it(alerts: Alerts) -> None:
     [alert] = alerts[peer_of("next day")]
     assert (alert["dt"], alert["hour_us"]) == ("2026-03-03", MONDAY_US + DAY_US)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from pipeline import histogram
+from pipeline.count_maps import quantiles
 
 LARGEST = 2**63 - 1
 EDGES = sorted(
@@ -100,18 +100,12 @@ def test_arrays_and_plain_python_agree_on_any_value(value: int) -> None:
     assert histogram.buckets_of(np.array([value], np.int64)).tolist() == [histogram.bucket_of(value)]
 
 
-@pytest.mark.spark
-def test_columns_and_plain_python_agree_on_every_magnitude(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(value,) for value in EDGES], "value long")
-    found = rows.select("value", histogram.bucket_column(F.col("value")).alias("bucket")).collect()
-    assert [(row.value, row.bucket) for row in found] == [(value, histogram.bucket_of(value)) for value in EDGES]
-
-
-@pytest.mark.spark
 @pytest.mark.parametrize("per_mille", [1, 500, 950, 1000])
-def test_quantiles_of_columns_are_those_of_plain_python(spark: SparkSession, per_mille: int) -> None:
-    maps = [{histogram.bucket_of(value): 1} for value in EDGES if value <= 2**62]
+def test_quantiles_of_arrays_are_those_of_plain_python(per_mille: int) -> None:
+    maps = [{histogram.bucket_of(value): 1} for value in EDGES]
     maps += [{}, {-2: 3, -1: 2, 16: 1}, {3: 5, 80: 4, 200: 1}, {64: 999, 700: 1}]
-    rows = spark.createDataFrame([(one,) for one in maps], "histogram map<int, long>")
-    found = rows.select(histogram.quantile_column(F.col("histogram"), per_mille).alias("value")).collect()
-    assert [row.value for row in found] == [histogram.quantile(one, per_mille) for one in maps]
+    column = pa.array([list(one.items()) for one in maps], pa.map_(pa.int32(), pa.int64()))
+    expected = [histogram.quantile(one, per_mille) for one in maps]
+    assert quantiles(column, per_mille).to_pylist() == expected
+    assert quantiles(column.slice(5, 100), per_mille).to_pylist() == expected[5:105]
+    assert quantiles(column.slice(0, 0), per_mille).to_pylist() == []

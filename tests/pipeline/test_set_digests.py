@@ -19,7 +19,7 @@ from pipeline.set_digests import (
     BOOK_OF_DAY,
     bucket_hashes,
     members_of,
-    places_of_buckets,
+    places_of_days,
     places_of_members,
     set_digests,
 )
@@ -89,7 +89,7 @@ def in_workers(parts: Sequence[list[dict[str, Any]]], signed_off: set[tuple[str,
         for table in met([packed(one, places_of_members(one, 3)) for one in members if one.num_rows])
     ]
     found: dict[tuple[str, ...], str] = {}
-    for table in met([packed(one, places_of_buckets(one, 3)) for one in hashes]):
+    for table in met([packed(one, places_of_days(one, 3)) for one in hashes]):
         for row in set_digests(table).to_pylist():
             found[tuple(row[name] for name in BOOK_OF_DAY)] = row["set_digest"]
     return found

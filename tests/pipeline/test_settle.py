@@ -4,18 +4,19 @@ import hashlib
 import random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.days import HOUR, Version
 from pipeline.histogram import bucket_of
 from pipeline.hours import RECORD
-from pipeline.schemas import STATEMENT_BOOK, TRAFFIC_HOURLY
+from pipeline.schemas import STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.set_digests import MEMBER
 from pipeline.statements import canonical_statements
-from pipeline.transforms.settle import OUTCOMES, SET_DIGEST, set_digests, settle_daily, settle_hourly
-from pipeline.worker_rows import rows_of
+from pipeline.transforms.settle import OUTCOMES, daily_parts, hashes_of_members, settle_daily, settle_hourly
+from pipeline.transforms.settle import statements as written_down
+from pipeline.worker_rows import PACKED, rows_of
 from tests.pipeline.book_rows import uuid7
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 
@@ -55,8 +56,13 @@ def hours_of(rows: DataFrame) -> DataFrame:
     return settle_hourly(rows_of(rows, RECORD)).frame(TRAFFIC_HOURLY.schema)
 
 
+def days_of(hours: DataFrame) -> DataFrame:
+    parts = daily_parts(rows_of(hours, HOUR), 2).frame(PACKED)
+    return settle_daily(parts).frame(STATEMENT_BOOK)
+
+
 def statements(rows: DataFrame) -> bytes:
-    daily = settle_daily(hours_of(rows))
+    daily = days_of(hours_of(rows))
     extra = {"status": "draft", "version": 1, "set_digest": None}
     return canonical_statements(row.asDict() | extra for row in daily.collect())
 
@@ -112,7 +118,7 @@ def test_folds_are_those_of_delivered_messages_in_any_order(spark: SparkSession)
 def test_days_add_up_their_hours(spark: SparkSession) -> None:
     hourly = hours_of(silver(spark, traffic(400)))
     assert [field.name for field in hourly.schema] == TRAFFIC_HOURLY.schema.names
-    daily = settle_daily(hourly)
+    daily = days_of(hourly)
     assert daily.schema.simpleString() == STATEMENT_BOOK.simpleString()
     hours, days = hourly.collect(), daily.collect()
     assert len(days) == 8
@@ -125,10 +131,19 @@ def test_days_add_up_their_hours(spark: SparkSession) -> None:
         assert row.p50_us <= row.p95_us <= row.p99_us
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_statements_are_the_same_bytes_for_any_order_and_split_of_the_records(spark: SparkSession, seed: int) -> None:
+@pytest.fixture(scope="module")
+def three_hundred(spark: SparkSession) -> tuple[list[dict[str, Any]], bytes]:
+    """Records, and their statements."""
     rows = traffic(300)
-    expected = statements(silver(spark, rows).coalesce(1))
+    return rows, statements(silver(spark, rows).coalesce(1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_statements_are_the_same_bytes_for_any_order_and_split_of_the_records(
+    spark: SparkSession, three_hundred: tuple[list[dict[str, Any]], bytes], seed: int
+) -> None:
+    rows, expected = three_hundred
+    rows = list(rows)
     rng = random.Random(seed)
     rng.shuffle(rows)
     cut = rng.randrange(len(rows))
@@ -148,10 +163,22 @@ def test_the_digest_of_a_day_can_be_made_by_hand(spark: SparkSession) -> None:
     first = hashlib.sha256("\n".join(sorted(lines[:2])).encode()).hexdigest()
     second = hashlib.sha256(lines[2].encode()).hexdigest()
     buckets = f"{MONDAY_US:020} {first}\n{MONDAY_US + 5 * minute_us:020} {second}"
-    records = rows_of(silver(spark, [*rows[::-1], silver_row(outcome="denied")]), MEMBER)
-    signed_off = pa.table({"our_domain": ["a.example"], "dt": ["2026-03-02"]})
-    [found] = set_digests(records, signed_off).frame(SET_DIGEST).collect()
-    assert found.set_digest == hashlib.sha256(buckets.encode()).hexdigest()
+    others = [silver_row(outcome="denied"), silver_row(src_domain="c.example", outcome="denied")]
+    records = silver(spark, [*rows[::-1], *others, silver_row(ts_us=MONDAY_US + DAY_US)])
+    parts = daily_parts(rows_of(hours_of(records), HOUR), 2).frame(PACKED)
+    digests = hashes_of_members(rows_of(records, MEMBER), {("a.example", "2026-03-02")}, 2).frame(PACKED)
+    versions = {
+        ("a.example", "2026-03-02"): Version(1, "final", 7),
+        ("a.example", "2026-03-03"): Version(2, "draft", 8),
+    }
+    found = written_down(parts.unionByName(digests), versions, input_version=5).frame(STATEMENT_DAILY.schema).collect()
+    told = {(row.src_domain, row.dt): (row.status, row.version, row.complete_until_us, row.set_digest) for row in found}
+    assert told == {
+        ("b.example", "2026-03-02"): ("final", 1, 7, hashlib.sha256(buckets.encode()).hexdigest()),
+        ("c.example", "2026-03-02"): ("final", 1, 7, hashlib.sha256(b"").hexdigest()),
+        ("b.example", "2026-03-03"): ("draft", 2, 8, None),
+    }
+    assert {row.input_version for row in found} == {5}
 
 
 def test_no_records_make_no_statements(spark: SparkSession) -> None:
