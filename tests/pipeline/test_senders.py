@@ -1,0 +1,146 @@
+"""What senders did, out of records however these are cut, against the plainest loop over them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline import senders
+from pipeline.alerts import evidence_of
+from pipeline.groups import Numbers
+from pipeline.packed import packed, together
+from pipeline.schemas import BRONZE_LINK_EVENT, SILVER_MDR
+from pipeline.senders import SENDER, Suspect
+from tests.pipeline.rows import HOUR_US, MONDAY_US
+
+MINUTE_US = 60_000_000
+FEW = {"FAN_OUT_RECIPIENTS": 3, "SCAN_ATTEMPTS": 4, "SCAN_RECIPIENTS": 2, "EVIDENCE": 3}
+"""Limits that a handful of records reaches."""
+
+times_us = st.integers(0, 12).map(lambda after: MONDAY_US + HOUR_US - 30 * MINUTE_US + after * 5 * MINUTE_US)
+names = st.sampled_from(["hyperty://b.example/h-1", "hyperty://b.example/h-2", "hyperty://c.example/h-3", "x", None])
+records = st.fixed_dictionaries(
+    {
+        "our_domain": st.just("a.example"),
+        "peer_domain": st.sampled_from(["b.example", "ä.example"]),
+        "src_key": st.sampled_from(["one", "one", "another", None]),
+        "role": st.sampled_from(["in", "in", "in", "out"]),
+        "ts_us": times_us,
+        "dst_key": names,
+        "msg_type": st.sampled_from(["create", "create", "response"]),
+        "outcome_code": st.sampled_from([None, "no-route", "not-registered", "not-connected"]),
+        "msg_id": st.integers(0, 9).map(lambda number: bytes([number])),
+    }
+)
+events = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from(["mn-1.a.example", "mn-2.a.example", "mn-1.z.example", None]),
+        "domain": st.sampled_from(["b.example", "ä.example", None]),
+        "event": st.sampled_from(["spoofed", "spoofed", "up", None]),
+        "src_key": names,
+        "ts_us": times_us,
+    }
+)
+Work = Callable[[pa.Table], pa.Table]
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in FEW.items():
+        monkeypatch.setattr(senders, name, number)
+
+
+def table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{name: row[name] for name in names} for row in rows], pa.schema([schema.field(name) for name in names])
+    )
+
+
+def met(parts: Sequence[pa.Table], places_of: Callable[[pa.Table, int], Numbers]) -> list[pa.Table]:
+    """Parts as Spark brings them together: pieces of a place meet, whoever made them."""
+    places: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for part in parts:
+        piece = packed(part, places_of(part, 3))
+        for row, place in enumerate(piece.column("place").to_pylist()):
+            places[place].append(piece.slice(row, 1))
+    return [together(its) for its in places.values()]
+
+
+SILVER = to_arrow_schema(SILVER_MDR.schema)
+of_one_module = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def suspect(row: Mapping[str, Any]) -> Suspect:
+    return Suspect(*(row[name] for name in SENDER), row["ts_us"] // HOUR_US * HOUR_US)
+
+
+@of_one_module
+@given(rows=st.lists(records, max_size=40), cut=st.integers(0, 40))
+def test_senders_who_did_too_much_are_those_of_a_plain_loop(rows: list[dict[str, Any]], cut: int) -> None:
+    expected = {}
+    incoming = [row for row in rows if row["role"] == "in" and row["msg_type"] != "response"]
+    for who in {suspect(row) for row in incoming}:
+        its = [row for row in incoming if suspect(row) == who]
+        missed = [row for row in its if row["outcome_code"] in senders.UNKNOWN_RECIPIENT]
+        windows = defaultdict(set)
+        for row in its:
+            windows[row["ts_us"] // (5 * MINUTE_US)].add(row["dst_key"])
+        widest = max(len(found - {None}) for found in windows.values())
+        unknown = len({row["dst_key"] for row in missed} - {None})
+        is_scan = len(missed) >= 4 and unknown >= 2 and 2 * len(missed) >= len(its)
+        if widest >= 3 or is_scan:
+            expected[who] = (widest, len(its), len(missed), unknown, is_scan)
+    parts = [senders.contacts_of(table(some, senders.MESSAGE, SILVER)) for some in (rows[:cut], rows[cut:])]
+    found = {}
+    for contacts in met(parts, senders.places_of_contacts):
+        for row in senders.too_much(contacts).to_pylist():
+            who = Suspect(*(row[name] for name in Suspect._fields))
+            assert who not in found
+            found[who] = tuple(row[name] for name in ("widest", "attempts", "misses", "unknown", "is_scan"))
+    assert found == expected
+
+
+@of_one_module
+@given(rows=st.lists(records, min_size=1, max_size=40), cut=st.integers(0, 40), seed=st.randoms())
+def test_evidence_is_the_first_messages_of_the_hour(rows: list[dict[str, Any]], cut: int, seed: Any) -> None:
+    everybody = sorted({suspect(row) for row in rows}, key=repr)
+    wanted = seed.sample(everybody, min(2, len(everybody)))
+    found: list[dict[str, Any]] = []
+    for some in (rows[:cut], rows[cut:]):
+        found += senders.first_of(table(some, senders.EVIDENT, SILVER), wanted).to_pylist()
+    evidence = evidence_of(found, FEW["EVIDENCE"])
+    for who in wanted:
+        its = [row for row in rows if row["role"] == "in" and suspect(row) == who]
+        unknown = [row for row in its if row["outcome_code"] in senders.UNKNOWN_RECIPIENT]
+        for chosen, is_unknown in (([row for row in its if row["msg_type"] != "response"], False), (unknown, True)):
+            first = sorted((row["ts_us"], row["msg_id"]) for row in chosen)[: FEW["EVIDENCE"]]
+            assert evidence.get((*who, is_unknown), []) == sorted({msg_id.hex() for _, msg_id in first})
+
+
+@of_one_module
+@given(rows=st.lists(events, max_size=40), cut=st.integers(0, 40))
+def test_claims_are_counted_by_peer_and_hour_over_all_our_nodes(rows: list[dict[str, Any]], cut: int) -> None:
+    owners = {"mn-1.a.example": "a.example", "mn-2.a.example": "a.example"}
+    expected: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in rows:
+        if row["node"] in owners and row["domain"] is not None and row["event"] == "spoofed":
+            expected[owners[row["node"]], row["domain"], row["ts_us"] // HOUR_US * HOUR_US].append(row["src_key"])
+    schema = to_arrow_schema(BRONZE_LINK_EVENT.schema)
+    parts = [senders.claims_of(table(some, senders.EVENT, schema), owners) for some in (rows[:cut], rows[cut:])]
+    found = {}
+    for claims in met(parts, senders.places_of_claims):
+        for row in senders.claimed(claims).to_pylist():
+            key = tuple(row[name] for name in senders.CLAIM)
+            assert key not in found
+            found[key] = (row["attempts"], row["senders"], row["claimed"])
+    assert found == {
+        key: (len(its), len(set(its) - {None}), sorted(set(its) - {None})[: FEW["EVIDENCE"]])
+        for key, its in expected.items()
+    }
