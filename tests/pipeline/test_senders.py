@@ -78,7 +78,8 @@ of_one_module = settings(suppress_health_check=[HealthCheck.function_scoped_fixt
 
 
 def suspect(row: Mapping[str, Any]) -> Suspect:
-    return Suspect(*(row[name] for name in SENDER), row["ts_us"] // HOUR_US * HOUR_US)
+    our_domain, peer_domain, src_key = (row[name] for name in SENDER)
+    return Suspect(our_domain, peer_domain, src_key, row["ts_us"] // HOUR_US * HOUR_US)
 
 
 @of_one_module
