@@ -22,6 +22,7 @@ TAPS_KEY = "* "
 
 EVENT_SUFFIXES = ("/changes", "/status", "/registration")
 _SUFFIXES = (*EVENT_SUFFIXES, "/subscription", "/inbox", "/children")
+_END = object()
 _UNCLAIMABLE = frozenset(
     {
         "",
@@ -163,8 +164,8 @@ def texts_of(members: Members, *names: str) -> list[str]:
         PeerError: BAD_BODY, TOO_LARGE.
     """
     found: dict[str, None] = {}
-    for name in names:
-        for text in _flatten(members.get(name), name):
+    for name in [name for name in names if members.get(name) is not None]:
+        for text in _flatten(members[name], name):
             found[text] = None
             if len(found) > RESOURCES_ENTRIES:
                 raise PeerError(Code.TOO_LARGE, f"more than {RESOURCES_ENTRIES} resources")
@@ -178,12 +179,10 @@ def _flatten(value: object, name: str) -> Iterator[str]:
     """
     stack: list[Iterator[object]] = [iter([value])]
     while stack:
-        try:
-            one = next(stack[-1])
-        except StopIteration:
+        one = next(stack[-1], _END)
+        if one is _END:
             stack.pop()
-            continue
-        if isinstance(one, list) and len(stack) <= NESTING_LEVELS:
+        elif isinstance(one, list) and len(stack) <= NESTING_LEVELS:
             stack.append(iter(one))
         elif isinstance(one, dict) and len(one) == 1 and len(stack) > 1:
             member, inner = next(iter(one.items()))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
@@ -43,7 +42,7 @@ class Caller(msgspec.Struct, frozen=True):
         return self.number < 0
 
 
-class ServiceRequest(msgspec.Struct, frozen=True, dict=True):
+class ServiceRequest(msgspec.Struct):
     """One request to a service. `domain` is the one of our domains that it is for, `seed` fresh randomness."""
 
     message: Message
@@ -51,15 +50,18 @@ class ServiceRequest(msgspec.Struct, frozen=True, dict=True):
     domain: str
     now: float
     seed: bytes
+    _members: Members | None = None
 
-    @cached_property
+    @property
     def members(self) -> Members:
         """The decoded body.
 
         Raises:
             PeerError: BAD_BODY.
         """
-        return codec.body_members(self.message.body)
+        if self._members is None:
+            self._members = codec.body_members(self.message.body)
+        return self._members
 
 
 class Event(msgspec.Struct, frozen=True):
