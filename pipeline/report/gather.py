@@ -1,14 +1,19 @@
-"""From the lake to the facts of the report. All heavy work is Spark's; what comes back is bounded."""
+"""From the lake to the facts of the report. Tables by the hour are added up by Spark; what comes back is bounded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from pipeline import histogram
+from pipeline.groups import column, group_numbers, numbers, starts_of, words
 from pipeline.report.facts import (
     ROWS_SHOWN,
     AlertLine,
@@ -41,7 +46,7 @@ from pipeline.schemas import (
     TRAFFIC_HOURLY,
     Table,
 )
-from pipeline.usual import HOUR_US, HOURS_PER_WEEK, alarm_level, hour_of_week
+from pipeline.usual import HOUR_US, alarm_level, hour_of_week
 
 PAIRS: Final = 20_000
 HOURS: Final = 24 * 31
@@ -58,6 +63,9 @@ class ReadableLake(Protocol):
 
     def read(self, table: Table) -> DataFrame:
         """Its newest version."""
+
+    def read_small(self, table: Table, columns: Collection[str] | None = None) -> pa.Table:
+        """Columns of its newest version, of which there is not much; empty when it was never written."""
 
     def version(self, table: Table) -> int:
         """The number of that version."""
@@ -119,33 +127,35 @@ class _Gathering:
         self._versions[table.name] = self._lake.version(table)
         return self._lake.read(table)
 
+    def _small(self, table: Table, names: Collection[str] | None = None) -> pa.Table:
+        """What is concluded is small: it is read here, because a query of Spark's takes longer than all of it."""
+        if self._lake.has(table):
+            self._versions[table.name] = self._lake.version(table)
+        return self._lake.read_small(table, names)
+
+    def _rows(self, table: Table, names: Collection[str] | None = None) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._small(table, names).to_pylist()
+        return rows
+
     def _segments(self) -> tuple[SegmentGroup, ...]:
-        table = self._table(SEGMENTS)
-        if table is None:
-            return ()
-        rows = (
-            table.withColumn("found", F.array_join("findings", ", "))
-            .groupBy("node", "kind", "verdict", "severity", "found")
-            .agg(
-                F.count("*").alias("segments"),
-                F.sum("records").alias("records"),
-                F.sum("lost_records").alias("lost_records"),
-                F.min("detail").alias("detail"),
-            )
-        )
+        names = ("node", "kind", "verdict", "severity", "findings", "records", "lost_records", "detail")
+        found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+        for row in self._rows(SEGMENTS, names):
+            key = (row["node"] or "", row["kind"] or "", row["verdict"], row["severity"] or "")
+            found.setdefault((*key, ", ".join(row["findings"] or ())), []).append(row)
         groups = [
             SegmentGroup(
-                node=row["node"] or "",
-                kind=row["kind"] or "",
-                verdict=row["verdict"],
-                severity=row["severity"] or "",
-                findings=row["found"] or "",
-                segments=row["segments"],
-                records=row["records"] or 0,
-                lost_records=row["lost_records"] or 0,
-                detail=row["detail"] or "",
+                node=node,
+                kind=kind,
+                verdict=verdict,
+                severity=severity,
+                findings=findings,
+                segments=len(rows),
+                records=sum(row["records"] or 0 for row in rows),
+                lost_records=sum(row["lost_records"] or 0 for row in rows),
+                detail=min((row["detail"] for row in rows if row["detail"]), default=""),
             )
-            for row in rows.collect()
+            for (node, kind, verdict, severity, findings), rows in found.items()
         ]
         groups.sort(key=lambda one: (one.severity == "fine", one.verdict, one.node, one.kind, one.findings))
         return tuple(groups)
@@ -195,85 +205,60 @@ class _Gathering:
         )
 
     def _statements(self) -> tuple[tuple[StatementLine, ...], int, int | None]:
-        table = self._table(STATEMENT_DAILY)
-        if table is None:
+        key = ("dt", "our_domain", "src_domain", "dst_domain", "role")
+        figures = ("messages", "delivered", "denied", "bytes_wire", "p50_us", "p99_us", "status", "version")
+        table = self._small(STATEMENT_DAILY, (*key, *figures, "complete_until_us"))
+        if not table.num_rows:
             return (), 0, None
-        newest = Window.partitionBy("our_domain", "src_domain", "dst_domain", "role", "dt").orderBy(F.desc("version"))
-        current = table.withColumn("rank", F.row_number().over(newest)).where(F.col("rank") == 1)
-        total = current.agg(F.count("*").alias("count"), F.min("complete_until_us").alias("complete")).first()
-        assert total is not None
-        rows = current.orderBy(F.desc("messages"), "dt", "our_domain", "src_domain", "dst_domain", "role")
+        keys = [words(column(table, name)) for name in key]
+        book, _ = group_numbers((places, len(found)) for found, places in keys)
+        order = np.lexsort((-numbers(table, "version"), book))
+        newest = table.take(pa.array(order[starts_of(book[order])]))
+        busiest = newest.sort_by([("messages", "descending"), *((name, "ascending") for name in key)])
         lines = tuple(
-            StatementLine(
-                dt=row["dt"],
-                our_domain=row["our_domain"],
-                src_domain=row["src_domain"],
-                dst_domain=row["dst_domain"],
-                role=row["role"],
-                messages=row["messages"],
-                delivered=row["delivered"],
-                denied=row["denied"],
-                bytes_wire=row["bytes_wire"] or 0,
-                p50_us=row["p50_us"],
-                p99_us=row["p99_us"],
-                status=row["status"],
-                version=row["version"],
-            )
-            for row in rows.limit(ROWS_SHOWN).collect()
+            StatementLine(**{name: row[name] for name in (*key, *figures)} | {"bytes_wire": row["bytes_wire"] or 0})
+            for row in busiest.slice(0, ROWS_SHOWN).to_pylist()
         )
-        return lines, total["count"], total["complete"]
+        return lines, newest.num_rows, pc.min(newest.column("complete_until_us")).as_py()
 
     def _reconciled(self) -> tuple[Reconciled | None, tuple[PairCases, ...]]:
-        table = self._table(RECON_PAIR)
-        if table is None:
+        if not self._lake.has(RECON_PAIR):
             return None, ()
         names = ("sent", "received", "matched", "pending", "lost", "orphan", "duplicated", "altered")
         rest = ("size", "outcome", "skewed")
-        total = table.agg(
-            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in (*names, *rest)),
-            F.countDistinct("src_domain", "dst_domain").alias("pairs"),
-            F.min("complete_until_us").alias("complete_until_us"),
-        ).first()
-        assert total is not None
-        summed = table.groupBy("src_domain", "dst_domain").agg(*(F.sum(name).alias(name) for name in (*names, *rest)))
-        other = F.col("size") + F.col("outcome") + F.col("skewed")
-        differing = F.col("lost") + F.col("orphan") + F.col("duplicated") + F.col("altered") + other
-        rows = (
-            summed.withColumn("other", other)
-            .where((differing > 0) | (F.col("pending") > 0))
-            .orderBy(differing.desc(), F.desc("pending"), "src_domain", "dst_domain")
-            .limit(ROWS_SHOWN)
-        )
-        pairs = tuple(
-            PairCases(
-                src_domain=row["src_domain"],
-                dst_domain=row["dst_domain"],
-                other=row["other"],
-                **{name: row[name] for name in names},
-            )
-            for row in rows.collect()
-        )
-        return Reconciled(**total.asDict()), pairs
+        table = self._small(RECON_PAIR, (*names, *rest, "src_domain", "dst_domain", "complete_until_us"))
+        sums = table.group_by(["src_domain", "dst_domain"]).aggregate([(name, "sum") for name in (*names, *rest)])
+        by_pair = [{name.removesuffix("_sum"): value for name, value in row.items()} for row in sums.to_pylist()]
+        total = {name: sum(row[name] for row in by_pair) for name in (*names, *rest)}
+        until_us = pc.min(table.column("complete_until_us")).as_py()
+        pairs = []
+        for row in by_pair:
+            other = sum(row.pop(name) for name in rest)
+            differing = other + sum(row[name] for name in ("lost", "orphan", "duplicated", "altered"))
+            if differing or row["pending"]:
+                order = (-differing, -row["pending"], row["src_domain"], row["dst_domain"])
+                pairs.append((order, PairCases(other=other, **row)))
+        shown = tuple(pair for _, pair in sorted(pairs, key=lambda one: one[0])[:ROWS_SHOWN])
+        return Reconciled(**total, pairs=len(by_pair), complete_until_us=until_us), shown
 
     def _offsets(self) -> tuple[ClockOffset, ...]:
-        table = self._table(CLOCK_OFFSET)
-        if table is None:
-            return ()
-        newest = Window.partitionBy("domain").orderBy(F.desc("dt"), F.desc("messages"), "component")
-        rows = table.withColumn("rank", F.row_number().over(newest)).where(F.col("rank") == 1).orderBy("domain")
+        newest: dict[str, Mapping[str, Any]] = {}
+        rows = self._rows(CLOCK_OFFSET, ("domain", "offset_us", "error_us", "messages", "component", "dt"))
+        for row in sorted(rows, key=lambda row: (row["dt"], row["messages"] or 0, -row["component"])):
+            newest[row["domain"]] = row
         return tuple(
             ClockOffset(
-                domain=row["domain"],
+                domain=domain,
                 offset_us=row["offset_us"],
                 error_us=row["error_us"] or 0,
                 messages=row["messages"] or 0,
             )
-            for row in rows.limit(PAIRS).collect()
+            for domain, row in sorted(newest.items())[:PAIRS]
         )
 
     def _replay(self) -> tuple[ReplayHeader | None, tuple[RuleFlips, ...]]:
-        runs, flips = self._table(REPLAY_RUN), self._table(REPLAY_FLIP)
-        newest = None if runs is None else runs.orderBy(F.desc("run")).first()
+        newest = max(self._rows(REPLAY_RUN), key=lambda row: str(row["run"]), default=None)
+        flips = self._rows(REPLAY_FLIP, ("run", "old_decision", "new_decision", "old_rule", "new_rule", "messages"))
         if newest is None:
             return None, ()
         header = ReplayHeader(
@@ -285,22 +270,15 @@ class _Gathering:
             not_replayable=newest["not_replayable"],
             is_valid=newest["is_valid"],
         )
-        if flips is None:
-            return header, ()
-        named = F.when(F.length("new_rule") > 0, F.col("new_rule")).otherwise(F.col("old_rule"))
-        rows = (
-            flips.where((F.col("run") == newest["run"]) & (F.col("old_decision") != F.col("new_decision")))
-            .groupBy(F.coalesce(named, F.lit("")).alias("rule"))
-            .agg(
-                F.sum(F.when(F.col("new_decision") == "deny", F.col("messages")).otherwise(0)).alias("denied"),
-                F.sum(F.when(F.col("new_decision") == "permit", F.col("messages")).otherwise(0)).alias("permitted"),
-            )
-            .orderBy("rule")
-            .limit(PAIRS)
-        )
+        by_rule: dict[str, Counter[str]] = {}
+        for row in flips:
+            if row["run"] == newest["run"] and row["old_decision"] != row["new_decision"]:
+                by_rule.setdefault(row["new_rule"] or row["old_rule"] or "", Counter())[row["new_decision"]] += row[
+                    "messages"
+                ]
         lines = (
-            RuleFlips(rule_id=row["rule"], denied_now=row["denied"], permitted_now=row["permitted"])
-            for row in rows.collect()
+            RuleFlips(rule_id=rule, denied_now=counts["deny"], permitted_now=counts["permit"])
+            for rule, counts in sorted(by_rule.items())[:PAIRS]
         )
         return header, tuple(lines)
 
@@ -341,29 +319,24 @@ class _Gathering:
         return tuple(found)
 
     def _verdicts(self) -> tuple[StubVerdict, ...]:
-        table = self._table(STUB_REGRESSION)
-        if table is None:
-            return ()
-        rows = table.orderBy(F.col("verdict") != "worse", "peer_domain", "baseline", "candidate", "measure")
         names = ("peer_domain", "baseline", "candidate", "measure", "ratio", "low", "high", "messages", "verdict")
-        return tuple(
-            StubVerdict(**{name: row[name] for name in names})
-            for row in rows.select(*names).limit(ROWS_SHOWN).collect()
+        rows = sorted(
+            self._rows(STUB_REGRESSION, names),
+            key=lambda row: (row["verdict"] != "worse", *(row[name] for name in names[:4])),
         )
+        return tuple(StubVerdict(**row) for row in rows[:ROWS_SHOWN])
 
     def _alerts(self) -> tuple[tuple[AlertLine, ...], int]:
-        table = self._table(ALERT)
-        if table is None:
-            return (), 0
-        rows = table.orderBy(
-            F.col("severity") != _SEVERITIES[0],
-            (F.col("observed") / F.greatest(F.col("threshold"), F.lit(1e-9))).desc(),
-            "our_domain",
-            "peer_domain",
-            "pattern",
-            "hour_us",
-            "subject",
-        ).limit(ROWS_SHOWN)
+        rows = sorted(
+            self._rows(ALERT),
+            key=lambda row: (
+                row["severity"] != _SEVERITIES[0],
+                -row["observed"] / max(row["threshold"], 1e-9),
+                *(row[name] or "" for name in ("our_domain", "peer_domain", "pattern")),
+                row["hour_us"],
+                row["subject"] or "",
+            ),
+        )
         lines = tuple(
             AlertLine(
                 hour_us=row["hour_us"],
@@ -378,15 +351,15 @@ class _Gathering:
                 proposed_policy=row["proposed_policy"] or "",
                 evidence=tuple(row["evidence"] or ()),
             )
-            for row in rows.collect()
+            for row in rows[:ROWS_SHOWN]
         )
-        return lines, table.count()
+        return lines, len(rows)
 
     def _band(self, alerts: Iterable[AlertLine]) -> Band | None:
         """The peer of the gravest flood, else of the gravest alert, hour by hour against its baseline."""
-        traffic, baseline = self._table(TRAFFIC_HOURLY), self._table(DOMAIN_BASELINE)
+        traffic, baseline = self._table(TRAFFIC_HOURLY), self._rows(DOMAIN_BASELINE)
         known = sorted(alerts, key=lambda alert: alert.pattern != "flood")
-        if traffic is None or baseline is None or not known:
+        if traffic is None or not self._lake.has(DOMAIN_BASELINE) or not known:
             return None
         our_domain, peer_domain = known[0].our_domain, known[0].peer_domain
         observed = (
@@ -399,10 +372,8 @@ class _Gathering:
         )
         usual = {
             row["hour_of_week"]: (row["median"], row["mad"])
-            for row in baseline.where((F.col("our_domain") == our_domain) & (F.col("peer_domain") == peer_domain))
-            .where(F.col("measure") == "messages")
-            .limit(HOURS_PER_WEEK)
-            .collect()
+            for row in baseline
+            if (row["our_domain"], row["peer_domain"], row["measure"]) == (our_domain, peer_domain, "messages")
         }
         alarming = {
             alert.hour_us for alert in known if (alert.our_domain, alert.peer_domain) == (our_domain, peer_domain)

@@ -1,0 +1,171 @@
+"""What the report says of what is concluded: the newest of everything, the gravest first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.report.gather import gather
+from pipeline.schemas import (
+    ALERT,
+    CLOCK_OFFSET,
+    RECON_PAIR,
+    REPLAY_FLIP,
+    REPLAY_RUN,
+    SEGMENTS,
+    STATEMENT_DAILY,
+    STUB_REGRESSION,
+    Table,
+)
+from tests.pipeline.rows import HOUR_US, MONDAY_US
+
+
+@dataclass
+class FewRows:
+    """A lake of which nothing is large."""
+
+    rows: Mapping[str, Sequence[Mapping[str, Any]]]
+
+    def has(self, table: Table) -> bool:
+        return table.name in self.rows
+
+    def version(self, table: Table) -> int:
+        return len(self.rows[table.name])
+
+    def read(self, table: Table) -> DataFrame:
+        raise AssertionError(f"{table.name} is read by Spark")
+
+    def read_small(self, table: Table, columns: Collection[str] | None = None) -> pa.Table:
+        schema = to_arrow_schema(table.schema)
+        names = schema.names
+        rows = [{name: row.get(name) for name in names} for row in self.rows.get(table.name, ())]
+        return pa.Table.from_pylist(rows, schema).select(list(columns or names))
+
+
+PAIR = {"src_domain": "a.example", "dst_domain": "b.example"}
+
+
+def statement(version: int, **members: Any) -> dict[str, Any]:
+    figures = dict.fromkeys(("messages", "delivered", "denied", "bytes_wire", "p50_us", "p99_us"), version)
+    row = PAIR | {"our_domain": "a.example", "role": "out", "dt": "2026-03-02", "status": "final", "version": version}
+    return row | figures | {"complete_until_us": 10 + version} | members
+
+
+def pair(**members: Any) -> dict[str, Any]:
+    names = ("sent", "received", "matched", "pending", "lost", "orphan", "duplicated", "altered")
+    zeros = dict.fromkeys((*names, "size", "outcome", "skewed"), 0)
+    return PAIR | zeros | {"complete_until_us": 5, "dt": "2026-03-02"} | members
+
+
+def test_a_lake_without_anything_gives_an_empty_report() -> None:
+    facts = gather(FewRows({}))
+    assert (facts.records, facts.statement_count, facts.alert_count, facts.versions) == (0, 0, 0, {})
+    assert (facts.reconciled, facts.replay, facts.band) == (None, None, None)
+
+
+def test_of_a_statement_the_newest_version_counts_and_the_busiest_come_first() -> None:
+    rows = [statement(2), statement(1), statement(1, role="in", messages=9), statement(1, dt="2026-03-01")]
+    facts = gather(FewRows({STATEMENT_DAILY.name: rows}))
+    shown = [(line.dt, line.role, line.version, line.messages) for line in facts.statements]
+    assert shown == [("2026-03-02", "in", 1, 9), ("2026-03-02", "out", 2, 2), ("2026-03-01", "out", 1, 1)]
+    assert (facts.statement_count, facts.complete_until_us) == (3, 11)
+    assert facts.versions == {STATEMENT_DAILY.name: 4}
+
+
+def test_pairs_are_added_up_over_days_and_those_that_differ_most_come_first() -> None:
+    rows = [
+        pair(sent=10, matched=9, lost=1),
+        pair(sent=10, matched=9, size=1, dt="2026-03-03", complete_until_us=4),
+        pair(src_domain="c.example", sent=1, matched=1),
+        pair(src_domain="d.example", sent=9, lost=9),
+        pair(src_domain="e.example", sent=2, pending=2),
+    ]
+    facts = gather(FewRows({RECON_PAIR.name: rows}))
+    assert facts.reconciled is not None
+    total = facts.reconciled
+    assert (total.sent, total.matched, total.lost, total.size, total.pending) == (32, 19, 10, 1, 2)
+    assert (total.pairs, total.complete_until_us) == (4, 4)
+    shown = [(one.src_domain, one.sent, one.lost, one.other, one.pending) for one in facts.pairs]
+    assert shown == [("d.example", 9, 9, 0, 0), ("a.example", 20, 1, 1, 0), ("e.example", 2, 0, 0, 2)]
+
+
+def test_of_a_clock_the_newest_day_counts_and_of_that_what_most_messages_say() -> None:
+    def offset(domain: str, dt: str, messages: int, offset_us: int, component: int = 0) -> dict[str, Any]:
+        known = {"domain": domain, "dt": dt, "messages": messages, "offset_us": offset_us}
+        return known | {"component": component, "error_us": 3}
+
+    rows = [
+        offset("b.example", "2026-03-02", 5, 1),
+        offset("b.example", "2026-03-03", 2, 2, component=1),
+        offset("b.example", "2026-03-03", 2, 3),
+        offset("a.example", "2026-03-01", 9, 4),
+    ]
+    facts = gather(FewRows({CLOCK_OFFSET.name: rows}))
+    assert [(one.domain, one.offset_us) for one in facts.offsets] == [("a.example", 4), ("b.example", 3)]
+
+
+def test_flips_are_those_of_the_newest_replay_and_named_after_the_rule_that_decides_now() -> None:
+    def cell(run: str, old: str, new: str, old_rule: str, new_rule: str, messages: int) -> dict[str, Any]:
+        words = {"old_decision": old, "new_decision": new, "old_rule": old_rule, "new_rule": new_rule}
+        return words | {"run": run, "messages": messages}
+
+    runs = [
+        {"run": name, "messages": 9, "self_check_differed": 0, "not_replayable": 1, "is_valid": True}
+        for name in ("00000002-a", "00000001-z")
+    ]
+    flips = [
+        cell("00000001-z", "permit", "deny", "", "old/run", 50),
+        cell("00000002-a", "permit", "permit", "", "same/still", 50),
+        cell("00000002-a", "permit", "deny", "", "too/big", 2),
+        cell("00000002-a", "permit", "deny", "was/this", "too/big", 3),
+        cell("00000002-a", "deny", "permit", "was/closed", "", 4),
+        cell("00000002-a", "deny", "permit", "", "", 5),
+    ]
+    facts = gather(FewRows({REPLAY_RUN.name: runs, REPLAY_FLIP.name: flips}))
+    assert facts.replay is not None
+    assert facts.replay.run == "00000002-a"
+    assert [(one.rule_id, one.denied_now, one.permitted_now) for one in facts.flips] == [
+        ("", 0, 5),
+        ("too/big", 5, 0),
+        ("was/closed", 0, 4),
+    ]
+
+
+def test_severe_alerts_come_first_and_then_those_farthest_beyond_their_threshold() -> None:
+    def alert(subject: str, severity: str, observed: float) -> dict[str, Any]:
+        words = {"our_domain": "a.example", "peer_domain": "b.example", "pattern": "fan-out", "subject": subject}
+        return words | {"severity": severity, "observed": observed, "threshold": 2.0, "hour_us": MONDAY_US}
+
+    rows = [alert("third", "warning", 90.0), alert("second", "severe", 3.0), alert("first", "severe", 8.0)]
+    facts = gather(FewRows({ALERT.name: rows}))
+    assert [one.subject for one in facts.alerts] == ["first", "second", "third"]
+    assert facts.alert_count == 3
+
+
+def test_worse_stubs_come_first() -> None:
+    names = ("peer_domain", "baseline", "candidate", "measure")
+    rows = [dict.fromkeys(names, peer) | {"verdict": verdict} for peer, verdict in (("a", "same"), ("b", "worse"))]
+    facts = gather(FewRows({STUB_REGRESSION.name: rows}))
+    assert [(one.peer_domain, one.verdict) for one in facts.verdicts] == [("b", "worse"), ("a", "same")]
+
+
+def test_segments_are_grouped_by_what_became_of_them_and_the_fine_ones_come_last() -> None:
+    def segment(verdict: str, severity: str, findings: list[str], detail: str | None) -> dict[str, Any]:
+        facts = {"node": "mn-1.a.example", "kind": "mdr", "records": 5, "lost_records": 1, "opened_us": HOUR_US}
+        return facts | {"verdict": verdict, "severity": severity, "findings": findings, "detail": detail}
+
+    rows = [
+        segment("accepted", "fine", [], None),
+        segment("accepted", "fine", [], ""),
+        segment("rejected", "severe", ["torn", "count"], "b"),
+        segment("rejected", "severe", ["torn", "count"], "a"),
+    ]
+    facts = gather(FewRows({SEGMENTS.name: rows}))
+    shown = [(one.verdict, one.findings, one.segments, one.records, one.detail) for one in facts.segments]
+    assert shown == [("rejected", "torn, count", 2, 10, "a"), ("accepted", "", 2, 10, "")]
+    assert (facts.records, facts.lost_records, facts.nodes) == (10, 2, 1)
