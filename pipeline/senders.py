@@ -174,7 +174,7 @@ def claims_of(events: pa.Table, owners: Mapping[str, str]) -> pa.Table:
     found, node = words(column(events, "node"))
     ours = pa.array([owners.get(name) if name is not None else None for name in found], pa.string())
     events = events.append_column("our_domain", ours.take(pa.array(node)))
-    is_known = np.asarray(column(events, "our_domain").is_valid()) & np.asarray(column(events, "domain").is_valid())
+    is_known = np.asarray(column(events, "our_domain").is_valid())
     events = events.filter(pa.array(is_known & is_word(column(events, "event"), SPOOFED)))
     ts_us = numbers(events, "ts_us")
     claims = events.select(["our_domain", "domain", "src_key"])

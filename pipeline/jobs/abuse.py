@@ -87,7 +87,7 @@ def of_senders(messages: WorkerRows, evident: WorkerRows) -> list[dict[str, Any]
 def of_claims(events: WorkerRows, owners: Mapping[str, str]) -> list[dict[str, Any]]:
     """Alerts about messages in a false name, which never become message records, from `EVENT` of link events."""
     found = false_names(events, owners).frame(CLAIMED).toArrow().to_pylist()
-    return [alerts.spoofing(row | {"peer_domain": row["domain"]}) for row in found]
+    return [alerts.spoofing(row | {"peer_domain": row["domain"] or ""}) for row in found]
 
 
 def of_floods(traffic: WorkerRows) -> list[dict[str, Any]]:
