@@ -18,7 +18,7 @@ from pipeline.words import NO_WORD, Vocabulary, as_texts, packed
 FACTS: Final = "facts"
 """The member that is kept as it was written."""
 IDS: Final = ("msg_id", "digest")
-"""Members of message records that are so many bytes in hexadecimal digits."""
+"""Members of message records that are so many bytes in hexadecimal digits. In other kinds they are texts."""
 ID_BYTES: Final = 16
 _ABSENT: Final = msgspec.Raw()
 _NOTHING: Final = frozenset({b"", b"null"})
@@ -214,13 +214,13 @@ def _number(type_: pa.DataType) -> Any:
     return Annotated[int, msgspec.Meta(ge=-highest, le=highest)]
 
 
-def member_of(name: str, type_: DataType) -> Member:
-    """What a member of this name and type is. Raises TypeError."""
+def member_of(name: str, type_: DataType, *, is_id: bool) -> Member:
+    """What a member of this name and type is; `is_id`: its column has bytes. Raises TypeError."""
     if name == FACTS:
         return _Written(type_)
     match type_:
         case StringType():
-            return _Id(type_) if name in IDS else _Text(type_)
+            return _Id(type_) if is_id else _Text(type_)
         case ShortType() | IntegerType() | LongType():
             return _Number(type_)
     return _Other(type_)

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline.line_members import member_of
+from pipeline.line_members import IDS, member_of
 from pipeline.schemas import RECORD_SCHEMAS
 from pipeline.words import TooManyWordsError
 from protofly.records import RECORD_TYPES, Kind
@@ -70,7 +70,8 @@ class LineDecoder:
     def __init__(self, kind: Kind) -> None:
         fields = RECORD_SCHEMAS[kind].fields
         self._version = RECORD_TYPES[kind].schema_version
-        self._members = {field.name: member_of(field.name, field.dataType) for field in fields}
+        ids = IDS if kind is Kind.MESSAGE else ()
+        self._members = {field.name: member_of(field.name, field.dataType, is_id=field.name in ids) for field in fields}
         self._plain = self._decoder([(name, *member.plain) for name, member in self._members.items()])
         self._quick: msgspec.json.Decoder[Any] | None = None
         self._known = self._missed = 0

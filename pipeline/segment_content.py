@@ -54,6 +54,12 @@ def failure(error: Exception) -> str:
     return f"{type(error).__name__}{where}"
 
 
+def trace(error: Exception) -> str:
+    """Where it was raised, call by call, for those who mend it; what came in cannot act on a terminal."""
+    text = "".join(traceback.format_exception(error))
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+
+
 def check_file(content: bytes, manifest: SegmentManifest) -> None:
     """Check size, hash and frames, without decompressing. Raises ContentError."""
     whole_bytes, is_usable = _walk_frames(content)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pipeline.findings import Finding
 from pipeline.part_files import PartFile, PartFiles
 from pipeline.schemas import QUARANTINE, bronze_table
-from pipeline.segment_content import MACHINE_ERRORS, ContentError, RefusedError, failure
+from pipeline.segment_content import MACHINE_ERRORS, ContentError, RefusedError, failure, trace
 from pipeline.segment_rows import Rows, SegmentReader, stored_schema
 from pipeline.segments import Place, verified_content
 from protofly.records import Kind, SegmentManifest
@@ -139,7 +139,7 @@ def _rows(reader: SegmentReader, content: bytes, work: Work) -> Iterator[Rows]:
     except (ContentError, *MACHINE_ERRORS):
         raise
     except Exception as exc:  # a defect of ours may cost this segment, never the run
-        _log.exception("segment %s", ascii(work.place.stem))
+        _log.error("segment %s: %s", ascii(work.place.stem), trace(exc))
         raise RefusedError(Finding.FAILED, failure(exc)) from exc
 
 

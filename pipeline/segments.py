@@ -29,7 +29,7 @@ import msgspec
 
 from pipeline.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust
-from pipeline.segment_content import MACHINE_ERRORS, ContentError, check_file, failure, pieces_of
+from pipeline.segment_content import MACHINE_ERRORS, ContentError, check_file, failure, pieces_of, trace
 from protofly.errors import PeerError
 from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX, SegmentName
 from protofly.records import RECORD_TYPES, SegmentManifest, decode_manifest
@@ -194,7 +194,7 @@ def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
     except MACHINE_ERRORS:
         raise
     except Exception as exc:  # a defect of ours may cost this segment, never the run
-        _log.exception("segment %s", ascii(place.stem))
+        _log.error("segment %s: %s", ascii(place.stem), trace(exc))
         segment.find(Finding.FAILED, failure(exc))
     return segment
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pipeline import record_lines, segment_content, segment_rows, words
 from pipeline.part_files import PartFiles
 from pipeline.record_lines import LineDecoder
+from pipeline.schemas import BRONZE_DECISION
 from pipeline.segment_content import ContentError
 from pipeline.segment_rows import SegmentReader
 from pipeline.segment_tasks import Work, load_share
@@ -289,6 +290,20 @@ def test_a_task_writes_its_rows_by_day_and_says_what_became_of_every_line(tmp_pa
     assert not report.changed
 
 
+def test_ids_are_bytes_in_records_of_messages_and_texts_in_others(tmp_path: Path) -> None:
+    records = [decision(number) for number in (1, 2)]
+    for record in records:
+        record.msg_id = "AB" * 16
+    NodeBook(tmp_path / "spool", kind=Kind.DECISION).seal(records)
+    [written] = load_share(Kind.DECISION, list(work_in(tmp_path / "spool")), tmp_path / "stage").good
+    rows = pq.read_table(written.path, partitioning=None)
+    assert rows.schema.equals(segment_rows.stored_schema(BRONZE_DECISION))
+    assert rows["msg_id"].to_pylist() == ["AB" * 16] * 2
+
+    [good] = SegmentReader(Kind.MESSAGE).rows(content_of([line_of(1)]), manifest_of([line_of(1)]))
+    assert good.good.schema.field("msg_id").type == pa.binary()
+
+
 def test_a_task_says_which_segments_are_not_what_was_verified(tmp_path: Path) -> None:
     book = NodeBook(tmp_path / "spool")
     book.seal([message(1)])
@@ -325,19 +340,26 @@ def test_texts_are_the_same_whether_they_were_words_or_not(tmp_path: Path) -> No
         pa.table({"ts_us": [START_US] * len(one), "text": one})
         for one in (column.dictionary_encode(), column.dictionary_encode().slice(1), column, column.dictionary_encode())
     ]
-    with PartFiles(tmp_path / "at once", tables[0].schema) as files:
+    with PartFiles(tmp_path / "at once", tables[2].schema) as files:
         for table in tables:
             files.add(table)
     [file] = files.written
     assert pq.read_table(file.path, partitioning=None)["text"].to_pylist() == [*texts, *texts[1:], *texts, *texts]
 
-    with PartFiles(tmp_path / "in turn", tables[0].schema) as files:
+    with PartFiles(tmp_path / "in turn", tables[2].schema) as files:
         for table in tables:
             files.add(table)
             files._flush()
     found = [pq.read_table(file.path, partitioning=None)["text"].to_pylist() for file in files.written]
     assert found == [texts + texts[1:], texts, texts]
     assert {pq.read_schema(file.path).field("text").type for file in files.written} == {pa.string()}
+
+
+def test_rows_of_another_table_are_not_written(tmp_path: Path) -> None:
+    rows = pa.table({"ts_us": [START_US]})
+    with pytest.raises(TypeError), PartFiles(tmp_path, pa.schema({"ts_us": pa.string()})) as files:
+        files.add(rows)
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_what_is_in_quarantine_leaves_no_word_in_the_files_of_good_rows(tmp_path: Path) -> None:
