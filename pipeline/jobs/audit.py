@@ -6,18 +6,23 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.findings import Finding, Verdict
+from pipeline.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.ledger import Ledger
-from pipeline.schemas import SEGMENTS, bronze_table
+from pipeline.schemas import LONG, SEGMENTS, TEXT, bronze_table
+from pipeline.schemas.columns import columns
 from pipeline.segment_books import Accepted, missing_numbers
 from pipeline.tables import Lake
+from pipeline.worker_rows import Batches
 from protofly.records import Kind
 
 _TOLD: Final = 50
+_SEGMENT: Final = ("node", "boot", "segno")
+_ROWS_OF_SEGMENT: Final = columns(node=TEXT, boot=LONG, segno=LONG, rows=LONG)
 _COLUMNS: Final = (
     "node",
     "kind",
@@ -128,7 +133,7 @@ def _compare_with_stored(lake: Lake, rows: list[dict[str, Any]], result: JobResu
         table = bronze_table(kind)
         if not lake.has(table) or any(note.meta.get("retention") for note in lake.history(table)):
             continue
-        stored = lake.read(table).groupBy("node", "boot", "segno").agg(F.count("*").alias("rows")).collect()
+        counted = lake.read_in_workers(table, columns=_SEGMENT).then(_count).frame(_ROWS_OF_SEGMENT).collect()
         expected = Counter(
             {
                 (row["node"], row["boot"], row["segno"]): row["rows_good"]
@@ -136,10 +141,20 @@ def _compare_with_stored(lake: Lake, rows: list[dict[str, Any]], result: JobResu
                 if row["verdict"] == Verdict.ACCEPTED.value and row["kind"] == kind.value
             }
         )
-        found = Counter({(row["node"], row["boot"], row["segno"]): row["rows"] for row in stored})
+        found: Counter[tuple[Any, ...]] = Counter()
+        for *segment, rows_stored in counted:
+            found[tuple(segment)] += rows_stored
         for key in sorted(key for key in expected.keys() | found.keys() if expected[key] != found[key]):
             node, boot, segno = key
             result.warnings.append(
                 f"{node}, {kind.value}: boot {boot} segment {segno} has {found[key]} rows in {table.name}, "
                 f"the ledger says {expected[key]}: restore the lake, or ingest anew"
             )
+
+
+def _count(batches: Batches) -> Batches:
+    for batch in batches:
+        (nodes, node), boot, segno = (words(column(batch, "node")), *(numbers(batch, name) for name in _SEGMENT[1:]))
+        order, starts = runs(group_numbers([(node, len(nodes)), from_zero(boot), from_zero(segno)])[0])
+        segments = pa.Table.from_batches([batch]).take(pa.array(order[starts]))
+        yield from segments.append_column("rows", pa.array(lengths_of(starts, len(order)))).to_batches()
