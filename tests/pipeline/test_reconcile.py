@@ -34,7 +34,7 @@ from tests.pipeline.book_rows import (
     entries,
     uuid7,
 )
-from tests.pipeline.rows import DAY_US, day_of, silver, silver_row
+from tests.pipeline.rows import DAY_US, day_of, silver, silver_row, worked_out
 
 GRACE_US = 2 * MINUTE_US
 SKEW_US = 1_000_000
@@ -138,7 +138,7 @@ def test_every_message_gets_the_class_that_the_table_says() -> None:
 
 
 def buckets_of(sides: WorkerRows, known: ClockTables) -> DataFrame:
-    return reconcile.compared(sides, known, skew_us=SKEW_US).frame(RECON_BUCKET.schema)
+    return worked_out(reconcile.compared(sides, known, skew_us=SKEW_US).frame(RECON_BUCKET.schema))
 
 
 @pytest.mark.spark
@@ -152,7 +152,7 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
     frame = both(spark, rows["out"], rows["in"])
     known = ClockTables(delays(sources=[f"a{number}.example" for number in range(1, 40)]), clocks().offsets)
     buckets = buckets_of(reconcile.both_totals(rows_of(frame, reconcile.ENTRY.names)), known)
-    totals = reconcile.totals(rows_of(frame, reconcile.ENTRY.names)).frame(reconcile.SIDE_TOTAL)
+    totals = worked_out(reconcile.totals(rows_of(frame, reconcile.ENTRY.names)).frame(reconcile.SIDE_TOTAL))
     joined = reconcile.joined_totals(*(totals.where(F.col("is_out") == is_out) for is_out in (True, False)))
     assertDataFrameEqual(buckets_of(rows_of(joined, reconcile.SIDES.names), known), buckets)
     equal = {row.src_domain for row in buckets.where("is_equal").collect()}
@@ -224,12 +224,12 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     buckets = buckets_of(reconcile.both_totals(in_workers), clocks(0))
     assert buckets.where("is_equal").count() == 1
     different = buckets.where("NOT is_equal").select(*reconcile.DIFFERENT.names)
-    disputed = reconcile.disputed(frame, different)
+    disputed = worked_out(reconcile.disputed(frame, different))
     assertDataFrameEqual(
         reconcile.in_few_buckets(in_workers, different.toArrow(), days=1).frame(reconcile.ENTRY), disputed
     )
     by = Judging({day_of(NOON_US)}, clocks(), completeness(), GRACE_US, SKEW_US)
-    found = reconcile.judged(rows_of(disputed, reconcile.ENTRY.names), by)
+    found = worked_out(reconcile.judged(rows_of(disputed, reconcile.ENTRY.names), by))
     equal = reconcile.equal_totals(rows_of(buckets, BUCKET_COUNTS))
     [pair] = reconcile.pair_counts(found, equal, completeness()).frame(RECON_PAIR.schema).collect()
     cases = reconcile.cases(found).frame(RECON_CASE.schema)

@@ -18,7 +18,7 @@ from pipeline.transforms.settle import OUTCOMES, daily_parts, hashes_of_members,
 from pipeline.transforms.settle import statements as written_down
 from pipeline.worker_rows import PACKED, rows_of
 from tests.pipeline.book_rows import uuid7
-from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
+from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row, worked_out
 
 pytestmark = pytest.mark.spark
 
@@ -116,7 +116,7 @@ def test_folds_are_those_of_delivered_messages_in_any_order(spark: SparkSession)
 
 
 def test_days_add_up_their_hours(spark: SparkSession) -> None:
-    hourly = hours_of(silver(spark, traffic(400)))
+    hourly = worked_out(hours_of(silver(spark, traffic(400))))
     assert [field.name for field in hourly.schema] == TRAFFIC_HOURLY.schema.names
     daily = days_of(hourly)
     assert daily.schema.simpleString() == STATEMENT_BOOK.simpleString()
