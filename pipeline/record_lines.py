@@ -29,6 +29,9 @@ NOT_A_RECORD: Final = "not-a-record"
 OTHER_VERSION: Final = "schema"
 _LEARNING: Final = 100
 """What it costs to make a quick decoder, in lines that are read twice."""
+_OFTEN: Final = 8
+"""Whoever has learned so often has to miss twice as many lines each time: who writes new words on purpose, gets slow
+decoding, and not thousands of decoders."""
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
@@ -74,8 +77,8 @@ class LineDecoder:
         self._members = {field.name: member_of(field.name, field.dataType, is_id=field.name in ids) for field in fields}
         self._plain = self._decoder([(name, *member.plain) for name, member in self._members.items()])
         self._quick: msgspec.json.Decoder[Any] | None = None
-        self._known = self._missed = 0
-        """How many words the quick decoder knows, and how many lines it did not take."""
+        self._known = self._missed = self._learned = 0
+        """How many words the quick decoder knows, how many lines it did not take, and how many there were of it."""
 
     def read(self, text: bytes) -> Piece:
         """Decode lines, each with its end; some hundreds at a time cost least."""
@@ -84,7 +87,7 @@ class LineDecoder:
         except TooManyWordsError:
             self._learn()
             return self.read(text)
-        if self._missed > _LEARNING and self._words() > self._known:
+        if self._missed > _LEARNING << max(0, self._learned - _OFTEN) and self._words() > self._known:
             self._learn()
         return piece
 
@@ -156,7 +159,7 @@ class LineDecoder:
         return sum(len(member.words) for member in self._members.values())
 
     def _learn(self) -> None:
-        self._known, self._missed = self._words(), 0
+        self._known, self._missed, self._learned = self._words(), 0, self._learned + 1
         self._quick = self._decoder([(name, *member.quick) for name, member in self._members.items()])
 
     def _decoder(self, members: list[tuple[str, Any, Any]]) -> msgspec.json.Decoder[Any]:

@@ -162,7 +162,7 @@ def some_lines(draw: st.DrawFn) -> list[bytes]:
     lines=some_lines(),
     piece_bytes=st.integers(1, 3000),
     unit_lines=st.integers(1, 9),
-    learning=st.integers(-1, 3),
+    learning=st.integers(0, 3),
     words_max=st.sampled_from([1, 2, 5, words.WORDS_MAX]),
 )
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -221,6 +221,25 @@ def test_records_that_do_not_keep_to_their_lines_are_none_though_as_many_as_thes
         assert not good
         assert [row["line"].encode() for row in bad] == lines
         assert {error for row in bad for error in row["errors"]} == {"not-a-record"}
+
+
+def test_who_writes_new_words_all_the_time_is_not_learned_from_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = []
+    learn = LineDecoder._learn
+
+    def counted(decoder: LineDecoder) -> None:
+        learned.append(decoder)
+        learn(decoder)
+
+    monkeypatch.setattr(LineDecoder, "_learn", counted)
+    monkeypatch.setattr(segment_content, "PIECE_BYTES", 8000)
+    monkeypatch.setattr(record_lines, "_LEARNING", 3)
+    texts = ("src_domain", "dst_domain", "src_key", "dst_key", "msg_type", "peer_node", "channel", "rule_id")
+    lines = [line_of(seq, **{texts[seq % 8]: f"word {seq}"}) for seq in range(1, 1001)]
+    good, bad = read(lines)
+    assert ([row["seq"] for row in good], bad) == (list(range(1, 1001)), [])
+    assert all(row[texts[row["seq"] % 8]] == f"word {row['seq']}" for row in good)
+    assert len(learned) < 20
 
 
 def test_a_segment_without_a_good_line_has_no_rows() -> None:
