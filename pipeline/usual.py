@@ -122,15 +122,18 @@ def floods(hours: pa.Table) -> pa.Table:
     """
     pairs, pair, hour, messages = _every_hour(hours)
     median, mad, samples = _usual(pair, (hour + EPOCH_HOUR_OF_WEEK) % HOURS_PER_WEEK, messages)
-    level = np.array([alarm_level(*one) for one in zip(median.tolist(), mad.tolist(), strict=True)])
-    rows = np.flatnonzero((samples > 0) & (messages > level))
+    # Below the least of all levels nothing is alarming: nearly all hours are.
+    rows = np.flatnonzero((samples > 0) & (messages > LEAST_MESSAGES))
+    usual = zip(median[rows].tolist(), mad[rows].tolist(), strict=True)
+    level = np.array([alarm_level(*one) for one in usual], np.float64)
+    rows, level = rows[messages[rows] > level], level[messages[rows] > level]
     return pa.table(
         {
             **_named(pairs, pair[rows]),
             "hour_us": hour[rows] * HOUR_US,
             "messages": messages[rows],
             "median": median[rows],
-            "level": level[rows],
+            "level": level,
             "hours": samples[rows],
         }
     )

@@ -34,6 +34,7 @@ from pipeline.worker_rows import Batches, WorkerRows
 
 APP: Final = "abuse"
 _OWNER: Final = ("node", "our_domain")
+_OWNERS: Final = columns(**dict.fromkeys(_OWNER, TEXT))
 _ORDER: Final = [(name, "ascending") for name in ALERT.key]
 
 
@@ -93,9 +94,6 @@ def of_claims(events: WorkerRows, owners: Mapping[str, str]) -> list[dict[str, A
 def of_floods(traffic: WorkerRows) -> list[dict[str, Any]]:
     """Alerts about whole peers, from `TRAFFIC` of `traffic_hourly`."""
     return [alerts.flood(row) for row in flooded_hours(traffic).frame(FLOODS).toArrow().to_pylist()]
-
-
-_OWNERS: Final = columns(**dict.fromkeys(_OWNER, TEXT))
 
 
 def _owners(lake: Lake) -> WorkerRows:

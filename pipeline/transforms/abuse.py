@@ -31,11 +31,15 @@ _PLACES_OF_PEERS: Final = 64
 _NAMED: Final = dict.fromkeys(SENDER, TEXT)
 
 SUSPECTS: Final = columns(**_NAMED, hour_us=LONG, widest=LONG, attempts=LONG, misses=LONG, unknown=LONG, is_scan=FLAG)
+"""Rows of `senders.too_much`."""
 FIRSTS: Final = columns(**_NAMED, hour_us=LONG, ts_us=LONG, msg_id=BYTES, is_unknown=FLAG)
+"""Rows of `senders.first_of`."""
 CLAIMED: Final = columns(our_domain=TEXT, domain=TEXT, hour_us=LONG, attempts=LONG, senders=LONG, claimed=TEXTS)
+"""Rows of `senders.claimed`."""
 FLOODS: Final = columns(
     our_domain=TEXT, peer_domain=TEXT, hour_us=LONG, messages=DOUBLE, median=DOUBLE, level=DOUBLE, hours=LONG
 )
+"""Rows of `usual.floods`."""
 
 
 def usual_hours(traffic: WorkerRows) -> WorkerRows:

@@ -22,7 +22,7 @@ from pipeline.stub_versions import Versions, places_of_peers, regressions
 from pipeline.usual import HOUR_US
 from pipeline.worker_rows import Batches, WorkerRows
 
-HOURS_AT_ONCE: Final = 1 << 16
+_HOURS_AT_ONCE: Final = 1 << 16
 _PLACES_OF_PEERS: Final = 64
 
 
@@ -57,7 +57,7 @@ def stub_regressions(hourly: WorkerRows, wanted: Versions) -> WorkerRows:
 
 
 def _by_peer(batches: Batches) -> Batches:
-    for hours in in_pieces(batches, HOURS_AT_ONCE):
+    for hours in in_pieces(batches, _HOURS_AT_ONCE):
         yield packed(hours, places_of_peers(hours, _PLACES_OF_PEERS))
 
 

@@ -253,6 +253,23 @@ def test_baselines_are_medians_of_all_hours_the_silent_ones_too(counts: list[tup
     assert len(found) == len(expected)
 
 
+def test_floods_are_the_hours_above_the_level_of_their_baseline() -> None:
+    hours = hours_table(
+        *(("b.example", hour, many) for hour, many in daily_rhythm(5, flood_hour=60)),
+        *(("c.example", hour, 90) for hour in range(11)),
+        ("c.example", 11, 101),
+        ("d.example", 0, 10_000),
+    )
+    [flood] = usual.floods(hours).to_pylist()
+    usually = {
+        row["hour_of_week"]: row for row in usual.baselines(hours).to_pylist() if row["peer_domain"] == "b.example"
+    }
+    baseline = usually[60]
+    assert (flood["peer_domain"], flood["hour_us"], flood["messages"]) == ("b.example", MONDAY_US + 60 * HOUR_US, 5_000)
+    assert (flood["median"], flood["hours"]) == (baseline["median"], baseline["hours"]) == (320, 5)
+    assert flood["level"] == alarm_level(baseline["median"], baseline["mad"])
+
+
 def compiled(text: str) -> CompiledPolicies:
     return load_policies([PolicyText("proposed.toml", text, "toml")])
 
