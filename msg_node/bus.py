@@ -39,6 +39,7 @@ from msg_node.outcomes import Outcomes, Surroundings
 from msg_node.outlets import Outlets
 from msg_node.runtime_port import RuntimePort
 from msg_node.seeds import Seeds
+from msg_node.senders import to_nobody
 from msg_node.state_store import StateStore
 from msg_node.user_routing import UserRouting
 from protofly import codec
@@ -146,13 +147,13 @@ class Bus:
     def connected(self, port: RuntimePort) -> None:
         """A connection was accepted; it has no session yet."""
         self._connections[port.connection] = port
-        port.on_expired = self._expired
+        port.answer, port.on_expired = partial(self._enqueue, port), self._expired
 
     def disconnected(self, port: RuntimePort) -> None:
         """A connection has ended."""
         self.outlets.closed(port)
-        lost = self._services.connection_lost(port.connection, now=time.time())
-        self._outcomes.apply(lost, self._route_own)
+        port.answer = to_nobody
+        self._outcomes.apply(self._services.connection_lost(port.connection, now=time.time()), self._route_own)
 
     def runtime_of(self, port: RuntimePort) -> str:
         """Address of the runtime that has its session on a connection, "" before there is one."""
@@ -287,7 +288,7 @@ class Bus:
             refusal = self._to_foreign(message, route, port.sid, port)
         elif route.place is SERVICE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
-            self._outcomes.apply(result, partial(self._enqueue, port))
+            self._outcomes.apply(result, port.answer)
             return
         elif route.code is not None:
             refusal = Refusal(route.code)
@@ -300,7 +301,7 @@ class Bus:
         if message.to_key != SESSION_KEY:
             self._refuse(port, message, Refusal(Code.NO_CREDENTIALS))
             return
-        self.ask_session(port, message, partial(self._enqueue, port), now=now)
+        self.ask_session(port, message, port.answer, now=now)
 
     def ask_session(
         self, port: RuntimePort, message: Message, answer: Callable[[Message], None], *, now: float

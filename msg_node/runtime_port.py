@@ -105,6 +105,8 @@ class RuntimePort:
         bounds: Of the queue.
 
     Attributes:
+        answer: Queues what the node itself has to say, and has it written; the bus sets it for as long as it knows the
+            port.
         on_expired: Told about each message whose time was over before the runtime read it.
     """
 
@@ -116,6 +118,7 @@ class RuntimePort:
         "_queued_bytes",
         "_relief",
         "_timed",
+        "answer",
         "bearer",
         "blockers",
         "broken_in_a_row",
@@ -164,6 +167,7 @@ class RuntimePort:
         self.stuck_since = 0.0
         self._asked: dict[str, None] = {}
         self.is_arriving = False
+        self.answer: Callable[[Message], None] = _forget
         self.on_expired: Callable[[Message], None] = _forget
         self._queue: list[Message] = []  # nearly always empty, and then, unlike a deque, it holds no memory
         self._queued_bytes = 0

@@ -298,6 +298,15 @@ def _written(id_: bytes | None, type_: str, from_: str, to: str, body: bytes, pe
     return Message(id_, type_, from_, to, body, _encode(written), peek)
 
 
+class _PlainAnswer(msgspec.Struct, gc=False):
+    """What the body of an answer says, when it says no more; what is UNSET is left out."""
+
+    code: int
+    description: str
+    value: object
+    desc: str | msgspec.UnsetType
+
+
 def response(
     request: Message,
     code: int,
@@ -314,6 +323,9 @@ def response(
     Source: message specification, sections 3 and 4.
     """
     description = description or DESCRIPTIONS.get(code, "")
+    if reason is None and source is None and not extra:
+        text = _encode(_PlainAnswer(code, description, value, description if has_desc else msgspec.UNSET))
+        return _written(request.id, "response", request.to, request.from_, text, _peek_of_code(code))
     body: dict[str, object] = {"code": code, "description": description}
     if reason is not None:
         body["reason"] = reason
