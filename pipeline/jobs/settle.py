@@ -29,7 +29,7 @@ from pipeline.packed import places_for
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.set_digests import MEMBER, WHOSE
 from pipeline.statements import canonical_statements
-from pipeline.tables import Lake
+from pipeline.tables import Commit, Lake
 from pipeline.transforms.settle import (
     FOLDS,
     FOLDS_NOW,
@@ -189,30 +189,42 @@ def _settle_days(
             (one.our_domain, one.day): Version(one.version, one.status, proved.get(one.our_domain, NOTHING).until_us)
             for one in decisions
         }
-        affected = sorted({one.day for one in decisions})
-        with lake.stage() as folder:
-            written = statements(pieces, versions, input_version=silver_version)
-            staged = lake.write(written, folder / "rows", STATEMENT_DAILY)
-            whole = lake.read_in_workers(
-                STATEMENT_DAILY, base_version, columns=STATEMENT_DAILY.schema.names, partitions=affected
-            )
-            unchanged = whole.then(partial(_without, {(*whose, one.number) for whose, one in versions.items()}))
-            staged += lake.write(unchanged, folder / "unchanged", STATEMENT_DAILY)
-            done = lake.adopt(
-                staged,
-                STATEMENT_DAILY,
-                "replace_partitions",
-                partitions=affected,
-                base_version=base_version if base_version >= 0 else None,
-                meta={
-                    "input_versions": {SILVER_MDR.name: silver_version, TRAFFIC_HOURLY.name: hourly_version},
-                    "days": affected,
-                    "restated": sorted({one.day for one in decisions if one.status == "restated"}),
-                },
-            )
+        rows = statements(pieces, versions, input_version=silver_version)
+        read = {SILVER_MDR.name: silver_version, TRAFFIC_HOURLY.name: hourly_version}
+        done = _write(lake, rows, versions, base_version=base_version, input_versions=read)
         result.wrote(done.table, done.rows, done.version)
     parts.unpersist()
     _tell_states(result, standings, decisions)
+
+
+def _write(
+    lake: Lake,
+    rows: WorkerRows,
+    versions: Mapping[tuple[str, str], Version],
+    *,
+    base_version: int,
+    input_versions: Mapping[str, int],
+) -> Commit:
+    """Commit statements of these versions; other versions of their days stay."""
+    days = sorted({day for _, day in versions})
+    names = STATEMENT_DAILY.schema.names
+    with lake.stage() as folder:
+        staged = lake.write(rows, folder / "rows", STATEMENT_DAILY)
+        before = lake.read_in_workers(STATEMENT_DAILY, base_version, columns=names, partitions=days)
+        unchanged = before.then(partial(_without, {(*whose, one.number) for whose, one in versions.items()}))
+        staged += lake.write(unchanged, folder / "unchanged", STATEMENT_DAILY)
+        return lake.adopt(
+            staged,
+            STATEMENT_DAILY,
+            "replace_partitions",
+            partitions=days,
+            base_version=max(base_version, 0),  # a table that does not exist is made empty first
+            meta={
+                "input_versions": dict(input_versions),
+                "days": days,
+                "restated": sorted({day for (_, day), one in versions.items() if one.status == "restated"}),
+            },
+        )
 
 
 def _without(replaced: Collection[tuple[str, str, int]], batches: Batches) -> Batches:
