@@ -38,7 +38,17 @@ _HERE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "1
 """Where all of Spark is in this process, nobody else has to reach it; executors elsewhere have to."""
 _LARGE: Final = {
     # What is compiled for this collector is smaller, and with a few cores nothing is gained by collecting meanwhile.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    # Nearly all work is the Python workers': most of what the JVM would compile a second time is soon over. The limits
+    # are 30 times the usual ones; what goes on for minutes is above them.
+    "spark.driver.extraJavaOptions": " ".join(
+        (
+            "-XX:+UseParallelGC",
+            "-XX:Tier4InvocationThreshold=150000",
+            "-XX:Tier4MinInvocationThreshold=18000",
+            "-XX:Tier4CompileThreshold=450000",
+            "-XX:Tier4BackEdgeThreshold=1200000",
+        )
+    ),
 }
 SMALL_BYTES: Final = 16 << 20
 """Compressed input of about a quarter of a million records: up to here, compiling Java costs more than it saves."""
