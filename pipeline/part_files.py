@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from itertools import chain
@@ -27,6 +27,8 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _ALL_DIFFERENT: Final = frozenset({"msg_id", "digest", "seq", "ts_us", "line", "d_peer_us", "d_total_us"})
 """Of columns in which nearly no value comes twice a dictionary is made for nothing."""
 _ASCENDING: Final = ("seq", "ts_us")
+_RANDOM: Final = ("msg_id", "digest")
+"""Compressing these takes longer than anything else, at both ends, and saves next to nothing."""
 _SOUGHT: Final = frozenset(
     {"node", "boot", "seq", "ts_us", "msg_id", "role", "our_domain", "peer_domain", "src_domain", "dst_domain"}
 )
@@ -115,19 +117,36 @@ class PartFiles:
         self.written.append(PartFile(path=str(part.path), rows=part.rows, day=day))
 
 
+def record_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer of files of records, with what is known about their columns. Spark, DuckDB and pyarrow read them."""
+    names = schema.names
+    random = [name for name in _RANDOM if name in names and pa.types.is_binary(schema.field(name).type)]
+    encoding = {name: "DELTA_BINARY_PACKED" for name in _ASCENDING if name in names}
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression={name: "none" if name in random else "zstd" for name in _leaves(schema)},
+        use_dictionary=[name for name in names if name not in _ALL_DIFFERENT],
+        column_encoding=encoding | dict.fromkeys(random, "DELTA_LENGTH_BYTE_ARRAY"),
+        write_statistics=[name for name in names if name in _SOUGHT],
+        store_schema=False,
+    )
+
+
+def _leaves(schema: pa.Schema) -> Iterator[str]:
+    """Columns as Parquet names them: those of lists by their elements."""
+    for field in schema:
+        path, type_ = field.name, field.type
+        while pa.types.is_list(type_):
+            path, type_ = f"{path}.list.element", type_.value_type
+        yield path
+
+
 class _Part:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
         self.rows = 0
-        self.writer = pq.ParquetWriter(
-            path,
-            schema,
-            compression="zstd",
-            use_dictionary=[name for name in schema.names if name not in _ALL_DIFFERENT],
-            column_encoding={name: "DELTA_BINARY_PACKED" for name in _ASCENDING if name in schema.names},
-            write_statistics=[name for name in schema.names if name in _SOUGHT],
-            store_schema=False,
-        )
+        self.writer = record_writer(path, schema)
 
 
 def _stored(schema: pa.Schema) -> pa.Schema:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.part_files import record_writer
 from pipeline.schemas import SEGMENTS, SILVER_MDR
 from pipeline.stages import list_staged
 from pipeline.tables import Lake
@@ -70,7 +70,8 @@ def fill_lake(lake: Lake, plan: Plan) -> Planted:
         for number, (day, rows) in enumerate(maker.chunks()):
             target = folder / "rows" / f"dt={day}"
             target.mkdir(parents=True, exist_ok=True)
-            pq.write_table(rows, target / f"part-{number:05}.parquet", compression="zstd")
+            with record_writer(target / f"part-{number:05}.parquet", rows.schema) as writer:
+                writer.write_table(rows)
         lake.adopt(list_staged(folder / "rows"), SILVER_MDR)
     lake.commit(_ledger(plan), SEGMENTS)
     return maker.planted
