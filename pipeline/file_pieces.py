@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.groups import column, lengths_of, runs, words
+from pipeline.core.conditions import Condition, held
+from pipeline.core.groups import column, lengths_of, runs, words
 
 TASK_BYTES: Final = 32 << 20
 """So much of compressed files is at most one task's: some 300,000 records with all columns."""
@@ -31,9 +32,6 @@ _TASKS: Final = 16
 """So many there are at least, if there is enough to do."""
 _BATCH_ROWS: Final = 1 << 17
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-
-Condition: TypeAlias = Sequence[Sequence[tuple[str, str, Any]]]
-"""`(column, operator, value)`: all of one of the lists hold; operators are == < <= > >=. As pyarrow has it."""
 
 _WRITTEN: Final = pa.schema({"path": pa.string(), "rows": pa.int64(), "partition": pa.string()})
 """What a worker says of each file that it has written."""
@@ -114,19 +112,6 @@ def read_piece(piece: FilePiece, reading: Reading) -> Iterator[pa.RecordBatch]:
                 yield from (rows if holds else rows.filter(pq.filters_to_expression(reading.where))).to_batches()
 
 
-def held(where: Condition, ranges: Mapping[str, tuple[Any, Any]]) -> bool | None:
-    """Whether a condition holds for all rows, for none, or who knows (None).
-
-    Args:
-        where: The condition.
-        ranges: Between which values columns are, as far as that is known, in rows in which they are not null.
-    """
-    every = [[_held(ranges.get(name), how, value) for name, how, value in one] for one in where]
-    if all(False in one for one in every):
-        return False
-    return True if any(all(part is True for part in one) for one in every) else None
-
-
 def write_files(
     folder: str, partition: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -192,20 +177,6 @@ def _ranges(file: pq.ParquetFile, number: int) -> dict[str, tuple[Any, Any]]:
         if known is not None and known.has_min_max and known.null_count == 0:
             found[column.path_in_schema] = known.min, known.max
     return found
-
-
-def _held(known: tuple[Any, Any] | None, how: str, value: Any) -> bool | None:
-    if known is None:
-        return None
-    low, high = known
-    never, always = {
-        "==": (value < low or high < value, low == value == high),
-        "<": (low >= value, high < value),
-        "<=": (low > value, high <= value),
-        ">": (high <= value, low > value),
-        ">=": (high < value, low >= value),
-    }[how]
-    return False if never else True if always else None
 
 
 def _column(rows: pa.Table, field: pa.Field, partition: Mapping[str, str]) -> pa.ChunkedArray:

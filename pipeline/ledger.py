@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.findings import Verdict
+from pipeline.core.findings import Verdict
 from pipeline.schemas import SEGMENTS
 from pipeline.segment_books import Accepted, Books
 from pipeline.segments import Place, Segment

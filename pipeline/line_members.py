@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, BooleanType, DataType, IntegerType, LongType, ShortType, StringType
 
-from pipeline.words import NO_WORD, Vocabulary, as_texts, packed
+from pipeline.core.words import NO_WORD, Vocabulary, as_texts, packed
 
 FACTS: Final = "facts"
 """The member that is kept as it was written."""

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.words import as_texts
 from pipeline.segment_rows import DAY, DAY_US
-from pipeline.words import as_texts
 
 GROUP_ROWS: Final = 1 << 17
 GROUP_BYTES: Final = 64 << 20

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.findings import Severity
+from pipeline.core.findings import Severity
+from pipeline.core.words import codes_of, same_words, texts_where
 from pipeline.line_members import FACTS, IDS, id_bytes
 from pipeline.record_lines import NOT_A_RECORD, OTHER_VERSION
 from pipeline.segments import CLOCK_SLACK_US, TIME_MAX_US, TIME_MIN_US
-from pipeline.words import codes_of, same_words, texts_where
 from protofly.records import RECORD_TYPES, Kind, SegmentManifest
 
 REPEATED: Final = "repeated"

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core.words import TooManyWordsError
 from pipeline.line_members import IDS, member_of
 from pipeline.schemas import RECORD_SCHEMAS
-from pipeline.words import TooManyWordsError
 from protofly.records import RECORD_TYPES, Kind
 
 NOT_A_RECORD: Final = "not-a-record"

@@ -42,7 +42,7 @@ from federation.core.policy_record import (
     AlikeFacts,
 )
 from federation.gate import Gate, PeerRule
-from pipeline.groups import (
+from pipeline.core.groups import (
     Numbers,
     codes,
     column,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pipeline.findings import SIGNATURE_FINDINGS, Finding, Verdict
+from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Verdict
 from pipeline.segments import Segment
 from protofly.records import SegmentManifest
 

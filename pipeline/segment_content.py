@@ -16,7 +16,7 @@ from typing import Final
 
 import zstandard
 
-from pipeline.findings import Finding
+from pipeline.core.findings import Finding
 from protofly.records import SegmentManifest, frame_end
 
 RAW_BYTES_MAX: Final = 1 << 30

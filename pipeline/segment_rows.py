@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.findings import Finding, Severity
+from pipeline.core.findings import Finding, Severity
+from pipeline.core.words import coded, codes_of, same_words, texts_where, without
 from pipeline.line_members import IDS, id_bytes, ids_column
 from pipeline.quality import Judge, Judgement
 from pipeline.record_lines import Columns, LineDecoder, Piece
 from pipeline.schemas import QUARANTINE, Table, bronze_table
 from pipeline.segment_content import SEGMENT_DAYS_MAX, RefusedError, pieces_of
-from pipeline.words import coded, codes_of, same_words, texts_where, without
 from protofly.records import Kind, SegmentManifest
 
 UNIT_PIECES: Final = 32

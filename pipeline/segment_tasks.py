@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from pyspark.sql import SparkSession
 
-from pipeline.findings import Finding
+from pipeline.core.findings import Finding
 from pipeline.part_files import PartFile, PartFiles
 from pipeline.schemas import QUARANTINE, bronze_table
 from pipeline.segment_content import MACHINE_ERRORS, ContentError, RefusedError, failure, trace

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pipeline.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
+from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust
 from pipeline.segment_content import MACHINE_ERRORS, ContentError, check_file, failure, pieces_of, trace
 from protofly.errors import PeerError

@@ -32,7 +32,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline import durable
-from pipeline.file_pieces import Condition, Reading, write_files
+from pipeline.core.conditions import Condition
+from pipeline.file_pieces import Reading, write_files
 from pipeline.lake_mark import Format, open_mark
 from pipeline.list_log import ListLog
 from pipeline.local_rows import local_frame

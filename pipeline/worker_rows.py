@@ -17,15 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from pipeline.core.packed import PIECE, PLACE
 from pipeline.file_pieces import Reading, read_tasks, tasks_of
-from pipeline.packed import PIECE, PLACE
 from pipeline.schemas.columns import BYTES, LONG, TEXT, columns
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Work: TypeAlias = Callable[[Batches], Batches]
 
 PACKED = columns(**{PLACE: LONG, PIECE: BYTES})
-"""Rows of `pipeline.packed`."""
+"""Rows of `pipeline.core.packed`."""
 WRITTEN = columns(path=TEXT, rows=LONG, partition=TEXT)
 """What workers say of files that they have written, see `pipeline.file_pieces`."""
 
@@ -53,7 +53,7 @@ class WorkerRows:
         return self.run(_one_after_the_other((*self.work, partial(_as_said, to_arrow_schema(schema)))), schema)
 
     def by_place(self) -> WorkerRows:
-        """Pieces of `pipeline.packed`, brought together: the next function gets those of one place at a time."""
+        """Pieces of `pipeline.core.packed`, brought together: the next function gets those of one place at a time."""
         return pieces_by_place(self.frame(PACKED), records=self.records)
 
 

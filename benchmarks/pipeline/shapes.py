@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from benchmarks.pipeline.oracle import answer, numbers, open_oracle
 from benchmarks.pipeline.spools import INGESTED, ingest_on_duckdb, ingest_on_spark, replay_on_spark
 from benchmarks.process_time import process_tree
-from pipeline.hours import RECORD
+from pipeline.core.hours import RECORD
+from pipeline.core.message_classes import CASES
 from pipeline.jobs import reconcile, settle
-from pipeline.message_classes import CASES
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.session import start_session
 from pipeline.tables import Lake

@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import alerts
-from pipeline.groups import column, group_numbers, runs, words
+from pipeline.core import alerts
+from pipeline.core.groups import column, group_numbers, runs, words
+from pipeline.core.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED, Suspect
+from pipeline.core.usual import TRAFFIC
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, SILVER_MDR, TEXT, TRAFFIC_HOURLY
 from pipeline.schemas.columns import columns
-from pipeline.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED, Suspect
 from pipeline.tables import Lake
 from pipeline.transforms.abuse import (
     CLAIMED,
@@ -29,7 +30,6 @@ from pipeline.transforms.abuse import (
     suspects,
     usual_hours,
 )
-from pipeline.usual import TRAFFIC
 from pipeline.worker_rows import Batches, WorkerRows
 
 APP: Final = "abuse"

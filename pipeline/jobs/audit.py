@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pipeline.findings import Finding, Verdict
-from pipeline.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
+from pipeline.core.findings import Finding, Verdict
+from pipeline.core.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.ledger import Ledger
 from pipeline.schemas import LONG, SEGMENTS, TEXT, bronze_table

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_entries import BUCKET_US, DAY_US, ID_TIME_TRUST_US
-from pipeline.clock_graph import Delay, solve_offsets
-from pipeline.clock_tables import ClockTables
-from pipeline.completeness import NOTHING, Completeness
+from pipeline.core.book_entries import BUCKET_US, DAY_US, ID_TIME_TRUST_US
+from pipeline.core.clock_graph import Delay, solve_offsets
+from pipeline.core.clock_tables import ClockTables
+from pipeline.core.completeness import NOTHING, Completeness
 from pipeline.extract_file import (
     Entry,
     Expected,

@@ -41,7 +41,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from pipeline import durable
-from pipeline.findings import Finding, Severity, Verdict
+from pipeline.core.findings import Finding, Severity, Verdict
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.ledger import Ledger, is_news
 from pipeline.node_keys import Trust

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
-from pipeline.findings import Finding, Verdict
-from pipeline.groups import codes, column
+from pipeline.core.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
+from pipeline.core.findings import Finding, Verdict
+from pipeline.core.groups import codes, column
 from pipeline.schemas import SEGMENTS, SILVER_MDR, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.tables import Lake
@@ -50,7 +50,7 @@ def proved_completeness(
         lake: Its `segments` and `silver_mdr` are read.
         silver_version: Which nodes belong to which domain is taken from this version; nodes of which nothing was
             accepted belong to the domain in their name.
-        declared: Until when the operator vouches for a node, in µs; see `pipeline.completeness`.
+        declared: Until when the operator vouches for a node, in µs; see `pipeline.core.completeness`.
     """
     ledger = lake.read_small(SEGMENTS, columns=_FACTS).to_pylist()
     rows = [row for row in ledger if row["kind"] == Kind.MESSAGE.value and not _has(row, Finding.SIGNATURE)]

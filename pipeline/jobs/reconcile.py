@@ -19,16 +19,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_entries import ALL, BUCKET_US, FEW, Chosen, entries_of, of_others
-from pipeline.book_totals import BUCKET_COUNTS, PAIR
-from pipeline.clock_graph import Delay, solve_offsets
-from pipeline.clock_tables import TIMES, ClockTables
-from pipeline.completeness import Completeness
-from pipeline.file_pieces import Condition, Reading
-from pipeline.findings import Verdict
+from pipeline.core.book_entries import ALL, BUCKET_US, FEW, Chosen, entries_of, of_others
+from pipeline.core.book_totals import BUCKET_COUNTS, PAIR
+from pipeline.core.clock_graph import Delay, solve_offsets
+from pipeline.core.clock_tables import TIMES, ClockTables
+from pipeline.core.completeness import Completeness
+from pipeline.core.conditions import Condition
+from pipeline.core.findings import Verdict
+from pipeline.core.message_classes import CASES, Judging, Span
+from pipeline.file_pieces import Reading
 from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.message_classes import CASES, Judging, Span
 from pipeline.schemas import (
     CLOCK_OFFSET,
     PAIR_DELAY,

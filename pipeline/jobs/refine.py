@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.groups import lengths_of, numbers, words
+from pipeline.core.groups import lengths_of, numbers, words
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import BRONZE_MDR, SILVER_MDR
 from pipeline.stages import StagedFile

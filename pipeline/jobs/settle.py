@@ -19,15 +19,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.completeness import NOTHING, Completeness
-from pipeline.days import HOUR, Version
-from pipeline.groups import MASK
-from pipeline.hours import RECORD
+from pipeline.core.completeness import NOTHING, Completeness
+from pipeline.core.days import HOUR, Version
+from pipeline.core.groups import MASK
+from pipeline.core.hours import RECORD
+from pipeline.core.packed import places_for
+from pipeline.core.set_digests import MEMBER, WHOSE
 from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.packed import places_for
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.set_digests import MEMBER, WHOSE
 from pipeline.statements import canonical_statements
 from pipeline.tables import Commit, Lake
 from pipeline.transforms.settle import (

@@ -6,11 +6,11 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from pipeline.core.regression import SMALLEST_EFFECT
+from pipeline.core.stub_hours import RECORD
+from pipeline.core.stub_versions import HOUR, Versions
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.regression import SMALLEST_EFFECT
 from pipeline.schemas import BRONZE_STUB_EVENT, SILVER_MDR, STUB_HOURLY, STUB_LIFE, STUB_REGRESSION
-from pipeline.stub_hours import RECORD
-from pipeline.stub_versions import HOUR, Versions
 from pipeline.tables import Lake
 from pipeline.transforms.stubs import stub_hourly, stub_life, stub_regressions
 

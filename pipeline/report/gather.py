@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from pipeline import histogram
-from pipeline.groups import column, group_numbers, numbers, starts_of, words
+from pipeline.core import histogram
+from pipeline.core.groups import column, group_numbers, numbers, starts_of, words
+from pipeline.core.usual import HOUR_US, alarm_level, hour_of_week
 from pipeline.report.facts import (
     ROWS_SHOWN,
     AlertLine,
@@ -46,7 +47,6 @@ from pipeline.schemas import (
     TRAFFIC_HOURLY,
     Table,
 )
-from pipeline.usual import HOUR_US, alarm_level, hour_of_week
 
 PAIRS: Final = 20_000
 HOURS: Final = 24 * 31

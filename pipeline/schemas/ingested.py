@@ -91,7 +91,7 @@ SEGMENTS = Table(
     (),
     ("node", "kind", "boot", "segno", "spool", "path", "manifest_sha256"),
 )
-"""One row for every manifest ever seen, and what became of it; the codes are those of `pipeline.findings`."""
+"""One row for every manifest ever seen, and what became of it; the codes are those of `pipeline.core.findings`."""
 
 # Refined.
 

@@ -1,6 +1,6 @@
 """Who behaves badly: fan-out, scanning, spoofing and floods, and what is usual; counted in Spark's workers.
 
-Workers return senders, peers and hours in which something was too much; `pipeline.alerts` says what that means.
+Workers return senders, peers and hours in which something was too much; `pipeline.core.alerts` says what that means.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
-from pipeline.groups import RECORDS_AT_ONCE, in_pieces
-from pipeline.packed import packed, places_for, together
-from pipeline.schemas import BYTES, DOUBLE, FLAG, LONG, TEXT, TEXTS
-from pipeline.schemas.columns import columns
-from pipeline.senders import (
+from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces
+from pipeline.core.packed import packed, places_for, together
+from pipeline.core.senders import (
     SENDER,
     Suspect,
     claimed,
@@ -24,7 +22,9 @@ from pipeline.senders import (
     places_of_contacts,
     too_much,
 )
-from pipeline.usual import baselines, floods, hours_of_peers, places_of_peers
+from pipeline.core.usual import baselines, floods, hours_of_peers, places_of_peers
+from pipeline.schemas import BYTES, DOUBLE, FLAG, LONG, TEXT, TEXTS
+from pipeline.schemas.columns import columns
 from pipeline.worker_rows import Batches, WorkerRows
 
 _PLACES_OF_PEERS: Final = 64

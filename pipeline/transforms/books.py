@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.book_entries import BUCKET_US, ID_TIME_TRUST_US
+from pipeline.core.book_entries import BUCKET_US, ID_TIME_TRUST_US
 from pipeline.schemas import BOOK
 
 

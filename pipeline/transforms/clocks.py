@@ -17,17 +17,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.book_entries import DAY_US
-from pipeline.clock_tables import (
+from pipeline.core.book_entries import DAY_US
+from pipeline.core.clock_tables import (
     delays_of,
     low_delays,
     places_of_delays,
     places_of_times,
 )
-from pipeline.clock_tables import sampled as sampled_records
-from pipeline.groups import RECORDS_AT_ONCE, in_pieces, numbers
-from pipeline.hours import days_of
-from pipeline.packed import packed, places_for, together
+from pipeline.core.clock_tables import sampled as sampled_records
+from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces, numbers
+from pipeline.core.hours import days_of
+from pipeline.core.packed import packed, places_for, together
 from pipeline.schemas import PAIR_DELAY
 from pipeline.transforms.books import day_of
 from pipeline.worker_rows import Batches, WorkerRows

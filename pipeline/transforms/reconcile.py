@@ -38,8 +38,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.book_entries import Buckets
-from pipeline.book_totals import (
+from pipeline.core.book_entries import Buckets
+from pipeline.core.book_totals import (
     COUNTED,
     PAIR,
     compare,
@@ -49,12 +49,12 @@ from pipeline.book_totals import (
     totals_of,
     whole_totals,
 )
-from pipeline.clock_tables import ClockTables
-from pipeline.completeness import Completeness
-from pipeline.groups import RECORDS_AT_ONCE, in_pieces
-from pipeline.message_classes import COUNTED as COUNTED_MESSAGES
-from pipeline.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
-from pipeline.packed import PIECE, PLACE, packed, places_for, together, unpacked
+from pipeline.core.clock_tables import ClockTables
+from pipeline.core.completeness import Completeness
+from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces
+from pipeline.core.message_classes import COUNTED as COUNTED_MESSAGES
+from pipeline.core.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
+from pipeline.core.packed import PIECE, PLACE, packed, places_for, together, unpacked
 from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, TEXT
 from pipeline.schemas.columns import columns, extended
 from pipeline.transforms.books import bucket_us

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.groups import in_pieces
+from pipeline.core.groups import in_pieces
 from pipeline.replaying import COLUMNS, GATE_REFUSALS, Cell, GateSettings, Replayer
 from pipeline.schemas import LONG, REPLAY_FLIP, SILVER_MDR, TEXT, TEXTS
 from pipeline.worker_rows import Batches, WorkerRows, rows_of

@@ -3,7 +3,7 @@
 Everything in a statement is a sum of whole numbers, a set fold or a histogram with fixed buckets, so the same records
 give the same statement whatever their order, split or partitioning.
 
-Hours and days are added up by `pipeline.hours` and `pipeline.days` in Python workers, in numpy: once where rows are
+Hours and days are added up by `core.hours` and `core.days` in Python workers, in numpy: once where rows are
 read, so that only sums are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2;
 docs/adr/0016 and 0018.
 """
@@ -17,13 +17,13 @@ from typing import Final, get_args, get_type_hints
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipeline.days import Version, days_added_up, folds_of, with_quantiles, written_down
-from pipeline.groups import RECORDS_AT_ONCE, Rows, column, in_pieces
-from pipeline.hours import hours_of, places_of_hours, whole_hours
-from pipeline.packed import in_one, packed, places_for, together, unpacked
+from pipeline.core.days import Version, days_added_up, folds_of, with_quantiles, written_down
+from pipeline.core.groups import RECORDS_AT_ONCE, Rows, column, in_pieces
+from pipeline.core.hours import hours_of, places_of_hours, whole_hours
+from pipeline.core.packed import in_one, packed, places_for, together, unpacked
+from pipeline.core.set_digests import WHOSE, bucket_hashes, members_of, places_of_days, places_of_members, set_digests
 from pipeline.schemas import INT, LONG, STATEMENT_BOOK, TEXT
 from pipeline.schemas.columns import columns
-from pipeline.set_digests import WHOSE, bucket_hashes, members_of, places_of_days, places_of_members, set_digests
 from pipeline.worker_rows import Batches, WorkerRows, pieces_by_place
 from protofly.records import MessageRecord
 
@@ -109,7 +109,7 @@ def _fold(by: Collection[str], batches: Batches) -> Batches:
 def hashes_of_members(silver: WorkerRows, signed_off: Collection[tuple[str, str]], places: int) -> WorkerRows:
     """What SHA-256 is made over of each pair, role and day, on its way to where the day is; pieces for `statements`.
 
-    See `pipeline.set_digests`. A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second that
+    See `core.set_digests`. A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second that
     is some 20 MB.
 
     Args:

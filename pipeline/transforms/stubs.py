@@ -14,12 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.groups import RECORDS_AT_ONCE, in_pieces
-from pipeline.packed import packed, places_for, together
+from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces
+from pipeline.core.packed import packed, places_for, together
+from pipeline.core.stub_hours import places_of_stub_hours, stub_hours_of, whole_stub_hours
+from pipeline.core.stub_versions import Versions, places_of_peers, regressions
+from pipeline.core.usual import HOUR_US
 from pipeline.schemas import STUB_LIFE, STUB_REGRESSION
-from pipeline.stub_hours import places_of_stub_hours, stub_hours_of, whole_stub_hours
-from pipeline.stub_versions import Versions, places_of_peers, regressions
-from pipeline.usual import HOUR_US
 from pipeline.worker_rows import Batches, WorkerRows
 
 _HOURS_AT_ONCE: Final = 1 << 16

@@ -28,7 +28,7 @@ ROOMS = (
 )
 QUIET = (
     "protofly",
-    *(f"{room}/core" for room in ("catalogue_client", "stubs_cache", "sandbox", "federation", "msg_node")),
+    *(f"{room}/core" for room in ("catalogue_client", "stubs_cache", "sandbox", "federation", "msg_node", "pipeline")),
 )
 MODULE_LINES = 500
 LOUD = frozenset(

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.clock_tables import ClockTables
-from pipeline.completeness import Completeness
+from pipeline.core.clock_tables import ClockTables
+from pipeline.core.completeness import Completeness
 from pipeline.schemas import CLOCK_OFFSET, PAIR_DELAY
 from pipeline.transforms.reconcile import ENTRY
 from tests.pipeline.rows import MONDAY_US, day_of

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.pipeline.oracle import answer, open_oracle
 from benchmarks.pipeline.traffic import Plan, Planted, fill_lake
-from pipeline.histogram import quantile
+from pipeline.core.histogram import quantile
 from pipeline.jobs import reconcile, settle
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import CLOCK_OFFSET, RECON_CASE, SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.book_entries import BUCKET_US, Buckets, are_compared, sent_us_of
+from pipeline.core.book_entries import BUCKET_US, Buckets, are_compared, sent_us_of
 
 domains = st.sampled_from(["a.example", "b.example", "c.example"])
 times_us = st.integers(-2 * BUCKET_US, 3 * BUCKET_US)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.book_entries import BUCKET_US
-from pipeline.book_totals import KEY, side_by_side, totals_of, whole_totals
-from pipeline.groups import MASK
+from pipeline.core.book_entries import BUCKET_US
+from pipeline.core.book_totals import KEY, side_by_side, totals_of, whole_totals
+from pipeline.core.groups import MASK
 from tests.pipeline.rows import MONDAY_US
 from tests.pipeline.xxhash import plain_xxhash64
 

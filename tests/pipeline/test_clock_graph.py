@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.clock_graph import Delay, Offset, solve_offsets
+from pipeline.core.clock_graph import Delay, Offset, solve_offsets
 
 A, B, C, D = "a.example", "b.example", "c.example", "d.example"
 

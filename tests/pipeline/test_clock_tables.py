@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.book_entries import DAY_US
-from pipeline.clock_tables import delays_of, low_delays, sampled
+from pipeline.core.book_entries import DAY_US
+from pipeline.core.clock_tables import delays_of, low_delays, sampled
 from tests.pipeline.book_rows import clocks
 
 TIMES = pa.schema(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
+from pipeline.core.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
 
 MINUTE_US = 60_000_000
 

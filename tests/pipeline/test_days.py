@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.days import (
+from pipeline.core.days import (
     HOUR,
     days_added_up,
     folds_of,
     with_quantiles,
 )
-from pipeline.histogram import quantile
-from pipeline.packed import packed, together
+from pipeline.core.histogram import quantile
+from pipeline.core.packed import packed, together
+from pipeline.core.set_digests import BOOK_OF_DAY, places_of_days
 from pipeline.schemas import STATEMENT_BOOK, TRAFFIC_HOURLY
-from pipeline.set_digests import BOOK_OF_DAY, places_of_days
 
 SUMS = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
 HOURS = pa.schema([to_arrow_schema(TRAFFIC_HOURLY.schema).field(name) for name in HOUR])

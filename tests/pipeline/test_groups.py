@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.groups import MASK, Rows, dense, in_order, is_word, lengths_of, run_of_rows, runs, sums_modulo, xors
+from pipeline.core.groups import MASK, Rows, dense, in_order, is_word, lengths_of, run_of_rows, runs, sums_modulo, xors
 
 signed = st.integers(-(1 << 63), (1 << 63) - 1)
 few_or_wide = st.lists(st.one_of(st.integers(-3, 3), signed), max_size=50)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import histogram
-from pipeline.count_maps import quantiles
+from pipeline.core import histogram
+from pipeline.core.count_maps import quantiles
 
 LARGEST = 2**63 - 1
 EDGES = sorted(

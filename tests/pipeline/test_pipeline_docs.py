@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pipeline.findings import Finding
+from pipeline.core.findings import Finding
 from pipeline.quality import reasons
 from pipeline.schemas import TABLES
 from protofly.records import Kind

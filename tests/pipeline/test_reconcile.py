@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline.book_entries import ALL, Chosen, entries_of
-from pipeline.book_totals import BUCKET_COUNTS
-from pipeline.clock_tables import ClockTables
-from pipeline.completeness import Completeness
-from pipeline.message_classes import CASES, Judging, Messages, Span
+from pipeline.core.book_entries import ALL, Chosen, entries_of
+from pipeline.core.book_totals import BUCKET_COUNTS
+from pipeline.core.clock_tables import ClockTables
+from pipeline.core.completeness import Completeness
+from pipeline.core.message_classes import CASES, Judging, Messages, Span
 from pipeline.schemas import RECON_BUCKET, RECON_CASE, RECON_PAIR
 from pipeline.transforms import reconcile
 from pipeline.transforms.books import book as book_of

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, Sho
 
 import protofly.records
 from pipeline import schemas
-from pipeline.histogram import bucket_of as bucket_of_pipeline
+from pipeline.core.histogram import bucket_of as bucket_of_pipeline
 from protofly.log_linear import bucket_of
 from protofly.records import RECORD_TYPES, GateFacts, Kind
 

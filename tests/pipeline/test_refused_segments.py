@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from pipeline import segment_content, segment_loading, segment_rows, segments
-from pipeline.findings import Finding
+from pipeline.core.findings import Finding
 from pipeline.jobs import ingest
 from pipeline.jobs.result import ExitCode
 from pipeline.node_keys import Trust

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.findings import Finding, Verdict
+from pipeline.core.findings import Finding, Verdict
 from pipeline.segment_books import Accepted, Books, missing_numbers
 from pipeline.segments import Place, Segment
 from protofly.record_segments import SegmentName

@@ -15,7 +15,8 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline import record_lines, segment_content, segment_rows, words
+from pipeline import record_lines, segment_content, segment_rows
+from pipeline.core import words
 from pipeline.part_files import PartFiles
 from pipeline.record_lines import LineDecoder
 from pipeline.schemas import BRONZE_DECISION

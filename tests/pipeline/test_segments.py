@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
+from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust, load_trust
 from pipeline.segment_books import Books
 from pipeline.segment_content import LINE_BYTES_MAX

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import senders
-from pipeline.alerts import evidence_of
-from pipeline.groups import Numbers
-from pipeline.packed import packed, together
+from pipeline.core import senders
+from pipeline.core.alerts import evidence_of
+from pipeline.core.groups import Numbers
+from pipeline.core.packed import packed, together
+from pipeline.core.senders import SENDER, Suspect
 from pipeline.schemas import BRONZE_LINK_EVENT, SILVER_MDR
-from pipeline.senders import SENDER, Suspect
 from tests.pipeline.rows import HOUR_US, MONDAY_US
 
 MINUTE_US = 60_000_000

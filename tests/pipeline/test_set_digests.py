@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.book_entries import BUCKET_US
-from pipeline.groups import Rows
-from pipeline.packed import packed, together
-from pipeline.set_digests import (
+from pipeline.core.book_entries import BUCKET_US
+from pipeline.core.groups import Rows
+from pipeline.core.packed import packed, together
+from pipeline.core.set_digests import (
     BOOK_OF_DAY,
     bucket_hashes,
     members_of,

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.days import HOUR, Version
-from pipeline.histogram import bucket_of
-from pipeline.hours import RECORD
+from pipeline.core.days import HOUR, Version
+from pipeline.core.histogram import bucket_of
+from pipeline.core.hours import RECORD
+from pipeline.core.set_digests import MEMBER
 from pipeline.schemas import STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.set_digests import MEMBER
 from pipeline.statements import canonical_statements
 from pipeline.transforms.settle import OUTCOMES, daily_parts, hashes_of_members, settle_daily, settle_hourly
 from pipeline.transforms.settle import statements as written_down

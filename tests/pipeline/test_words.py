@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.words import (
+from pipeline.core.words import (
     WORD_CHARS_MAX,
     WORDS_MAX,
     TooManyWordsError,

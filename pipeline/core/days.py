@@ -1,6 +1,6 @@
-"""Daily statements added up in a worker: hours to days, and days as they are written. No Spark in here.
+"""Daily statements added up in a worker: hours to days, and days as they are written.
 
-As with hours (`pipeline.hours`), a worker adds up what it reads, and parts that have met are added up once more.
+As with hours (`pipeline.core.hours`), a worker adds up what it reads, and parts that have met are added up once more.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.count_maps import bucket_counts, bucket_entries, quantiles, word_counts, word_entries
-from pipeline.groups import (
+from pipeline.core.count_maps import bucket_counts, bucket_entries, quantiles, word_counts, word_entries
+from pipeline.core.groups import (
     Numbers,
     column,
     from_zero,
@@ -26,9 +26,9 @@ from pipeline.groups import (
     words,
     xors,
 )
-from pipeline.hashing import xxhash64
-from pipeline.packed import hashes_of
-from pipeline.set_digests import BOOK_OF_DAY
+from pipeline.core.hashing import xxhash64
+from pipeline.core.packed import hashes_of
+from pipeline.core.set_digests import BOOK_OF_DAY
 
 _SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
 HOUR: Final = (*BOOK_OF_DAY, *_SUMS, "outcomes", "denials", "latency")

@@ -1,4 +1,4 @@
-"""Clock offsets of many domains out of the delays between pairs of them: weighted least squares. Pure; no Spark.
+"""Clock offsets of many domains out of the delays between pairs of them: weighted least squares.
 
 Every pair with traffic both ways gives one equation, offset(b) − offset(a) = half the difference of its two delays,
 with an error of at most half their sum. They weigh as much as messages stand behind them, and the less the larger that

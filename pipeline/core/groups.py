@@ -1,7 +1,7 @@
 """Rows with equal keys, added up: whole columns at a time, in numpy, inside a Spark worker.
 
 A group is a run of equal numbers once the rows are sorted by them, so every sum is one `reduceat`. Only whole numbers
-are added, so results are exact and do not depend on the order in which rows came. No Spark in here.
+are added, so results are exact and do not depend on the order in which rows came.
 
 Folds are two numbers that stand for a whole set of messages. Each member is hashed to 64 bits; the set has the
 exclusive or of all hashes, and their sum modulo 2⁶⁴. Equal sets have equal folds. Different sets almost never do by

@@ -1,6 +1,6 @@
-"""Health of stub versions by hour, added up in a worker: records to hours, and parts of hours to whole ones. No Spark.
+"""Health of stub versions by hour, added up in a worker: records to hours, and parts of hours to whole ones.
 
-As with hours of traffic (`pipeline.hours`), a worker adds up what it reads, and parts that have met are added up once
+As with hours of traffic (`core.hours`), a worker adds up what it reads, and parts that have met are added up once
 more: everything is a count or a histogram.
 """
 
@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.count_maps import bucket_counts, bucket_entries, texts_of
-from pipeline.groups import (
+from pipeline.core.count_maps import bucket_counts, bucket_entries, texts_of
+from pipeline.core.groups import (
     Numbers,
     column,
     from_zero,
@@ -25,9 +25,9 @@ from pipeline.groups import (
     sums,
     words,
 )
-from pipeline.histogram import NEGATIVE, PARTS, buckets_of
-from pipeline.hours import DAY_US, HOUR_US, days_of
-from pipeline.packed import places_of
+from pipeline.core.histogram import NEGATIVE, PARTS, buckets_of
+from pipeline.core.hours import DAY_US, HOUR_US, days_of
+from pipeline.core.packed import places_of
 
 WORDS: Final = ("our_domain", "peer_domain", "stub_ver", "msg_type")
 KEY: Final = (*WORDS, "hour_us", "size_class")

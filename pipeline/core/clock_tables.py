@@ -1,4 +1,4 @@
-"""Clocks in workers: what the times of two books' records usually differ by, and how that is found out. No Spark here.
+"""Clocks in workers: what the times of two books' records usually differ by, and how that is found out.
 
 The same as `pipeline.transforms.clocks` says; there is also why it is done so.
 """
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.book_entries import DAY_US, DELIVERED
-from pipeline.groups import (
+from pipeline.core.book_entries import DAY_US, DELIVERED
+from pipeline.core.groups import (
     Numbers,
     Rows,
     codes,
@@ -27,8 +27,8 @@ from pipeline.groups import (
     runs,
     starts_of,
 )
-from pipeline.hashing import xxhash64
-from pipeline.packed import places_of
+from pipeline.core.hashing import xxhash64
+from pipeline.core.packed import places_of
 
 LOW_QUANTILE: Final = 0.05
 PAIR: Final = ("src_domain", "dst_domain")

@@ -2,7 +2,7 @@
 
 A sum is at home in one place, which its key says: a number out of the day and a hash. A worker sorts what it has added
 up by place and packs the rows of each place into one piece. Spark brings the pieces of a place together, and whoever
-gets them sees everything about its sums and nothing of others. No Spark in here.
+gets them sees everything about its sums and nothing of others.
 
 How many places there are is said beforehand, by how many records there are: so that what meets in one is bounded, and
 so is what a worker holds, however the keys are distributed. Where keys are many, hashes are even; where they are few,
@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.groups import Numbers, codes, column, in_order, lengths_of, starts_of
-from pipeline.hashing import xxhash64
+from pipeline.core.groups import Numbers, codes, column, in_order, lengths_of, starts_of
+from pipeline.core.hashing import xxhash64
 
 PLACE: Final = "place"
 PIECE: Final = "piece"

@@ -1,6 +1,6 @@
-"""Level one of reconciliation in a worker: records of books added up per domain pair and 5 minutes. No Spark in here.
+"""Level one of reconciliation in a worker: records of books added up per domain pair and 5 minutes.
 
-As with hours (`pipeline.hours`), a worker adds up what it reads, and parts that have met are added up once more. A row
+As with hours (`core.hours`), a worker adds up what it reads, and parts that have met are added up once more. A row
 is one side's total of one bucket, `schemas.BOOK_TOTAL` with `is_out`, until both sides are put beside each other.
 """
 
@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.book_entries import BUCKET_US, DAY_US, DELIVERED, are_compared
-from pipeline.clock_tables import ClockTables
-from pipeline.groups import (
+from pipeline.core.book_entries import BUCKET_US, DAY_US, DELIVERED, are_compared
+from pipeline.core.clock_tables import ClockTables
+from pipeline.core.groups import (
     Numbers,
     codes,
     column,
@@ -29,9 +29,9 @@ from pipeline.groups import (
     words,
     xors,
 )
-from pipeline.hashing import xxhash64
-from pipeline.hours import days_of
-from pipeline.packed import places_of
+from pipeline.core.hashing import xxhash64
+from pipeline.core.hours import days_of
+from pipeline.core.packed import places_of
 
 PAIR: Final = ("src_domain", "dst_domain")
 KEY: Final = (*PAIR, "bucket_us")

@@ -1,4 +1,4 @@
-"""Which version of a peer's stub is held against which, and what comes out, in a worker. No Spark in here."""
+"""Which version of a peer's stub is held against which, and what comes out, in a worker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.groups import Numbers, column
-from pipeline.packed import places_of
-from pipeline.regression import HourOfStub, compare
+from pipeline.core.groups import Numbers, column
+from pipeline.core.packed import places_of
+from pipeline.core.regression import HourOfStub, compare
 
 HOUR: Final = (
     "our_domain",

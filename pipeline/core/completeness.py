@@ -1,4 +1,4 @@
-"""Completeness: from when until when a node's manifests prove that its book has everything. Pure; no Spark.
+"""Completeness: from when until when a node's manifests prove that its book has everything.
 
 A node numbers its segments, and each names the one before it by hash. So an unbroken chain up to a segment that was
 closed at some time proves that nothing which was written until then is missing. What breaks that, and how long:

@@ -1,6 +1,6 @@
 """Entries of books out of records, whole columns at a time: when the message was sent, and what is held against what.
 
-The same as `pipeline.transforms.books` says in Columns, for workers; tests hold both against each other. No Spark here.
+The same as `pipeline.transforms.books` says in Columns, for workers; tests hold both against each other.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.file_pieces import Condition
-from pipeline.groups import Numbers, codes, column, is_word, numbers
-from pipeline.hashing import binary_rows
+from pipeline.core.conditions import Condition
+from pipeline.core.groups import Numbers, codes, column, is_word, numbers
+from pipeline.core.hashing import binary_rows
 
 DAY_US: Final = 86_400_000_000
 ID_TIME_TRUST_US: Final = DAY_US

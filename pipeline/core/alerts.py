@@ -1,4 +1,4 @@
-"""Alerts: what was found about a peer or a sender, in words, with its evidence and a gate entry to consider. No Spark.
+"""Alerts: what was found about a peer or a sender, in words, with its evidence and a gate entry to consider.
 
 Every pattern is judged by the books of the domain that was the target: nobody is accused by a third party's records.
 What a foreign domain wrote (addresses) gets into a proposed policy only when it is made of harmless characters;
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pipeline.senders import FAN_OUT_RECIPIENTS, SCAN_SHARE
+from pipeline.core.senders import FAN_OUT_RECIPIENTS, SCAN_SHARE
 
 SPOOFS_SEVERE: Final = 10
 _DOMAIN: Final = re.compile(r"[a-z0-9.-]{1,253}")

@@ -1,4 +1,4 @@
-"""Level two of reconciliation in a worker: disputed records of both books, message by message. No Spark in here.
+"""Level two of reconciliation in a worker: disputed records of both books, message by message.
 
 `pipeline.transforms.reconcile` says what the classes are and which comes first.
 """
@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.book_entries import DELIVERED, DUPLICATE
-from pipeline.book_totals import PAIR
-from pipeline.clock_tables import ClockTables
-from pipeline.completeness import Completeness
-from pipeline.groups import (
+from pipeline.core.book_entries import DELIVERED, DUPLICATE
+from pipeline.core.book_totals import PAIR
+from pipeline.core.clock_tables import ClockTables
+from pipeline.core.completeness import Completeness
+from pipeline.core.groups import (
     Numbers,
     codes,
     column,
@@ -31,8 +31,8 @@ from pipeline.groups import (
     sums,
     words,
 )
-from pipeline.hours import days_of
-from pipeline.packed import places_of
+from pipeline.core.hours import days_of
+from pipeline.core.packed import places_of
 
 Flags = NDArray[np.bool_]
 

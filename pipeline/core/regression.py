@@ -1,4 +1,4 @@
-"""Whether one stub version is worse than another: ratios within strata, with intervals. No Spark, no clock.
+"""Whether one stub version is worse than another: ratios within strata, with intervals.
 
 Two versions rarely carry the same mix of messages, so nothing is compared across strata (message type and size class).
 Each version's rate or distribution is standardised: every stratum that both versions have seen counts with the number
@@ -24,7 +24,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.histogram import middle_of
+from pipeline.core.histogram import middle_of
 
 Verdict = Literal["worse", "better", "same", "too-little"]
 Stratum = tuple[str, int]

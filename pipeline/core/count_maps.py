@@ -1,7 +1,7 @@
 """Columns of maps with counts, by word or by bucket, as long columns of entries: added up in numpy, inside a worker.
 
 An entry has the number of its row, what is counted, and how often. Entries of equal row and word are added up, and what
-comes out is ascending, so equal inputs give equal maps. No Spark in here.
+comes out is ascending, so equal inputs give equal maps.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.groups import Numbers, runs, sums, words
-from pipeline.histogram import HIGHEST, NEGATIVE, middle_of, rank
+from pipeline.core.groups import Numbers, runs, sums, words
+from pipeline.core.histogram import HIGHEST, NEGATIVE, middle_of, rank
 
 BUCKETS: Final = HIGHEST - NEGATIVE + 2
 """How many buckets there are, and one, the last, for what is not known."""

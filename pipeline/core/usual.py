@@ -1,4 +1,4 @@
-"""What is usual: medians and spreads of each peer's hours, and how far from them an alarm begins. No Spark in here.
+"""What is usual: medians and spreads of each peer's hours, and how far from them an alarm begins.
 
 The week has 168 hours, and traffic at the same hour of different weeks is compared. Books that are too young for that
 are compared by the hour of the day, younger ones by all their hours; a peer with fewer hours than that has no
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.groups import (
+from pipeline.core.groups import (
     Numbers,
     column,
     group_numbers,
@@ -30,7 +30,7 @@ from pipeline.groups import (
     sums,
     words,
 )
-from pipeline.packed import places_of
+from pipeline.core.packed import places_of
 
 Doubles = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Hourly statements added up in a worker: records to hours, and parts of hours to whole ones. No Spark in here.
+"""Hourly statements added up in a worker: records to hours, and parts of hours to whole ones.
 
 Records reach a worker a few hundred thousand at a time. What it can add up there it does, so that only parts of hours
 are shuffled, and these are added up once more, which is all that a statement needs: everything in it is a sum. A part
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.count_maps import BUCKETS, added_up, bucket_counts, texts_of, word_counts, word_entries
-from pipeline.groups import (
+from pipeline.core.count_maps import BUCKETS, added_up, bucket_counts, texts_of, word_counts, word_entries
+from pipeline.core.groups import (
     Numbers,
     column,
     from_zero,
@@ -29,9 +29,9 @@ from pipeline.groups import (
     words,
     xors,
 )
-from pipeline.hashing import xxhash64
-from pipeline.histogram import NEGATIVE, buckets_of
-from pipeline.packed import places_of
+from pipeline.core.hashing import xxhash64
+from pipeline.core.histogram import NEGATIVE, buckets_of
+from pipeline.core.packed import places_of
 
 DELIVERED: Final = "delivered"
 DENIED: Final = "denied"

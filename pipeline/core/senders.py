@@ -1,4 +1,4 @@
-"""What single senders did, added up in a worker: whom they wrote to, and in whose name. No Spark in here.
+"""What single senders did, added up in a worker: whom they wrote to, and in whose name.
 
 A worker puts equal messages together where it reads them; all of one sender and hour meet in one place, where different
 recipients are counted, exactly. Only senders who did too much go on from there.
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.groups import (
+from pipeline.core.groups import (
     Numbers,
     Rows,
     column,
@@ -28,9 +28,9 @@ from pipeline.groups import (
     sums,
     words,
 )
-from pipeline.hours import DAY_US
-from pipeline.packed import places_of
-from pipeline.usual import HOUR_US
+from pipeline.core.hours import DAY_US
+from pipeline.core.packed import places_of
+from pipeline.core.usual import HOUR_US
 
 FAN_OUT_WINDOW_US: Final = 300_000_000
 FAN_OUT_RECIPIENTS: Final = 100

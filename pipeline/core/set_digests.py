@@ -1,4 +1,4 @@
-"""SHA-256 over the delivered messages of a day in a worker, whole columns at a time. No Spark in here.
+"""SHA-256 over the delivered messages of a day in a worker, whole columns at a time.
 
 Two levels, so that no list grows with the day. For every 5 minutes of message time the sorted lines `<msg_id> <digest>`
 (lower-case hex) joined by line feeds are hashed; then the sorted lines `<bucket_us> <hash>` of the day, where
@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.book_entries import BUCKET_US, DAY_US, DELIVERED, sent_us_of
-from pipeline.groups import (
+from pipeline.core.book_entries import BUCKET_US, DAY_US, DELIVERED, sent_us_of
+from pipeline.core.groups import (
     Numbers,
     Rows,
     codes,
@@ -32,8 +32,8 @@ from pipeline.groups import (
     runs,
     starts_of,
 )
-from pipeline.hashing import binary_rows
-from pipeline.packed import places_of
+from pipeline.core.hashing import binary_rows
+from pipeline.core.packed import places_of
 
 WHOSE: Final = ("our_domain", "dt")
 BOOK_OF_DAY: Final = ("our_domain", "src_domain", "dst_domain", "role", "dt")
