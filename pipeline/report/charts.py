@@ -282,7 +282,7 @@ def stub_versions(stubs: Sequence[StubVersion], verdicts: Sequence[StubVerdict])
             _plain(axes.xaxis)
             axes.set_xlabel("latency, milliseconds" if measure == "latency" else "fuel per message")
             axes.set_ylabel("share of messages up to")
-            axes.legend(loc="lower right", fontsize=7)
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=7)  # lines may go anywhere inside
         if rated:
             compare(panels[-1])
 
