@@ -17,12 +17,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.core.packed import PIECE, PLACE
+from pipeline.core.groups import RECORDS_AT_ONCE, Numbers, in_pieces
+from pipeline.core.packed import PIECE, PLACE, packed, together
 from pipeline.file_pieces import Reading, read_tasks, tasks_of
 from pipeline.schemas.columns import BYTES, LONG, TEXT, columns
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Work: TypeAlias = Callable[[Batches], Batches]
+Make: TypeAlias = Callable[[pa.Table], pa.Table]
+PlacesOf: TypeAlias = Callable[[pa.Table, int], Numbers]
+"""Out of a table, and how many places there are, the place of each row."""
 
 PACKED = columns(**{PLACE: LONG, PIECE: BYTES})
 """Rows of `pipeline.core.packed`."""
@@ -51,6 +55,33 @@ class WorkerRows:
     def frame(self, schema: StructType) -> DataFrame:
         """As a frame with these columns, which the last function gives in any order, texts as dictionaries too."""
         return self.run(_one_after_the_other((*self.work, partial(_as_said, to_arrow_schema(schema)))), schema)
+
+    def in_tables(self, make: Make, rows: int = RECORDS_AT_ONCE) -> WorkerRows:
+        """Let workers make tables out of tables of about so many rows."""
+        return self.then(partial(_in_tables, make, rows))
+
+    def to_places(
+        self, place: PlacesOf, places: int, *, of: Make | None = None, rows: int = RECORDS_AT_ONCE
+    ) -> WorkerRows:
+        """Bring rows of equal place together, for `of_places`.
+
+        Args:
+            place: Where each row of a table is at home.
+            places: How many places there are.
+            of: What is made of the rows first, of about so many at a time; None: they go as they are.
+            rows: How many.
+        """
+        return self.packed(place, places, of=of, rows=rows).by_place()
+
+    def packed(
+        self, place: PlacesOf, places: int, *, of: Make | None = None, rows: int = RECORDS_AT_ONCE
+    ) -> WorkerRows:
+        """The same before they are brought together: rows of `PACKED`."""
+        return self.then(partial(_packed, place, places, of, rows))
+
+    def of_places(self, make: Make) -> WorkerRows:
+        """Let workers make tables out of all rows of one place."""
+        return self.then(partial(_of_place, make))
 
     def by_place(self) -> WorkerRows:
         """Pieces of `pipeline.core.packed`, brought together: the next function gets those of one place at a time."""
@@ -103,6 +134,21 @@ def _of_nothing(spark: SparkSession, work: Work, schema: StructType) -> DataFram
     """What a function gives when it gets nothing, which is worth no task."""
     rows = pa.Table.from_batches(work(iter(())), to_arrow_schema(schema))
     return spark.createDataFrame(rows, schema=schema)
+
+
+def _in_tables(make: Make, rows: int, batches: Batches) -> Batches:
+    for table in in_pieces(batches, rows):
+        yield from make(table).to_batches()
+
+
+def _packed(place: PlacesOf, places: int, of: Make | None, rows: int, batches: Batches) -> Batches:
+    for table in in_pieces(batches, rows):
+        made = table if of is None else of(table)
+        yield packed(made, place(made, places))
+
+
+def _of_place(make: Make, batches: Batches) -> Batches:
+    yield from make(together(batches)).to_batches()
 
 
 def _as_said(schema: pa.Schema, batches: Batches) -> Batches:

@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
-from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces
-from pipeline.core.packed import packed, places_for, together
+from pipeline.core.packed import places_for
 from pipeline.core.senders import (
     SENDER,
     Suspect,
@@ -25,7 +24,7 @@ from pipeline.core.senders import (
 from pipeline.core.usual import baselines, floods, hours_of_peers, places_of_peers
 from pipeline.schemas import BYTES, DOUBLE, FLAG, LONG, TEXT, TEXTS
 from pipeline.schemas.columns import columns
-from pipeline.worker_rows import Batches, WorkerRows
+from pipeline.worker_rows import WorkerRows
 
 _PLACES_OF_PEERS: Final = 64
 _NAMED: Final = dict.fromkeys(SENDER, TEXT)
@@ -44,23 +43,23 @@ FLOODS: Final = columns(
 
 def usual_hours(traffic: WorkerRows) -> WorkerRows:
     """What is usual for each peer; rows of `domain_baseline`. `traffic` has the columns `usual.TRAFFIC`."""
-    return traffic.then(_by_peer).by_place().then(_usual)
+    return _peers(traffic).of_places(baselines)
 
 
 def flooded_hours(traffic: WorkerRows) -> WorkerRows:
     """Hours in which peers sent far more than that, from the same; rows of `FLOODS`."""
-    return traffic.then(_by_peer).by_place().then(_flooded)
+    return _peers(traffic).of_places(floods)
 
 
 def suspects(silver: WorkerRows) -> WorkerRows:
     """Senders who wrote to too many, or to nobody; rows of `SUSPECTS`. `silver` has the columns `senders.MESSAGE`."""
-    places = places_for(silver.records)
-    return silver.then(partial(_contacts, places)).by_place().then(_too_much)
+    contacts = silver.to_places(places_of_contacts, places_for(silver.records), of=contacts_of)
+    return contacts.of_places(too_much)
 
 
 def firsts(silver: WorkerRows, of: Collection[Suspect]) -> WorkerRows:
     """Their first messages, of what each worker reads; rows of `FIRSTS`. `silver` has `senders.EVIDENT`."""
-    return silver.then(partial(_firsts, frozenset(of)))
+    return silver.in_tables(partial(first_of, suspects=frozenset(of)))
 
 
 def false_names(events: WorkerRows, owners: Mapping[str, str]) -> WorkerRows:
@@ -70,43 +69,9 @@ def false_names(events: WorkerRows, owners: Mapping[str, str]) -> WorkerRows:
         events: The columns `senders.EVENT` of `bronze_link_event`.
         owners: Which domain a node belongs to.
     """
-    return events.then(partial(_claims, owners, places_for(events.records))).by_place().then(_claimed)
+    claims = partial(claims_of, owners=owners)
+    return events.to_places(places_of_claims, places_for(events.records), of=claims).of_places(claimed)
 
 
-def _by_peer(batches: Batches) -> Batches:
-    for traffic in in_pieces(batches, RECORDS_AT_ONCE):
-        hours = hours_of_peers(traffic)
-        yield packed(hours, places_of_peers(hours, _PLACES_OF_PEERS))
-
-
-def _usual(batches: Batches) -> Batches:
-    yield from baselines(together(batches)).to_batches()
-
-
-def _flooded(batches: Batches) -> Batches:
-    yield from floods(together(batches)).to_batches()
-
-
-def _contacts(places: int, batches: Batches) -> Batches:
-    for messages in in_pieces(batches, RECORDS_AT_ONCE):
-        contacts = contacts_of(messages)
-        yield packed(contacts, places_of_contacts(contacts, places))
-
-
-def _too_much(batches: Batches) -> Batches:
-    yield from too_much(together(batches)).to_batches()
-
-
-def _firsts(of: Collection[Suspect], batches: Batches) -> Batches:
-    for messages in in_pieces(batches, RECORDS_AT_ONCE):
-        yield from first_of(messages, of).to_batches()
-
-
-def _claims(owners: Mapping[str, str], places: int, batches: Batches) -> Batches:
-    for events in in_pieces(batches, RECORDS_AT_ONCE):
-        claims = claims_of(events, owners)
-        yield packed(claims, places_of_claims(claims, places))
-
-
-def _claimed(batches: Batches) -> Batches:
-    yield from claimed(together(batches)).to_batches()
+def _peers(traffic: WorkerRows) -> WorkerRows:
+    return traffic.to_places(places_of_peers, _PLACES_OF_PEERS, of=hours_of_peers)

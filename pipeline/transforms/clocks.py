@@ -25,9 +25,9 @@ from pipeline.core.clock_tables import (
     places_of_times,
 )
 from pipeline.core.clock_tables import sampled as sampled_records
-from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces, numbers
+from pipeline.core.groups import numbers
 from pipeline.core.hours import days_of
-from pipeline.core.packed import packed, places_for, together
+from pipeline.core.packed import places_for
 from pipeline.schemas import PAIR_DELAY
 from pipeline.transforms.books import day_of
 from pipeline.worker_rows import Batches, WorkerRows
@@ -55,8 +55,8 @@ def pair_delays(entries: WorkerRows) -> WorkerRows:
         entries: Of both books, from `book_entries.entries_of`, of delivered messages.
     """
     places = places_for(entries.records)
-    times = entries.then(partial(_bring_together, places)).by_place()
-    return times.then(partial(_match, places)).by_place().then(_low_delays)
+    times = entries.to_places(places_of_times, places, of=_times).of_places(delays_of)
+    return times.to_places(places_of_delays, places).of_places(_low_delays)
 
 
 def _sample(one_in: int, batches: Batches) -> Batches:
@@ -64,21 +64,14 @@ def _sample(one_in: int, batches: Batches) -> Batches:
         yield from sampled_records(pa.Table.from_batches([records]), one_in).to_batches()
 
 
-def _bring_together(places: int, batches: Batches) -> Batches:
-    for entries in in_pieces(batches, RECORDS_AT_ONCE):
-        times = entries.select(_TIMES)
-        yield packed(times, places_of_times(times, places))
+def _times(entries: pa.Table) -> pa.Table:
+    return entries.select(_TIMES)
 
 
-def _match(places: int, batches: Batches) -> Batches:
-    delays = delays_of(together(batches))
-    yield packed(delays, places_of_delays(delays, places))
-
-
-def _low_delays(batches: Batches) -> Batches:
-    found = low_delays(together(batches))
+def _low_delays(delays: pa.Table) -> pa.Table:
+    found = low_delays(delays)
     day = days_of(numbers(found, "day") * DAY_US)
-    yield from found.drop_columns(["day"]).append_column("dt", day).to_batches()
+    return found.drop_columns(["day"]).append_column("dt", day)
 
 
 def typical_delays(in_totals: DataFrame) -> DataFrame:

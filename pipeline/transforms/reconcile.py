@@ -51,7 +51,6 @@ from pipeline.core.book_totals import (
 )
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import Completeness
-from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces
 from pipeline.core.message_classes import COUNTED as COUNTED_MESSAGES
 from pipeline.core.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
 from pipeline.core.packed import PIECE, PLACE, packed, places_for, together, unpacked
@@ -89,30 +88,20 @@ def totals(entries: WorkerRows) -> WorkerRows:
     Args:
         entries: Of books, with `is_out`.
     """
-    return _parts(entries).by_place().then(_add_up_parts)
+    return _parts(entries).of_places(whole_totals)
 
 
 def both_totals(entries: WorkerRows) -> WorkerRows:
     """Level one of two books that are both at hand: totals of either side by side, in one pass; rows of `SIDES`."""
-    return _parts(entries).by_place().then(_put_side_by_side)
+    return _parts(entries).of_places(_put_side_by_side)
 
 
 def _parts(entries: WorkerRows) -> WorkerRows:
-    return entries.then(partial(_add_up_entries, places_for(entries.records)))
+    return entries.to_places(places_of_totals, places_for(entries.records), of=totals_of)
 
 
-def _add_up_entries(places: int, batches: Batches) -> Batches:
-    for entries in in_pieces(batches, RECORDS_AT_ONCE):
-        parts = totals_of(entries)
-        yield packed(parts, places_of_totals(parts, places))
-
-
-def _add_up_parts(batches: Batches) -> Batches:
-    yield from whole_totals(together(batches)).to_batches()
-
-
-def _put_side_by_side(batches: Batches) -> Batches:
-    yield from side_by_side(whole_totals(together(batches))).to_batches()
+def _put_side_by_side(parts: pa.Table) -> pa.Table:
+    return side_by_side(whole_totals(parts))
 
 
 def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
@@ -136,22 +125,12 @@ def compared(sides: WorkerRows, clocks: ClockTables, *, skew_us: int) -> WorkerR
         clocks: What is usual.
         skew_us: How much more or less is not.
     """
-    return sides.then(partial(_compare, clocks, skew_us))
-
-
-def _compare(clocks: ClockTables, skew_us: int, batches: Batches) -> Batches:
-    for sides in batches:
-        yield from compare(pa.Table.from_batches([sides]), clocks, skew_us=skew_us).to_batches()
+    return sides.in_tables(partial(compare, clocks=clocks, skew_us=skew_us))
 
 
 def equal_totals(buckets: WorkerRows) -> WorkerRows:
     """What equal buckets say per pair and day, in parts; rows of `EQUAL_COUNTS`, of the columns `BUCKET_COUNTS`."""
-    return buckets.then(_count_equal)
-
-
-def _count_equal(batches: Batches) -> Batches:
-    for buckets in in_pieces(batches, RECORDS_AT_ONCE):
-        yield from equal_counts(buckets).to_batches()
+    return buckets.in_tables(equal_counts)
 
 
 def in_few_buckets(entries: WorkerRows, different: pa.Table, *, days: int) -> WorkerRows:
@@ -188,7 +167,7 @@ def judged(entries: WorkerRows, by: Judging) -> DataFrame:
         by: What messages are judged by.
     """
     places = places_for(entries.records * len(by.days))
-    return entries.then(partial(_bring_together, places)).by_place().then(partial(_judge, by)).frame(JUDGED)
+    return entries.to_places(places_of_messages, places).then(partial(_judge, by)).frame(JUDGED)
 
 
 def cases(found: DataFrame) -> WorkerRows:
@@ -207,13 +186,9 @@ def pair_counts(found: DataFrame, equal: WorkerRows, completeness: Mapping[str, 
         equal: From `equal_totals`.
         completeness: What is proved about each domain's book.
     """
-    pieces = found.where("NOT is_case").select(PLACE, PIECE).unionByName(equal.then(_pack_counts).frame(PACKED))
+    counted = equal.packed(places_of_pairs, _PLACES_OF_PAIRS)
+    pieces = found.where("NOT is_case").select(PLACE, PIECE).unionByName(counted.frame(PACKED))
     return pieces_by_place(pieces).then(partial(_add_up_pairs, completeness))
-
-
-def _bring_together(places: int, batches: Batches) -> Batches:
-    for entries in in_pieces(batches, RECORDS_AT_ONCE):
-        yield packed(entries, places_of_messages(entries, places))
 
 
 def _judge(by: Judging, batches: Batches) -> Batches:
@@ -229,11 +204,6 @@ def _judge(by: Judging, batches: Batches) -> Batches:
 def _unpack(batches: Batches) -> Batches:
     for table in unpacked(batches):
         yield from table.to_batches()
-
-
-def _pack_counts(batches: Batches) -> Batches:
-    for counts in in_pieces(batches, RECORDS_AT_ONCE):
-        yield packed(counts, places_of_pairs(counts, _PLACES_OF_PAIRS))
 
 
 def _add_up_pairs(completeness: Mapping[str, Completeness], batches: Batches) -> Batches:

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipeline.core.days import Version, days_added_up, folds_of, with_quantiles, written_down
-from pipeline.core.groups import RECORDS_AT_ONCE, Rows, column, in_pieces
+from pipeline.core.groups import Rows
 from pipeline.core.hours import hours_of, places_of_hours, whole_hours
-from pipeline.core.packed import in_one, packed, places_for, together, unpacked
-from pipeline.core.set_digests import WHOSE, bucket_hashes, members_of, places_of_days, places_of_members, set_digests
+from pipeline.core.packed import in_one, places_for, unpacked
+from pipeline.core.set_digests import bucket_hashes, members_of, places_of_days, places_of_members, set_digests
 from pipeline.schemas import INT, LONG, STATEMENT_BOOK, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.worker_rows import Batches, WorkerRows, pieces_by_place
@@ -47,19 +47,8 @@ def settle_hourly(silver: WorkerRows) -> WorkerRows:
     Args:
         silver: The columns `RECORD` of `silver_mdr`.
     """
-    parts = silver.then(partial(_add_up_records, places_for(silver.records)))
-    return parts.by_place().then(_add_up_parts)
-
-
-def _add_up_records(places: int, batches: Batches) -> Batches:
-    for records in in_pieces(batches, RECORDS_AT_ONCE):
-        hours = hours_of(records)
-        yield packed(hours, places_of_hours(hours, places))
-
-
-def _add_up_parts(batches: Batches) -> Batches:
-    parts = together(batches)
-    yield from whole_hours(parts).to_batches()
+    hours = silver.to_places(places_of_hours, places_for(silver.records), of=hours_of)
+    return hours.of_places(whole_hours)
 
 
 def daily_parts(hourly: WorkerRows, places: int) -> WorkerRows:
@@ -69,22 +58,16 @@ def daily_parts(hourly: WorkerRows, places: int) -> WorkerRows:
         hourly: The columns `HOUR` of `traffic_hourly`.
         places: How many.
     """
-    return hourly.then(partial(_add_up_hours, places))
+    return hourly.packed(places_of_days, places, of=days_added_up, rows=HOURS_AT_ONCE)
 
 
 def settle_daily(parts: DataFrame) -> WorkerRows:
     """Statements per day, domain pair and role, out of `daily_parts`; rows of `schemas.STATEMENT_BOOK`."""
-    return pieces_by_place(parts).then(_whole_days)
+    return pieces_by_place(parts).of_places(_whole_days)
 
 
-def _add_up_hours(places: int, batches: Batches) -> Batches:
-    for hours in in_pieces(batches, HOURS_AT_ONCE):
-        days = days_added_up(hours)
-        yield packed(days, places_of_days(days, places))
-
-
-def _whole_days(batches: Batches) -> Batches:
-    yield from with_quantiles(days_added_up(together(batches))).to_batches()
+def _whole_days(parts: pa.Table) -> pa.Table:
+    return with_quantiles(days_added_up(parts))
 
 
 def folds(statements: WorkerRows) -> WorkerRows:
@@ -93,17 +76,12 @@ def folds(statements: WorkerRows) -> WorkerRows:
     Args:
         statements: The columns `SAID` of `statement_daily`.
     """
-    return statements.then(partial(_fold, FOLDS.names[:-2]))
+    return statements.in_tables(partial(folds_of, by=FOLDS.names[:-2]), HOURS_AT_ONCE)
 
 
 def folds_now(statements: WorkerRows) -> WorkerRows:
     """The same of `settle_daily`, of which there is one version; rows of `FOLDS_NOW`."""
-    return statements.then(partial(_fold, FOLDS_NOW.names[:-2]))
-
-
-def _fold(by: Collection[str], batches: Batches) -> Batches:
-    for statements in in_pieces(batches, HOURS_AT_ONCE):
-        yield from folds_of(statements, by).to_batches()
+    return statements.in_tables(partial(folds_of, by=FOLDS_NOW.names[:-2]), HOURS_AT_ONCE)
 
 
 def hashes_of_members(silver: WorkerRows, signed_off: Collection[tuple[str, str]], places: int) -> WorkerRows:
@@ -117,21 +95,10 @@ def hashes_of_members(silver: WorkerRows, signed_off: Collection[tuple[str, str]
         signed_off: Domains and days that are meant.
         places: As many as `daily_parts` has.
     """
-    of_members = places_for(silver.records)
-    whose = pa.table([list(names) for names in zip(*signed_off, strict=True)], list(WHOSE))
-    return silver.then(partial(_choose_members, whose, of_members)).by_place().then(partial(_hash_buckets, places))
-
-
-def _choose_members(signed_off: pa.Table, places: int, batches: Batches) -> Batches:
-    wanted = Rows(*(column(signed_off, name) for name in WHOSE))
-    for records in in_pieces(batches, RECORDS_AT_ONCE):
-        members = members_of(records, wanted)
-        yield packed(members, places_of_members(members, places))
-
-
-def _hash_buckets(places: int, batches: Batches) -> Batches:
-    hashes = bucket_hashes(together(batches))
-    yield packed(hashes, places_of_days(hashes, places))
+    whose = Rows(*(pa.array(names, pa.string()) for names in zip(*signed_off, strict=True)))
+    members = partial(members_of, signed_off=whose)
+    buckets = silver.to_places(places_of_members, places_for(silver.records), of=members).of_places(bucket_hashes)
+    return buckets.packed(places_of_days, places)
 
 
 def statements(pieces: DataFrame, versions: Mapping[tuple[str, str], Version], *, input_version: int) -> WorkerRows:

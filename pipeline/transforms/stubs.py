@@ -14,13 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.groups import RECORDS_AT_ONCE, in_pieces
-from pipeline.core.packed import packed, places_for, together
+from pipeline.core.packed import places_for
 from pipeline.core.stub_hours import places_of_stub_hours, stub_hours_of, whole_stub_hours
 from pipeline.core.stub_versions import Versions, places_of_peers, regressions
 from pipeline.core.usual import HOUR_US
 from pipeline.schemas import STUB_LIFE, STUB_REGRESSION
-from pipeline.worker_rows import Batches, WorkerRows
+from pipeline.worker_rows import WorkerRows
 
 _HOURS_AT_ONCE: Final = 1 << 16
 _PLACES_OF_PEERS: Final = 64
@@ -32,18 +31,8 @@ def stub_hourly(silver: WorkerRows) -> WorkerRows:
     Args:
         silver: The columns `RECORD` of `silver_mdr`.
     """
-    parts = silver.then(partial(_add_up_records, places_for(silver.records)))
-    return parts.by_place().then(_add_up_parts)
-
-
-def _add_up_records(places: int, batches: Batches) -> Batches:
-    for records in in_pieces(batches, RECORDS_AT_ONCE):
-        hours = stub_hours_of(records)
-        yield packed(hours, places_of_stub_hours(hours, places))
-
-
-def _add_up_parts(batches: Batches) -> Batches:
-    yield from whole_stub_hours(together(batches)).to_batches()
+    hours = silver.to_places(places_of_stub_hours, places_for(silver.records), of=stub_hours_of)
+    return hours.of_places(whole_stub_hours)
 
 
 def stub_regressions(hourly: WorkerRows, wanted: Versions) -> WorkerRows:
@@ -53,17 +42,12 @@ def stub_regressions(hourly: WorkerRows, wanted: Versions) -> WorkerRows:
         hourly: The columns `HOUR` of `stub_hourly`.
         wanted: Which versions.
     """
-    return hourly.then(_by_peer).by_place().then(partial(_compare, wanted))
+    peers = hourly.to_places(places_of_peers, _PLACES_OF_PEERS, rows=_HOURS_AT_ONCE)
+    return peers.of_places(partial(_compare, wanted))
 
 
-def _by_peer(batches: Batches) -> Batches:
-    for hours in in_pieces(batches, _HOURS_AT_ONCE):
-        yield packed(hours, places_of_peers(hours, _PLACES_OF_PEERS))
-
-
-def _compare(wanted: Versions, batches: Batches) -> Batches:
-    rows = list(regressions(together(batches), wanted))
-    yield from pa.Table.from_pylist(rows, to_arrow_schema(STUB_REGRESSION.schema)).to_batches()
+def _compare(wanted: Versions, hours: pa.Table) -> pa.Table:
+    return pa.Table.from_pylist(list(regressions(hours, wanted)), to_arrow_schema(STUB_REGRESSION.schema))
 
 
 def stub_life(events: DataFrame) -> DataFrame:
