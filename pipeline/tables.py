@@ -54,7 +54,6 @@ from pipeline.worker_rows import WRITTEN, WorkerRows, rows_in_files
 STAGE_NAME = "_stage"
 APPEND_ATTEMPTS = 20
 _PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_UNPARTITIONED: Mapping[str, str] = {}
 
 Mode: TypeAlias = Literal["append", "replace_partitions", "overwrite"]
 

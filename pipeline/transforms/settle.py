@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Final, get_args, get_type_hints
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -25,10 +25,7 @@ from pipeline.core.set_digests import bucket_hashes, members_of, places_of_days,
 from pipeline.schemas import INT, LONG, STATEMENT_BOOK, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.worker_rows import Batches, WorkerRows, pieces_by_place
-from protofly.records import MessageRecord
 
-OUTCOMES: Final[tuple[str, ...]] = tuple(sorted(get_args(get_type_hints(MessageRecord)["outcome"])))
-"""Every outcome that a record may have, sorted."""
 SAID: Final = (*STATEMENT_BOOK.names, "version", "status", "complete_until_us")
 """Columns of `statement_daily` that tell whether anything has changed."""
 FOLDS_NOW: Final = columns(our_domain=TEXT, dt=TEXT, set_xor=LONG, set_sum=LONG)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -14,12 +14,14 @@ from pipeline.core.hours import RECORD
 from pipeline.core.set_digests import MEMBER
 from pipeline.schemas import STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.statements import canonical_statements
-from pipeline.transforms.settle import OUTCOMES, daily_parts, hashes_of_members, settle_daily, settle_hourly
+from pipeline.transforms.settle import daily_parts, hashes_of_members, settle_daily, settle_hourly
 from pipeline.transforms.settle import statements as written_down
 from pipeline.worker_rows import PACKED, rows_of
+from protofly.records import MessageRecord
 from tests.pipeline.book_rows import uuid7
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row, worked_out
 
+OUTCOMES = sorted(get_args(get_type_hints(MessageRecord)["outcome"]))
 pytestmark = pytest.mark.spark
 
 
