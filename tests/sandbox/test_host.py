@@ -105,11 +105,19 @@ async def test_after_a_fault_only_a_fresh_instance_takes_events(sandbox: Sandbox
 
 
 async def test_two_batches_at_once_are_our_bug(sandbox: Sandbox, nursery: trio.Nursery) -> None:
-    stub = await start(sandbox, guests.echo())
-    nursery.start_soon(stub.exchange, [message(0)])
+    # A guest that never answers by itself: the first batch is surely under way when the second comes.
+    slow = Budget(fuel_per_event=2**32 - 1, cpu_milliseconds=1000)
+    stub = await start(sandbox, guests.guest(guests.ENDLESS_LOOP), slow)
+
+    async def first_batch() -> None:
+        with pytest.raises(StubFaultError):
+            await stub.exchange([message(0)])
+
+    nursery.start_soon(first_batch)
     await trio.testing.wait_all_tasks_blocked()
     with pytest.raises(MisuseError):
         await stub.exchange([message(1)])
+    await stub.aclose()
 
 
 async def test_cancelled_batch_ends_the_worker_because_its_answer_would_come_too_late(sandbox: Sandbox) -> None:
