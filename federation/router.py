@@ -85,6 +85,10 @@ class Federation:
         """The stubs of all links that ever needed theirs."""
         return [link.hosted for link in self._links.values() if link.hosted.state]
 
+    def running_stubs(self) -> list[StubStatus]:
+        """The stubs that have a worker process now."""
+        return [link.hosted for link in self._links.values() if link.worker_pid is not None]
+
     def find(self, domain: str) -> DomainLink | None:
         """The link of a domain, if there is one."""
         return self._links.get(domain)

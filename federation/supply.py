@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import trio
@@ -17,6 +18,7 @@ import trio
 from catalogue_client.client import CatalogueClient
 from catalogue_client.core.location import Location
 from catalogue_client.core.state import DomainTrust, TrustAnchor
+from federation.core.stub_status import StubStatus
 from federation.link_context import StepTimes
 from federation.resolver import Resolver
 from protofly.documents import DocumentBundle, TrustLevel
@@ -24,12 +26,15 @@ from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
+from stubs_cache.core.entry import keys_of_stub
 
 logger = logging.getLogger("federation")
 
 DEFAULT_STUB = "default"
 _TRANSIENT = (Code.DNS_FAILED, Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.HTTP_STATUS, Code.DISCOVERY_BACKOFF)
 _TRUSTED_DOMAINS = 1000
+SWEEP_SECONDS = 3_600.0
+"""How often the cache is looked through for what nobody uses. Source: trust and hosts, section 3.1 (Istio)."""
 LEAST_REFRESH_SECONDS = 60.0
 """A domain is not asked for news more often than this, whatever strangers claim in its name."""
 
@@ -104,6 +109,34 @@ class Supply:
             TransportError: Nobody answered.
         """
         return await self._trust(domain, is_refresh=is_refresh, times=StepTimes())
+
+    async def run_sweeper(
+        self,
+        running: Callable[[], Iterable[StubStatus]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Keep the stubs cache within its bounds until cancelled: at the start, hourly, and when it becomes too large.
+
+        What the `running` stubs were started from stays: their next start is to be a warm one.
+        """
+        await self._sweep(running())
+        task_status.started()
+        while True:
+            with trio.move_on_after(SWEEP_SECONDS):
+                await self._cache.wait_full()
+            await self._sweep(running())
+
+    async def _sweep(self, running: Iterable[StubStatus]) -> None:
+        engine = self._sandbox.fingerprint
+        kept = {key for stub in running for key in keys_of_stub(stub.domain, stub.module_sha256, engine)}
+        try:
+            evictions = await self._cache.evict(kept=kept)
+        except HostError as exc:
+            logger.warning("the stubs cache cannot be swept: %s", exc)
+            return
+        for reason, count in Counter(eviction.reason.value for eviction in evictions).items():
+            logger.info("the stubs cache lets go of %d files (%s)", count, reason)
 
     def seconds_until_refresh(self, domain: str) -> float:
         """How long what we know of a domain need not be asked for again; 0 when we know nothing."""

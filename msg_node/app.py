@@ -101,6 +101,7 @@ class Node:
     bus: Bus
     backends: Backends
     federation: Federation
+    supply: Supply
     store: StateStore
     records: RecordsWriter
     sandbox: Sandbox
@@ -190,6 +191,7 @@ async def serve(
         await services.start(node.resolver.run)
         async with trio.open_nursery() as traffic:
             await traffic.start(node.federation.run)
+            await traffic.start(node.supply.run_sweeper, node.federation.running_stubs)
             traffic.start_soon(node.bus.run_flusher)
             traffic.start_soon(node.bus.run_sweeper)
             await traffic.start(node.bus.inquiries.run)
@@ -357,6 +359,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         bus,
         backends,
         federation,
+        supply,
         store,
         records,
         sandbox,

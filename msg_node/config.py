@@ -223,7 +223,9 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     batch_seconds: Annotated[
         Rate, Meta(description="Wall time after which a worker that does not answer is killed.")
     ] = limits.BATCH_SECONDS
-    cache_bytes: Annotated[PositiveInt, Meta(description="Size of the stubs cache on disk.")] = 512 << 20
+    cache_bytes: Annotated[
+        PositiveInt, Meta(description="Room for the stubs cache on disk; what was unused longest goes, or for 30 days.")
+    ] = 512 << 20
 
 
 class CredentialSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,8 +34,9 @@ _logger = logging.getLogger("trapezoid.stubs_cache")
 
 @dataclass(slots=True)
 class CacheStatistics:
-    """Counts since the start."""
+    """Counts since the start; `size_bytes` is what lay on disk at the last sweep, and what was written since."""
 
+    size_bytes: int = 0
     hits: int = 0
     misses: int = 0
     writes: int = 0
@@ -59,6 +60,8 @@ class StubsCache:
         self._max_bytes = max_bytes
         self._clock = clock
         self._statistics = CacheStatistics()
+        self._written_bytes = 0
+        self._is_full = trio.Event()
 
     def statistics(self) -> CacheStatistics:
         """The counts."""
@@ -75,7 +78,7 @@ class StubsCache:
             HostError: STORAGE.
         """
         key = hashlib.sha256(module).hexdigest()
-        await trio.to_thread.run_sync(self._write, Kind.MODULE, key, module)
+        await self._put(Kind.MODULE, key, module)
         return key
 
     async def get_documents(self, domain: str) -> DocumentBundle | None:
@@ -90,8 +93,7 @@ class StubsCache:
         Raises:
             HostError: STORAGE.
         """
-        raw = msgspec.msgpack.encode(bundle)
-        await trio.to_thread.run_sync(self._write, Kind.DOCUMENTS, documents_key(bundle.domain), raw)
+        await self._put(Kind.DOCUMENTS, documents_key(bundle.domain), msgspec.msgpack.encode(bundle))
 
     async def drop_documents(self, domain: str) -> None:
         """Forget the documents of a domain."""
@@ -108,12 +110,37 @@ class StubsCache:
         Raises:
             HostError: STORAGE.
         """
-        key = compiled_key(module_sha256, engine_fingerprint)
-        await trio.to_thread.run_sync(self._write, Kind.COMPILED, key, code)
+        await self._put(Kind.COMPILED, compiled_key(module_sha256, engine_fingerprint), code)
 
     async def evict(self, *, kept: Collection[str] = ()) -> list[Eviction]:
-        """Remove what was unused for long or does not fit; `kept` are module hashes of running stubs."""
-        return await trio.to_thread.run_sync(self._evict, frozenset(kept))
+        """Remove what was unused for long or does not fit; `kept` are keys of what running stubs were started from.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        self._is_full = trio.Event()
+        written_before = self._written_bytes
+        evictions, remaining_bytes = await trio.to_thread.run_sync(self._evict, frozenset(kept))
+        self._statistics.evictions += len(evictions)
+        self._statistics.size_bytes = remaining_bytes
+        if self._written_bytes > written_before:
+            self._grew(self._written_bytes - written_before)  # perhaps not seen any more: better counted twice
+        return evictions
+
+    async def wait_full(self) -> None:
+        """Wait until more has been written since the last `evict` than there is room for."""
+        await self._is_full.wait()
+
+    async def _put(self, kind: Kind, key: str, data: bytes) -> None:
+        await trio.to_thread.run_sync(self._write, kind, key, data)
+        self._statistics.writes += 1
+        self._written_bytes += len(data)
+        self._grew(len(data))
+
+    def _grew(self, size_bytes: int) -> None:
+        self._statistics.size_bytes += size_bytes
+        if self._statistics.size_bytes > self._max_bytes:
+            self._is_full.set()
 
     def _read(self, kind: Kind, key: str, max_bytes: int) -> bytes | None:
         stored = self._store.read(kind, key, max_bytes=max_bytes + SEAL_BYTES)
@@ -143,11 +170,11 @@ class StubsCache:
 
     def _write(self, kind: Kind, key: str, data: bytes) -> None:
         self._store.write(kind, key, data if kind is Kind.MODULE else seal(self._secret, kind, key, data))
-        self._statistics.writes += 1
 
-    def _evict(self, kept: frozenset[str]) -> list[Eviction]:
-        evictions = choose_evictions(self._store.entries(), now=self._clock(), max_bytes=self._max_bytes, kept=kept)
+    def _evict(self, kept: frozenset[str]) -> tuple[list[Eviction], int]:
+        entries = self._store.entries()
+        evictions = choose_evictions(entries, now=self._clock(), max_bytes=self._max_bytes, kept=kept)
         for eviction in evictions:
             self._store.remove(eviction.entry.kind, eviction.entry.key)
-        self._statistics.evictions += len(evictions)
-        return evictions
+        gone_bytes = sum(eviction.entry.size_bytes for eviction in evictions)
+        return evictions, sum(entry.size_bytes for entry in entries) - gone_bytes

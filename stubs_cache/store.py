@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from protofly.errors import Code, HostError, SettingsError
-from stubs_cache.core.entry import Entry, Kind
+from stubs_cache.core.entry import Entry, Kind, is_key
 
 _TEMPORARY: Final = ".writing-"
 _SECRET_BYTES: Final = 32
-_HEX: Final = frozenset("0123456789abcdef")
 
 
 def load_secret(path: Path) -> bytes:
@@ -128,20 +127,31 @@ class FileStore:
             self._path(kind, key).unlink()
 
     def entries(self) -> list[Entry]:
-        """Every entry that is there now."""
+        """Every entry that is there now. What is no file of ours (put there by hand, or being written) is none.
+
+        Raises:
+            HostError: STORAGE.
+        """
         found: list[Entry] = []
-        for kind in Kind:
-            for item in os.scandir(self._folder / kind.value):
-                if item.name.startswith("."):
-                    continue
-                try:
-                    status = item.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                found.append(Entry(kind=kind, key=item.name, size_bytes=status.st_size, used_at=status.st_mtime))
+        try:
+            for kind in Kind:
+                with os.scandir(self._folder / kind.value) as items:
+                    found += [entry for item in items if (entry := _as_entry(kind, item)) is not None]
+        except OSError as error:
+            raise HostError(Code.STORAGE, f"stubs cache: {error}") from error
         return found
 
     def _path(self, kind: Kind, key: str) -> Path:
-        if len(key) != 64 or not _HEX.issuperset(key):
+        if not is_key(key):
             raise ValueError("a cache key is the hex of a SHA-256")
         return self._folder / kind.value / key
+
+
+def _as_entry(kind: Kind, item: os.DirEntry[str]) -> Entry | None:
+    try:
+        status = item.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None  # somebody was faster
+    if not is_key(item.name) or not stat.S_ISREG(status.st_mode):
+        return None
+    return Entry(kind=kind, key=item.name, size_bytes=status.st_size, used_at=status.st_mtime)

@@ -24,7 +24,7 @@ class StubStatus:
     Attributes:
         url: Its address on our node, `<node>/protostub/<id>`.
         domain: Whose stub it is.
-        package: `sha256-` and the hex digest of the module that was verified last, "" before there was one.
+        module_sha256: Hex digest of the module that was verified last, "" before there was one.
         version: What its manifest says.
         ranges: The legacy addresses that it speaks for, if it is an interworking stub.
         signature: Whether the last package that we were offered passed every check.
@@ -35,7 +35,7 @@ class StubStatus:
 
     url: str
     domain: str
-    package: str = ""
+    module_sha256: str = ""
     version: str = ""
     ranges: str = ""
     signature: Literal["valid", "unverified"] = "unverified"
@@ -51,12 +51,12 @@ class StubStatus:
 
     def verified(self, *, module_sha256: str, version: str, ranges: str = "") -> None:
         """A package of it passed every check."""
-        self.package, self.version, self.signature = f"sha256-{module_sha256}", version, "valid"
+        self.module_sha256, self.version, self.signature = module_sha256, version, "valid"
         self.ranges = ranges
 
     def refused(self) -> None:
         """What was offered did not pass: nothing is left that could run."""
-        self.package, self.version, self.signature, self.ranges = "", "", "unverified", ""
+        self.module_sha256, self.version, self.signature, self.ranges = "", "", "unverified", ""
 
     def line(self) -> dict[str, str]:
         """Its line of the inventory: members of the specification, and two of our own.
@@ -67,7 +67,7 @@ class StubStatus:
         line = {
             "url": self.url,
             "domain": self.domain,
-            "package": self.package,
+            "package": self.module_sha256 and f"sha256-{self.module_sha256}",
             "version": self.version,
             "signature": self.signature,
             "state": self.state,

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 SEAL_BYTES: Final = 32
+_HEX: Final = frozenset("0123456789abcdef")
 
 
 class Kind(Enum):
@@ -35,6 +36,11 @@ class Entry:
     used_at: float
 
 
+def is_key(text: str) -> bool:
+    """Whether it is a key: the hex of a SHA-256, as it also is the name of a file."""
+    return len(text) == 64 and _HEX.issuperset(text)
+
+
 def documents_key(domain: str) -> str:
     """Key of a domain's documents: a hash, for a domain may be longer than a file name."""
     return hashlib.sha256(b"domain\0" + domain.encode()).hexdigest()
@@ -43,6 +49,11 @@ def documents_key(domain: str) -> str:
 def compiled_key(module_sha256: str, engine_fingerprint: str) -> str:
     """Key of compiled code: module, engine version, profile and processor (all in the fingerprint)."""
     return hashlib.sha256(f"{module_sha256}\0{engine_fingerprint}".encode()).hexdigest()
+
+
+def keys_of_stub(domain: str, module_sha256: str, engine_fingerprint: str) -> frozenset[str]:
+    """Keys of everything that a stub is started from: documents, module, compiled code."""
+    return frozenset({documents_key(domain), module_sha256, compiled_key(module_sha256, engine_fingerprint)})
 
 
 def seal(secret: bytes, kind: Kind, key: str, data: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import cast
 
@@ -10,14 +10,18 @@ import pytest
 import trio
 
 from catalogue_client.core.state import TrustAnchor
+from federation.core.stub_status import StubStatus
 from federation.link_context import StepTimes
 from federation.resolver import Resolver
 from federation.supply import Supply
 from protofly.errors import Code, HostError, PeerError, TransportError
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
+from stubs_cache.core.eviction import CACHE_BYTES, Eviction
 from tests.support.names import ScriptedNames
 from tests.support.repository import DAY, SECRET, World
+
+PATIENCE_SECONDS = 30.0
 
 
 class Compiler:
@@ -43,10 +47,13 @@ class House:
     def __init__(self, folder: Path, world: World, anchors: dict[str, TrustAnchor] | None = None) -> None:
         self.folder, self.world, self.anchors = folder, world, anchors or {}
         self.sandbox = Compiler()
+        self.cache_bytes = CACHE_BYTES
         self.start()
 
     def start(self) -> None:
-        self.cache = StubsCache(self.folder / "stubs", secret=SECRET, clock=self.world.clock)
+        self.cache = StubsCache(
+            self.folder / "stubs", secret=SECRET, max_bytes=self.cache_bytes, clock=self.world.clock
+        )
         self.names = ScriptedNames()
         self.supply = Supply(
             resolver=Resolver(self.names, own_domains=["a.example"], clock=self.world.clock),
@@ -237,6 +244,57 @@ async def test_a_full_disk_costs_the_cache_and_not_the_stub(house: House, monkey
     for name in ("put_module", "put_compiled", "put_documents"):
         monkeypatch.setattr(house.cache, name, full)
     assert (await house.supply.package("b.example", StepTimes())).code == house.world.b.code[::-1]
+
+
+async def test_a_cache_beyond_its_room_keeps_what_running_stubs_were_started_from(house: House) -> None:
+    house.cache_bytes = 1
+    house.start()
+    first = (await house.supply.package("b.example", StepTimes())).stub
+    running = StubStatus("runtime://a.example/node/protostub/1", "b.example")
+    running.verified(module_sha256=first.module_sha256, version=first.version)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.supply.run_sweeper, lambda: [running])
+        assert house.cache.statistics().evictions == 0
+        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.supply.run_sweeper, tuple)
+        assert house.cache.statistics().evictions == 3
+        nursery.cancel_scope.cancel()
+    assert not [path for path in (house.folder / "stubs").rglob("*") if path.is_file()]
+
+
+async def test_what_makes_the_cache_too_large_is_let_go_at_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.cache_bytes = 1
+    house.start()
+    sweeps, swept = trio.open_memory_channel[int](100)
+    evict = house.cache.evict
+
+    async def told(*, kept: Collection[str]) -> list[Eviction]:
+        evictions = await evict(kept=kept)
+        sweeps.send_nowait(len(evictions))
+        return evictions
+
+    monkeypatch.setattr(house.cache, "evict", told)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.supply.run_sweeper, tuple)
+        await house.supply.package("b.example", StepTimes())
+        with trio.fail_after(PATIENCE_SECONDS):
+            while house.cache.statistics().size_bytes:
+                await swept.receive()
+        nursery.cancel_scope.cancel()
+    assert not [path for path in (house.folder / "stubs").rglob("*") if path.is_file()]
+    assert (await house.supply.package("b.example", StepTimes())).stub.domain == "b.example"
+
+
+async def test_a_cache_that_cannot_be_swept_is_told_and_tried_again(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = house.folder / "stubs" / "compiled"
+    folder.rmdir()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(house.supply.run_sweeper, tuple)
+        nursery.cancel_scope.cancel()
+    assert "cannot be swept" in caplog.text
 
 
 async def test_the_time_of_the_next_refresh_is_known(house: House) -> None:

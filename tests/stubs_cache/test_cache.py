@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+import trio
 
 from protofly.documents import DocumentBundle
 from protofly.errors import HostError, SettingsError
@@ -74,6 +75,36 @@ async def test_eviction_removes_the_least_recently_used_and_keeps_the_running(tm
     assert {eviction.reason for eviction in evictions} == {Reason.SPACE}
     assert await cache.get_module(keys[0]) is not None
     assert cache.statistics().evictions == 2
+
+
+async def test_writes_beyond_the_room_are_told_until_there_is_room_again(tmp_path: Path) -> None:
+    cache = StubsCache(tmp_path / "cache", secret=SECRET, max_bytes=250)
+    for number in range(3):
+        await cache.put_module(bytes([number]) * 100)
+    await cache.wait_full()
+    assert cache.statistics().size_bytes == 300
+    assert len(await cache.evict()) == 1
+    assert cache.statistics().size_bytes == 200
+    with trio.move_on_after(0) as scope:
+        await cache.wait_full()
+    assert scope.cancelled_caught
+
+
+async def test_what_is_no_file_of_ours_is_neither_counted_nor_removed(tmp_path: Path) -> None:
+    cache = StubsCache(tmp_path / "cache", secret=SECRET, max_bytes=1)
+    by_hand = tmp_path / "cache" / "modules"
+    (by_hand / "README").write_text("put here by hand")
+    (by_hand / ("a" * 64)).mkdir()
+    (by_hand / ("b" * 64)).symlink_to(by_hand / "README")
+    assert await cache.evict() == []
+    assert cache.statistics().size_bytes == 0
+    assert len(list(by_hand.iterdir())) == 3
+
+
+async def test_folder_that_went_missing_is_a_storage_error(cache: StubsCache, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "compiled").rmdir()
+    with pytest.raises(HostError, match="stubs cache"):
+        await cache.evict()
 
 
 async def test_key_that_is_no_hash_never_becomes_a_path(cache: StubsCache) -> None:
