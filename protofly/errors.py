@@ -3,7 +3,7 @@
 One closed set, `Code`, is the vocabulary of the operator, the log and the peer alike: a refusal is named here once
 and keeps its word everywhere. `status` is what `body.code` says on the wire, `word` is `body.reason`.
 
-Exceptions say whom to blame first: the peer, the line, the guest, the policy, ourselves.
+Exceptions say whom to blame first: the peer, the line, the guest, the operator, ourselves.
 
 Source: message specification, section 4; trust and hosts, sections 2.7, 3.6 and 6.3.
 """
@@ -216,14 +216,6 @@ class StubFaultError(HostError):
         super().__init__(code, detail)
         self.domain = domain
         self.fault = fault
-
-
-class PolicyDeniedError(HostError):
-    """A decision, not a failure. `rule_id` names the deciding rule, "" for a default."""
-
-    def __init__(self, code: Code, detail: str = "", *, rule_id: str = "") -> None:
-        super().__init__(code, detail)
-        self.rule_id = rule_id
 
 
 class SettingsError(HostError):

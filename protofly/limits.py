@@ -260,7 +260,7 @@ MANIFEST_BYTES: Final = 16 << 10
 MODULE_BYTES: Final = 2 << 20
 DESCRIPTOR_BYTES: Final = 64 << 10
 ROOT_STEPS: Final = 64
-LIVE_VALIDITY_SECONDS: Final = 7 * 86_400.0
+LIVE_VALIDITY_SECONDS: Final = 7 * 86_400.0  # so nobody believes a node key for longer either: section 2.7
 CLOCK_SKEW_SECONDS: Final = 300.0
 SERIAL_JUMP: Final = 1_000_000
 FETCH_SECONDS: Final = 10.0
@@ -310,7 +310,6 @@ TOKEN_SECONDS: Final = 30.0
 TOKEN_SKEW_SECONDS: Final = 60.0
 TOKENS_PER_MINUTE: Final = 10
 HANDSHAKE_SECONDS: Final = 10.0
-BELIEVED_KEY_SECONDS: Final = 7 * 86_400.0
 
 # HTTP exchanges of stubs. The answer is one guest event and has to fit INPUT_BYTES_MAX; the time allows long polls.
 HTTP_ANSWER_BYTES: Final = 1 << 20
@@ -330,7 +329,6 @@ CPU_BACKSTOP_SECONDS: Final = 0.050
 CPU_TICK_SECONDS: Final = 0.002
 INPUT_BYTES: Final = 64 << 10
 INPUT_BYTES_MAX: Final = 2 << 20
-OUTPUT_BYTES: Final = 4 << 20
 ACTIONS_PER_EVENT: Final = 64
 OUTPUT_BASE_BYTES: Final = 256 << 10
 OUTPUT_PER_INPUT_BYTE: Final = 4

@@ -46,7 +46,6 @@ class BodyPeek(
 
 NO_PEEK = BodyPeek()
 
-REQUESTS_WITHOUT_REPLY = frozenset({"event", "pong"})
 _EVENT_SUFFIXES = ("/changes", "/status", "/registration")
 _EVENT_FORMS = frozenset({"update", "create", "event"})
 

@@ -32,7 +32,6 @@ from protofly.errors import Code, PeerError
 
 DIGEST_DIGITS = 32
 ADDRESS_HASH_BYTES = 12
-MANIFEST_FORMAT = "trapezoid-segment/1"
 SIGNED_PREFIX = b"trapezoid-segment/1\n"
 
 

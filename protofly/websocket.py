@@ -228,11 +228,6 @@ class WebSocket:
         """One block of all bytes queued so far, b"" when there are none."""
         return b"".join(self.protocol.data_to_send())
 
-    @property
-    def wants_close(self) -> bool:
-        """Whether the transport is to be closed once everything queued is written."""
-        return self.protocol.close_expected()
-
 
 def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Where the payload of the frame at `position` begins and ends; an end beyond `end` says how much is missing.

@@ -12,7 +12,6 @@ from typing import Final, Self
 import msgspec
 
 from catalogue_client.core.location import Location
-from protofly import limits
 from protofly.documents import DocumentBundle, Live, Permissions, Root, TrustLevel
 from protofly.errors import SettingsError
 from protofly.stub import VerifiedStub
@@ -104,10 +103,6 @@ class DomainTrust:
     def is_fresh(self, now: float) -> bool:
         """Whether it may be used without asking."""
         return now < self.fresh_until
-
-    def is_usable(self, now: float, *, grace_seconds: float = limits.EXPIRED_GRACE_SECONDS) -> bool:
-        """Whether it may still be used when nobody answers."""
-        return now < self.expires_at + grace_seconds
 
     def bundle(self, stubs: Iterable[VerifiedStub] = ()) -> DocumentBundle:
         """The documents for the cache, with the manifests of `stubs` and the newest of those known before.

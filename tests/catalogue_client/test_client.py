@@ -66,8 +66,10 @@ async def test_warm_start_with_stale_documents_asks_again_unless_nobody_answers(
     trust = world.client.restore(world.b.location, world.anchor, world.bundle, is_stale_allowed=True)
     assert trust is not None
     assert not trust.is_fresh(world.clock.now)
-    assert trust.is_usable(world.clock.now)
-    assert not trust.is_usable(world.clock.now + 2 * DAY)
+    world.clock.now = trust.expires_at
+    with pytest.raises(PeerError) as caught:
+        world.client.restore(world.b.location, world.anchor, world.bundle, is_stale_allowed=True)
+    assert caught.value.code is Code.DOCUMENT_EXPIRED
 
 
 async def test_cache_alone_is_no_trust_anchor(world: World, tmp_path: Path) -> None:

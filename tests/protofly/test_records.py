@@ -133,6 +133,13 @@ def test_a_manifest_survives_its_file() -> None:
     assert b'"bytes":512' in msgspec.json.encode(MANIFEST)
 
 
+def test_a_manifest_of_another_format_is_refused() -> None:
+    raw = msgspec.json.encode(MANIFEST).replace(b"trapezoid-segment/1", b"trapezoid-segment/2")
+    with pytest.raises(PeerError) as caught:
+        decode_manifest(raw)
+    assert caught.value.code is Code.DOCUMENT_MALFORMED
+
+
 @given(raw=st.binary(max_size=200) | st.just(b"[" * 40_000))
 def test_any_bytes_give_a_manifest_or_a_peer_error(raw: bytes) -> None:
     with pytest.raises(PeerError) as caught:
