@@ -1,7 +1,7 @@
 """`trapezoid pipeline …`: one command for each job, and one for all of them.
 
 Every command prints a line when a job is done, or with `--json` one object; it ends with 0 when all is fine, 1 when it
-failed, 2 when there are more findings than allowed, 3 when the input does not reach far enough.
+failed or was called wrongly, 2 when there are more findings than allowed, 3 when the input does not reach far enough.
 """
 
 from __future__ import annotations
@@ -9,15 +9,31 @@ from __future__ import annotations
 import json as json_library
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.terminal import FAILURE, Terminal
+from pipeline import partner_commands
+from pipeline.command_options import (
+    Allowed,
+    Config,
+    Day,
+    Deployed,
+    Json,
+    Keys,
+    LakeOption,
+    Master,
+    Memory,
+    Policy,
+    Signed,
+    Spools,
+)
+from pipeline.command_runs import Commands, errors_told, lake_and_spark, one_job
+from pipeline.core.utc_days import checked_day
+from pipeline.terminal import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,87 +42,11 @@ if TYPE_CHECKING:
     from pipeline.replaying import GateSettings
     from pipeline.tables import Lake
 
-LakeOption = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the tables are; made when missing.")]
-Spools = Annotated[list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments; repeatable.")]
-Master = Annotated[str, typer.Option(help="Spark master; empty: what spark-submit says, else local[*].")]
-Memory = Annotated[str, typer.Option(help="Heap of the Spark driver.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Allowed = Annotated[int, typer.Option(help="Findings that are no reason for exit code 2.", min=0)]
-Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD; empty: every day that needs it.")]
-OneDay = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")]
-Domain = Annotated[str, typer.Option(help="Our domain, where the lake has books of several.")]
-Keys = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of the nodes, JSON; or a folder of such.")]
-Signed = Annotated[bool, typer.Option(help="Refuse segments whose signature cannot be checked.")]
-Policy = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file to try; repeatable.")]
-Deployed = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file that was in force; repeatable.")]
-Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Settings of the node, for policies and peers that were in force.")
-]
-
-_EXTRA = frozenset({"deltalake", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"})
-"""What the extra `pipeline` brings; anything else that is missing is a defect of ours."""
-
 app = typer.Typer(
-    help="What nodes wrote down: statements, reconciliation, policy replay, stub health, abuse.", no_args_is_help=True
+    cls=Commands,
+    help="What nodes wrote down: statements, reconciliation, policy replay, stub health, abuse.",
+    no_args_is_help=True,
 )
-
-
-@contextmanager
-def _errors_told(*, as_json: bool) -> Iterator[None]:
-    """What went wrong, as one line and exit code 1; defects of ours keep their traceback."""
-    from pipeline.extract_file import ExtractError
-    from pipeline.table_log import LakeError
-    from protofly.errors import HostError
-
-    try:
-        yield
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").partition(".")[0] not in _EXTRA:
-            raise
-        sys.stderr.write(f"error: {exc.name} is not installed; `pip install 'trapezoid[pipeline]'` brings it\n")
-        raise typer.Exit(FAILURE) from exc
-    except (LakeError, ExtractError, HostError, OSError) as exc:
-        detail = exc.detail if isinstance(exc, HostError) else str(exc)
-        if as_json:
-            sys.stdout.write(json_library.dumps({"exit_code": FAILURE, "error": detail}) + "\n")
-        sys.stderr.write(f"error: {detail}\n")
-        raise typer.Exit(FAILURE) from exc
-
-
-@contextmanager
-def _spark(
-    folder: Path, master: str, memory: str, *, as_json: bool, spools: Sequence[Path] | None = ()
-) -> Iterator[tuple[Lake, SparkSession]]:
-    """A session and the lake. Spark is an extra of the distribution, and who has not got it is told how to.
-
-    `spools` will be read, too; None: nobody knows how much there will be.
-    """
-    with _errors_told(as_json=as_json):
-        from pipeline.session import bytes_in, start_session
-        from pipeline.tables import Lake
-
-        input_bytes = None if spools is None else bytes_in([folder, *spools])
-        session = start_session(master or None, memory=memory, input_bytes=input_bytes)
-        try:
-            yield Lake(folder, session), session
-        finally:
-            session.stop()
-
-
-def _one(
-    name: str,
-    work: Callable[[Lake, SparkSession], JobResult],
-    lake: Path,
-    master: str,
-    memory: str,
-    *,
-    as_json: bool,
-) -> None:
-    """Run one job by itself."""
-    terminal = Terminal(as_json=as_json)
-    with _spark(lake, master, memory, as_json=as_json) as (opened, session):
-        terminal.job(name, lambda: work(opened, session))
-    terminal.end()
 
 
 @app.command()
@@ -123,7 +63,7 @@ def synth(
     from rich.console import Console
     from rich.progress import Progress
 
-    with _errors_told(as_json=json):
+    with errors_told(as_json=json):
         from pipeline.synth.run import synth as make
         from pipeline.synth.world import SynthOptions
 
@@ -164,19 +104,21 @@ def run(
 ) -> None:
     """Do all of it: ingest, refine, settle, reconcile, replay (with --policy), score, and write the report."""
     terminal = Terminal(as_json=json)
-    with _errors_told(as_json=json):
+    with errors_told(as_json=json):
         from pipeline.node_keys import load_trust
 
         old, new = _gates(config, deployed, policy)
         trust = load_trust(keys, requires_signatures=require_signatures)
     report = out or lake / "report.html"
-    with _spark(lake, master, memory, as_json=json, spools=spool) as (opened, session):
+    with lake_and_spark(lake, master, memory, as_json=json, spools=spool, makes=True) as (opened, session):
         from pipeline.whole import WholeRun, jobs
 
         what = WholeRun(spools=spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed)
         for name, work in jobs(opened, session, what):
             terminal.job(name, work)
     if report.is_file():
+        if not json:
+            terminal.say(f"next: open {report}; trapezoid pipeline statements --lake {lake}")
         terminal.end(report=str(report))
     terminal.end()
 
@@ -195,11 +137,14 @@ def ingest(
 ) -> None:
     """Verify segments and take them in, each once."""
     terminal = Terminal(as_json=json)
-    with _errors_told(as_json=json):
+    with errors_told(as_json=json):
         from pipeline.node_keys import load_trust
 
         trust = load_trust(keys, requires_signatures=require_signatures)
-    with _spark(lake, master, memory, as_json=json, spools=None if follow else spool) as (opened, session):
+    with lake_and_spark(lake, master, memory, as_json=json, spools=None if follow else spool, makes=True) as (
+        opened,
+        session,
+    ):
         from pipeline.jobs import ingest as job
 
         if not follow:
@@ -233,7 +178,7 @@ def refine(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: J
 
         return job.run(opened, session)
 
-    _one("refine", work, lake, master, memory, as_json=json)
+    one_job("refine", work, lake, master, memory, as_json=json)
 
 
 @app.command()
@@ -246,91 +191,22 @@ def settle(
     json: Json = False,
 ) -> None:
     """Write hourly traffic and daily statements per domain pair."""
+    with errors_told(as_json=json):
+        if day:
+            checked_day(day)
 
     def work(opened: Lake, session: SparkSession) -> JobResult:
         from pipeline.jobs import settle as job
 
         return job.run(opened, session, day=day or None, restate=restate)
 
-    _one("settle", work, lake, master, memory, as_json=json)
+    one_job("settle", work, lake, master, memory, as_json=json)
 
 
-@app.command()
-def reconcile(
-    lake: LakeOption,
-    day: Day = "",
-    peer: Annotated[str, typer.Option(help="Partner whose extracts of the day were imported.")] = "",
-    domain: Domain = "",
-    allowed: Allowed = 0,
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
-) -> None:
-    """Compare what one domain sent with what the other received, and estimate the offsets of their clocks."""
-
-    def work(opened: Lake, session: SparkSession) -> JobResult:
-        from pipeline.jobs import exchange
-        from pipeline.jobs import reconcile as job
-
-        if not peer:
-            return job.run(opened, session, day=day or None, allowed=allowed)
-        ours = exchange.own_domain(opened, domain)
-        return exchange.reconcile_with(
-            opened, session, domain=ours, peer=peer, day=exchange.checked_day(day), allowed=allowed
-        )
-
-    _one("reconcile", work, lake, master, memory, as_json=json)
-
-
-@app.command()
-def export(
-    lake: LakeOption,
-    peer: Annotated[str, typer.Option(help="The partner's domain.")],
-    day: OneDay,
-    key: Annotated[Path, typer.Option(metavar="FILE", help="Our private Ed25519 key, PEM.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The extract to write.")],
-    details: Annotated[bool, typer.Option(help="The records where totals differ; else the totals.")] = False,
-    domain: Domain = "",
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
-) -> None:
-    """Write a signed extract of one day with which a partner can reconcile: totals first, then details."""
-
-    def work(opened: Lake, _session: SparkSession) -> JobResult:
-        from pipeline.jobs import exchange as job
-        from pipeline.partner_keys import load_signing_key
-
-        write = job.export_details if details else job.export_totals
-        ours = job.own_domain(opened, domain)
-        return write(opened, domain=ours, peer=peer, day=job.checked_day(day), key=load_signing_key(key), out=out)
-
-    _one("export", work, lake, master, memory, as_json=json)
-
-
-@app.command("import")
-def import_(
-    file: Annotated[Path, typer.Argument(help="The partner's extract.")],
-    lake: LakeOption,
-    peer: Annotated[str, typer.Option(help="The partner's domain.")],
-    day: OneDay,
-    peer_key: Annotated[str, typer.Option(help="The partner's public key, base64url; not from the partner's file.")],
-    domain: Domain = "",
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
-) -> None:
-    """Verify a partner's extract and take it in, whole or not at all."""
-
-    def work(opened: Lake, _session: SparkSession) -> JobResult:
-        from pipeline.jobs import exchange as job
-        from pipeline.partner_keys import public_key
-
-        ours = job.own_domain(opened, domain)
-        checked = job.checked_day(day)
-        return job.import_extract(opened, file, domain=ours, peer=peer, day=checked, peer_key=public_key(peer_key))
-
-    _one("import", work, lake, master, memory, as_json=json)
+app.command()(partner_commands.reconcile)
+app.command()(partner_commands.statements)
+app.command()(partner_commands.export)
+app.command("import")(partner_commands.import_)
 
 
 @app.command()
@@ -358,7 +234,7 @@ def replay(
             )
         return job.run(opened, session, old, new, domain=domain, allowed=allowed)
 
-    _one("replay", work, lake, master, memory, as_json=json)
+    one_job("replay", work, lake, master, memory, as_json=json)
 
 
 def _gates(
@@ -389,7 +265,7 @@ def stubs(
 
         return job.run(opened, session, baseline=baseline, candidate=candidate)
 
-    _one("stubs", work, lake, master, memory, as_json=json)
+    one_job("stubs", work, lake, master, memory, as_json=json)
 
 
 @app.command()
@@ -403,7 +279,7 @@ def abuse(
 
         return job.run(opened, session, allowed=allowed)
 
-    _one("abuse", work, lake, master, memory, as_json=json)
+    one_job("abuse", work, lake, master, memory, as_json=json)
 
 
 @app.command()
@@ -415,7 +291,7 @@ def audit(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: Js
 
         return job.run(opened, session)
 
-    _one("audit", work, lake, master, memory, as_json=json)
+    one_job("audit", work, lake, master, memory, as_json=json)
 
 
 @app.command()
@@ -427,7 +303,7 @@ def compact(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: 
 
         return job.run(opened, session)
 
-    _one("compact", work, lake, master, memory, as_json=json)
+    one_job("compact", work, lake, master, memory, as_json=json)
 
 
 @app.command()
@@ -445,7 +321,7 @@ def retention(
 
         return job.run(opened, session, today=datetime.now(UTC).date(), keep_days=days)
 
-    _one("retention", work, lake, master, memory, as_json=json)
+    one_job("retention", work, lake, master, memory, as_json=json)
 
 
 @app.command()
@@ -465,6 +341,6 @@ def report(
         return job.run(opened, session, out=target)
 
     terminal = Terminal(as_json=json)
-    with _spark(lake, master, memory, as_json=json) as (opened, session):
+    with lake_and_spark(lake, master, memory, as_json=json) as (opened, session):
         terminal.job("report", lambda: work(opened, session))
     terminal.end(report=str(target))

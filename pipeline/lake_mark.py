@@ -41,9 +41,27 @@ def open_mark(folder: Path, wanted: Format | None) -> Format:
             )
         content = {"format": LAKE_FORMAT, "tables": wanted or "delta"}
         durable.publish_once(mark, json.dumps(content).encode() + b"\n")
+    has = read_mark(folder)
+    if wanted is not None and has != wanted:
+        raise LakeError(f"{folder} has {has} tables, not {wanted}: leave the format out, or name an empty folder")
+    return has
+
+
+def read_mark(folder: Path) -> Format:
+    """The format of the tables of a lake; nothing is made.
+
+    Raises:
+        LakeError: There is no lake, or one that this version cannot read.
+        OSError: It cannot be read.
+    """
+    mark = folder / MARK_NAME
     try:
         content = json.loads(mark.read_bytes())
         lake_format, has = int(content["format"]), content["tables"]
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise LakeError(
+            f"{folder} is no lake ({MARK_NAME} is missing): name the folder that `pipeline run` or `ingest` has made"
+        ) from exc
     except (ValueError, KeyError, TypeError) as exc:
         raise LakeError(f"{mark} is spoilt ({exc}): restore it, or make the lake anew from the spools") from exc
     if lake_format != LAKE_FORMAT or has not in {"delta", "parquet"}:
@@ -52,7 +70,5 @@ def open_mark(folder: Path, wanted: Format | None) -> Format:
             f"{folder} is {age} lake (format {lake_format}, this program knows {LAKE_FORMAT}): "
             "ingest the spools into an empty folder, or use the program that made it"
         )
-    if wanted is not None and has != wanted:
-        raise LakeError(f"{folder} has {has} tables, not {wanted}: leave the format out, or name an empty folder")
     found: Format = has
     return found

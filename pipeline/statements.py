@@ -23,8 +23,18 @@ def canonical_statements(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join(sorted(_line(row) for row in rows))
 
 
+def plain_statement(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says about the exchange, and which version says it, as JSON values; members that it lacks stay out."""
+    members = {name: row[name] for name in STATEMENT_MEMBERS if name in row}
+    # Arrow hands maps over as lists of pairs.
+    return members | {name: {str(key): count for key, count in dict(members[name] or {}).items()} for name in _MAPS}
+
+
+def partner_of(row: Mapping[str, Any]) -> str:
+    """The other domain of a statement."""
+    return str(row["dst_domain"] if row["role"] == "out" else row["src_domain"])
+
+
 def _line(row: Mapping[str, Any]) -> bytes:
     members = {name: row[name] for name in STATEMENT_MEMBERS}
-    # Arrow hands maps over as lists of pairs.
-    members |= {name: {str(key): count for key, count in dict(members[name] or {}).items()} for name in _MAPS}
-    return msgspec.json.encode(members, order="sorted") + b"\n"
+    return msgspec.json.encode(plain_statement(members), order="sorted") + b"\n"

@@ -13,20 +13,17 @@ Source: pipeline study, section 4.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -34,20 +31,17 @@ from pyspark.sql.types import StructType
 from pipeline import durable
 from pipeline.core.conditions import Condition
 from pipeline.file_pieces import Reading, write_files
+from pipeline.lake_files import LakeFiles, explained, new_columns, partition_of, table_of
 from pipeline.lake_mark import Format, open_mark
-from pipeline.list_log import ListLog
 from pipeline.local_rows import local_frame
-from pipeline.schemas import TABLES, Table
+from pipeline.schemas import Table
 from pipeline.stages import StagedFile, Stages, age_s, list_staged
 from pipeline.table_log import (
-    CommitNote,
     ConflictError,
     DataFile,
     LakeError,
     Snapshot,
-    TableLog,
     Transaction,
-    is_disk_full,
 )
 from pipeline.worker_rows import WRITTEN, WorkerRows, rows_in_files
 
@@ -77,8 +71,8 @@ class Commit:
     is_repeated: bool = False
 
 
-class Lake:
-    """A folder of tables.
+class Lake(LakeFiles):
+    """A folder of tables, for reading and writing.
 
     Args:
         folder: Made when it is missing. One file system, because files are renamed from its stage into its tables.
@@ -91,20 +85,10 @@ class Lake:
     """
 
     def __init__(self, folder: Path, spark: SparkSession, *, table_format: Format | None = None) -> None:
-        self.folder = folder.absolute()
+        with explained(folder):
+            super().__init__(folder, open_mark(folder.absolute(), table_format))
         self.spark = spark
-        with explained(self.folder):
-            self.table_format = open_mark(self.folder, table_format)
         self._stages = Stages(self.folder / STAGE_NAME)
-
-    def has(self, table: Table | str) -> bool:
-        """Whether anything was ever committed to the table."""
-        return self._log(_table(table)).exists()
-
-    def version(self, table: Table | str) -> int:
-        """Newest version; -1 when the table does not exist yet."""
-        table = _table(table)
-        return self._log(table).snapshot().version if self.has(table) else -1
 
     def read(self, table: Table | str, version: int | None = None) -> DataFrame:
         """The rows of a table, empty when it does not exist yet.
@@ -116,7 +100,7 @@ class Lake:
 
     def read_files(self, table: Table | str, files: Collection[DataFile]) -> DataFrame:
         """The rows of some files of a table."""
-        table = _table(table)
+        table = table_of(table)
         paths = [str(self.folder / table.name / file.path) for file in files]
         if not paths:
             return local_frame(self.spark, [], table.schema)
@@ -145,69 +129,18 @@ class Lake:
         Raises:
             LakeError: As `read` does.
         """
-        table = _table(table)
+        table = table_of(table)
         files = self.files(table, version)
         if partitions is not None:
-            files = tuple(file for file in files if _partition_value(table, file) in partitions)
+            files = tuple(file for file in files if partition_of(table, file) in partitions)
         root = self.folder / table.name
         schema = to_arrow_schema(table.schema)
         reading = Reading(pa.schema([schema.field(name) for name in columns]), where)
         records = Counter[str]()
         for file in files:
-            records[_partition_value(table, file)] += file.rows
+            records[partition_of(table, file)] += file.rows
         paths = [(str(root / file.path), file.size_bytes, file.partition) for file in files]
         return rows_in_files(self.spark, paths, reading, records=max(records.values(), default=0))
-
-    def read_small(
-        self, table: Table | str, columns: Collection[str] | None = None, version: int | None = None
-    ) -> pa.Table:
-        """Rows of a small table without Spark, as Arrow. Raises LakeError."""
-        table = _table(table)
-        schema = to_arrow_schema(table.schema)
-        wanted = pa.schema([schema.field(name) for name in columns or schema.names])
-        parts = [
-            _with_missing(pq.ParquetFile(self.folder / table.name / file.path), wanted, file.partition)
-            for file in self.files(table, version)
-        ]
-        return pa.concat_tables([wanted.empty_table(), *parts])
-
-    def files(self, table: Table | str, version: int | None = None) -> tuple[DataFile, ...]:
-        """The files of a table. Raises LakeError as `read` does."""
-        table = _table(table)
-        log = self._log(table)
-        if not log.exists():
-            if version not in {None, -1}:
-                raise LakeError(f"table {table.name} does not exist yet, so it has no version {version}")
-            return ()
-        snapshot = log.snapshot(version)
-        _new_columns(table, snapshot)
-        return snapshot.files
-
-    def added_between(self, table: Table | str, since: int, until: int) -> tuple[DataFile, ...]:
-        """Files that were added behind version `since` up to `until`, without those of mere rewriting.
-
-        A commit whose notes have `rewrites` says that it brought no new rows. Raises LakeError as `read` does.
-        """
-        table = _table(table)
-        rewrites = sorted(note.version for note in self.history(table) if note.meta.get("rewrites"))
-        bounds = [since, *(bound for version in rewrites for bound in (version - 1, version)), until]
-        steps = [bound for bound in bounds if since <= bound <= until]
-        added: dict[str, DataFile] = {}
-        for first, last in pairwise(steps):
-            if last > first and last not in rewrites:
-                before = {file.path for file in self.files(table, first)} if first >= 0 else set()
-                added |= {file.path: file for file in self.files(table, last) if file.path not in before}
-        return tuple(added.values())
-
-    def transaction_version(self, table: Table | str, app_id: str) -> int | None:
-        """Newest transaction number that this application has committed to the table."""
-        log = self._log(_table(table))
-        return log.transaction_version(app_id) if log.exists() else None
-
-    def history(self, table: Table | str) -> list[CommitNote]:
-        """Commits with what was noted, newest first."""
-        log = self._log(_table(table))
-        return log.history() if log.exists() else []
 
     def commit(
         self,
@@ -237,7 +170,7 @@ class Lake:
             ConflictError: What was to be replaced has changed meanwhile.
             LakeError: Disk full, or the table is of another time.
         """
-        table = _table(table)
+        table = table_of(table)
         repeated = self._repeated(table, txn)
         if repeated is not None:
             return repeated
@@ -259,7 +192,7 @@ class Lake:
         base_version: int | None = None,
     ) -> Commit:
         """Commit files that were written to a stage; otherwise as `commit`, which is what jobs want."""
-        table = _table(table)
+        table = table_of(table)
         repeated = self._repeated(table, txn)
         if repeated is not None:
             return repeated
@@ -305,7 +238,7 @@ class Lake:
 
         What a running writer has moved in but not committed yet is young, so `older_than_s` protects it.
         """
-        table = _table(table)
+        table = table_of(table)
         log = self._log(table)
         if not log.exists():
             return 0
@@ -325,13 +258,6 @@ class Lake:
 
     # How a commit comes about.
 
-    def _log(self, table: Table) -> TableLog:
-        if self.table_format == "parquet":
-            return ListLog(self.folder / table.name)
-        from pipeline.delta_log import DeltaLog  # the fall-back must work where this cannot be imported
-
-        return DeltaLog(self.folder / table.name)
-
     def _repeated(self, table: Table, txn: tuple[str, int] | None) -> Commit | None:
         if txn is None:
             return None
@@ -345,7 +271,7 @@ class Lake:
             log = self._log(table)
             log.create(table.schema.json(), table.partition)
             snapshot = log.snapshot()
-            if _new_columns(table, snapshot):
+            if new_columns(table, snapshot):
                 log.add_columns(snapshot, table.schema.json())
                 snapshot = log.snapshot()
         if base_version is not None and snapshot.version != base_version:
@@ -382,7 +308,7 @@ class Lake:
     ) -> Commit:
         log = self._log(table)
         transaction = Transaction(*txn) if txn else None
-        written = {_partition_value(table, file) for file in added}
+        written = {partition_of(table, file) for file in added}
         replaced = set(partitions) if partitions is not None else written
         if not written <= replaced:
             raise LakeError(f"table {table.name}: rows of {sorted(written - replaced)} were not meant to be replaced")
@@ -413,40 +339,6 @@ class Lake:
             (self.folder / table.name / file.path).unlink(missing_ok=True)
 
 
-def _table(table: Table | str) -> Table:
-    return TABLES[table] if isinstance(table, str) else table
-
-
-@contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn failures of the disk below the lake into LakeError. Everything that was committed stays as it was."""
-    try:
-        yield
-    except LakeError:
-        raise
-    except Exception as exc:
-        if is_disk_full(exc):
-            raise LakeError(
-                f"no room left on the disk of {folder}: nothing was committed; make room and repeat"
-            ) from exc
-        if isinstance(exc, OSError):
-            raise LakeError(f"lake {folder}: {exc}") from exc
-        raise
-
-
-def _new_columns(table: Table, snapshot: Snapshot) -> list[str]:
-    """Columns that the table does not have yet. Raises LakeError: it has others, or other types."""
-    there = {field["name"]: field["type"] for field in json.loads(snapshot.schema_json)["fields"]}
-    ours = {field["name"]: field["type"] for field in json.loads(table.schema.json())["fields"]}
-    strange = sorted(name for name in there if ours.get(name) != there[name])
-    if strange:
-        raise LakeError(
-            f"table {table.name} was written by another version of this program (column {strange[0]}): "
-            "ingest the spools into an empty folder, or use the program that made it"
-        )
-    return [name for name in ours if name not in there]
-
-
 def _check_columns(schema: StructType, table: Table) -> None:
     have = {field.name: field.dataType.simpleString() for field in schema.fields}
     want = {field.name: field.dataType.simpleString() for field in table.schema.fields}
@@ -475,22 +367,9 @@ def _write_in_workers(rows: WorkerRows, folder: Path, table: Table) -> list[Stag
     return _staged((row.asDict() for row in written.frame(WRITTEN).collect()), column)
 
 
-def _with_missing(file: pq.ParquetFile, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:
-    there = [name for name in wanted.names if name in file.schema_arrow.names]
-    rows = file.read(columns=there)
-    for field in wanted:
-        if field.name not in there:
-            rows = rows.append_column(field, pa.repeat(pa.scalar(partition.get(field.name), field.type), rows.num_rows))
-    return rows.select(wanted.names).cast(wanted)
-
-
-def _partition_value(table: Table, file: DataFile) -> str:
-    return file.partition[table.partition[0]] if table.partition else ""
-
-
 def _removed(table: Table, base: Snapshot, mode: Mode, replaced: Collection[str]) -> list[DataFile]:
     if mode == "append":
         return []
     if mode == "overwrite":
         return list(base.files)
-    return [file for file in base.files if _partition_value(table, file) in replaced]
+    return [file for file in base.files if partition_of(table, file) in replaced]

@@ -246,16 +246,6 @@ def own_domain(lake: Lake, named: str = "") -> str:
     return str(domains[0])
 
 
-def checked_day(day: str) -> str:
-    """The day, if it is one. Raises SettingsError."""
-    try:
-        if datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).strftime("%Y-%m-%d") == day:
-            return day
-    except ValueError:
-        pass
-    raise SettingsError(f"{day or 'nothing'} is no day: write it as YYYY-MM-DD")
-
-
 # Our side.
 
 

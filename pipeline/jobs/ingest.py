@@ -43,6 +43,7 @@ from pyspark.sql import SparkSession
 from pipeline import durable
 from pipeline.core.findings import Finding, Severity, Verdict
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake_files import explained
 from pipeline.ledger import Ledger, is_news
 from pipeline.node_keys import Trust
 from pipeline.schemas import SEGMENTS
@@ -50,7 +51,7 @@ from pipeline.segment_books import missing_numbers
 from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
 from pipeline.segments import Place, Segment, examine, find_manifests
 from pipeline.table_log import LakeError
-from pipeline.tables import Lake, explained
+from pipeline.tables import Lake
 from protofly.errors import SettingsError
 from protofly.records import Kind, SegmentManifest
 

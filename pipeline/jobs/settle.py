@@ -12,12 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.core.completeness import NOTHING, Completeness
 from pipeline.core.days import HOUR, Version
@@ -28,7 +26,7 @@ from pipeline.core.set_digests import MEMBER, WHOSE
 from pipeline.jobs.proofs import GRACE_S, proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.statements import canonical_statements
+from pipeline.settled_days import files_by_day, settled_files
 from pipeline.tables import Commit, Lake
 from pipeline.transforms.settle import (
     FOLDS,
@@ -97,14 +95,15 @@ def run(
     result = JobResult("settle")
     silver_version = lake.version(SILVER_MDR)
     result.versions[SILVER_MDR.name] = silver_version
-    inputs = _files_by_day(lake, silver_version)
+    inputs = files_by_day(lake, silver_version)
     days = sorted(inputs) if day is None else [one for one in (day,) if one in inputs]
     if not days:
         result.warnings.append(f"no records of {day}" if day else "no records")
         result.exit_code = ExitCode.INCOMPLETE
         return result
     with result.timed("hourly"):
-        stale = {one: inputs[one] for one in days if _settled_files(lake).get(one) != inputs[one]}
+        settled = settled_files(lake)
+        stale = {one: inputs[one] for one in days if settled.get(one) != inputs[one]}
         if stale:
             silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD, partitions=stale)
             meta = {"input_version": silver_version, "inputs": stale}
@@ -117,17 +116,6 @@ def run(
     if day is not None and result.details["draft"]:
         result.exit_code = max(result.exit_code, ExitCode.INCOMPLETE)
     return result
-
-
-def export_statements(lake: Lake, day: str, *, version: int | None = None) -> bytes:
-    """The statements of a day as sorted JSON lines: the newest of each domain, or those of one version."""
-    rows = lake.read(STATEMENT_DAILY).where(F.col("dt") == day)
-    if version is None:
-        newest = rows.groupBy(*WHOSE).agg(F.max("version").alias("version"))
-        rows = rows.join(newest, on=[*WHOSE, "version"], how="left_semi")
-    else:
-        rows = rows.where(F.col("version") == version)
-    return canonical_statements(row.asDict() for row in rows.collect())
 
 
 def decide(standing: Standing, *, until_us: int, grace_s: int, restate: bool) -> Decision | None:
@@ -239,6 +227,8 @@ def _tell_states(result: JobResult, standings: Collection[Standing], decisions: 
     status |= {(one.our_domain, one.day): one.status for one in decisions}
     for word in ("draft", "final", "restated"):
         result.details[word] = sum(one == word for one in status.values())
+    states = ", ".join(f"{result.details[word]:,} {word}" for word in ("final", "restated", "draft"))
+    result.outcome = f"{result.rows.get(STATEMENT_DAILY.name, 0):,} statements written; days of domains: {states}"
     if result.findings:
         result.exit_code = ExitCode.FINDINGS
 
@@ -265,22 +255,6 @@ def _whole(parts: DataFrame) -> dict[tuple[Any, ...], tuple[int, int]]:
         so_far = whole.get(tuple(key), (0, 0))
         whole[tuple(key)] = so_far[0] ^ set_xor, (so_far[1] + set_sum) & MASK
     return whole
-
-
-def _files_by_day(lake: Lake, silver_version: int) -> dict[str, str]:
-    """For each day with records a fingerprint of the files that hold them."""
-    paths: dict[str, list[str]] = {}
-    for file in lake.files(SILVER_MDR, silver_version):
-        paths.setdefault(file.partition["dt"], []).append(file.path)
-    return {day: sha256("\n".join(sorted(its)).encode()).hexdigest() for day, its in paths.items()}
-
-
-def _settled_files(lake: Lake) -> dict[str, str]:
-    """For each day the fingerprint of the files that its hourly statements were made from."""
-    settled: dict[str, str] = {}
-    for note in lake.history(TRAFFIC_HOURLY):
-        settled = note.meta.get("inputs", {}) | settled
-    return settled
 
 
 def _end_us(day: str) -> int:

@@ -103,8 +103,34 @@ def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path, sp
     assert "none" in told["error"]
 
 
-def test_an_unknown_option_is_a_usage_error() -> None:
-    assert run("ingest", "--nonsense").exit_code == 2
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ingest", "--nonsense"),
+        ("nonsense",),
+        ("settle",),
+        ("settle", "--lake", "nowhere"),
+        ("settle", "--lake", "nowhere", "--day", "2026-3-2"),
+        ("reconcile", "--lake", "nowhere", "--peer", "b.example"),
+        ("report", "--lake", "nowhere"),
+    ],
+)
+@pytest.mark.usefixtures("no_spark")
+def test_a_wrong_call_ends_with_1_because_2_would_say_findings(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commands_of_the_whole_program_end_alike() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trapezoid", "pipeline", "settle", "--nonsense"], capture_output=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 1
 
 
 # Exit codes.
@@ -181,7 +207,7 @@ def test_the_package_is_a_program() -> None:
     done = subprocess.run([sys.executable, "-m", "pipeline", "--help"], capture_output=True, text=True, cwd=REPOSITORY)
     assert done.returncode == 0
     jobs = ("synth", "run", "ingest", "refine", "settle", "reconcile", "export", "import", "replay", "stubs", "abuse")
-    for job in (*jobs, "audit", "compact", "retention", "report"):
+    for job in (*jobs, "statements", "audit", "compact", "retention", "report"):
         assert job in done.stdout
 
 

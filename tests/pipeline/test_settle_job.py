@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.core.statement_choice import Wanted
+from pipeline.jobs import statements
 from pipeline.jobs.result import ExitCode
-from pipeline.jobs.settle import Standing, decide, export_statements, run
+from pipeline.jobs.settle import Standing, decide, run
 from pipeline.schemas import SEGMENTS, SILVER_MDR, STATEMENT_DAILY
 from pipeline.tables import Lake
 from tests.pipeline.rows import DAY_US, MONDAY_US, silver, silver_row
@@ -50,6 +52,13 @@ def written(lake: Lake, version: int | None = None) -> list[tuple[str, str, int,
     return sorted((row.src_domain, row.status, row.version, row.messages) for row in rows)
 
 
+def exported(lake: Lake, version: int | None = None) -> bytes:
+    """Monday's statements as they are handed out."""
+    out = lake.folder.parent / "statements.jsonl"
+    statements.run(lake, Wanted(from_day=MONDAY, until_day=MONDAY, version=version), out=out)
+    return out.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("status", "version", "is_changed", "until_us", "restate", "expected"),
     [
@@ -88,7 +97,7 @@ def test_a_day_is_draft_then_final_then_restated_and_every_version_stays_readabl
     enter(lake, spark, [silver_row(node=NODE)], [sealed(2, MIDNIGHT_US + GRACE_US)])
     second = run(lake, spark, day=MONDAY)
     assert (second.exit_code, written(lake)) == (ExitCode.FINE, [("b.example", "final", 1, 4)])
-    final = export_statements(lake, MONDAY)
+    final = exported(lake)
     assert b'"set_digest":"' in final
     final_version = lake.version(STATEMENT_DAILY)
 
@@ -99,7 +108,7 @@ def test_a_day_is_draft_then_final_then_restated_and_every_version_stays_readabl
     changed = run(lake, spark)
     assert (changed.exit_code, changed.findings) == (ExitCode.FINDINGS, 1)
     assert "--restate" in changed.warnings[0]
-    assert export_statements(lake, MONDAY) == final
+    assert exported(lake) == final
 
     restated = run(lake, spark, day=MONDAY, restate=True)
     assert restated.details == {"draft": 0, "final": 0, "restated": 1}
@@ -108,8 +117,8 @@ def test_a_day_is_draft_then_final_then_restated_and_every_version_stays_readabl
         ("b.example", "restated", 2, 4),
         ("c.example", "restated", 2, 1),
     ]
-    assert export_statements(lake, MONDAY, version=1) == final
-    assert export_statements(lake, MONDAY).count(b"restated") == 2
+    assert exported(lake, version=1) == final
+    assert exported(lake).count(b"restated") == 2
     assert written(lake, final_version) == [("b.example", "final", 1, 4)]
     note = lake.history(STATEMENT_DAILY)[0].meta
     assert note["restated"] == [MONDAY]

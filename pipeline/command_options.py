@@ -1,0 +1,25 @@
+"""Options that several commands of the pipeline have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LakeOption = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the tables are; made when missing.")]
+Spools = Annotated[list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments; repeatable.")]
+Master = Annotated[str, typer.Option(help="Spark master; empty: what spark-submit says, else local[*].")]
+Memory = Annotated[str, typer.Option(help="Heap of the Spark driver.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Allowed = Annotated[int, typer.Option(help="Findings that are no reason for exit code 2.", min=0)]
+Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD; empty: every day that needs it.")]
+OneDay = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")]
+Domain = Annotated[str, typer.Option(help="Our domain, where the lake has books of several.")]
+Keys = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of the nodes, JSON; or a folder of such.")]
+Signed = Annotated[bool, typer.Option(help="Refuse segments whose signature cannot be checked.")]
+Policy = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file to try; repeatable.")]
+Deployed = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file that was in force; repeatable.")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Settings of the node, for policies and peers that were in force.")
+]

@@ -1,0 +1,98 @@
+"""How a command of the pipeline runs: errors as one line, Spark and the lake around a job, and its exit code."""
+
+from __future__ import annotations
+
+import json as json_library
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pipeline.terminal import FAILURE, Terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.jobs.result import JobResult
+    from pipeline.tables import Lake
+
+_EXTRA = frozenset({"deltalake", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"})
+"""What the extra `pipeline` brings; anything else that is missing is a defect of ours."""
+
+
+class Commands(TyperGroup):
+    """Commands that end with 1 when they are called wrongly: 2, as elsewhere, would say that there are findings."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named. Raises typer.TyperException."""
+        try:
+            return super().invoke(ctx)
+        except typer.TyperException as exc:
+            exc.exit_code = FAILURE
+            raise
+
+
+@contextmanager
+def errors_told(*, as_json: bool) -> Iterator[None]:
+    """What went wrong, as one line and exit code 1; defects of ours keep their traceback."""
+    from pipeline.extract_file import ExtractError
+    from pipeline.table_log import LakeError
+    from protofly.errors import HostError
+
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write(f"error: {exc.name} is not installed; `pip install 'trapezoid[pipeline]'` brings it\n")
+        raise typer.Exit(FAILURE) from exc
+    except (LakeError, ExtractError, HostError, OSError) as exc:
+        detail = exc.detail if isinstance(exc, HostError) else str(exc)
+        if as_json:
+            sys.stdout.write(json_library.dumps({"exit_code": FAILURE, "error": detail}) + "\n")
+        sys.stderr.write(f"error: {detail}\n")
+        raise typer.Exit(FAILURE) from exc
+
+
+@contextmanager
+def lake_and_spark(
+    folder: Path, master: str, memory: str, *, as_json: bool, spools: Sequence[Path] | None = (), makes: bool = False
+) -> Iterator[tuple[Lake, SparkSession]]:
+    """A session and the lake. Spark is an extra of the distribution, and who has not got it is told how to.
+
+    `spools` will be read, too; None: nobody knows how much there will be. Only a command that `makes` a lake gets one
+    where there is none; for the others that is an error, which is told before Spark is started.
+    """
+    with errors_told(as_json=as_json):
+        from pipeline.lake_files import LakeFiles
+        from pipeline.session import bytes_in, start_session
+        from pipeline.tables import Lake
+
+        if not makes:
+            LakeFiles.of(folder)
+        input_bytes = None if spools is None else bytes_in([folder, *spools])
+        session = start_session(master or None, memory=memory, input_bytes=input_bytes)
+        try:
+            yield Lake(folder, session), session
+        finally:
+            session.stop()
+
+
+def one_job(
+    name: str,
+    work: Callable[[Lake, SparkSession], JobResult],
+    lake: Path,
+    master: str,
+    memory: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Run one job by itself."""
+    terminal = Terminal(as_json=as_json)
+    with lake_and_spark(lake, master, memory, as_json=as_json) as (opened, session):
+        terminal.job(name, lambda: work(opened, session))
+    terminal.end()

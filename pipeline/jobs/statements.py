@@ -1,0 +1,191 @@
+"""Job `statements`: the statements that are there, to read, to keep, and to settle with a partner by.
+
+It reads and writes no record, so it needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline import durable
+from pipeline.core.days import HOUR, days_added_up, folds_of, with_quantiles
+from pipeline.core.set_digests import WHOSE
+from pipeline.core.statement_choice import DRAFT, Choice, Standing, Wanted, choose
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake_files import LakeFiles
+from pipeline.schemas import STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.settled_days import unsettled_days
+from pipeline.statements import canonical_statements, partner_of, plain_statement
+
+APP: Final = "statements"
+_STANDING: Final = ("our_domain", "dt", "version", "status")
+_TOLD: Final = 50
+_NAMES_TOLD: Final = 8
+
+
+def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResult:
+    """Select statements, and write them down in the form that is the same to the byte wherever it is made.
+
+    `details` has: `statements`, as `plain_statement` makes them, with `complete_until_us`; `totals`, the same added up
+    by domain pair and role where several days were selected; `bytes` and `sha256` of the canonical form; `out`.
+
+    Args:
+        lake: Reads `statement_daily`, `traffic_hourly` and which files `silver_mdr` has.
+        wanted: Which ones.
+        out: File for the canonical form, replaced as a whole; nothing is written when nothing is selected.
+
+    Returns:
+        Ends with FINDINGS when the records of a signed-off day say something else by now, with INCOMPLETE when a day,
+        version or partner that was named has no statement, or has a draft only and drafts were not asked for.
+
+    Raises:
+        LakeError: The lake cannot be read.
+        OSError: The file cannot be written.
+    """
+    result = JobResult(APP)
+    result.versions[STATEMENT_DAILY.name] = version = lake.version(STATEMENT_DAILY)
+    heads = lake.read_small(STATEMENT_DAILY, _STANDING, version).group_by(list(_STANDING)).aggregate([])
+    standings = [Standing(*(row[name] for name in _STANDING)) for row in heads.to_pylist()]
+    choice = choose(standings, wanted)
+    with result.timed("read"):
+        days = {one.day for one in choice.taken}
+        table = _of(lake.read_small(STATEMENT_DAILY, version=version, partitions=days), choice.taken)
+    with result.timed("check"):
+        _check(lake, result, table, newest=set(choose(standings, Wanted(drafts=True)).taken) & set(choice.taken))
+    if wanted.peer:
+        table = table.filter(_is_with(table, wanted.peer))
+    rows = sorted(table.to_pylist(), key=_place)
+    _tell_missing(lake, result, wanted, choice, standings, has_rows=bool(rows))
+    behind = sorted(days & unsettled_days(lake))
+    if behind:
+        result.warnings.append(f"records of {_several(behind)} came or were rewritten since: `settle` looks at them")
+    content = canonical_statements(rows)
+    if rows and out is not None:
+        durable.replace(out, content)
+        result.details["out"] = str(out.absolute())
+    result.outcome = f"{len(rows):,} of {len(days):,} {'day' if len(days) == 1 else 'days'}" if rows else "none shown"
+    result.details |= {
+        "statements": [plain_statement(row) | {"complete_until_us": row["complete_until_us"]} for row in rows],
+        "totals": _totals(table) if len({row["dt"] for row in rows}) > 1 else [],
+        "bytes": len(content),
+        "sha256": sha256(content).hexdigest() if rows else None,
+    }
+    return result
+
+
+def _of(table: pa.Table, taken: Iterable[Standing]) -> pa.Table:
+    """Rows of these versions."""
+    meant = set(taken)
+    heads = table.select(list(_STANDING)).to_pylist()
+    return table.filter(pa.array([Standing(*row.values()) in meant for row in heads], pa.bool_()))
+
+
+def _is_with(table: pa.Table, peer: str) -> pa.Array:
+    """Whether the other domain of a statement is this one."""
+    is_out = pc.equal(table.column("role"), "out")
+    return pc.equal(pc.if_else(is_out, table.column("dst_domain"), table.column("src_domain")), peer)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["our_domain"], row["dt"], partner_of(row), row["role"] != "out"
+
+
+def _totals(table: pa.Table) -> list[dict[str, Any]]:
+    """Statements added up over days, latency with them."""
+    one_day = table.set_column(table.schema.get_field_index("dt"), "dt", pa.repeat("", table.num_rows))
+    rows = with_quantiles(days_added_up(one_day.select(list(HOUR)))).to_pylist()
+    return [
+        {name: value for name, value in plain_statement(row).items() if name != "dt"}
+        for row in sorted(rows, key=_place)
+    ]
+
+
+# What there is to say besides.
+
+
+def _check(lake: LakeFiles, result: JobResult, table: pa.Table, *, newest: Collection[Standing]) -> None:
+    """Find signed-off days whose hours add up to something else than their newest statements say."""
+    signed_off = {one for one in newest if one.status != DRAFT}
+    if not signed_off:
+        return
+    hours = lake.read_small(TRAFFIC_HOURLY, HOUR, partitions={one.day for one in signed_off})
+    now = _folds(with_quantiles(days_added_up(hours)))
+    said = _folds(_of(table, signed_off))
+    for one in sorted(signed_off):
+        if now and now.get((one.our_domain, one.day)) != said.get((one.our_domain, one.day)):
+            result.findings += 1
+            result.warnings.append(
+                f"{one.our_domain} {one.day}: the records have changed since the statement was {one.status} "
+                f"(version {one.version}); look at `audit`, then settle this day with --restate"
+            )
+    if result.findings:
+        result.exit_code = ExitCode.FINDINGS
+
+
+def _folds(statements: pa.Table) -> dict[tuple[str, str], tuple[int, int]]:
+    rows = folds_of(statements, WHOSE).to_pylist() if statements.num_rows else []
+    return {(row["our_domain"], row["dt"]): (row["set_xor"], row["set_sum"]) for row in rows}
+
+
+def _tell_missing(
+    lake: LakeFiles,
+    result: JobResult,
+    wanted: Wanted,
+    choice: Choice,
+    standings: Collection[Standing],
+    *,
+    has_rows: bool,
+) -> None:
+    """Tell what was asked for and is not there, and what to do."""
+    missing = list(islice(_missing(wanted, choice, standings), _TOLD))
+    drafts = [f"{one.our_domain} {one.day}" for one in choice.drafts]
+    if drafts:
+        left_out = (
+            f"left out as drafts: {_several(drafts)}: our segments do not prove these days complete yet; "
+            "ingest later ones and settle, or take drafts with --drafts"
+        )
+        (missing if wanted.has_period or not choice.taken else result.warnings).append(left_out)
+    if wanted.peer and choice.taken and not has_rows:
+        peers = sorted(_peers(lake))
+        if wanted.peer in peers:
+            result.warnings.append(f"nothing was exchanged with {wanted.peer} on these days")
+        else:
+            missing.append(f"no statements with {wanted.peer} on any day; there are those with {_several(peers)}")
+    if missing:
+        result.warnings += missing
+        result.exit_code = ExitCode.INCOMPLETE
+
+
+def _missing(wanted: Wanted, choice: Choice, standings: Collection[Standing]) -> Iterator[str]:
+    domains = sorted({one.our_domain for one in standings})
+    if not domains:
+        yield "there are no statements yet: `run` or `settle` writes them"
+    elif wanted.domain not in {"", *domains}:
+        yield f"no statements of {wanted.domain}; there are those of {_several(domains)}"
+    else:
+        for domain, stretches in choice.missing.items():
+            told = _several([first if first == last else f"{first} to {last}" for first, last in stretches])
+            yield f"no statements of {domain} for {told}: nothing that its nodes wrote then was ingested and settled"
+        for one in choice.other_versions:
+            yield f"{one.our_domain} {one.day} has no version {wanted.version}; the newest is {one.version}"
+
+
+def _peers(lake: LakeFiles) -> set[str]:
+    """With whom there are statements."""
+    names = ["role", "src_domain", "dst_domain"]
+    return {
+        partner_of(row) for row in lake.read_small(STATEMENT_DAILY, names).group_by(names).aggregate([]).to_pylist()
+    }
+
+
+def _several(names: Collection[str]) -> str:
+    """Some names, and how many more there are."""
+    shown, more = list(names)[:_NAMES_TOLD], len(names) - _NAMES_TOLD
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,166 @@
+"""What the tables of a lake consist of, version by version, and the rows of small ones: all that needs no Spark.
+
+Commands that only tell something read with this; `pipeline.tables` adds reading large tables, and writing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.lake_mark import Format, read_mark
+from pipeline.list_log import ListLog
+from pipeline.schemas import TABLES, Table
+from pipeline.table_log import CommitNote, DataFile, LakeError, Snapshot, TableLog, is_disk_full
+
+
+class LakeFiles:
+    """The tables of a lake, for reading.
+
+    Args:
+        folder: Where the lake is.
+        table_format: What its mark says.
+    """
+
+    def __init__(self, folder: Path, table_format: Format) -> None:
+        self.folder = folder.absolute()
+        self.table_format = table_format
+
+    @staticmethod
+    def of(folder: Path) -> LakeFiles:
+        """The lake in a folder. Raises LakeError: there is none, or one that this version cannot read."""
+        with explained(folder):
+            return LakeFiles(folder, read_mark(folder))
+
+    def has(self, table: Table | str) -> bool:
+        """Whether anything was ever committed to the table."""
+        return self._log(table_of(table)).exists()
+
+    def version(self, table: Table | str) -> int:
+        """Newest version; -1 when the table does not exist yet."""
+        table = table_of(table)
+        return self._log(table).snapshot().version if self.has(table) else -1
+
+    def read_small(
+        self,
+        table: Table | str,
+        columns: Collection[str] | None = None,
+        version: int | None = None,
+        *,
+        partitions: Collection[str] | None = None,
+    ) -> pa.Table:
+        """Rows of a small table without Spark, as Arrow; of all partitions or of some. Raises LakeError."""
+        table = table_of(table)
+        schema = to_arrow_schema(table.schema)
+        wanted = pa.schema([schema.field(name) for name in columns or schema.names])
+        parts = [
+            _with_missing(pq.ParquetFile(self.folder / table.name / file.path), wanted, file.partition)
+            for file in self.files(table, version)
+            if partitions is None or partition_of(table, file) in partitions
+        ]
+        return pa.concat_tables([wanted.empty_table(), *parts])
+
+    def files(self, table: Table | str, version: int | None = None) -> tuple[DataFile, ...]:
+        """The files of a table, none when it does not exist yet.
+
+        Raises:
+            LakeError: No such version (any more), or columns that this version of the program cannot read.
+        """
+        table = table_of(table)
+        log = self._log(table)
+        if not log.exists():
+            if version not in {None, -1}:
+                raise LakeError(f"table {table.name} does not exist yet, so it has no version {version}")
+            return ()
+        snapshot = log.snapshot(version)
+        new_columns(table, snapshot)
+        return snapshot.files
+
+    def added_between(self, table: Table | str, since: int, until: int) -> tuple[DataFile, ...]:
+        """Files that were added behind version `since` up to `until`, without those of mere rewriting.
+
+        A commit whose notes have `rewrites` says that it brought no new rows. Raises LakeError.
+        """
+        table = table_of(table)
+        rewrites = sorted(note.version for note in self.history(table) if note.meta.get("rewrites"))
+        bounds = [since, *(bound for version in rewrites for bound in (version - 1, version)), until]
+        steps = [bound for bound in bounds if since <= bound <= until]
+        added: dict[str, DataFile] = {}
+        for first, last in pairwise(steps):
+            if last > first and last not in rewrites:
+                before = {file.path for file in self.files(table, first)} if first >= 0 else set()
+                added |= {file.path: file for file in self.files(table, last) if file.path not in before}
+        return tuple(added.values())
+
+    def transaction_version(self, table: Table | str, app_id: str) -> int | None:
+        """Newest transaction number that this application has committed to the table."""
+        log = self._log(table_of(table))
+        return log.transaction_version(app_id) if log.exists() else None
+
+    def history(self, table: Table | str) -> list[CommitNote]:
+        """Commits with what was noted, newest first."""
+        log = self._log(table_of(table))
+        return log.history() if log.exists() else []
+
+    def _log(self, table: Table) -> TableLog:
+        if self.table_format == "parquet":
+            return ListLog(self.folder / table.name)
+        from pipeline.delta_log import DeltaLog  # the fall-back must work where this cannot be imported
+
+        return DeltaLog(self.folder / table.name)
+
+
+def table_of(table: Table | str) -> Table:
+    """A table by its name."""
+    return TABLES[table] if isinstance(table, str) else table
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn failures of the disk below the lake into LakeError. Everything that was committed stays as it was."""
+    try:
+        yield
+    except LakeError:
+        raise
+    except Exception as exc:
+        if is_disk_full(exc):
+            raise LakeError(
+                f"no room left on the disk of {folder}: nothing was committed; make room and repeat"
+            ) from exc
+        if isinstance(exc, OSError):
+            raise LakeError(f"lake {folder}: {exc}") from exc
+        raise
+
+
+def new_columns(table: Table, snapshot: Snapshot) -> list[str]:
+    """Columns that the table does not have yet. Raises LakeError: it has others, or other types."""
+    there = {field["name"]: field["type"] for field in json.loads(snapshot.schema_json)["fields"]}
+    ours = {field["name"]: field["type"] for field in json.loads(table.schema.json())["fields"]}
+    strange = sorted(name for name in there if ours.get(name) != there[name])
+    if strange:
+        raise LakeError(
+            f"table {table.name} was written by another version of this program (column {strange[0]}): "
+            "ingest the spools into an empty folder, or use the program that made it"
+        )
+    return [name for name in ours if name not in there]
+
+
+def partition_of(table: Table, file: DataFile) -> str:
+    """The day of a file, or whatever the table is cut by; empty when it is not."""
+    return file.partition[table.partition[0]] if table.partition else ""
+
+
+def _with_missing(file: pq.ParquetFile, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:
+    there = [name for name in wanted.names if name in file.schema_arrow.names]
+    rows = file.read(columns=there)
+    for field in wanted:
+        if field.name not in there:
+            rows = rows.append_column(field, pa.repeat(pa.scalar(partition.get(field.name), field.type), rows.num_rows))
+    return rows.select(wanted.names).cast(wanted)
