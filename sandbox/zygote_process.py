@@ -55,6 +55,10 @@ class ZygoteProcess:
             await arrived.wait()
         except OSError as error:
             raise _no_zygote() from error
+        except trio.Cancelled:
+            # It may have come between the cancellation and now: nobody else knows of it.
+            _let_go(self._forked.pop(serial, None))
+            raise
         finally:
             del self._waiting[serial]
         child = self._forked.pop(serial)
@@ -106,8 +110,8 @@ class ZygoteProcess:
         if arrived is not None:
             self._forked[serial] = outcome
             arrived.set()
-        elif isinstance(outcome, ConfinedProcess):
-            outcome.close()  # whoever asked was cancelled meanwhile
+        else:
+            _let_go(outcome)  # whoever asked was cancelled meanwhile
 
     def _bury(self) -> None:
         """Nobody shall wait for a dead zygote; its children die with it."""
@@ -141,6 +145,11 @@ async def open_zygote(*, is_unconfined: bool) -> AsyncIterator[ZygoteProcess]:
             theirs.close()
             yield ZygoteProcess(ours, is_unconfined=is_unconfined)
             nursery.cancel_scope.cancel()
+
+
+def _let_go(outcome: ConfinedProcess | StubFaultError | None) -> None:
+    if isinstance(outcome, ConfinedProcess):
+        outcome.close()
 
 
 def _environment() -> dict[str, str]:

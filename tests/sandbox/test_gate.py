@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -128,11 +127,10 @@ def test_large_module_is_refused_before_it_is_read() -> None:
     assert refusal(bytes(limits.MODULE_BYTES + 1)) is Code.MODULE_LIMITS
 
 
-def test_million_functions_are_refused_by_their_number() -> None:
-    raw = MAGIC + section(1, b"\1\x60\0\0") + section(3, leb(1_000_000) + bytes(1_000_000))
-    began = time.perf_counter()
-    assert refusal(raw) is Code.MODULE_LIMITS
-    assert time.perf_counter() - began < 0.5
+def test_million_functions_are_refused_by_their_number_before_one_is_read() -> None:
+    types = MAGIC + section(1, b"\1\x60\0\0")
+    assert refusal(types + section(3, leb(1_000_000) + bytes(1_000_000))) is Code.MODULE_LIMITS
+    assert refusal(types + section(3, leb(1_000_000))) is Code.MODULE_LIMITS  # although none of them is there
 
 
 def test_count_without_entries_is_malformed_not_a_loop() -> None:
@@ -173,8 +171,6 @@ def test_custom_section_decides_the_contract(extra: bytes, code: Code) -> None:
     assert refusal(bare + extra) is code
 
 
-def test_gate_is_quick() -> None:
-    big = guest("(i64.const 0)", extra="(func (local i32) (local.set 0 (i32.const 1)))" * 5000)
-    began = time.perf_counter()
-    inspect_module(big)
-    assert time.perf_counter() - began < 0.5
+def test_half_of_the_most_functions_with_locals_pass() -> None:
+    functions = "(func (local i32) (local.set 0 (i32.const 1)))" * (limits.MODULE_FUNCTIONS // 2)
+    inspect_module(guest("(i64.const 0)", extra=functions))
