@@ -28,6 +28,9 @@ from protofly.message import NO_PEEK, BodyPeek, Message
 _TYPE_CHARS = 32
 _CACHED_CODES = 64
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_SURROGATES = re.compile(rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[89a-fA-F][0-9a-fA-F]{2})")
+_ESCAPE_BYTES = 6
+_ESCAPES_LOOKED_AT = 4096
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _QUOTE = ord('"')
 _MANY = NESTING_LEVELS + 1
@@ -100,7 +103,7 @@ def decode(raw: bytes) -> list[Message]:
             peek = _decode_peek(body)
         type_ = header.type.lower()
         id_ = bytes(header.id) or None
-        if id_ is not None and not id_.isdigit():
+        if id_ is not None and not (id_.isdigit() and len(id_) <= ID_CHARS):
             id_ = _checked_id(id_)
         to, from_ = header.to, header.from_
         if body and raw.endswith(body, 0, -1):  # nearly always: then only the header is looked through
@@ -123,7 +126,32 @@ def decode(raw: bytes) -> list[Message]:
     except BrokenMessageError as exc:
         raise _diagnose(raw, exc) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        whole = _without_halves(raw)
+        if whole is not raw:
+            return decode(whole)
         raise _diagnose(raw, exc) from exc
+
+
+def _without_halves(raw: bytes) -> bytes:
+    """JSON text with U+FFFD where half a character is escaped; the same object where none is, or among too many.
+
+    JavaScript writes such halves, surrogates of their own, when a text was cut inside a character; no UTF-8 can hold
+    them. A node in JavaScript passes on the same U+FFFD. Source: RFC 8259, section 8.2.
+    """
+    pieces: list[bytes] = []
+    copied = seen = 0
+    for number, found in enumerate(_SURROGATES.finditer(raw)):
+        if number >= _ESCAPES_LOOKED_AT:
+            return raw
+        begin, end = found.span()
+        before, seen = raw[seen:begin], end
+        is_escaped = (len(before) - len(before.rstrip(b"\\"))) % 2 == 1  # then it is a backslash and plain letters
+        if is_escaped:
+            begin += _ESCAPE_BYTES
+        if end - begin == _ESCAPE_BYTES:
+            pieces += (raw[copied:begin], b"\\ufffd")
+            copied = end
+    return b"".join(pieces) + raw[copied:] if pieces else raw
 
 
 def _quotes_once_each(id_: bytes | None, body: bytes) -> int:
@@ -170,13 +198,13 @@ def _check_header(type_: str, from_: str, recipients: list[str]) -> None:
 
 
 def _checked_id(id_: bytes) -> bytes | None:
-    """Accept an integer or a non-empty string; `null` counts as absent."""
+    """Accept an integer or a text, within bounds; `null` counts as absent."""
     if id_ == b"null":
         return None
-    is_text = id_.startswith(b'"') and len(id_) <= 6 * ID_CHARS
-    is_negative = id_.startswith(b"-") and id_[1:].isdigit()
+    is_text = id_.startswith(b'"') and len(id_) <= _ESCAPE_BYTES * ID_CHARS
+    is_negative = id_.startswith(b"-") and id_[1:].isdigit() and len(id_) <= ID_CHARS
     if not (is_text or is_negative):
-        raise BrokenMessageError(Code.BAD_HEADER, "id must be an integer or a text", member="id")
+        raise BrokenMessageError(Code.BAD_HEADER, "id must be an integer or a text, not too long", member="id")
     return id_
 
 
@@ -199,7 +227,10 @@ def repeats_members(raw: bytes) -> bool:
     Told by its quotation marks: a name has two, and so every further occurrence leaves some that the last ones do not
     account for. (So does a name with a quotation mark inside, which is nobody's.) Source: message specification, 1.1.
     """
-    last = _decode_members(raw)
+    try:
+        last = _decode_members(raw)
+    except msgspec.DecodeError:
+        last = _decode_members(_without_halves(raw))
     return raw.count(b'"') != sum(2 + bytes(value).count(b'"') for value in last.values())
 
 
@@ -226,7 +257,7 @@ def _diagnose(raw: bytes, cause: Exception) -> BrokenMessageError:
         return BrokenMessageError(code, "not a JSON object" if code is Code.BROKEN_JSON else "nested too deeply")
     from_, type_ = _text(loose.from_), _text(loose.type).lower()
     id_ = bytes(loose.id)
-    known_id = id_ if id_.isdigit() or id_.startswith(b'"') else None
+    is_readable = len(id_) <= _ESCAPE_BYTES * ID_CHARS and (id_.isdigit() or id_.startswith(b'"'))
     code, member, detail = Code.BAD_HEADER, "", "broken header"
     if isinstance(cause, BrokenMessageError):
         code, member, detail = cause.code, cause.member, cause.detail
@@ -242,7 +273,9 @@ def _diagnose(raw: bytes, cause: Exception) -> BrokenMessageError:
             code, member = Code.BAD_BODY, "body"
         member = member or "to"
         detail = f"{member} is missing or of the wrong kind"
-    return BrokenMessageError(code, detail, member=member, from_=from_, id=known_id, is_response=type_ == "response")
+    return BrokenMessageError(
+        code, detail, member=member, from_=from_, id=id_ if is_readable else None, is_response=type_ == "response"
+    )
 
 
 def _text(raw: Raw) -> str:

@@ -12,7 +12,15 @@ import pytest
 import trio
 
 from protofly.limits import BROKEN_FRAMES_IN_A_ROW, FRAME_BYTES, NESTING_LEVELS
-from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, a_message, runtime_address, runtime_house
+from tests.support.runtime_house import (
+    DOMAIN,
+    SESSION,
+    Runtime,
+    RuntimeHouse,
+    a_message,
+    runtime_address,
+    runtime_house,
+)
 
 TEXT, BINARY, CONTINUATION, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
 UPGRADE = (
@@ -80,6 +88,20 @@ async def test_what_is_no_json_object_is_counted_and_not_answered(house: Runtime
     assert await eve.heard() == []
     assert house.counters["broken frames"] == 1
     await check_neighbours(house)
+
+
+async def test_texts_cut_inside_a_character_are_no_broken_texts(house: RuntimeHouse) -> None:
+    ana, bo = await house.opened("ana"), await house.opened("bo")
+    for id_ in range(BROKEN_FRAMES_IN_A_ROW):
+        head = f'{{"id":{id_},"type":"execute","from":"{ana.address}","to":"{bo.address}"'
+        await ana.say_raw((head + ',"body":{"value":"cut \\ud83d"}}').encode())
+    heard = [(one["id"], one["body"]) for one in await bo.heard()]
+    assert heard == [(id_, {"value": "cut \ufffd"}) for id_ in range(BROKEN_FRAMES_IN_A_ROW)]
+    value = {"url": f"hyperty://{DOMAIN}/cut", "user": "cut \ud83d", "descriptor": "d", "runtime": ana.address}
+    assert (await ana.ask("create", f"domain://registry.{DOMAIN}", {"value": value}))["body"][
+        "code"
+    ] == 200  # it is on disk now
+    assert house.counters["broken frames"] == 0
 
 
 async def test_five_broken_texts_in_a_row_end_the_connection_four_do_not(house: RuntimeHouse) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import Any
 
 import pytest
@@ -35,6 +36,56 @@ def test_a_message_keeps_the_bytes_that_came() -> None:
 def test_an_id_is_echoed_in_its_own_spelling(id_: str) -> None:
     reply = codec.response(_decode('{"id":' + id_ + "," + HEADER + "}"), 200)
     assert f'"id":{id_},' in reply.raw.decode()
+
+
+@pytest.mark.parametrize("id_", ["9" * 129, "-" + "9" * 129, '"' + "9" * 900 + '"'])
+def test_an_endless_id_is_refused_and_not_repeated(id_: str) -> None:
+    with pytest.raises(BrokenMessageError) as caught:
+        _decode('{"id":' + id_ + "," + HEADER + "}")
+    assert (caught.value.code, caught.value.member) == (Code.BAD_HEADER, "id")
+    assert len(caught.value.id or b"") <= 129
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("cut \\ud83d", "cut \ufffd"),
+        ("\\uDE00 alone", "\ufffd alone"),
+        ("\\ud83d\\ud83d\\ude00", "\ufffd\U0001f600"),
+        ("\\\\ud83d", "\\ud83d"),
+        ("\\\\\\ud83d \\n", "\\\ufffd \n"),
+        ("\\ud800 \\\\ud83d\\ude00", "\ufffd \\ud83d\ufffd"),
+    ],
+)
+def test_half_a_character_is_replaced_and_the_message_goes_on(written: str, read: str) -> None:
+    message = _decode('{"id":1,' + HEADER + ',"body":{"value":"' + written + '","n":1.50}}')
+    assert json.loads(message.body) == {"value": read, "n": 1.5}
+    assert json.loads(message.raw)["body"] == json.loads(message.body)
+
+
+def test_half_a_character_in_a_header_is_replaced_as_well() -> None:
+    raw = b'{"id":"\\ud83d","type":"read","from":"h\\ude00","to":"a","to":"b\\ud800"}'
+    [message] = codec.decode(raw)
+    assert (message.id, message.from_, message.to) == (b'"\\ufffd"', "h\ufffd", "b\ufffd")
+    assert codec.repeats_members(raw)
+
+
+def test_nobody_looks_for_half_characters_without_end() -> None:
+    text = "\\ud83d\\ude00" * 5000 + "\\ud83d"
+    with pytest.raises(BrokenMessageError, check=lambda error: error.code is Code.BROKEN_JSON):
+        _decode("{" + HEADER + ',"body":{"value":"' + text + '"}}')
+
+
+@given(
+    text=st.lists(st.sampled_from(["\\", '"', "u", "d83d", "\ud83d", "\ude00", "\U0001f600", "\n"]), max_size=12).map(
+        "".join
+    )
+)
+def test_any_text_of_a_runtime_goes_through(text: str) -> None:
+    raw = json.dumps({"type": "update", "from": "a", "to": "b", "body": {"value": text}}).encode()
+    [message] = codec.decode(raw)
+    whole = re.sub("[\ud800-\udfff]", "\ufffd", json.loads(json.dumps(text)))
+    assert json.loads(message.body)["value"] == whole
 
 
 def test_a_null_id_counts_as_none() -> None:
