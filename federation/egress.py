@@ -25,10 +25,10 @@ from federation.core.service_tokens import ServiceTokens, cleaned
 from protofly.documents import Endpoint
 from protofly.errors import Code, HostError, PeerError, SettingsError, TransportError
 from protofly.http_exchange import HttpExchange
-from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
+from protofly.limits import HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from protofly.signatures import base64url
 from protofly.websocket import ClientWebSocket
-from sandbox.core.exchange import ChannelKind, Event, GuestEvent
+from sandbox.core.exchange import EVENT_PAYLOAD_BYTES, ChannelKind, Event, GuestEvent
 from sandbox.core.grants import denied
 from sandbox.core.open_request import OpenRequest, check_open, decode_open
 
@@ -219,7 +219,7 @@ class Egress:
             subprotocol=request.subprotocol,
             headers=request.headers,
             is_binary=not request.text,
-            max_bytes=FRAME_BYTES_MAX,
+            max_bytes=EVENT_PAYLOAD_BYTES,
         )
         line = channel.bytes_channel
         assert line is not None
@@ -285,14 +285,17 @@ class Egress:
         await self._wait_for_room()  # type: ignore[misc]
         head = msgspec.json.encode({"status": answer.status, "headers": answer.headers})
         whole = head + b"\n" + answer.body
-        self._emit(GuestEvent(Event.HTTP_RESPONSE, channel.number, cleaned(whole, token) if token else whole))
+        shown = cleaned(whole, token) if token else whole
+        if len(shown) > EVENT_PAYLOAD_BYTES:  # a token of one letter is shorter than what stands in its place
+            raise PeerError(Code.DOCUMENT_TOO_LARGE, "the answer without the token", domain=self._rules.domain)
+        self._emit(GuestEvent(Event.HTTP_RESPONSE, channel.number, shown))
         return "closed"
 
     async def _read(self, channel: Channel, flags: int) -> str:
         line, websocket = channel.bytes_channel, channel.websocket
         assert line is not None
         if websocket is not None and not websocket.is_open:
-            return f"closed {websocket.close_code or ''}".strip()
+            return _end_of(websocket)
         while True:
             data = b""
             with trio.move_on_after(KEEPALIVE_SECONDS) as idle:
@@ -317,7 +320,7 @@ class Egress:
                 answer = websocket.data_to_send()
                 line.send_nowait(answer)
                 if not data or not websocket.is_open:
-                    return f"closed {websocket.close_code or ''}".strip()
+                    return _end_of(websocket)
             if answer and line.backlog_bytes > HIGH_WATER_BYTES:
                 # Who does not read our answers is not read either. What the stub sends is no reason to stop: two sides
                 # that send much at once would wait for each other for ever.
@@ -356,3 +359,8 @@ class Egress:
         """Close every line."""
         for number in list(self._channels):
             self.close(number)
+
+
+def _end_of(websocket: ClientWebSocket) -> str:
+    """What a stub is told of the end of a WebSocket: the code of whoever closed it, if one was given."""
+    return f"closed {websocket.close_code or websocket.fault_code or ''}".strip()

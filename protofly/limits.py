@@ -329,6 +329,7 @@ CPU_BACKSTOP_SECONDS: Final = 0.050
 CPU_TICK_SECONDS: Final = 0.002
 INPUT_BYTES: Final = 64 << 10
 INPUT_BYTES_MAX: Final = 2 << 20
+CROSSING_BYTES: Final = INPUT_BYTES_MAX - (1 << 10)  # of one message between domains: a guest reads it as one event
 ACTIONS_PER_EVENT: Final = 64
 OUTPUT_BASE_BYTES: Final = 256 << 10
 OUTPUT_PER_INPUT_BYTE: Final = 4

@@ -94,6 +94,12 @@ class WebSocket:
         fault = self.protocol.parser_exc
         return self._has_failed or not (fault is None or isinstance(fault, EOFError))
 
+    @property
+    def fault_code(self) -> int | None:
+        """Code with which we closed it because of a fault of the other side, None while there was none."""
+        sent = self.protocol.close_sent
+        return int(sent.code) if sent is not None and self.is_broken else None
+
     def receive(self, data: bytes) -> list[bytes]:
         """Take received bytes (b"" at the end of the stream) and return every message that is now complete.
 

@@ -18,7 +18,7 @@ import msgspec
 from protofly import address, codec
 from protofly.errors import Code, PeerError
 from protofly.lifetime import with_ttl
-from protofly.limits import MAX_HOPS
+from protofly.limits import CROSSING_BYTES, MAX_HOPS
 from protofly.message import Message
 
 _OUTWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via", "trace")
@@ -120,13 +120,17 @@ class OutwardBorder:
             msg_id: 16 bytes, unique, for the records of both sides.
 
         Raises:
-            PeerError: LOOP, HOP_LIMIT or BAD_BODY.
+            PeerError: LOOP, HOP_LIMIT, BAD_BODY, TOO_LARGE.
         """
         peek = message.peek
         if not (peek.via or peek.trace or peek.auth or peek.session_token or peek.asserted_identity):
             members = _TRACE + msg_id.hex().encode() + self._via_tail
-            return Crossing(msg_id, *_with_members(message, members))
-        return self._cross_marked(message, msg_id)
+            crossing = Crossing(msg_id, *_with_members(message, members))
+        else:
+            crossing = self._cross_marked(message, msg_id)
+        if len(crossing.wire) > CROSSING_BYTES:
+            raise PeerError(Code.TOO_LARGE, f"a message for another domain has at most {CROSSING_BYTES:,} bytes")
+        return crossing
 
     def _cross_marked(self, message: Message, msg_id: bytes) -> Crossing:
         hops = hops_of(message)

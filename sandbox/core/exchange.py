@@ -117,11 +117,15 @@ def encode_events(events: list[GuestEvent], now_ms: int, random16: bytes) -> byt
     return b"".join(parts)
 
 
+EVENT_PAYLOAD_BYTES: Final = limits.INPUT_BYTES_MAX - PROLOGUE_BYTES - RECORD_BYTES
+"""The longest payload of one event. Whoever makes events of what strangers send has to refuse more."""
+
+
 def split_calls(events: list[GuestEvent], call_bytes: int = limits.INPUT_BYTES) -> list[int]:
     """How many events each guest call takes, so that no call is longer than `call_bytes` unless one event alone is.
 
     Raises:
-        MisuseError: one event is larger than INPUT_BYTES_MAX; whoever made it had to refuse it.
+        MisuseError: the payload of an event is longer than EVENT_PAYLOAD_BYTES.
     """
     whole = PROLOGUE_BYTES + RECORD_BYTES * len(events) + sum([len(event[2]) for event in events])
     if whole <= call_bytes:
@@ -133,7 +137,7 @@ def split_calls(events: list[GuestEvent], call_bytes: int = limits.INPUT_BYTES) 
         if count and size + length > call_bytes:
             counts.append(count)
             count, size = 0, PROLOGUE_BYTES
-        if length + PROLOGUE_BYTES > limits.INPUT_BYTES_MAX:
+        if len(event[2]) > EVENT_PAYLOAD_BYTES:
             raise MisuseError(f"an event of {length} bytes; the guest's window ends at {limits.INPUT_BYTES_MAX}")
         count += 1
         size += length

@@ -14,6 +14,7 @@ from federation.egress import EgressRules
 from msg_node.config_interworking import token_readers
 from msg_node.config_load import load_settings
 from protofly.errors import Code, SettingsError, StubFaultError
+from protofly.limits import HTTP_ANSWER_BYTES
 from sandbox.core.exchange import ChannelKind, Event
 from tests.federation.test_egress_http import HttpFar
 from tests.msg_node.test_config_interworking import SIP, settings_file
@@ -186,3 +187,12 @@ def test_settings_that_would_let_a_token_go_anywhere_are_refused(tmp_path: Path,
     with pytest.raises(SettingsError) as caught:
         load_settings(settings_file(tmp_path, SIP + text))
     assert complaint in caught.value.detail
+
+
+async def test_answer_that_grows_beyond_one_event_when_a_short_token_is_taken_out_closes_the_channel() -> None:
+    body = b"a" * HTTP_ANSWER_BYTES
+    far = HttpFar(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    async with lines(far.serve, rules=rules(token="a")) as ours:
+        ours.open(kind=ChannelKind.HTTP, token="service")
+        assert (await ours.wait_for(Event.CLOSED)).payload.startswith(b"document-too-l")
+        assert [event.op for event in ours.events] == [Event.OPENED, Event.CLOSED]

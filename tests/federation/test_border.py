@@ -14,6 +14,7 @@ from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for
 from federation.core.message_ids import MessageIds
 from protofly import codec
 from protofly.errors import Code, PeerError
+from protofly.limits import CROSSING_BYTES
 from protofly.message import Message
 from protofly.records import envelope_digest
 
@@ -67,6 +68,18 @@ def test_both_sides_hash_the_same_envelope(body: dict[str, Any]) -> None:
 def test_the_far_side_sees_both_hops() -> None:
     crossing = OutwardBorder(OUR_NODE, STUB).cross(message('{"value":1}'), IDS.next(1.0))
     assert json.loads(crossing.wire)["body"]["via"] == [OUR_NODE, STUB]
+
+
+@pytest.mark.parametrize("marks", ["", '"auth":true,'], ids=["plain", "marked"])
+def test_a_message_that_is_too_long_for_a_guest_does_not_leave(marks: str) -> None:
+    def crossed(size: int) -> bytes:
+        return OutwardBorder(OUR_NODE, STUB).cross(message(f'{{{marks}"v":"{"x" * size}"}}'), IDS.next(1.0)).wire
+
+    room = CROSSING_BYTES - len(crossed(0))
+    assert len(crossed(room)) == CROSSING_BYTES
+    with pytest.raises(PeerError) as caught:
+        crossed(room + 1)
+    assert caught.value.code is Code.TOO_LARGE
 
 
 @pytest.mark.parametrize("flag", ["auth", "sessionToken", "assertedIdentity"])

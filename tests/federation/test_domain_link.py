@@ -17,7 +17,7 @@ from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
 from protofly.codec import build
 from protofly.errors import Code, PeerError
-from protofly.limits import REQUEST_TTL_SECONDS, WAITING_BYTES, WAITING_MESSAGES, WAITING_SECONDS
+from protofly.limits import CROSSING_BYTES, REQUEST_TTL_SECONDS, WAITING_BYTES, WAITING_MESSAGES, WAITING_SECONDS
 from tests.support.policies import deny, one_policy, permit
 from tests.support.policies import test as condition
 from tests.support.sides import Bus, MemoryCarrier, Pair, body_of, chat, decoded, inbound, numbers_of, request, text
@@ -97,6 +97,16 @@ def test_what_the_gate_denies_on_the_way_in_is_answered_to_the_far_sender() -> N
     back.arrive()
     [answer] = pair.a.delivered
     assert (answer.type, body_of(answer)["code"], body_of(answer)["reason"]) == ("response", 403, "policy")
+
+
+def test_a_message_that_no_guest_can_read_is_refused_and_the_next_one_goes() -> None:
+    pair, carrier = live_pair()
+    assert pair.to_b.send(chat(1, value="x" * CROSSING_BYTES)) == Refusal(Code.TOO_LARGE)
+    assert pair.to_b.send(chat(2)) is None
+    pair.to_b.flush()
+    carrier.arrive()
+    assert numbers_of(pair.b.delivered) == [2]
+    assert [record.outcome for record in pair.a.message_records][:1] == ["rejected"]
 
 
 @pytest.mark.parametrize("via", ["1", "{}", "[1]", "true", '"runtime://a.example/mn-1"'])

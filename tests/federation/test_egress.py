@@ -15,8 +15,8 @@ from federation.egress import KEEPALIVE_SECONDS, EgressRules
 from protofly.errors import Code, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS
 from protofly.signatures import base64url
-from protofly.websocket import ServerWebSocket
-from sandbox.core.exchange import ChannelKind, Event
+from protofly.websocket import TOO_BIG, ServerWebSocket
+from sandbox.core.exchange import EVENT_PAYLOAD_BYTES, ChannelKind, Event
 from tests.support.egress_lines import URL, endpoints, lines, nothing
 from tests.support.lines import (
     certificate_of,
@@ -92,6 +92,24 @@ async def test_path_headers_and_subprotocol_are_what_the_stub_asked_for() -> Non
         ours.open(path="/room?x=1", headers={"X-Room": "7"})
         await ours.wait_for(Event.OPENED)
     assert seen == ["/link/room?x=1", "7", "mn.b.example"]
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+async def test_a_message_that_is_too_long_for_one_event_closes_its_channel_only(*, is_early: bool) -> None:
+    async def say_too_much(line: ByteChannel) -> None:
+        websocket = await accept(line, extra=bytes(EVENT_PAYLOAD_BYTES + 1) if is_early else b"")
+        if not is_early:
+            websocket.send([bytes(EVENT_PAYLOAD_BYTES), bytes(EVENT_PAYLOAD_BYTES + 1)])
+            line.send_nowait(websocket.data_to_send())
+        await nothing(line)
+
+    async with lines(say_too_much) as ours:
+        ours.open()
+        closed = await ours.wait_for(Event.CLOSED)
+    assert closed.payload == b"closed %d" % TOO_BIG
+    assert [len(event.payload) for event in ours.events if event.op == Event.DATA] == (
+        [] if is_early else [EVENT_PAYLOAD_BYTES]
+    )
 
 
 async def test_a_refused_upgrade_closes_the_channel_with_the_reason() -> None:
