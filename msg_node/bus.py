@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from os import urandom
 
-import trio
-
 from federation.core.border import check_hops, hops_of
 from federation.link_context import Refusal
 from federation.router import Federation
@@ -41,6 +39,7 @@ from msg_node.runtime_port import RuntimePort
 from msg_node.seeds import Seeds
 from msg_node.senders import to_nobody
 from msg_node.state_store import StateStore
+from msg_node.sweeper import Sweeper
 from msg_node.user_routing import UserRouting
 from protofly import codec
 from protofly.address import domain_of
@@ -50,9 +49,6 @@ from protofly.message import Message
 from protofly.records import Record
 from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
 
-SWEEP_SECONDS = 1.0
-SWEEP_PAUSE_SECONDS = 0.002  # between slices of half a millisecond: messages hardly notice
-SWEEP_PORTS = 200  # looked after at a time: thousands at once would be a pause that everybody notices
 _FLAGS = ("auth", "sessionToken")
 _NODE_ORIGIN = 0
 _NOT_KEPT = (Place.SERVICE, Place.USER)  # whose actions are not parked: a user is no agent
@@ -137,6 +133,8 @@ class Bus:
         self.users = UserRouting(
             state, self.outlets, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
         )
+        ticks = (self.foreign.expire, lambda: self.deliveries.tick(time.time()))
+        self.run_sweeper = Sweeper(self._outcomes, self._connections, ping_seconds=ping_seconds, ticks=ticks).run
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell the bus where foreign messages go; once, before anything runs."""
@@ -482,19 +480,3 @@ class Bus:
             self._ports[sid].enqueue(message)
         for port in list(self._connections.values()):
             port.close(GOING_AWAY, "the node stops")
-
-    async def run_sweeper(self) -> None:
-        """End what is over, ping who is silent, close who does not read."""
-        while True:
-            await trio.sleep(SWEEP_SECONDS)
-            ends = trio.current_time() + SWEEP_SECONDS / 2  # what is left then is for the next second
-            while self._outcomes.sweep():
-                await trio.sleep(SWEEP_PAUSE_SECONDS)
-                if trio.current_time() > ends:
-                    break
-            self.foreign.expire()
-            self.deliveries.tick(time.time())
-            for number, port in enumerate(list(self._connections.values()), 1):
-                port.check(time.time(), ping_seconds=self.ping_seconds)
-                if number % SWEEP_PORTS == 0:
-                    await trio.lowlevel.checkpoint()

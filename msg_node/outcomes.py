@@ -157,9 +157,15 @@ class Outcomes:
         result = self._around.services.concluded(asked, outcome, now=time.time())
         self.apply_for(asked.caller.number, result)
 
-    def sweep(self) -> bool:
-        """End some of what is over; whether there may be more."""
-        result = self._around.services.sweep(now=time.time())
+    def sweep_sessions(self) -> bool:
+        """End some of the sessions that are over; whether there may be more."""
+        return self._swept(self._around.services.sweep(now=time.time()))
+
+    def sweep_registry(self) -> bool:
+        """Look after some registry entries that nobody has refreshed; whether there may be more."""
+        return self._swept(self._around.services.sweep_registry(now=time.time()))
+
+    def _swept(self, result: ServiceResult) -> bool:
         self.apply(result, self._around.route_own)
         return bool(result.news or result.changes)
 

@@ -10,7 +10,8 @@ longer (`STATE_GATHER_SECONDS`), unless something comes meanwhile for which some
 When the disk refuses (full, read-only, broken) nothing is lost silently: who waits is told through `on_failed`, the
 rows stay with us and are tried again every `STATE_RETRY_SECONDS` until the disk takes them, and `statistics()` says
 so. Rows coalesce by key meanwhile, so what waits is never larger than the state itself; beyond `STATE_WAITING_ROWS`
-new changes are refused at once. Source: design, section 6.
+new changes are refused at once. A row that has no JSON text, which only a defect of ours could make, is told and left
+out; the others follow. Source: design, section 6.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from protofly.limits import STATE_GATHER_SECONDS, STATE_RETRY_SECONDS, STATE_WAI
 SCHEMA_VERSION = 2
 BLOCK_ROWS = (256, 64, 16, 4, 1)
 """Rows of one statement. SQLite runs a statement without Python's lock: with one per row, the writer has to wait for a
-busy bus after every row."""
+busy bus after every row; with very many, the bus waits for the writer, which has the lock while it makes their text."""
 _PUT = "INSERT INTO {} (key, row) VALUES {} ON CONFLICT (key) DO UPDATE SET row = excluded.row"
 _DELETE = "DELETE FROM {} WHERE key IN ({})"
 _LOG = logging.getLogger(__name__)
+_NO_TEXT = (ValueError, TypeError, RecursionError, msgspec.EncodeError)
 
 _T = TypeVar("_T")
 OnDurable = Callable[[], None]
@@ -269,10 +271,17 @@ class StateStore:
             with self._connection:
                 for table, rows in batch.rows.items():
                     self._write(table, rows)
-        except (sqlite3.Error, HostError) as exc:
+        except (sqlite3.Error, HostError, *_NO_TEXT) as exc:
             for log, counts in before:
                 log.rolled_back(counts)
-            error = exc if isinstance(exc, HostError) else _storage_error(self._path, exc)
+            if isinstance(exc, HostError):
+                error = exc
+            elif isinstance(exc, sqlite3.Error):
+                error = _storage_error(self._path, exc)
+            elif names := _leave_out_unwritable(batch):
+                error = HostError(Code.STORAGE, f"rows that no text can say: {', '.join(names)}")
+            else:
+                raise
             with self._lock:
                 self._failures += 1
                 is_news, self._last_error = not self._last_error, error.detail
@@ -291,13 +300,11 @@ class StateStore:
         if table in self._logs:
             self._logs[table].append(rows)
             return
-        gone = [key for key, row in rows.items() if row is None]
-        put = [(key, msgspec.json.encode(row)) for key, row in rows.items() if row is not None]
-        for keys in _blocks(gone):
+        for keys in _blocks([key for key, row in rows.items() if row is None]):
             self._connection.execute(_DELETE.format(table.value, ", ".join("?" * len(keys))), keys)
-        for some in _blocks(put):
-            values = [value for row in some for value in row]
-            self._connection.execute(_PUT.format(table.value, ", ".join(["(?, ?)"] * len(some))), values)
+        for keys in _blocks([key for key, row in rows.items() if row is not None]):
+            values = [value for key in keys for value in (key, msgspec.json.encode(rows[key]))]
+            self._connection.execute(_PUT.format(table.value, ", ".join(["(?, ?)"] * len(keys))), values)
 
     def _keep(self, failed: _Waiting) -> None:
         """Put what was refused in front of what came meanwhile."""
@@ -321,6 +328,24 @@ class StateStore:
 
 def _nothing() -> None:
     """Nobody is to be told."""
+
+
+def _leave_out_unwritable(batch: _Waiting) -> list[str]:
+    """Take out the rows that have no text; their names."""
+    names = []
+    for table, rows in batch.rows.items():
+        for key in [key for key, row in rows.items() if not _has_text(key, row)]:
+            del rows[key]
+            names.append(f"{table.value}/{key!a:.80}")
+    return names
+
+
+def _has_text(key: str, row: NewRow | None) -> bool:
+    try:
+        msgspec.json.encode({key: row})
+    except _NO_TEXT:
+        return False
+    return True
 
 
 def _blocks(rows: list[_T]) -> Iterator[list[_T]]:

@@ -36,6 +36,7 @@ from msg_node.core.subscriptions import Listeners
 from msg_node.core.twin import Twin
 from protofly.address import domain_of, is_below, scheme_of
 from protofly.errors import Code
+from protofly.limits import RELEASED_AT_ONCE
 
 
 class Source(Enum):
@@ -173,16 +174,20 @@ class NodeState:
         return lost, changes
 
     def sweep(self, *, now: float) -> tuple[list[tuple[Session, Holdings]], list[StatusChange]]:
-        """End what is over: sessions whose grace ended, and registry entries that nobody refreshed.
+        """End some of the sessions whose grace is over, and note the latest values of things.
 
-        Return the sessions with what they held.
+        Return the sessions with what they held. Whoever gets some asks again: what they hold is let go in pieces.
         """
         self.twin.store_values()
-        ended, changes = [], []
-        for session in self.sessions.expire(now=now):
-            ended.append((session, self.holdings(session.sid)))
+        ended: list[tuple[Session, Holdings]] = []
+        changes: list[StatusChange] = []
+        released = 0
+        while released < RELEASED_AT_ONCE and (session := self.sessions.expire(now=now)) is not None:
+            holdings = self.holdings(session.sid)
+            ended.append((session, holdings))
             changes += self._end(session, now=now)
-        return ended, changes + self.registry.sweep(now=now)
+            released += 1 + sum(holdings)
+        return ended, changes
 
     def holdings(self, sid: int) -> Holdings:
         """How much a session holds now."""

@@ -213,6 +213,8 @@ class DomainRegistry:
         """Disconnect at most `limit` entries of sessions that have ended."""
         changes: list[StatusChange] = []
         for sid, (ended_at, left) in list(self._ended.items()):
+            if limit <= 0:
+                break
             for key in list(islice(left, limit)):
                 del left[key]
                 old = self._entries[key]

@@ -280,8 +280,12 @@ class Services:
         return self._result([], self._session_service.connection_lost(connection, now=now))
 
     def sweep(self, *, now: float) -> ServiceResult:
-        """End what is over; to be called every second or so."""
+        """End some of the sessions that are over; to be called every second or so, until nothing comes of it."""
         return self._result([], self._session_service.sweep(now=now))
+
+    def sweep_registry(self, *, now: float) -> ServiceResult:
+        """The same for entries of the embedded registry that nobody has refreshed."""
+        return self.status_told(self._state.registry.sweep(now=now))
 
     def draining(self, other_node_url: str, sids: Iterable[int]) -> dict[int, Message]:
         """What sessions are told before this node stops, by session. Source: message specification, section 5.4."""

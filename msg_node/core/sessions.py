@@ -20,6 +20,7 @@ After a restart every stored session is parked with a new grace. Source: message
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.credentials import Credentials, digest_of
@@ -28,7 +29,7 @@ from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused, Session, SessionRow
 from protofly.errors import Code
 from protofly.limits import (
-    EXPIRED_AT_ONCE,
+    OVERDUE_AT_ONCE,
     PARKED_PER_RUNTIME,
     SESSION_GRACE_SECONDS,
     SESSIONS,
@@ -217,13 +218,14 @@ class Sessions:
             session.heard_at = now
 
     def overdue(self, *, now: float) -> list[tuple[Session, int]]:
-        """Park the live sessions that should have been renewed; return them with the connections to be closed.
+        """Park live sessions that should have been renewed; return them with the connections to be closed.
 
-        A guest's has ended: guests have no grace.
+        A guest's has ended: guests have no grace. At most `OVERDUE_AT_ONCE`: whoever gets some asks again.
         """
         if self._lease_seconds is not None:
             self._shorten_leases(now + self._lease_seconds)
-        over = [self._sessions[sid] for sid, ends in self._ends.items() if ends <= now]
+        due = islice((sid for sid, ends in self._ends.items() if ends <= now), OVERDUE_AT_ONCE)
+        over = [self._sessions[sid] for sid in due]
         lost = [(session, session.connection) for session in over if session.connection is not None]
         for _, connection in lost:
             self.lost(connection, now=now)
@@ -240,23 +242,17 @@ class Sessions:
             if session.credential == credential:
                 self._end_proof(session, now)
 
-    def expire(self, *, now: float) -> list[Session]:
-        """End sessions whose grace is over and return them; the caller releases what they held.
-
-        At most `EXPIRED_AT_ONCE`, however many were lost together: whoever gets some asks again.
-        """
+    def expire(self, *, now: float) -> Session | None:
+        """End one session whose grace is over and return it, if there is one; the caller releases what it held."""
         latest = now + self._grace_seconds
-        ended: list[Session] = []
         for sid, grace_ends in self._parked.items():
             if grace_ends <= now:
-                ended.append(self._sessions[sid])
-                if len(ended) >= EXPIRED_AT_ONCE:
-                    break
-            elif grace_ends > latest:  # the clock was set back
+                session = self._sessions[sid]
+                self._remove(session)
+                return session
+            if grace_ends > latest:  # the clock was set back
                 self._parked[sid] = self._sessions[sid].grace_ends = latest
-        for session in ended:
-            self._remove(session)
-        return ended
+        return None
 
     def next_expiry(self) -> float | None:
         """When `expire` or `overdue` has something to do next."""

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trustme
 
-from msg_node import bus as bus_module
+from msg_node import sweeper
 from msg_node.connectors import door as door_module
 from msg_node.connectors.door import HALF_OPEN_PER_ADDRESS
 from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_house
@@ -97,7 +97,7 @@ async def listen(runtime: Runtime) -> None:
 async def test_a_line_that_is_dead_without_a_word_ends_after_three_ping_periods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus_module, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.01)
     async with runtime_house(tmp_path, ping_seconds=0.25) as house:
         dead, bo = await house.opened("dead"), await house.opened("bo")
         async with trio.open_nursery() as nursery:

@@ -363,7 +363,7 @@ def test_first_claim_wins_and_holds_through_grace(house: StateHouse) -> None:
     assert (reply["code"], reply["reason"]) == (403, "not-owner")
     assert house.state.listeners.targets(url) == (ana,)
     house.now += 121
-    house.keep(house.services.sweep(now=house.now).changes)
+    house.keep(house.swept().changes)
     assert house.reply(eve, SM, "subscribe", {"resources": [url]})["code"] == 200
     assert house.state.owners.owner(url) == eve
 

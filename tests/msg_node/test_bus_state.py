@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
 
-from msg_node import bus, state_store
+from msg_node import state_store, sweeper
+from msg_node.core.registry_entry import Entry
 from msg_node.core.session import Opener
 from msg_node.state_store import OnDurable, OnFailed
 from protofly.errors import Code, HostError
-from protofly.limits import EXPIRED_AT_ONCE
+from protofly.limits import REGISTRY_SWEPT_AT_ONCE, RELEASED_AT_ONCE
 from tests.support.runtime_house import (
     ALLOCATION,
+    DOMAIN,
     SESSION,
     RuntimeHouse,
     a_message,
@@ -117,7 +120,7 @@ async def test_what_follows_a_close_in_the_same_read_changes_nothing(house: Runt
 
 
 async def test_everything_that_was_lost_together_ends_in_one_sweep_and_is_counted(tmp_path: Path) -> None:
-    count = 2 * EXPIRED_AT_ONCE + 1
+    count = 2 * RELEASED_AT_ONCE + 1
     async with runtime_house(tmp_path) as house, trio.open_nursery() as nursery:
         for number in range(count):
             address = runtime_address(f"x{number}")
@@ -129,11 +132,28 @@ async def test_everything_that_was_lost_together_ends_in_one_sweep_and_is_counte
         nursery.cancel_scope.cancel()
 
 
+async def test_the_bus_goes_on_between_slices_of_a_great_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.01)
+    async with runtime_house(tmp_path) as house, trio.open_nursery() as nursery:
+        registry = house.state.registry
+        for number in range(5 * REGISTRY_SWEPT_AT_ONCE):
+            url, past = f"hyperty://{DOMAIN}/h-{number}", time.time() - 10
+            registry.adopt(Entry(url=url, sid=0, runtime="", expires_seconds=1, refreshed_at=past))
+        nursery.start_soon(house.bus.run_sweeper)
+        left, steps = len(registry), []
+        while left:
+            await trio.lowlevel.checkpoint()
+            before, left = left, sum(entry.is_connected for entry in registry.entries())
+            steps.append(before - left)
+        assert max(steps) == REGISTRY_SWEPT_AT_ONCE
+        nursery.cancel_scope.cancel()
+
+
 async def test_every_connection_is_looked_after_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus, "SWEEP_PORTS", 2)
-    monkeypatch.setattr(bus, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(sweeper, "PORTS_AT_ONCE", 2)
+    monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.01)
     async with runtime_house(tmp_path, ping_seconds=0.0) as house, trio.open_nursery() as nursery:
         runtimes = [await house.opened(f"r{number}") for number in range(5)]
         nursery.start_soon(house.bus.run_sweeper)

@@ -227,7 +227,7 @@ def test_keep_alive_refreshes_silently_and_revives(house: StateHouse, ana: int, 
     house.now += 3000
     assert not house.ask(ana, REGISTRY, "update", body).notifications
     house.now += 3000
-    assert house.services.sweep(now=house.now).notifications != []  # the room; the hyperty was refreshed
+    assert house.swept().notifications != []  # the room; the hyperty was refreshed
     house.ask(ana, REGISTRY, "update", {"resource": HYPERTY, "attribute": "status", "value": "disconnected"})
     (event,) = house.ask(ana, REGISTRY, "update", body).notifications
     assert b'"live"' in event.body
@@ -392,10 +392,11 @@ def test_a_session_with_very_many_entries_ends_in_several_steps(house: StateHous
     house.keep(house.services.connection_lost(1, now=house.now).changes)
     house.now += GRACE_SECONDS
     steps = []
-    while (result := house.services.sweep(now=house.now)).changes:
-        house.keep(result.changes)
-        steps.append(sum(one.table is Table.REGISTRY for one in result.changes))
-    assert (sum(steps), max(steps)) == (number, 2 * REGISTRY_SWEPT_AT_ONCE)  # the end of the session, and its sweep
+    for sweep in (house.services.sweep, house.services.sweep_registry):
+        while (result := sweep(now=house.now)).changes:
+            house.keep(result.changes)
+            steps.append(sum(one.table is Table.REGISTRY for one in result.changes))
+    assert (sum(steps), max(steps)) == (number, REGISTRY_SWEPT_AT_ONCE)
     assert not any(entry.is_connected or entry.sid for entry in house.state.registry.entries())
 
 
@@ -404,9 +405,7 @@ def test_runtime_that_comes_back_without_proof_revives_its_entries(house: StateH
     again, _ = house.open("rt-ana", 2)
     assert house.reply(again, REGISTRY, "update", {"resource": HYPERTY})["code"] == 200
     house.now += 200
-    house.keep(
-        house.services.sweep(now=house.now).changes
-    )  # the displaced session ends; the entry is not its own any more
+    house.keep(house.swept().changes)  # the displaced session ends; the entry is not its own any more
     assert read(house, again, HYPERTY)["code"] == 200
 
 
@@ -417,7 +416,7 @@ def test_registry_is_back_after_a_restart(house: StateHouse, ana: int) -> None:
     link = again.state.link_number("beta.example")
     assert found(read(again, link, USER)) == [HYPERTY]
     again.now += 200
-    result = again.services.sweep(now=again.now)  # nobody came back within grace
+    result = again.swept()  # nobody came back within grace
     assert len(result.notifications) == 2
 
 

@@ -14,6 +14,7 @@ from msg_node.core.node_state import Source
 from msg_node.core.service import Bind, CloseCode, CloseConnection, Ended, Probe
 from protofly import codec
 from protofly.errors import Code
+from protofly.limits import RELEASED_AT_ONCE
 from tests.support.state_house import ALLOCATION, DOMAIN, NODE, REGISTRY, SM, StateHouse, body_of
 
 ANA = f"runtime://{DOMAIN}/rt-ana"
@@ -170,10 +171,23 @@ def test_session_ends_after_grace_and_its_holdings_with_it(house: StateHouse) ->
     house.reply(sid, SM, "subscribe", {"resources": [ROOM]})
     assert house.services.connection_lost(1, now=house.now).changes == []  # parking writes nothing
     house.now += 120
-    result = house.services.sweep(now=house.now)
+    result = house.swept()
     house.keep(result.changes)
     assert result.effects == [Ended(sid)]
     assert all(not rows for rows in house.rows.values())
+
+
+def test_sessions_that_end_together_let_go_what_they_held_in_pieces(house: StateHouse) -> None:
+    each = RELEASED_AT_ONCE // 2
+    for number in range(5):
+        sid, _ = house.open(f"rt-{number}", number)
+        house.reply(sid, ALLOCATION, "create", {"value": {"number": each}})
+        house.services.connection_lost(number, now=house.now)
+    house.now += 120
+    pieces = []
+    while changes := house.services.sweep(now=house.now).changes:
+        pieces.append(len(changes))
+    assert pieces == [2 * (1 + each), 2 * (1 + each), 1 + each]
 
 
 def test_sessions_are_told_before_the_node_stops(house: StateHouse) -> None:

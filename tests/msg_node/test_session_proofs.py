@@ -14,6 +14,7 @@ from msg_node.core.credentials import Credential, Credentials, digest_of
 from msg_node.core.service import Bind, CloseCode, CloseConnection, Ended, Notice, Parked, ServiceResult
 from msg_node.core.session_service import PROOF_OVER, RECONNECTION_FAIL
 from protofly.errors import Code, PeerError
+from protofly.limits import OVERDUE_AT_ONCE
 from protofly.message import Message
 from tests.support.state_house import ALLOCATION, DOMAIN, GRACE_SECONDS, SM, StateHouse, body_of
 from tests.support.token_issuer import TokenIssuer
@@ -138,9 +139,9 @@ def test_the_open_reply_says_when_the_proof_ends(house: StateHouse) -> None:
 def test_a_session_whose_proof_ends_is_told_closed_and_parked(house: StateHouse) -> None:
     sid, session_token = opened(house, 1, token())
     house.now += LIFE + SKEW - 1
-    assert house.services.sweep(now=house.now).effects == []
+    assert house.swept().effects == []
     house.now += 1
-    result = house.services.sweep(now=house.now)
+    result = house.swept()
     assert result.effects == [Parked(sid), CloseConnection(1, CloseCode.PROOF_EXPIRED)]
     assert result.notices == [Notice(1, ANA, "expired", "bad-token")]
     assert [(news.event, news.code) for news in result.news] == [("lost", "bad-token")]
@@ -158,7 +159,7 @@ def test_an_expired_session_comes_back_whole_with_a_fresh_token(house: StateHous
     house.reply(sid, SM, "subscribe", {"resources": ["comm://beta.example/room-1/changes"], "source": ANA})
     held = house.state.holdings(sid)
     house.now += LIFE + SKEW
-    house.keep(house.services.sweep(now=house.now).changes)
+    house.keep(house.swept().changes)
     result = house.session_verb("re-open", f"{ANA}/{session_token}", 2, token(now=house.now))
     assert reply_of(result)["code"] == 200
     assert expires_in(result) == LIFE + SKEW
@@ -170,9 +171,9 @@ def test_an_expired_session_ends_with_its_grace(house: StateHouse) -> None:
     sid, _ = opened(house, 1, token())
     house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": {"number": 2}})
     house.now += LIFE + SKEW
-    house.services.sweep(now=house.now)
+    house.swept()
     house.now += GRACE_SECONDS
-    result = house.services.sweep(now=house.now)
+    result = house.swept()
     assert result.effects == [Ended(sid)]
     assert [(news.event, news.addresses) for news in result.news] == [("expired", 2)]
     assert len(house.state.sessions) == 0
@@ -251,7 +252,7 @@ def test_a_fresh_token_on_the_same_connection_renews(house: StateHouse, verb: st
     assert [(news.event, news.detail) for news in result.news] == [("re-opened", "renewed")]
     assert house.restarted().state.sessions.get(sid) is not None
     house.now += LIFE
-    assert house.services.sweep(now=house.now).effects == []
+    assert house.swept().effects == []
 
 
 def test_open_again_without_a_proof_renews_nothing(house: StateHouse) -> None:
@@ -300,21 +301,33 @@ def test_a_lease_is_told_and_renewed_by_re_open() -> None:
     house.now += 90
     assert expires_in(house.session_verb("re-open", f"{ANA}/{session_token}", 1)) == 100
     house.now += 99
-    assert house.services.sweep(now=house.now).effects == []
+    assert house.swept().effects == []
     house.now += 1
-    result = house.services.sweep(now=house.now)
+    result = house.swept()
     assert CloseConnection(1, CloseCode.LEASE_OVER) in result.effects
     assert [(news.event, news.code) for news in result.news] == [("lost", "expired")]
     assert reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2))["code"] == 200
+
+
+def test_leases_that_end_together_end_in_portions() -> None:
+    house = StateHouse(lease_seconds=100)
+    count = 2 * OVERDUE_AT_ONCE + 1
+    for number in range(count):
+        house.session_verb("open", f"{ANA}-{number}", number)
+    house.now += 100
+    portions = []
+    while news := house.services.sweep(now=house.now).news:
+        portions.append(len(news))
+    assert portions == [OVERDUE_AT_ONCE, OVERDUE_AT_ONCE, 1]
 
 
 def test_a_clock_that_is_set_back_prolongs_no_lease() -> None:
     house = StateHouse(lease_seconds=100)
     house.session_verb("open", ANA, 1)
     house.now -= 10_000
-    assert house.services.sweep(now=house.now).effects == []
+    assert house.swept().effects == []
     house.now += 100
-    assert CloseConnection(1, CloseCode.LEASE_OVER) in house.services.sweep(now=house.now).effects
+    assert CloseConnection(1, CloseCode.LEASE_OVER) in house.swept().effects
 
 
 def test_the_shorter_of_lease_and_proof_counts() -> None:
@@ -338,7 +351,7 @@ def test_a_certificate_that_names_its_runtime_opens_it_until_it_expires(house: S
     assert session is not None
     assert session.credential == f"certificate {ANA}"
     house.now += 1000
-    assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in house.services.sweep(now=house.now).effects
+    assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in house.swept().effects
 
 
 @pytest.mark.parametrize(

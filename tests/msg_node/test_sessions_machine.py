@@ -84,7 +84,7 @@ class Household(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 29.0, 31.0, GRACE_SECONDS / 2, GRACE_SECONDS, 7200.0]))
     def wait(self, seconds: float) -> None:
         self.house.now += seconds
-        self.house.keep(self.house.services.sweep(now=self.house.now).changes)
+        self.house.keep(self.house.swept().changes)
 
     @rule()
     def kill_and_restart(self) -> None:
@@ -218,9 +218,9 @@ class Household(RuleBasedStateMachine):
             assert session.connection is not None
             self.house.services.connection_lost(session.connection, now=self.house.now)
         self.house.now += 3 * 86_400
-        self.house.keep(self.house.services.sweep(now=self.house.now).changes)
+        self.house.keep(self.house.swept().changes)
         self.house.now += 3 * 86_400
-        self.house.keep(self.house.services.sweep(now=self.house.now).changes)
+        self.house.keep(self.house.swept().changes)
         assert all(not rows for rows in self.house.rows.values())
         state = self.house.state
         assert not state.owners._sid_of

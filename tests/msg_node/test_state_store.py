@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from msg_node import state_store
 from msg_node.core.changes import Change, Table
@@ -277,6 +277,36 @@ async def test_failed_commit_leaves_the_file_as_it_was(path: Path) -> None:
         with trio.fail_after(10):
             await failed.wait()
     assert list(rows_on_disk(path)) == ["before"]
+
+
+class Odd(Struct, frozen=True):
+    """A row of our own making."""
+
+    text: object
+
+
+@pytest.mark.parametrize("table", [Table.SESSIONS, Table.ADDRESSES])
+@pytest.mark.parametrize(("key", "row"), [("x", Odd("\ud800")), ("\ud800", Odd("")), ("x", Odd(object()))])
+async def test_row_that_has_no_text_costs_whoever_made_it_and_no_other_row(
+    path: Path, monkeypatch: pytest.MonkeyPatch, table: Table, key: str, row: Odd
+) -> None:
+    monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.01)
+    store = StateStore(path)
+    failed = trio.Event()
+    errors: list[HostError] = []
+
+    def on_failed(error: HostError) -> None:
+        errors.append(error)
+        failed.set()
+
+    async with running(store):
+        store.submit([put("before"), Change(table, key, row)], lambda: None, on_failed)
+        with trio.fail_after(10):
+            await failed.wait()
+        assert f"{table.value}/{key!a}" in errors[0].detail
+        await commit(store, put("after"))
+        assert store.statistics().last_error == ""
+    assert list(rows_on_disk(path)) == ["before", "after"]
 
 
 async def test_too_much_waiting_for_a_broken_disk_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

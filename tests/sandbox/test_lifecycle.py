@@ -121,10 +121,13 @@ def test_draining_stub_does_not_come_back_by_its_own_word() -> None:
     assert life.state is StubState.DRAINING
 
 
-def test_refused_package_starts_only_after_it_was_replaced() -> None:
+def test_another_package_starts_at_once_and_its_first_crash_opens_nothing() -> None:
     life = Lifecycle()
-    life.verify_failed("digest-mismatch")
-    assert not life.may_start(1e9)
+    now = 0.0
+    for _ in range(5):
+        now = crash(life, now)
     life.replaced()
-    assert life.may_start(0.0)
     assert life.state is StubState.CREATED
+    life.started(now)
+    restart = life.crashed(now, 0.0)
+    assert (restart.opens_circuit, restart.at) == (False, now + limits.RESTART_BASE_SECONDS)

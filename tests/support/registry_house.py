@@ -56,7 +56,7 @@ class Registry:
     async def later(self, seconds: float) -> None:
         """Let time pass for entries, and have what follows noticed."""
         self.clock.ahead_seconds += seconds
-        result = self.house.services.sweep(now=self.clock())
+        result = self.house.services.sweep_registry(now=self.clock())
         self.house.bus._outcomes.apply(result, self.house.bus._route_own)
         await self.settled()
 

@@ -103,6 +103,20 @@ class StateHouse:
         """Commit."""
         apply_changes(self.rows, changes)
 
+    def swept(self) -> ServiceResult:
+        """Everything that is over ends: what came of all slices together."""
+        results = []
+        for sweep in (self.services.sweep, self.services.sweep_registry):
+            while (one := sweep(now=self.now)).changes or one.effects:
+                results.append(one)
+        return ServiceResult(
+            notifications=[one for result in results for one in result.notifications],
+            changes=[one for result in results for one in result.changes],
+            effects=[one for result in results for one in result.effects],
+            notices=[one for result in results for one in result.notices],
+            news=[one for result in results for one in result.news],
+        )
+
     def session_verb(
         self,
         type_: str,
