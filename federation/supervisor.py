@@ -94,13 +94,27 @@ class StubSupervisor:
             link.needed = trio.Event()
             if link.is_live or link.is_idle:
                 continue
-            pause_seconds = await self._try()
+            pause_seconds = self._held_back() or await self._try()
             if pause_seconds:
                 link.refuse_until_seconds = time.monotonic() + pause_seconds
                 with trio.move_on_after(pause_seconds):
                     await link.wait_live()
             if not link.is_idle:
                 link.needed.set()
+
+    def _held_back(self) -> float:
+        """How long the stub is still to be left alone: whoever carried the link meanwhile has not mended it."""
+        pause_seconds = max(0.0, self._lifecycle.starts_at() - time.monotonic())
+        if pause_seconds:
+            self._became(self._lifecycle.state.value, self._lifecycle.detail)
+            if self._lifecycle.is_circuit_open:
+                self._leave_alone()
+        return pause_seconds
+
+    def _leave_alone(self) -> None:
+        """The circuit is open: whoever waits is told so."""
+        self._link.refuse_code = self._lifecycle.refusal()
+        self._link.give_up(Code.CIRCUIT_OPEN, "the stub crashed too often")
 
     async def _try(self) -> float:
         """One deployment, from first step to the end of the stub; returns how long to wait before the next."""
@@ -155,8 +169,7 @@ class StubSupervisor:
         restart = self._lifecycle.crashed(now, random.random(), str(exc))  # noqa: S311 - jitter, no secret
         self._became(self._lifecycle.state.value, str(exc))
         if restart.opens_circuit:
-            link.refuse_code = self._lifecycle.refusal()
-            link.give_up(Code.CIRCUIT_OPEN, "the stub crashed too often")
+            self._leave_alone()
             self._event("circuit", code=Code.CIRCUIT_OPEN, detail=f"open for {restart.at - now:.0f} s")
         return restart.at - now
 
@@ -204,6 +217,8 @@ class StubSupervisor:
         ranges = ", ".join(map(str, context.interworking.effective(link.domain)))
         if stub.manifest.interworking:
             link.stub["interworking"] = ranges
+        if link.stub_version != stub.module_sha256:
+            self._lifecycle.replaced()
         link.stub_version = stub.module_sha256
         link.hosted.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
         self._lifecycle.started(time.monotonic())

@@ -72,7 +72,6 @@ class Lifecycle:
     def __init__(self) -> None:
         self.state = StubState.CREATED
         self.detail = ""
-        self.crashes = 0
         self._recent: deque[float] = deque(maxlen=limits.CRASHES_BEFORE_CIRCUIT)
         self._in_a_row = 0
         self._next_start = 0.0
@@ -91,7 +90,7 @@ class Lifecycle:
 
     def may_start(self, now: float) -> bool:
         """A new instance is allowed now. With an open circuit this is the one probe after the rest."""
-        return self.state is not StubState.VERIFY_FAILED and now >= self._next_start
+        return now >= self._next_start
 
     def refusal(self) -> Code:
         """What waiting messages are answered with while no instance may start."""
@@ -131,7 +130,6 @@ class Lifecycle:
             jitter: A random number in [0, 1); spreads restarts by up to a quarter of the delay.
             detail: What to show to the operator.
         """
-        self.crashes += 1
         if self._live_since is not None and now - self._live_since >= limits.RESTART_MAX_SECONDS:
             self._in_a_row = 0
         self._live_since = None
@@ -147,12 +145,8 @@ class Lifecycle:
         self._move(StubState.FAILED, detail)
         return Restart(self._next_start, opens_circuit=False)
 
-    def verify_failed(self, detail: str) -> None:
-        """The package was refused; only `replaced` leads out of this."""
-        self._move(StubState.VERIFY_FAILED, detail)
-
     def replaced(self) -> None:
-        """Another package takes over, or the operator asked: back-off and circuit of the old one are forgotten."""
+        """Another package takes over: back-off and circuit of the old one are forgotten."""
         self._close_circuit()
         self._in_a_row = 0
         self._next_start = 0.0

@@ -1,0 +1,94 @@
+"""When the stub of a domain is tried again, and what its senders are told while it is not."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from federation.supervisor import StubSupervisor, SupervisorContext
+from protofly.errors import Code, StubFaultError
+from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
+from protofly.message import Message
+from tests.support.sides import Pair, chat, request
+
+
+class CrashingStub:
+    """A supply whose stub dies whenever it is deployed; counts how often it was."""
+
+    def __init__(self) -> None:
+        self.deployments = 0
+
+    async def package(self, domain: str, *_: object, **__: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        self.deployments += 1
+        raise StubFaultError(Code.STUB_TRAPPED, "unreachable", domain=domain, fault="unreachable")
+
+
+class House:
+    """The link of a.example to b.example with its supervisor, in the time of the test."""
+
+    def __init__(self) -> None:
+        self.pair, self.supply = Pair(), CrashingStub()
+        context = cast("SupervisorContext", SimpleNamespace(supply=self.supply))
+        self.supervisor = StubSupervisor(self.pair.to_b, context)
+
+    async def comes_and_goes(self, message: Message) -> None:
+        """The other node carries the link for a moment, and does not get to the message."""
+        carrier = self.pair.carrier(channel="peer")
+        carrier.is_blocked = True
+        carrier.open()
+        await trio.testing.wait_all_tasks_blocked()
+        self.pair.to_b.send(message)
+        carrier.cut()
+
+
+@pytest.fixture
+async def house(monkeypatch: pytest.MonkeyPatch) -> House:
+    clock = SimpleNamespace(monotonic=trio.current_time, time=time.time, perf_counter=time.perf_counter)
+    for module in ("supervisor", "domain_link"):
+        monkeypatch.setattr(f"federation.{module}.time", clock)
+    return House()
+
+
+async def test_a_stub_that_crashed_is_left_alone_although_the_other_node_came_and_went(
+    house: House, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(house.supervisor.run)
+        house.pair.to_b.send(chat(1))
+        await trio.sleep(0.5)
+        assert house.supply.deployments == 1
+        await house.comes_and_goes(chat(2))
+        await trio.sleep(0.1)
+        assert (house.supply.deployments, house.pair.a.answers) == (1, [])
+        await trio.sleep(1.0)
+        assert house.supply.deployments == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_open_circuit_stays_open_although_the_other_node_came_and_went(
+    house: House, autojump_clock: trio.testing.MockClock
+) -> None:
+    link = house.pair.to_b
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(house.supervisor.run)
+        link.send(request(1))
+        await trio.sleep(RESTART_MAX_SECONDS)
+        assert (house.supply.deployments, house.pair.a.answer_codes) == (CRASHES_BEFORE_CIRCUIT, [Code.CIRCUIT_OPEN])
+        await house.comes_and_goes(request(2))
+        await trio.sleep(1.0)
+        assert house.pair.a.answer_codes == [Code.CIRCUIT_OPEN] * 2
+        assert (house.supply.deployments, link.state) == (CRASHES_BEFORE_CIRCUIT, "quarantined")
+        refusal = link.send(request(3))
+        assert refusal is not None
+        assert refusal.code is Code.CIRCUIT_OPEN
+        await trio.sleep(CIRCUIT_OPEN_SECONDS)
+        link.send(request(4))
+        await trio.sleep(1.0)
+        assert house.supply.deployments == CRASHES_BEFORE_CIRCUIT + 1
+        nursery.cancel_scope.cancel()
