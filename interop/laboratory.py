@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ import trio
 
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import HOST, DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
+from interop.free_ports import free_ports, is_free
 from interop.name_server import NameServer
 from interop.node_status import NodeStatus, fetch_status
 from interop.participant import Door
@@ -221,8 +221,8 @@ class Laboratory:
         known: dict[str, dict[str, int]] = json.loads(plan_file.read_text()) if plan_file.exists() else {}
         self.was_used_before = bool(known)
         wanted = [port for domain in self.plan.domains for port in known.get(domain, {}).values()]
-        if not known or not all(map(_is_free, wanted)):
-            free = iter(_free_ports(2 * len(self.plan.domains)))
+        if not known or not all(map(is_free, wanted)):
+            free = iter(free_ports(2 * len(self.plan.domains)))
             known = {domain: {"listen": next(free), "site": next(free)} for domain in self.plan.domains}
             plan_file.write_text(json.dumps(known))
         return {domain: Ports(**known[domain]) for domain in self.plan.domains}
@@ -272,19 +272,3 @@ def _locked(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by another laboratory; use --state DIR for a second one"
             ) from error
         yield
-
-
-def _free_ports(count: int) -> list[int]:
-    with_ports = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [int(server.getsockname()[1]) for server in with_ports]
-    for server in with_ports:
-        server.close()
-    return ports
-
-
-def _is_free(port: int) -> bool:
-    try:
-        socket.create_server((HOST, port)).close()
-    except OSError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.laboratory import _free_ports, _is_free, _locked, command
+from interop.laboratory import _locked, command
 from interop.processes import Child
 from protofly.errors import Code, SettingsError, TransportError
 
@@ -42,9 +42,3 @@ def test_a_state_folder_serves_one_laboratory_at_a_time(tmp_path: Path) -> None:
         pass
     with _locked(tmp_path):
         pass
-
-
-def test_free_ports_are_free_and_different() -> None:
-    ports = _free_ports(4)
-    assert len(set(ports)) == 4
-    assert all(map(_is_free, ports))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 from collections import deque
@@ -27,6 +26,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from interop.free_ports import free_ports
 from msg_node.connectors.mqtt import MqttBinding, MqttOptions
 from msg_node.connectors.mqtt_client import BrokerOptions
 from tests.support.runtime_house import (
@@ -58,18 +58,11 @@ def needs_broker() -> None:
     pytest.skip(f"no mosquitto here: {INSTALL}")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Broker:
     """One broker process after the other on the same port, with the same memory."""
 
     def __init__(self, folder: Path, authority: trustme.CA | None = None, *, is_persistent: bool = True) -> None:
-        self.port, self.tls_port = _free_port(), _free_port()
+        self.port, self.tls_port = free_ports(2)
         self.runtimes: list[MqttRuntime] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = folder / "mosquitto.conf"

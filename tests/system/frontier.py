@@ -15,6 +15,7 @@ import trio
 
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
+from interop.free_ports import free_ports
 from interop.laboratory import LaboratoryNode
 from interop.name_server import NameServer
 from interop.runtime_client import Answer
@@ -22,7 +23,7 @@ from stubkit.keys import load_keys, make_keys, save_keys
 from trapezoid.publishing import PublishRequest, default_module, publish
 
 from .foreign import ForeignDomain
-from .systems import LIMIT_SECONDS, free_ports, wait_until
+from .systems import LIMIT_SECONDS, wait_until
 from .talker import PATIENCE_SECONDS, Talker
 
 DOMAIN = "a.example"

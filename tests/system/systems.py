@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -120,12 +119,3 @@ async def _autopsy(node: LaboratoryNode) -> str:
             return f"{node.domain}: {(await client.get(node.status_url)).text}\n{log}"
     except httpx.HTTPError as exc:
         return f"{node.domain} does not answer: {exc!r}\n{log}"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now."""
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(server.getsockname()[1]) for server in servers]
-    for server in servers:
-        server.close()
-    return ports
