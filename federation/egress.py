@@ -355,11 +355,6 @@ class Egress:
             channel.bytes_channel.send_nowait(channel.websocket.data_to_send())
         channel.scope.cancel()
 
-    def close_all(self) -> None:
-        """Close every line."""
-        for number in list(self._channels):
-            self.close(number)
-
 
 def _end_of(websocket: ClientWebSocket) -> str:
     """What a stub is told of the end of a WebSocket: the code of whoever closed it, if one was given."""

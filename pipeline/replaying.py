@@ -40,6 +40,7 @@ from federation.core.policy_record import (
     IDENTITY_FACTS,
     MESSAGE_FACTS,
     AlikeFacts,
+    unrecorded,
 )
 from federation.gate import Gate, PeerRule
 from pipeline.core.groups import (
@@ -156,9 +157,7 @@ def _doubts(new: CompiledPolicies, old: CompiledPolicies, *, is_hashed: bool) ->
 
     What this remainder says is not applicable cannot have applied; anything else could have.
     """
-    missing = MESSAGE_FACTS - old.facts_read
-    if is_hashed:
-        missing |= ADDRESS_FACTS | IDENTITY_FACTS
+    missing = unrecorded(old.facts_read, is_hashed=is_hashed)
     found = {}
     for policy_set in new.sets:
         for policy in policy_set.policies:

@@ -22,7 +22,6 @@ class Step(Enum):
     POLICY = "policy"
     LIMITS = "limits"
     CACHE = "cache"
-    PEER = "peer"
     TXT = "txt"
     SVCB = "svcb"
     SRV = "srv"

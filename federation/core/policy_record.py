@@ -174,13 +174,15 @@ def _class_by_type(type_: str) -> str | None:
     return value
 
 
-def unrecorded(deployed: frozenset[str]) -> frozenset[str]:
-    """Facts that records do not have, because the policies in force did not read them.
+def unrecorded(deployed: frozenset[str], *, is_hashed: bool = False) -> frozenset[str]:
+    """Facts that records do not have: the policies in force did not read them, or they would name people.
 
     Args:
         deployed: `CompiledPolicies.facts_read` of the policies that were in force.
+        is_hashed: Whether addresses are hashed.
     """
-    return MESSAGE_FACTS - deployed
+    missing = MESSAGE_FACTS - deployed
+    return missing | ADDRESS_FACTS | IDENTITY_FACTS if is_hashed else missing
 
 
 @lru_cache(_CACHED_FACTS)
@@ -194,27 +196,6 @@ def read_recorded(packed: str | bytes) -> GateFacts:
         return _decode(packed)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ValueError(f"recorded facts: {exc}") from exc
-
-
-def replay_facts(
-    role: Hook,
-    src_domain: str,
-    dst_domain: str,
-    src_key: str,
-    dst_key: str,
-    msg_type: str,
-    size_in: int,
-    size_wire: int | None,
-    ts_us: int,
-    packed: str | bytes | None,
-) -> Facts:
-    """The facts that a gate was shown, from the columns of a message detail record; `packed` is its member `facts`.
-
-    Raises:
-        ValueError: `packed` is not what `record_facts` writes.
-    """
-    alike = AlikeFacts.read(role, src_domain, dst_domain, msg_type, packed)
-    return alike.of(src_key, dst_key, size_in, size_wire, ts_us)
 
 
 class AlikeFacts(msgspec.Struct, frozen=True, gc=False):

@@ -86,12 +86,6 @@ class Transactions:
         late = [key for key, (deadline, _, _) in self._open.items() if deadline <= now]
         return [self._open.pop(key)[2] for key in late]
 
-    def forget_all(self) -> list[Message]:
-        """Every open request, oldest first; they are forgotten."""
-        requests = [request for _, _, request in self._open.values()]
-        self._open.clear()
-        return requests
-
 
 def is_provisional(reply: Message) -> bool:
     """Whether the code is below 200, however it is written."""

@@ -303,12 +303,6 @@ class DomainLeg:
             self._waiting_bytes = sum(len(pending.wire) for pending in self._waiting)
         return overdue + expired
 
-    def next_deadline(self) -> float | None:
-        """Monotonic seconds at which `expire` has something to do, None while a carrier is live or nothing waits."""
-        if self.is_carried or not self._waiting:
-            return None
-        return min(pending.deadline_seconds for pending in self._waiting)
-
     def abandon(self) -> list[Pending]:
         """Give up on everything, oldest first; each is to be answered by the caller."""
         abandoned = [*self._overdue, *self._under_way, *self._waiting]

@@ -229,16 +229,6 @@ async def test_a_channel_closed_while_it_opens_connects_nowhere() -> None:
         assert [event.op for event in ours.events] == [Event.CLOSED]
 
 
-async def test_closing_all_closes_each() -> None:
-    async with lines(echo) as ours:
-        for number in (1, 2, 3):
-            ours.open(number)
-        await ours.wait_for(Event.OPENED, 3)
-        ours.egress.close_all()
-        await ours.wait_for(Event.CLOSED, 3)
-        assert ours.egress.backlog_bytes == 0
-
-
 # Congestion.
 
 

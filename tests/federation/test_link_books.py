@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 
-import msgspec
 import pytest
 
-from federation.core.policy import Facts
-from federation.core.policy_record import replay_facts
 from federation.core.rates import RateLimit
 from federation.core.trapezoid import LegLimits
 from federation.gate import Gate, PeerRule
 from protofly.codec import build
 from protofly.errors import Code
-from protofly.records import LinkEvent, MessageRecord
+from protofly.records import LinkEvent
 from tests.support.policies import both, deny, one_policy, permit
 from tests.support.policies import test as condition
+from tests.support.replayed import facts_of
 from tests.support.sides import Bus, MemoryCarrier, Pair, chat, inbound, request, text
 
 
@@ -213,20 +211,4 @@ def test_every_judged_message_in_either_book_can_be_judged_again_from_its_record
     whole = [one for one in records if one.facts is not None and not one.facts.partial]
     assert len(whole) == len(records) - 1 == 6, "a resource that is too long cannot be judged again, and says so"
     for record in whole:
-        assert (policies.decide(facts_again(record)).rule_id or None) == record.rule_id
-
-
-def facts_again(record: MessageRecord) -> Facts:
-    packed = None if record.facts is None else msgspec.json.encode(record.facts)
-    return replay_facts(
-        record.role,
-        record.src_domain,
-        record.dst_domain,
-        record.src_key,
-        record.dst_key,
-        record.msg_type,
-        record.size_in,
-        record.size_wire,
-        record.ts_us,
-        packed,
-    )
+        assert (policies.decide(facts_of(record)).rule_id or None) == record.rule_id

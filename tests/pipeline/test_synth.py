@@ -6,12 +6,10 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from federation.core.policy import Effect
-from federation.core.policy_record import replay_facts
 from federation.policy_files import read_policies
 from pipeline.synth.run import synth
 from pipeline.synth.truth import Truth, load_truth
@@ -19,6 +17,7 @@ from pipeline.synth.world import SynthOptions
 from protofly.errors import SettingsError
 from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, PolicyEvent, StubEvent
 from tests.pipeline.synth_reading import file_sha256, manifests, readable, records_in
+from tests.support.replayed import facts_of
 
 OPTIONS = SynthOptions(rows=12_000, domains=10, seed=7)
 
@@ -86,18 +85,7 @@ def test_the_deployed_policies_reproduce_every_recorded_decision_and_the_propose
     assert (deployed.revision, proposed.revision) == (truth.deployed_rev, truth.proposed_rev)
     flips: Counter[tuple[str, ...]] = Counter()
     for record in messages(made):
-        facts = replay_facts(
-            record.role,
-            record.src_domain,
-            record.dst_domain,
-            record.src_key,
-            record.dst_key,
-            record.msg_type,
-            record.size_in,
-            record.size_wire,
-            record.ts_us,
-            None if record.facts is None else msgspec.json.encode(record.facts),
-        )
+        facts = facts_of(record)
         old, new = deployed.decide(facts), proposed.decide(facts)
         assert record.policy_rev == deployed.revision
         assert ("permit" if old.effect is Effect.PERMIT else "deny", old.rule_id) == (record.decision, record.rule_id)

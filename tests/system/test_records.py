@@ -7,14 +7,13 @@ import signal
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import zstandard
 
 from federation.core.policy import Effect
-from federation.core.policy_record import replay_facts
 from federation.policy_files import read_policies
 from interop.laboratory import POLICIES
 from protofly.records import MessageRecord, PolicyEvent, SessionEvent, StubEvent
+from tests.support.replayed import facts_of
 
 from .spool import read_records
 from .systems import running_system, wait_until
@@ -80,18 +79,7 @@ async def test_recorded_decisions_are_those_that_the_policies_give_for_the_recor
                 if one.reason in (None, "node"):
                     continue
                 assert one.policy_rev == policies.revision
-                facts = replay_facts(
-                    one.role,
-                    one.src_domain,
-                    one.dst_domain,
-                    one.src_key,
-                    one.dst_key,
-                    one.msg_type,
-                    one.size_in,
-                    one.size_wire,
-                    one.ts_us,
-                    None if one.facts is None else msgspec.json.encode(one.facts),
-                )
+                facts = facts_of(one)
                 decision = policies.decide(facts)
                 assert (decision.rule_id or None) == one.rule_id
                 assert (decision.effect is Effect.PERMIT) == (one.decision == "permit"), one
