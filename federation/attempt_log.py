@@ -58,7 +58,3 @@ class AttemptLog:
     def of(self, domain: str, *, since: float = 0.0) -> tuple[Attempt, ...]:
         """Attempts for one domain that began at `since` (seconds since the epoch) or later."""
         return tuple(attempt for attempt in self._domains.get(domain, ()) if attempt.at >= since)
-
-    def forget(self, domain: str) -> None:
-        """Drop the attempts of one domain."""
-        self._domains.pop(domain, None)

@@ -168,17 +168,12 @@ class Resolver:
         failure = failure_of(error, domain=domain, attempts=self.log.of(domain))
         return self._cache.failed(failure, now=self._clock(), draw=self._draw(), is_waiting=is_waiting)
 
-    def reset(self, domain: str) -> bool:
-        """Forget places, failures and attempts of a domain, as the operator asks; whether there were any."""
-        self.log.forget(domain)
-        return self._cache.reset(domain)
+    def forgive(self) -> int:
+        """Let every domain that failed be tried again at once, as the operator asks; returns how many there are.
 
-    def replace_peers(self, peers: Mapping[str, PeerEntry]) -> None:
-        """Use other peer entries from now on; what is known about entries that changed is forgotten."""
-        for domain in self._peers.keys() | peers.keys():
-            if self._peers.get(domain) != peers.get(domain):
-                self._cache.reset(domain)
-        self._peers = dict(peers)
+        Source: trust and hosts, section 2.5 (manual reset of the back-off).
+        """
+        return self._cache.forgive()
 
     def explain(self, domain: str) -> Explanation:
         """State of a domain with the chain of attempts that led to it. Asks nobody."""

@@ -147,6 +147,7 @@ class Node:
             "backends": self.backends.status(),
             "state": msgspec.to_builtins(self.store.statistics()),
             "delivery": self.bus.deliveries.statistics(),
+            "discovery": msgspec.to_builtins(self.resolver.statistics()),
             "cache": msgspec.to_builtins(self.cache.statistics()),
             "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
             "insecure": list(insecure_switches(self.settings)),
@@ -212,11 +213,12 @@ async def serve(
 
 
 async def _wait_for_signal(node: Node) -> None:
-    """Wait for SIGINT or SIGTERM; SIGHUP reads the policies again, all of them or none."""
+    """Wait for SIGINT or SIGTERM; SIGHUP reads the policies again, all or none, and tries failed domains again."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for number in signals:
             if number != signal.SIGHUP:
                 return
+            logger.info("%d domains that failed may be tried again", node.resolver.forgive())
             await node.policies.reload()
 
 

@@ -87,11 +87,6 @@ class DiscoveryCache:
         """Domains remembered for their failures only."""
         return len(self._blocks)
 
-    @property
-    def unproved_count(self) -> int:
-        """Domains whose documents were not accepted so far."""
-        return len(self._unproved)
-
     def find(self, domain: str, *, now: float) -> Known | Blocked | None:
         """What is known about a domain; None: nothing that is still good."""
         place = self._place(domain)
@@ -163,10 +158,14 @@ class DiscoveryCache:
             place.block = None
             self._put(domain, place)
 
-    def reset(self, domain: str) -> bool:
-        """Forget everything about a domain, as the operator asks; whether there was anything."""
-        place = self._remove(domain)
-        return self._blocks.pop(domain, None) is not None or place is not None
+    def forgive(self) -> int:
+        """Forget all failures, as the operator asks; returns how many domains had one. Places stay."""
+        failed = [place for table in (self._proved, self._unproved) for place in table.values() if place.block]
+        count = len(failed) + len(self._blocks)
+        for place in failed:
+            place.block = None
+        self._blocks.clear()
+        return count
 
     def _block(self, domain: str, block: _Block) -> None:
         place = self._place(domain)

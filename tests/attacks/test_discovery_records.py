@@ -8,6 +8,7 @@ from federation.dialler import Dialler
 from federation.resolver import Resolver
 from interop.name_server import Fault, Records
 from protofly.errors import Code
+from protofly.limits import DISCOVERY_MAX_SECONDS
 from tests.support.names import name_service
 
 ALIASES = "_rethink-mn.b.example"
@@ -113,12 +114,13 @@ async def test_unvalidated_pin_and_mode_stay_hints_and_their_removal_removes_not
         server,
         client,
     ):  # AD set, but nobody believes it
-        resolver = Resolver(client, own_domains=["a.example"])
+        times = [0.0]
+        resolver = Resolver(client, own_domains=["a.example"], clock=lambda: times[-1])
         location = await resolver.resolve("b.example")
         assert location.pin_hint == "e" * 43
         assert not location.pin_is_validated
         server.replace({"b.example": ["A 127.0.0.1"]})
-        resolver.reset("b.example")
+        times.append(DISCOVERY_MAX_SECONDS)
         location = await resolver.resolve("b.example")
     assert (location.pin_hint, location.change_id, location.mode) == ("", "", "enforce")
 

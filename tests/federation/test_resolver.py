@@ -64,8 +64,6 @@ async def test_complete_peer_entry_asks_nobody(names: ScriptedNames, clock: Cloc
     resolver = Resolver(names, own_domains=["a.example"], peers={"b.example": entry}, clock=clock)
     assert (await resolver.resolve("b.example")).well_known_url == entry.well_known_url
     assert names.asked == []
-    resolver.replace_peers({})
-    assert (await resolver.resolve("b.example")).connect_host == "mn.b.example"
 
 
 async def test_failure_of_a_named_peer_that_worked_lately_costs_two_minutes(names: ScriptedNames, clock: Clock) -> None:
@@ -145,14 +143,27 @@ async def test_silent_name_servers_give_back_off_that_doubles_and_says_how_long(
         await resolver.resolve("b.example")
 
 
-async def test_operator_reset_ends_the_back_off(names: ScriptedNames, resolver: Resolver) -> None:
-    names.answers, names.default = {}, SILENCE
+async def test_operator_ends_the_back_off_of_domains_with_and_without_a_known_place(
+    names: ScriptedNames, resolver: Resolver
+) -> None:
+    await resolver.resolve("b.example")
+    resolver.report_failure("b.example", PeerError(Code.REVOKED, "its stub"))
+    good, names.answers, names.default = names.answers, {}, SILENCE
     with pytest.raises(DiscoveryLineError):
-        await resolver.resolve("b.example")
-    names.answers = {SVCB: GOOD_SVCB}
-    assert resolver.reset("b.example")
+        await resolver.resolve("c.example")
+    names.answers = good
+    for domain in ("b.example", "c.example"):
+        with pytest.raises((DiscoveryError, DiscoveryLineError)):
+            await resolver.resolve(domain)
+    asked = len(names.asked)
+    assert resolver.forgive() == 2
     assert (await resolver.resolve("b.example")).connect_host == "mn.b.example"
-    assert not resolver.reset("c.example")
+    assert len(names.asked) == asked
+    with pytest.raises(DiscoveryLineError):
+        await resolver.resolve("c.example")
+    assert len(names.asked) > asked
+    assert resolver.forgive() == 1
+    assert resolver.forgive() == 0
 
 
 async def test_connection_that_failed_goes_to_the_next_target_before_it_backs_off(

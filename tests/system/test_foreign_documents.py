@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +22,7 @@ from tests.support.guests import assemble, guest
 from .foreign import MANIFEST, MODULE, ROOT, WELL_KNOWN, ForeignDomain, LinkPeer
 from .frontier import Frontier, running_frontier
 from .spool import read_records
+from .systems import wait_until
 
 DAY_SECONDS = 86_400.0
 Spoil = Callable[[ForeignDomain], None]
@@ -192,3 +195,15 @@ async def test_a_rollback_is_refused_even_with_an_empty_cache_and_a_newer_versio
         assert (await frontier.link(foreign)).stub["version"] == "1.6.0"
         answer = await frontier.ask(frontier.good)
         assert answer.is_ok
+
+
+async def test_a_domain_that_was_mended_is_believed_as_soon_as_the_operator_says_so(tmp_path: Path) -> None:
+    async with running_frontier(tmp_path, "mended") as frontier:
+        foreign = await frontier.add("mended")
+        without_signatures(foreign)
+        assert (await frontier.ask(foreign)).reason == "envelope-malformed"
+        foreign.publish()
+        assert (await frontier.ask(foreign)).reason == "envelope-malformed", "it is left alone for an hour"
+        os.kill(frontier.node.pid, signal.SIGHUP)
+        await wait_until(lambda: frontier.ask(foreign), lambda answer: answer.is_ok)
+        await frontier.assert_unharmed()
