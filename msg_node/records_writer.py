@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -29,6 +29,7 @@ from protofly import limits
 from protofly.errors import MisuseError, SettingsError
 from protofly.record_segments import Signer
 from protofly.records import RECORD_TYPES, Closure, Record, hash_address
+from protofly.remembered import remembered
 
 logger = logging.getLogger("msg_node.records")
 
@@ -108,7 +109,7 @@ class RecordsWriter:
         self._streams: dict[type[Record], Stream] = {}
         self._chain: Chain | None = None
         self._written = self._sealed = self._recovered = self._sealed_bytes = 0
-        self._hash = lru_cache(_CACHED_HASHES)(partial(hash_address, key=self._options.address_key or b""))
+        self._hash = remembered(_CACHED_HASHES)(partial(hash_address, key=self._options.address_key or b""))
 
     def append(self, record: Record) -> None:
         """Hand over a record; the caller must not touch it again. Never waits, never raises."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 import idna
 
 from protofly.errors import Code, PeerError
 from protofly.limits import HEADER_CHARS
+from protofly.remembered import remembered
 
 ELEMENT_LABELS = frozenset({"msg-node", "registry", "idm", "qos", "qos-broker", "catalogue", "rethink"})
 """First labels that name an element of a domain, not a domain. Source: message specification, section 2.3."""
@@ -47,7 +47,7 @@ class Address(NamedTuple):
     path: str
 
 
-@lru_cache(_CACHED_PARTS)
+@remembered(_CACHED_PARTS)
 def parse(text: str) -> Address:
     """Split an address and bring each part into canonical form.
 
@@ -86,7 +86,7 @@ def _split_rest(rest: str) -> tuple[str, str]:
     return authority, slash + path
 
 
-@lru_cache(_CACHED_PARTS)
+@remembered(_CACHED_PARTS)
 def _canonical_authority(authority: str) -> str:
     """User part as written, host in canonical form, port as written.
 
@@ -134,7 +134,7 @@ def _canonical_name(host: str) -> str:
     return host.removesuffix(".")
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@remembered(_CACHED_ADDRESSES)
 def canonical_key(text: str) -> str:
     """The form of an address by which tables are keyed; a key is its own key.
 
@@ -153,7 +153,7 @@ def canonical_key(text: str) -> str:
     return text if text == key else key  # one string in the tables where two would say the same
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@remembered(_CACHED_ADDRESSES)
 def domain_of(text: str) -> str:
     """Domain to which an address belongs, or "" when it has none.
 
@@ -175,7 +175,7 @@ def domain_of(text: str) -> str:
     return domain
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@remembered(_CACHED_ADDRESSES)
 def destination_of(text: str) -> str:
     """Domain to which a message for this address is carried: `domain_of`, or "" for what no message goes to.
 

@@ -9,6 +9,7 @@ FRAME_BYTES: Final = 1 << 20
 FRAME_BYTES_MAX: Final = 8 << 20
 NESTING_LEVELS: Final = 64
 HEADER_CHARS: Final = 2048
+REMEMBERED_CHARS: Final = 160  # of addresses whose parsing is remembered; longer ones are parsed anew each time
 RESOURCES_ENTRIES: Final = 1000
 HEADER_QUOTES: Final = 16_384
 """Quotation marks of a message outside its body: four times as many as a thousand recipients and a thousand further
@@ -26,6 +27,7 @@ SESSION_QUEUE_MESSAGES: Final = 1000
 SESSION_QUEUE_BYTES: Final = 4 << 20
 LEARNED_SECONDS: Final = 3600.0
 LEARNED_ADDRESSES: Final = 100_000
+LEARNED_PER_SESSION: Final = 1_000  # nobody speaks in so many names that those of others are forgotten
 
 # Sessions. Source: message specification, sections 5.1 and 5.4.
 SESSION_GRACE_SECONDS: Final = 120.0

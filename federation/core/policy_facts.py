@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 from federation.core.policy_model import Facts
 from protofly.address import canonical_key, parse
 from protofly.errors import PeerError
+from protofly.remembered import remembered
 
 Value = str | int | bool | tuple[str, ...] | frozenset[str] | None
 
@@ -99,7 +99,7 @@ def _link_domain(facts: Facts) -> str | None:
     return "" if facts.hook == "local" else None  # on the own bus it is known that there is no link
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@remembered(_CACHED_ADDRESSES)
 def _address(text: str) -> str | None:
     try:
         return canonical_key(text)
@@ -107,7 +107,7 @@ def _address(text: str) -> str | None:
         return None
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@remembered(_CACHED_ADDRESSES)
 def _scheme(text: str) -> str | None:
     try:
         return parse(text).scheme or None

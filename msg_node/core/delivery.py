@@ -17,7 +17,7 @@ from msg_node.core.registry import Index
 from msg_node.core.user_places import hyperties_of, live_numbers, user_named
 from protofly.address import destination_of, domain_of
 from protofly.errors import Code
-from protofly.limits import LEARNED_ADDRESSES, LEARNED_SECONDS
+from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
 from protofly.message import Message
 
 _OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
@@ -76,18 +76,22 @@ class Learned:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._of: dict[int, set[str]] = {}
+        self._of: dict[int, OrderedDict[str, None]] = {}
 
     def learn(self, key: str, sid: int, now: float) -> None:
-        """A session spoke as `key`; `now` is seconds since the Unix epoch."""
+        """A session spoke as `key`; `now` is seconds since the Unix epoch. It makes room among its own names first."""
         known = self._known.get(key)
-        if known is None or known[0] != sid:
-            if known is not None:
-                self._unlearn(key, known[0])
-            self._of.setdefault(sid, set()).add(key)
+        if known is not None and known[0] != sid:
+            self._unlearn(key, known[0])
+        names = self._of.setdefault(sid, OrderedDict())
+        names[key] = None
+        names.move_to_end(key)
         self._known[key] = (sid, now + LEARNED_SECONDS)
         self._known.move_to_end(key)
-        if len(self._known) > LEARNED_ADDRESSES:
+        if len(names) > LEARNED_PER_SESSION:
+            oldest, _ = names.popitem(last=False)
+            del self._known[oldest]
+        elif len(self._known) > LEARNED_ADDRESSES:
             oldest, (learner, _) = self._known.popitem(last=False)
             self._unlearn(oldest, learner)
 
@@ -102,9 +106,9 @@ class Learned:
             del self._known[key]
 
     def _unlearn(self, key: str, sid: int) -> None:
-        keys = self._of[sid]
-        keys.discard(key)
-        if not keys:
+        names = self._of[sid]
+        del names[key]
+        if not names:
             del self._of[sid]
 
 

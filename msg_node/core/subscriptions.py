@@ -19,7 +19,7 @@ from msg_node.core.allocation import ancestors
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
-from protofly.limits import SUBSCRIPTIONS_PER_SESSION, TARGETS_REMEMBERED
+from protofly.limits import REMEMBERED_CHARS, SUBSCRIPTIONS_PER_SESSION, TARGETS_REMEMBERED
 
 CHILDREN = "/children/"
 
@@ -169,9 +169,11 @@ class Listeners:
     # Inner steps.
 
     def _resolve(self, key: str) -> tuple[int, ...]:
-        if len(self._resolved) >= TARGETS_REMEMBERED:
-            self._resolved.clear()
-        resolved = self._resolved[key] = tuple(dict.fromkeys(self._look_up(key)))
+        resolved = tuple(dict.fromkeys(self._look_up(key)))
+        if len(key) <= REMEMBERED_CHARS:
+            if len(self._resolved) >= TARGETS_REMEMBERED:
+                self._resolved.clear()
+            self._resolved[key] = resolved
         return resolved
 
     def _look_up(self, key: str) -> tuple[int, ...]:

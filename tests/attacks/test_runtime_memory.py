@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,6 +20,8 @@ from tests.support.runtime_house import SESSION, a_message, runtime_address
 RUNTIMES = 1000
 WARM_UP = 50
 MOST_KIB_EACH = 18.0
+LONG_ADDRESSES = 2_500
+MOST_MIB_FOR_ADDRESSES = 15.0
 _UPGRADE = (
     b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -75,27 +77,59 @@ def _enough_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("_enough_descriptors")
-def test_a_thousand_idle_runtimes_cost_at_most_18_kib_each(tmp_path: Path) -> None:
-    config = tmp_path / "node.toml"
+@contextmanager
+def running_node(folder: Path) -> Iterator[tuple[int, int]]:
+    """A node in a process of its own: its process and its port."""
+    config = folder / "node.toml"
     config.write_text(
         '[node]\ndomain = "alpha.example"\ndata_dir = "data"\n[listen]\nport = 0\ninsecure_plaintext = true\n'
     )
     command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child, ExitStack() as stack:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout is not None
             ready = json.loads(child.stdout.readline().partition(" ")[2])
             port = urlsplit(ready["listen"]).port
             assert port is not None
-            open_sessions(port, range(WARM_UP), stack)
-            before = rss_kib(ready["pid"])
-            sockets = open_sessions(port, range(WARM_UP, WARM_UP + RUNTIMES), stack)
-            each = (rss_kib(ready["pid"]) - before) / RUNTIMES
-            sockets[-1].sendall(masked(json.dumps(a_message("ping", "x", SESSION, id_=2)).encode()))
-            assert b'"pong"' in received(sockets[-1], b"pong")
+            yield ready["pid"], port
         finally:
             child.send_signal(signal.SIGTERM)
             child.wait(timeout=30)
+
+
+def check_alive(sock: socket.socket) -> None:
+    """What was sent before is done, too."""
+    sock.sendall(masked(json.dumps(a_message("ping", "x", SESSION, id_=2)).encode()))
+    assert b'"pong"' in received(sock, b"pong")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_enough_descriptors")
+def test_a_thousand_idle_runtimes_cost_at_most_18_kib_each(tmp_path: Path) -> None:
+    with running_node(tmp_path) as (pid, port), ExitStack() as stack:
+        open_sessions(port, range(WARM_UP), stack)
+        before = rss_kib(pid)
+        sockets = open_sessions(port, range(WARM_UP, WARM_UP + RUNTIMES), stack)
+        each = (rss_kib(pid) - before) / RUNTIMES
+        check_alive(sockets[-1])
     assert each <= MOST_KIB_EACH, f"{each:.1f} KiB for each idle runtime"
+
+
+@pytest.mark.long
+def test_ever_new_long_addresses_fill_no_memory(tmp_path: Path) -> None:
+    with running_node(tmp_path) as (pid, port), ExitStack() as stack:
+        (sock,) = open_sessions(port, range(1), stack)
+        rest = "\U0001f600" * 2000  # four bytes each in memory
+        for first in range(0, LONG_ADDRESSES, 100):
+            numbers = range(first, first + 100)
+            events = [
+                f'{{"type":"event","from":"comm:/{one}{rest}","to":"comm://alpha.example/{one}{rest}"}}'
+                for one in numbers
+            ]
+            sock.sendall(b"".join([masked(event.encode()) for event in events]))
+            if first == 0:
+                check_alive(sock)
+                before = rss_kib(pid)
+        check_alive(sock)
+        growth = (rss_kib(pid) - before) / 1024
+    assert growth <= MOST_MIB_FOR_ADDRESSES, f"{growth:.0f} MiB more after {LONG_ADDRESSES} addresses"

@@ -15,7 +15,7 @@ from msg_node.core.session import Opened, Opener
 from msg_node.core.subscriptions import Subscription
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
-from protofly.limits import LEARNED_ADDRESSES, LEARNED_SECONDS
+from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
 from tests.support.runtime_house import DOMAIN, a_message, parsed, runtime_address
 
 NOW = 1_000_000.0
@@ -327,10 +327,23 @@ def test_what_is_learned_is_what_was_said_last_and_nothing_of_the_ended_is_kept(
 def test_what_is_learned_is_bounded_and_the_oldest_goes_first() -> None:
     learned = Learned()
     for number in range(LEARNED_ADDRESSES + 10):
-        learned.learn(str(number), 1, NOW)
+        learned.learn(str(number), number // LEARNED_PER_SESSION, NOW)
     assert learned.find("9", NOW) is None
-    assert learned.find("10", NOW) == 1
+    assert learned.find("10", NOW) == 0
     assert len(learned._known) == LEARNED_ADDRESSES
+
+
+def test_who_speaks_in_very_many_names_pushes_out_his_own() -> None:
+    learned = Learned()
+    learned.learn("of somebody else", 2, NOW)
+    for number in range(LEARNED_PER_SESSION + 10):
+        learned.learn(str(number), 1, NOW)
+        learned.learn("often", 1, NOW)
+    assert learned.find("of somebody else", NOW) == 2
+    assert learned.find("often", NOW) == 1
+    assert learned.find("10", NOW) is None
+    assert learned.find("11", NOW) == 1
+    assert len(learned._known) == LEARNED_PER_SESSION + 1
 
 
 # Whatever is asked.
