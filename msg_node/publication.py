@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
+from protofly import limits
 from protofly.documents import (
     Endpoint,
     KeyRecord,
@@ -188,7 +189,10 @@ class LiveSigner:
             contact=options.contact,
         )
         _check_readable(document)
-        return SignedLive(sign_document(document, self._keys), document)
+        envelope = sign_document(document, self._keys)
+        if len(envelope) > limits.LIVE_BYTES:
+            raise SettingsError(f"the live document has {len(envelope):,} bytes; readers take {limits.LIVE_BYTES:,}")
+        return SignedLive(envelope, document)
 
     def _next_serial(self, now: float) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Make and sign the three documents that a domain publishes: `root`, `manifest`, `live`.
+"""Make and sign two of the three documents that a domain publishes: `root` and `manifest`. A node signs `live`.
 
 Every function takes the keys and `now` and returns the envelope's bytes; nothing here reads a clock or writes a file.
 What comes out is decoded again before it is returned, so a document that readers would refuse cannot leave this page.
@@ -9,34 +9,26 @@ Source: trust and hosts, sections 3.3 to 3.5.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
-
-import msgspec
 
 from protofly import limits
 from protofly.documents import (
     ABI_MAJOR,
     ABI_NAME,
     Abi,
-    Endpoint,
-    KeyRecord,
-    Live,
     Manifest,
     ModuleReference,
     Needs,
     Permissions,
-    Revoked,
     Role,
     Roles,
     Root,
-    RootReference,
     SigningKey,
     StubReference,
     decode_envelope,
-    decode_live,
     decode_manifest,
     decode_root,
     document_sha256,
@@ -47,7 +39,6 @@ from stubkit.keys import KeyRing
 
 ROOT_VALIDITY_SECONDS: Final = 365 * 86_400.0
 MANIFEST_VALIDITY_SECONDS: Final = 180 * 86_400.0
-LIVE_VALIDITY_SECONDS: Final = 48 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,67 +163,6 @@ def stub_reference(manifest_envelope: bytes, *, domain: str) -> StubReference:
     )
 
 
-def sign_live(
-    keys: KeyRing,
-    *,
-    root_envelope: bytes,
-    serial: int,
-    endpoints: Sequence[Endpoint],
-    manifests: Mapping[str, bytes],
-    now: float,
-    validity_seconds: float = LIVE_VALIDITY_SECONDS,
-    revoked: Revoked | None = None,
-    catalogue: str = "",
-    contact: str = "",
-) -> bytes:
-    """What is true of the domain today; the domain is the root's.
-
-    Args:
-        keys: `live` signs, `node` keys are named.
-        root_envelope: The current root, as published.
-        serial: Higher than any before.
-        endpoints: Where stubs may connect.
-        manifests: Envelope of each stub's manifest, by selector; `default` is what readers take.
-        now: Unix seconds.
-        validity_seconds: Life of the document, at most seven days.
-        revoked: What is taken back.
-        catalogue: URL of a catalogue of the original kind.
-        contact: Whom to write to.
-
-    Raises:
-        SettingsError: no `live` key, or a value cannot stand in a live document.
-        PeerError: an envelope handed in is not what it should be.
-    """
-    if not keys.live:
-        raise SettingsError("no live key at hand")
-    if validity_seconds > limits.LIVE_VALIDITY_SECONDS:
-        raise SettingsError("a live document lives for seven days at most")
-    payload = decode_envelope(root_envelope).payload
-    domain, version = _whose(payload)
-    node_keys: dict[str, KeyRecord] = {
-        key.key_id: key.record(nbf=_moment(now - limits.CLOCK_SKEW_SECONDS)) for key in keys.node
-    }
-    live = Live(
-        spec="rmn-live/1",
-        domain=domain,
-        serial=serial,
-        issued=_moment(now),
-        expires=_moment(now + validity_seconds),
-        root=RootReference(version=version, sha256=hashlib.sha256(payload).hexdigest()),
-        endpoints=list(endpoints),
-        stubs={selector: stub_reference(raw, domain=domain) for selector, raw in manifests.items()},
-        catalogue=catalogue,
-        node_keys=node_keys,
-        revoked=revoked if revoked is not None else Revoked(),
-        contact=contact,
-    )
-    return _signed(live, keys.live, limits.LIVE_BYTES)
-
-
-class _Named(msgspec.Struct, frozen=True, kw_only=True):
-    domain: str
-
-
 def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC)
 
@@ -241,20 +171,11 @@ def _role(keys: Sequence[SigningKey], threshold: int = 1) -> Role:
     return Role(keys=[key.key_id for key in keys], threshold=threshold)
 
 
-def _whose(root_payload: bytes) -> tuple[str, int]:
-    """Domain and version of a root payload, decoded under its own name: it is ours."""
-    try:
-        domain = msgspec.json.decode(root_payload, type=_Named).domain
-    except msgspec.MsgspecError as exc:
-        raise PeerError(Code.DOCUMENT_MALFORMED, str(exc)) from exc
-    return domain, decode_root(root_payload, domain=domain).version
-
-
-def _signed(document: Root | Live | Manifest, keys: Sequence[SigningKey], max_bytes: int) -> bytes:
+def _signed(document: Root | Manifest, keys: Sequence[SigningKey], max_bytes: int) -> bytes:
     envelope = sign_document(document, keys)
     if len(envelope) > max_bytes:
         raise SettingsError(f"the document has {len(envelope)} bytes; readers take {max_bytes}")
-    decode = {Root: decode_root, Live: decode_live, Manifest: decode_manifest}[type(document)]
+    decode = {Root: decode_root, Manifest: decode_manifest}[type(document)]
     try:
         decode(decode_envelope(envelope).payload, domain=document.domain)
     except PeerError as exc:

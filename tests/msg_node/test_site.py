@@ -405,6 +405,16 @@ def test_a_live_document_that_readers_would_refuse_is_never_signed(published: Pu
         make_publisher(settings)[0].refresh(now=NOW)
 
 
+def test_a_live_document_that_is_larger_than_readers_take_is_not_served(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, _ = make_publisher(published.settings)
+    monkeypatch.setattr("protofly.limits.LIVE_BYTES", 1_000)
+    with pytest.raises(SettingsError, match=r"readers take 1,000"):
+        publisher.refresh(now=NOW)
+    assert publisher.live is None
+
+
 def test_a_publisher_that_has_signed_nothing_has_nothing_to_cache(published: Published) -> None:
     publisher: Publisher = make_publisher(published.settings)[0]
     assert publisher.cache_control(now=NOW) == "public, max-age=0"

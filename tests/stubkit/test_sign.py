@@ -13,21 +13,18 @@ from catalogue_client.core.state import TrustAnchor
 from catalogue_client.fetcher import Fetched, Fetcher
 from catalogue_client.trust_store import TrustStore
 from protofly.documents import (
-    ROOT_TYPE,
     Endpoint,
     Root,
     decode_envelope,
-    decode_live,
     decode_root,
     key_set_fingerprint,
-    sign_envelope,
 )
 from protofly.errors import Code, PeerError, SettingsError
 from stubkit.keys import KeyRing, make_key, make_keys
-from stubkit.sign import StubRelease, sign_live, sign_manifest, sign_root
+from stubkit.sign import StubRelease, sign_manifest, sign_root
+from tests.support.live_documents import sign_live
 
 NOW = 1_795_219_200.0
-DAY = 86_400.0
 DOMAIN = "b.example"
 MODULE = (Path(__file__).parents[2] / "examples" / "stubs" / "trapezoid_link" / "link.wasm").read_bytes()
 MODULE_URL = f"https://{DOMAIN}/.well-known/sourcepackage/TrapezoidLink"
@@ -121,18 +118,6 @@ async def test_several_root_keys_with_a_threshold_are_believed(publisher: Publis
     assert trust.root.roles.root.threshold == 2
 
 
-def test_live_document_names_node_keys_with_the_beginning_of_their_life() -> None:
-    keys = make_keys()
-    root = sign_root(keys, domain=DOMAIN, now=NOW)
-    raw = sign_live(keys, root_envelope=root, serial=1, endpoints=ENDPOINTS, manifests={}, now=NOW)
-    live = decode_live(decode_envelope(raw).payload, domain=DOMAIN)
-    (key_id,) = live.node_keys
-    assert key_id == keys.node[0].key_id
-    assert live.node_keys[key_id].is_valid_at(NOW)
-    assert not live.node_keys[key_id].is_valid_at(NOW - DAY)
-    assert live.expires.timestamp() == NOW + 2 * DAY
-
-
 @pytest.mark.parametrize("role", ["root", "live", "pkg"])
 def test_root_without_a_role_is_not_signed(role: str) -> None:
     keys = make_keys()
@@ -141,12 +126,9 @@ def test_root_without_a_role_is_not_signed(role: str) -> None:
         sign_root(missing, domain=DOMAIN, now=NOW)
 
 
-def test_documents_need_the_keys_of_their_role() -> None:
-    root = sign_root(make_keys(), domain=DOMAIN, now=NOW)
+def test_a_manifest_needs_a_key_of_its_role() -> None:
     with pytest.raises(SettingsError, match="no pkg key"):
         sign_manifest(KeyRing(), MODULE, RELEASE, now=NOW)
-    with pytest.raises(SettingsError, match="no live key"):
-        sign_live(KeyRing(), root_envelope=root, serial=1, endpoints=ENDPOINTS, manifests={}, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -156,31 +138,6 @@ def test_manifest_that_readers_would_refuse_is_not_signed(changes: dict[str, obj
     values = {name: getattr(RELEASE, name) for name in RELEASE.__slots__} | changes
     with pytest.raises(SettingsError, match="would be refused"):
         sign_manifest(make_keys(), MODULE, StubRelease(**values), now=NOW)
-
-
-def test_live_document_for_longer_than_a_week_or_without_endpoints_is_not_signed() -> None:
-    keys = make_keys()
-    root = sign_root(keys, domain=DOMAIN, now=NOW)
-    with pytest.raises(SettingsError, match="seven days"):
-        sign_live(
-            keys,
-            root_envelope=root,
-            serial=1,
-            endpoints=ENDPOINTS,
-            manifests={},
-            now=NOW,
-            validity_seconds=8 * DAY,
-        )
-    with pytest.raises(SettingsError, match="would be refused"):
-        sign_live(keys, root_envelope=root, serial=1, endpoints=[], manifests={}, now=NOW)
-
-
-@pytest.mark.parametrize("payload", [b"", b"[]", b"{}", b'{"domain":"b.example"}', b"\xff"])
-def test_live_document_over_something_that_is_no_root_is_not_signed(payload: bytes) -> None:
-    keys = make_keys()
-    envelope = sign_envelope(payload, ROOT_TYPE, keys.root)
-    with pytest.raises(PeerError):
-        sign_live(keys, root_envelope=envelope, serial=1, endpoints=ENDPOINTS, manifests={}, now=NOW)
 
 
 def test_document_larger_than_readers_take_is_not_signed() -> None:
