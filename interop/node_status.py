@@ -44,11 +44,6 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     denied: int = 0
     lost: int = 0
 
-    @property
-    def steps_ms(self) -> float:
-        """Sum of all steps."""
-        return sum(step.ms for step in self.steps)
-
 
 class Hop(Struct, frozen=True, kw_only=True):
     """A traced message at one place inside a node."""

@@ -36,10 +36,6 @@ def load_online_keys(folder: Path, role: Literal["live", "node", "token"]) -> li
     return [_load(path) for path in paths]
 
 
-def _made_at(path: Path) -> tuple[int, str]:
-    return path.stat().st_mtime_ns, path.name
-
-
 def _load(path: Path) -> SigningKey:
     try:
         return SigningKey.from_pem(path.stem, read_private(path))

@@ -119,10 +119,6 @@ class Owners:
         """What a session owns by allocation or claim, oldest first."""
         return list(self._owned.get(sid, {}).values())
 
-    def has_pool(self, scheme: str) -> bool:
-        """Whether addresses of a scheme are lent from a pool."""
-        return scheme in self._free
-
     def is_pooled(self, key: str) -> bool:
         """Whether a canonical key belongs to a pool, lent or not: nobody can claim it."""
         return key in self._pool_of

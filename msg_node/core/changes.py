@@ -27,7 +27,6 @@ class Table(Enum):
     SUBSCRIPTIONS = "subscriptions"
     REGISTRY = "registry"
     LINK_NUMBERS = "link_numbers"
-    LINKS = "links"
     QOS_LEASES = "qos_leases"
     PARKED = "parked"
     INBOX = "inbox"

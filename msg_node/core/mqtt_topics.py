@@ -63,10 +63,6 @@ class Topics:
         """Where messages for a runtime of ours go."""
         return f"{self._prefix}/{parse(runtime_key).authority}/{_encoded(runtime_key)}/{DOWN}"
 
-    def up(self, runtime_key: str) -> str:
-        """Where a runtime of ours sends its messages."""
-        return f"{self._prefix}/{parse(runtime_key).authority}/{_encoded(runtime_key)}/{UP}"
-
 
 def _encoded(runtime_key: str) -> str:
     return quote(parse(runtime_key).path[1:], safe="")

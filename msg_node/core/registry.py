@@ -78,10 +78,6 @@ class DomainRegistry:
         """All entries, oldest first."""
         return list(self._entries.values())
 
-    def next_due(self) -> float | None:
-        """When `sweep` has something to look at next."""
-        return self._due.next_second()
-
     # Changes.
 
     def register(self, url: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:

@@ -254,10 +254,6 @@ class Sessions:
                 self._parked[sid] = self._sessions[sid].grace_ends = latest
         return None
 
-    def next_expiry(self) -> float | None:
-        """When `expire` or `overdue` has something to do next."""
-        return min((*self._parked.values(), *self._ends.values()), default=None)
-
     def restore(self, rows: Rows, *, now: float) -> None:
         """Take over what was stored: every session is parked, with a new grace. Guests end with the process.
 
