@@ -325,6 +325,49 @@ def retention(
 
 
 @app.command()
+def show(
+    lake: LakeOption,
+    table: Annotated[str, typer.Argument(help="Table; without one, all are listed.")] = "",
+    day: Annotated[str, typer.Option(help="Only rows of this UTC day, YYYY-MM-DD.")] = "",
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only rows that have this; repeatable.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="At most so many rows.", min=1)] = 20,
+    json: Json = False,
+) -> None:
+    """Show what the lake holds, or rows of one table. Needs no Spark and changes nothing."""
+    terminal = Terminal(as_json=json)
+    with errors_told(as_json=json):
+        from pipeline.jobs import show as job
+        from pipeline.lake_files import LakeFiles
+        from pipeline.row_text import rows_text, tables_text
+
+        conditions = _conditions(where or ())
+        if day:
+            checked_day(day)
+        opened = LakeFiles.of(lake)
+        if table:
+            result = terminal.job("show", lambda: job.rows(opened, table, day=day, where=conditions, limit=limit))
+        else:
+            result = terminal.job("show", lambda: job.tables(opened))
+    if not json:
+        sys.stdout.write(rows_text(result.details["rows"]) if table else tables_text(result.details["tables"]))
+    terminal.end()
+
+
+def _conditions(where: Sequence[str]) -> dict[str, str]:
+    from protofly.errors import SettingsError
+
+    conditions = {}
+    for one in where:
+        name, sign, value = one.partition("=")
+        if not sign:
+            raise SettingsError(f"--where {one} is no condition: write it as COLUMN=VALUE")
+        conditions[name] = value
+    return conditions
+
+
+@app.command()
 def report(
     lake: LakeOption,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: report.html in the lake.")] = None,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,8 @@ from pipeline.lake_mark import Format, read_mark
 from pipeline.list_log import ListLog
 from pipeline.schemas import TABLES, Table
 from pipeline.table_log import CommitNote, DataFile, LakeError, Snapshot, TableLog, is_disk_full
+
+_BATCH_ROWS: Final = 1 << 14
 
 
 class LakeFiles:
@@ -61,11 +64,21 @@ class LakeFiles:
         schema = to_arrow_schema(table.schema)
         wanted = pa.schema([schema.field(name) for name in columns or schema.names])
         parts = [
-            _with_missing(pq.ParquetFile(self.folder / table.name / file.path), wanted, file.partition)
+            self._read(table, file, wanted)
             for file in self.files(table, version)
             if partitions is None or partition_of(table, file) in partitions
         ]
         return pa.concat_tables([wanted.empty_table(), *parts])
+
+    def batches(self, table: Table | str, *, partitions: Collection[str] | None = None) -> Iterator[pa.Table]:
+        """All columns of the newest version of a table, some thousand rows at a time. Raises LakeError."""
+        table = table_of(table)
+        schema = to_arrow_schema(table.schema)
+        for file in self.files(table):
+            if partitions is None or partition_of(table, file) in partitions:
+                with explained(self.folder), pq.ParquetFile(self.folder / table.name / file.path) as parquet:
+                    for batch in parquet.iter_batches(_BATCH_ROWS):
+                        yield _with_missing(pa.Table.from_batches([batch]), schema, file.partition)
 
     def files(self, table: Table | str, version: int | None = None) -> tuple[DataFile, ...]:
         """The files of a table, none when it does not exist yet.
@@ -108,6 +121,11 @@ class LakeFiles:
         """Commits with what was noted, newest first."""
         log = self._log(table_of(table))
         return log.history() if log.exists() else []
+
+    def _read(self, table: Table, file: DataFile, wanted: pa.Schema) -> pa.Table:
+        with pq.ParquetFile(self.folder / table.name / file.path) as parquet:
+            there = [name for name in wanted.names if name in parquet.schema_arrow.names]
+            return _with_missing(parquet.read(columns=there), wanted, file.partition)
 
     def _log(self, table: Table) -> TableLog:
         if self.table_format == "parquet":
@@ -157,10 +175,9 @@ def partition_of(table: Table, file: DataFile) -> str:
     return file.partition[table.partition[0]] if table.partition else ""
 
 
-def _with_missing(file: pq.ParquetFile, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:
-    there = [name for name in wanted.names if name in file.schema_arrow.names]
-    rows = file.read(columns=there)
+def _with_missing(rows: pa.Table, wanted: pa.Schema, partition: Mapping[str, str]) -> pa.Table:
+    """The wanted columns: those that a file does not have are its partition's, or null."""
     for field in wanted:
-        if field.name not in there:
+        if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.repeat(pa.scalar(partition.get(field.name), field.type), rows.num_rows))
     return rows.select(wanted.names).cast(wanted)

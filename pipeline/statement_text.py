@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
+from pipeline.core.harmless import harmless
 from pipeline.core.statement_choice import DRAFT
 from pipeline.statements import partner_of
 
@@ -100,8 +101,3 @@ def _reasons(row: Mapping[str, Any]) -> str:
         if counts
     ]
     return f"{harmless(partner_of(row))} {row['role']} {'; '.join(parts)}" if parts else ""
-
-
-def harmless(name: str) -> str:
-    """A name out of records, without what would steer a terminal."""
-    return "".join(sign if sign.isprintable() else "·" for sign in name)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pipeline.core.harmless import harmless
+
 if TYPE_CHECKING:
     from pipeline.jobs.result import JobResult
 
@@ -35,7 +37,7 @@ class Terminal:
         self.results.append(result)
         self.line(name, _told(result), time.monotonic() - begun)
         for warning in result.warnings:
-            self._console.print(f"{'':{NAME_CHARS}} {warning}", style="yellow", markup=False, soft_wrap=True)
+            self._console.print(f"{'':{NAME_CHARS}} {harmless(warning)}", style="yellow", markup=False, soft_wrap=True)
         return result
 
     def line(self, name: str, text: str, seconds: float) -> None:

@@ -21,6 +21,7 @@ from pipeline.core.groups import RECORDS_AT_ONCE, Numbers, in_pieces
 from pipeline.core.packed import PIECE, PLACE, packed, together
 from pipeline.file_pieces import Reading, read_tasks, tasks_of
 from pipeline.schemas.columns import BYTES, LONG, TEXT, columns
+from pipeline.worker_process import settle_in
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Work: TypeAlias = Callable[[Batches], Batches]
@@ -158,6 +159,7 @@ def _as_said(schema: pa.Schema, batches: Batches) -> Batches:
 
 def _one_after_the_other(works: Sequence[Work]) -> Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_in()
         for one in works:
             batches = one(batches)
         return batches

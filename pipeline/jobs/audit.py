@@ -16,6 +16,7 @@ from pipeline.ledger import Ledger
 from pipeline.schemas import LONG, SEGMENTS, TEXT, bronze_table
 from pipeline.schemas.columns import columns
 from pipeline.segment_books import Accepted, missing_numbers
+from pipeline.segment_telling import missing_told
 from pipeline.tables import Lake
 from pipeline.worker_rows import Batches
 from protofly.records import Kind
@@ -61,14 +62,14 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
         for row in rows:
             _add_row(nodes.setdefault((row["node"] or "?", row["kind"] or "?"), _empty()), row)
     for (node, kind), facts in sorted(nodes.items()):
-        _tell(f"{node}, {kind}", facts, result)
+        _tell(f"{node}: {kind}", facts, result)
     with result.timed("stored"):
         _compare_with_stored(lake, rows, result)
     result.details = {"books": [{"node": node, "kind": kind, **facts} for (node, kind), facts in sorted(nodes.items())]}
     result.findings = len(result.warnings)
     result.outcome = f"{len(nodes)} books"
     if len(result.warnings) > _TOLD:
-        result.warnings[_TOLD:] = [f"{len(result.warnings) - _TOLD} more; see the details"]
+        result.warnings[_TOLD:] = [f"{len(result.warnings) - _TOLD} more; --json has all"]
     if any(facts["gaps"] for facts in nodes.values()):
         result.exit_code = ExitCode.INCOMPLETE
     elif result.findings:
@@ -92,8 +93,7 @@ def _book_facts(key: tuple[str, str], entries: list[Accepted], result: JobResult
     facts = {**_empty(), "segments": len(entries)}
     for boot, first, last in missing_numbers(entries):
         facts["gaps"].append({"boot": boot, "first": first, "last": last})
-        numbers = f"{first}…{last}" if last else f"{first} and behind"
-        result.warnings.append(f"{key[0]}, {key[1]}: segments {numbers} of boot {boot} are not here: fetch them")
+        result.warnings.append(missing_told(*key, boot, first, last))
     previous: Accepted | None = None
     for entry in entries:
         if previous is not None and previous.boot == entry.boot and previous.segno + 1 == entry.segno:
@@ -118,7 +118,7 @@ def _tell(book: str, facts: Mapping[str, Any], result: JobResult) -> None:
         "lost_records": "records were lost by the node before it wrote them",
         "unaccounted_records": "records between segments are unaccounted for",
         "quarantined_rows": "lines are in quarantine",
-        "rejected_segments": "segments were rejected; see table segments",
+        "rejected_segments": "segments were rejected: `trapezoid pipeline show segments --where verdict=rejected`",
     }
     result.warnings += [f"{book}: {facts[name]} {text}" for name, text in told.items() if facts[name]]
     for finding in (Finding.CHAIN_BREAK, Finding.CHAIN_START, Finding.CLOCK, Finding.VANISHED):
@@ -147,7 +147,7 @@ def _compare_with_stored(lake: Lake, rows: list[dict[str, Any]], result: JobResu
         for key in sorted(key for key in expected.keys() | found.keys() if expected[key] != found[key]):
             node, boot, segno = key
             result.warnings.append(
-                f"{node}, {kind.value}: boot {boot} segment {segno} has {found[key]} rows in {table.name}, "
+                f"{node}: {kind.value} boot {boot} segment {segno} has {found[key]} rows in {table.name}, "
                 f"the ledger says {expected[key]}: restore the lake, or ingest anew"
             )
 

@@ -49,6 +49,7 @@ from pipeline.node_keys import Trust
 from pipeline.schemas import SEGMENTS
 from pipeline.segment_books import missing_numbers
 from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
+from pipeline.segment_telling import findings_told, missing_told
 from pipeline.segments import Place, Segment, examine, find_manifests
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
@@ -110,19 +111,17 @@ class Ingest:
         """
         result = JobResult("ingest")
         counts: Counter[str] = Counter()
+        to_look_at: list[Segment] = []
         with explained(self.lake.folder), self._alone():
             plan = self._left_plan()
             while plan is not None or (plan := self._next_plan(result)) is not None:
                 segments = self._carry_out(plan, result)
                 counts.update(segment.verdict.value for segment in segments)
-                result.warnings += [
-                    f"{segment.place.path}: our program failed on it ({', '.join(segment.remarks)}): please report this"
-                    for segment in segments
-                    if Finding.FAILED in segment.findings
-                ]
+                to_look_at += [segment for segment in segments if segment.severity >= Severity.WARNING]
                 result.findings += sum(segment.severity >= Severity.SEVERE for segment in segments)
                 progress(f"batch {plan.batch}: {_summary(segments)}")
                 plan = None
+            result.warnings += findings_told(to_look_at)
             self._conclude(result, counts)
         return result
 
@@ -294,14 +293,19 @@ class Ingest:
             ],
         }
         for node, kind, boot, first, last in gaps[:_GAPS_TOLD]:
-            numbers = f"{first}…{last}" if last else f"{first} and behind"
-            result.warnings.append(f"{node}: {kind} segments {numbers} of boot {boot} are not here: fetch them")
+            result.warnings.append(missing_told(node, kind, boot, first, last))
         if len(gaps) > _GAPS_TOLD:
-            result.warnings.append(f"{len(gaps) - _GAPS_TOLD} more gaps; see table segments")
+            result.warnings.append(f"{len(gaps) - _GAPS_TOLD:,} more gaps: `audit` tells them by node")
         if self.trust.keys is None and counts:
             result.warnings.append("signatures were not checked: name the nodes' keys with --keys")
         if not accepted:
-            result.warnings.append(f"no segments in {', '.join(map(str, self.spools))}")
+            folders = ", ".join(map(str, self.spools))
+            rejected = counts[Verdict.REJECTED.value]
+            result.warnings.append(
+                f"none of the segments in {folders} was accepted"
+                if rejected
+                else f"no segments in {folders}: name the node's folder `records`, or wait for its first sealed segment"
+            )
         if gaps or not accepted:
             result.exit_code = ExitCode.INCOMPLETE
         elif result.findings:

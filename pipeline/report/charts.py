@@ -136,17 +136,17 @@ def latency_bands(hours: Sequence[LatencyHour]) -> str:
         _plain(axes.yaxis)
         axes.set_ylabel("milliseconds")
         _time_axis(axes, _numbers(times))
-        axes.legend(loc="upper left", ncols=3)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
     return _svg(draw)
 
 
 def waterfall(total: Reconciled) -> str:
-    """What became of the messages sent: on the left to scale, on the right each class of difference by itself."""
+    """What became of the messages in either book: on the left to scale, on the right each class by itself."""
     ways = [
-        ("sent", 0, total.sent, BLUE),
-        ("pending", total.sent - total.pending, total.pending, GREY),
-        ("differing", total.matched, total.sent - total.pending - total.matched, RED),
+        ("in either book", 0, total.known, BLUE),
+        ("pending", total.matched + total.differing, total.pending, GREY),
+        ("differing", total.matched, total.differing, RED),
         ("matched", 0, total.matched, GREEN),
     ]
     classes = [
@@ -179,7 +179,7 @@ def waterfall(total: Reconciled) -> str:
         places = range(len(classes))
         right.barh(places, [count for _, count, _ in classes], color=[colour for *_, colour in classes], height=0.62)
         for index, (_, count, _) in enumerate(classes):
-            share = 1e6 * count / total.sent if total.sent else 0.0
+            share = 1e6 * count / total.known if total.known else 0.0
             note = f"{count:,}  ({share:,.0f} per million)" if count else "none"
             right.annotate(note, (count, index), textcoords="offset points", xytext=(4, 0), va="center", fontsize=8)
         right.set_yticks(places, [name for name, *_ in classes])
@@ -317,7 +317,7 @@ def baseline_band(band: Band) -> str:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         _time_axis(axes, times)
-        axes.legend(loc="upper left", ncols=3)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
     return _svg(draw)
 

@@ -57,6 +57,11 @@ class Reconciled:
         """Messages on which the books differ for good."""
         return self.lost + self.duplicated + self.altered + self.size + self.outcome + self.skewed + self.orphan
 
+    @property
+    def known(self) -> int:
+        """Messages of which either book has a record that counts; a pending one may be missing on either side."""
+        return self.matched + self.pending + self.differing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockOffset:

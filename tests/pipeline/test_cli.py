@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from pipeline.cli import app
-from protofly.record_segments import SEALED_SUFFIX
+from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX
 from tests.pipeline.spools import KEY, NODE, NodeBook, message
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -159,6 +159,8 @@ def test_a_damaged_segment_is_a_finding_and_a_missing_one_leaves_the_input_incom
     torn = run("ingest", *where)
     assert torn.exit_code == 2
     assert "1 to look at" in torn.stderr
+    assert "mdr segment rejected, torn: the segment ends within a frame" in torn.stderr
+    assert f"[{last.name.replace(SEALED_SUFFIX, MANIFEST_SUFFIX)}]" in torn.stderr
     last.write_bytes(whole)
     healed = run("ingest", *where)
     assert healed.exit_code == 0, healed.stderr

@@ -220,7 +220,7 @@ def test_captions_tell_sample_sizes_and_how_far_the_books_reach(page: str) -> No
     text = " ".join(page.split())
     assert "12,345 messages over 2 pairs, 17 denied" in text
     assert "Complete up to 2026-03-03 05:00:00 UTC" in text
-    assert "12,345 messages sent, 12,300 received, over 2 pairs of books" in text
+    assert "messages in either book (12,345 sent, 12,300 received) over 2 pairs of books" in text
 
 
 def test_equal_facts_give_equal_bytes(page: str) -> None:
@@ -278,6 +278,23 @@ def test_axis_of_a_single_count_has_whole_numbers() -> None:
     svg = charts.waterfall(Reconciled(sent=5, matched=4, lost=1, received=4, pairs=1))
     texts = re.findall(r">([^<>\n]+)</text>", svg[: svg.index(">lost</text>")])
     assert all(text != before for before, text in pairwise(texts))
+
+
+def test_what_only_the_receiver_has_yet_is_pending_and_no_negative_number() -> None:
+    total = Reconciled(sent=10, received=40, matched=8, pending=31, lost=1, orphan=2, pairs=1)
+    svg = charts.waterfall(total)
+    counts = re.findall(r">(-?[0-9,]+)</text>", svg[svg.index("in either book") :])
+    assert not [count for count in counts if count.startswith("-")]
+    assert total.known == 42
+    assert {"42", "31", "3", "8"} <= set(counts)
+
+
+def test_every_caption_has_its_sample_size_and_how_far_the_books_are_complete() -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", render(facts()), re.DOTALL)
+    assert len(captions) == 7
+    for caption in captions:
+        assert re.search(r"[0-9,]+ (matched |recorded )?messages", caption) or "number of messages" in caption
+        assert "omplete up to 2026-03-" in caption
 
 
 def test_versions_that_nothing_was_compared_with_get_no_empty_panel() -> None:

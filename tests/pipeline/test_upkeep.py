@@ -55,7 +55,7 @@ def test_audit_tells_gaps_losses_breaks_and_rejections(lake: Lake, tmp_path: Pat
     assert (facts["lost_records"], facts["rejected_segments"], facts["quarantined_rows"]) == (5, 1, 1)
     assert (facts["findings"]["chain-break"], facts["findings"]["torn"]) == (1, 1)
     assert result.exit_code is ExitCode.INCOMPLETE
-    assert f"{NODE}, mdr: 5 records were lost by the node before it wrote them" in result.warnings
+    assert f"{NODE}: mdr: 5 records were lost by the node before it wrote them" in result.warnings
 
 
 def test_audit_notices_rows_that_the_ledger_does_not_know(lake: Lake, tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""What is told of segments on a terminal: what became of them and what to do, in few lines however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pipeline.core.findings import Finding, Severity, Verdict
+from pipeline.segments import Segment
+
+LINES: Final = 20
+_BY_GAPS: Final = frozenset({Finding.GAP})
+"""Told of the books as they are in the end, by `missing_told`."""
+
+
+def findings_told(segments: Iterable[Segment]) -> list[str]:
+    """A line for everything about these segments that someone should look at, the gravest first.
+
+    Segments of one node and kind with the same verdict for the same reason share a line, which names the first.
+    """
+    groups: dict[tuple[str, str, Verdict, Finding], list[Segment]] = {}
+    for segment in segments:
+        worst = max(segment.findings, key=segment.severity_of, default=None)
+        if worst is None or segment.severity_of(worst) < Severity.WARNING or worst in _BY_GAPS:
+            continue
+        name = segment.name
+        whose = (name.node, name.kind.value) if name else ("", "")
+        groups.setdefault((*whose, segment.verdict, worst), []).append(segment)
+    ordered = sorted(groups.items(), key=lambda item: (-item[1][0].severity_of(item[0][3]), *item[0][:2]))
+    lines = [_line(*key, its) for key, its in ordered]
+    if len(lines) > LINES:
+        lines[LINES:] = [f"{len(lines) - LINES} more kinds of findings: `trapezoid pipeline show segments` has all"]
+    return lines
+
+
+def _line(node: str, kind: str, verdict: Verdict, finding: Finding, segments: list[Segment]) -> str:
+    first = segments[0]
+    many = f"{len(segments)} {kind} segments" if len(segments) > 1 else f"{kind} segment".strip()
+    where = f"first: {first.place.path}" if len(segments) > 1 else first.place.path
+    remark = f" ({first.remarks[0]})" if first.remarks and len(segments) == 1 else ""
+    became = "rejected," if verdict is Verdict.REJECTED else f"{verdict.value}, but"
+    who = f"{node}: " if node else ""
+    return f"{who}{many} {became} {finding.code}: {finding.meaning}{remark}; {finding.advice} [{where}]"
+
+
+def missing_told(node: str, kind: str, boot: int, first: int, last: int) -> str:
+    """A stretch of numbers of which no segment was accepted; `last` 0 for an end that is not known."""
+    numbers = f"segments {first} and behind" if not last else f"segments {first}…{last}"
+    if first == last:
+        numbers = f"segment {first}"
+    return f"{node}: {kind} {numbers} of boot {boot} did not come, or was rejected: fetch from the node's spool"
