@@ -49,6 +49,7 @@ from protofly.message import Message
 from protofly.records import Record
 from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
 
+TURN_SECONDS = 0.005
 _FLAGS = ("auth", "sessionToken")
 _NODE_ORIGIN = 0
 _NOT_KEPT = (Place.SERVICE, Place.USER)  # whose actions are not parked: a user is no agent
@@ -174,10 +175,12 @@ class Bus:
         """Route what one read brought.
 
         Returns:
-            How many frames were taken. Fewer than there are: a receiver is congested, and the rest is for
-            `wait_for_port` to wait with, so that a flood finds its bound at its source.
+            How many frames were taken. Fewer than there are: the port is closing; or a receiver is congested, and the
+            rest is for `wait_for_port` to wait with, so that a flood finds its bound at its source; or it is time that
+            others have their turn, since some requests cost as much as a thousand messages.
         """
         now = time.time()
+        ends = time.monotonic() + TURN_SECONDS
         port.heard_at = now
         port.pings_unanswered = 0
         taken = 0
@@ -185,8 +188,10 @@ class Bus:
             for raw in frames:
                 taken += 1
                 self._take_frame(port, raw, now)
-                if port.blockers:
+                if port.blockers or port.is_closing or time.monotonic() > ends:
                     break
+        if port.is_congested and not port.is_slow:
+            port.blockers.add(port)  # by the answers to what it asked, which it has to read first
         self.counters["frames in"] += taken
         self.foreign.forget_unheard()
         self.outlets.wake()

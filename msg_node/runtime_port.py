@@ -201,6 +201,8 @@ class RuntimePort:
         """
         queue, size = self._queue, len(message.raw)
         if len(queue) >= self._max_messages or self._queued_bytes + size > self._max_bytes:
+            if self.channel.is_closed:
+                return Code.NOT_CONNECTED
             if self.is_arriving and message.type not in _ANSWERS:
                 return Code.NOT_CONNECTED
             self.flush()  # the line may have room although this round's write is still to come

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+import trio
+
 from federation.byte_channel import ByteChannel
 from msg_node.bus import Bus
 from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS, RuntimePort
@@ -89,5 +91,7 @@ async def hand_over(bus: Bus, port: RuntimePort, frames: list[bytes]) -> None:
         frames = frames[bus.from_session(port, frames) :] if frames else frames
         if port.blockers or not bus.is_accepting:
             await bus.wait_for_port(port)
+        elif frames:
+            await trio.lowlevel.checkpoint()
         if not frames:
             return

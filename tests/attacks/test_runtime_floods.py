@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import trio
 
+from msg_node import bus
 from protofly.limits import (
     ALLOCATION_NUMBER,
     ALLOCATION_PER_SESSION,
@@ -90,6 +92,38 @@ async def test_a_session_listens_to_so_much_and_no_more(house: RuntimeHouse) -> 
 
 
 @pytest.mark.long
+async def test_others_have_their_turn_between_dear_requests_of_one_read(
+    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus, "TURN_SECONDS", 0.0)  # every request is a dear one
+    eve = await house.opened("eve")
+    turns: list[int] = []
+
+    async def look_on() -> None:
+        while True:
+            turns.append(house.counters["frames in"])
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look_on)
+        await eve.say(*(a_message("read", eve.address, SM, id_=number) for number in range(20)))
+        assert [(await eve.next())["id"] for _ in range(20)] == list(range(20))
+        nursery.cancel_scope.cancel()
+    assert max(after - before for before, after in pairwise(turns)) <= 2  # one before it, one behind it
+
+
+async def test_who_asks_for_more_than_he_reads_is_closed_once_and_asked_nothing_more(house: RuntimeHouse) -> None:
+    eve, bo, cleo = [await house.opened(name) for name in ("eve", "bo", "cleo")]
+    for first in range(0, SUBSCRIPTIONS_PER_SESSION, RESOURCES_ENTRIES):
+        await eve.ask("subscribe", SM, {"resources": rooms(RESOURCES_ENTRIES, first=first)})
+    taken = house.counters["frames in"]
+    await eve.say(*[a_message("read", eve.address, SM, id_=1)] * 300)  # a megabyte each
+    await house.until("stuck runtimes")
+    await check_served(house, bo, cleo)
+    assert house.counters["stuck runtimes"] == 1
+    assert house.counters["frames in"] < taken + 200
+
+
 async def test_a_flood_of_allocations_ends_at_the_quota_and_gives_all_back(house: RuntimeHouse) -> None:
     eve, bo, cleo = [await house.opened(name) for name in ("eve", "bo", "cleo")]
     blocks = ALLOCATION_PER_SESSION // ALLOCATION_NUMBER
