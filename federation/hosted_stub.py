@@ -18,11 +18,11 @@ import trio
 
 from federation.core.auth import StubIdentity, channel_binding
 from federation.core.carrier import Carrier, LinkPort
+from federation.core.stub_meters import StubMeters
 from federation.core.trapezoid import DomainLeg, Pending
 from federation.egress import Egress
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
-from federation.stub_meters import StubMeters
 from protofly.errors import Code, HostError, PeerError, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
 from protofly.stub import VerifiedStub
@@ -481,7 +481,9 @@ class HostedStub(Carrier):
 
     def _log(self, action: GuestAction) -> None:
         text = self._ledger.log_line(action.payload, time.monotonic())
-        if text is not None:
+        if text is None:
+            self._meters.log_lines_dropped += 1
+        else:
             level = _LOG_LEVELS[min(action.arg, 3)]
             logger.log(level, "stub %s of %s: %s", self._verified.name, self._verified.domain, text)
 

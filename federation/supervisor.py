@@ -25,7 +25,6 @@ from federation.hosted_stub import HostedStub, StubSettings
 from federation.identity import Identity
 from federation.link_context import StepTimes
 from federation.peer_session import REAUTHENTICATE_SECONDS
-from federation.stub_meters import StubMeters
 from federation.supply import DEFAULT_STUB, Package, Supply
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from protofly.limits import (
@@ -80,7 +79,7 @@ class StubSupervisor:
         self._link = link
         self._context = context
         self._lifecycle = Lifecycle()
-        self._meters = StubMeters()
+        self._meters = link.hosted.meters
         self._failures = 0
         self._started = 0.0
         self._verdict: PeerError | None = None

@@ -67,7 +67,6 @@ class GroupChat:
         self.room = RoomState()
         self.refusals: list[Refusal] = []
         self.first_contact_ns = 0
-        self.reverse_contact_ns = 0
         self.traced: Traced | None = None
         self._scene = scene
         self._on_step = on_step
@@ -181,7 +180,7 @@ class GroupChat:
 
     async def _look_up_back(self) -> str:
         other = next(person for person in self._people if person.domain != self._reporter.domain)
-        self.reverse_contact_ns = await self._find(other, self._reporter)
+        await self._find(other, self._reporter)
         return f"{other.name} finds {self._reporter.name}"
 
     async def _find(self, seeker: Participant, sought: Participant) -> int:

@@ -16,14 +16,12 @@ import resource
 import signal
 import ssl
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
 
 from catalogue_client.client import CatalogueClient
@@ -51,7 +49,6 @@ from msg_node.config import Settings
 from msg_node.config_addresses import build_missed, build_pools, build_rules, kept_objects
 from msg_node.config_delivery import build_delivery_rules
 from msg_node.config_interworking import build_interworking, token_readers
-from msg_node.config_middleware import active_steps
 from msg_node.config_sessions import build_credentials
 from msg_node.config_weakenings import insecure_switches
 from msg_node.connectors.door import Door
@@ -66,7 +63,7 @@ from msg_node.core.sessions import Sessions
 from msg_node.core.stub_inventory import StubInventory
 from msg_node.core.subscriptions import Listeners
 from msg_node.core.twin import Twin
-from msg_node.node_status import link_status, rss_kib
+from msg_node.node_status import node_status
 from msg_node.policy_deployment import PolicyDeployment
 from msg_node.quarantine import Quarantine
 from msg_node.records_writer import RecordsWriter, WriterOptions
@@ -98,6 +95,7 @@ class Node:
     """Everything that runs in one node process."""
 
     settings: Settings
+    state: NodeState
     bus: Bus
     backends: Backends
     federation: Federation
@@ -130,35 +128,7 @@ class Node:
 
     def status(self) -> dict[str, object]:
         """How the node is, for operators: links, counters, traces."""
-        counters = Counter(self.bus.counters)
-        for name, count in self.door.counters.items():
-            counters[name] += count
-        return {
-            "domain": self.settings.node.domain,
-            "node": self.settings.node_id,
-            "version": VERSION,
-            "pid": os.getpid(),
-            "rss_kib": rss_kib(),
-            "uptime_seconds": round(time.time() - self.started_at, 3),
-            "sessions": self.bus.live_sessions,
-            "counters": dict(sorted(counters.items())),
-            "records": msgspec.to_builtins(self.records.statistics()),
-            "connectors": self.bus.inquiries.statistics(),
-            "backends": self.backends.status(),
-            "state": msgspec.to_builtins(self.store.statistics()),
-            "delivery": self.bus.deliveries.statistics(),
-            "discovery": msgspec.to_builtins(self.resolver.statistics()),
-            "cache": msgspec.to_builtins(self.cache.statistics()),
-            "sandbox": {"zygote_pid": self.sandbox.zygote_pid, **self.sandbox.statistics()},
-            "insecure": list(insecure_switches(self.settings)),
-            "middleware": list(active_steps(self.settings)),
-            "policy_revision": self.gate.policies.revision,
-            "links": [
-                {**link_status(link), "discovery": msgspec.to_builtins(self.resolver.explain(link.domain))}
-                for link in self.federation.links
-            ],
-            "traces": self.traces.snapshot(),
-        }
+        return node_status(self, version=VERSION)
 
 
 async def serve(
@@ -358,6 +328,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     )
     node = Node(
         settings,
+        state,
         bus,
         backends,
         federation,

@@ -1,11 +1,61 @@
-"""Parts of what a node says about itself at `/status`. Its readers: `interop/node_status.py`, operators, monitoring."""
+"""What a node says about itself at `/status`. Its readers: `interop/node_status.py`, operators, monitoring."""
 
 from __future__ import annotations
 
+import os
 import resource
+import time
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from federation.domain_link import DomainLink
+from msg_node.config_middleware import active_steps
+from msg_node.config_weakenings import insecure_switches
+
+if TYPE_CHECKING:
+    from msg_node.app import Node
+
+
+def node_status(node: Node, *, version: str) -> dict[str, object]:
+    """Everything about one node: facts, counters since its start, links, traces."""
+    return {
+        "domain": node.settings.node.domain,
+        "node": node.settings.node_id,
+        "version": version,
+        "pid": os.getpid(),
+        "rss_kib": rss_kib(),
+        "uptime_seconds": round(time.time() - node.started_at, 3),
+        "sessions": node.bus.live_sessions,
+        "counters": dict(sorted(_counters(node).items())),
+        "records": msgspec.to_builtins(node.records.statistics()),
+        "connectors": node.bus.inquiries.statistics(),
+        "backends": node.backends.status(),
+        "state": msgspec.to_builtins(node.store.statistics()),
+        "delivery": node.bus.deliveries.statistics(),
+        "twin": node.state.twin.statistics(),
+        "discovery": msgspec.to_builtins(node.resolver.statistics()),
+        "cache": msgspec.to_builtins(node.cache.statistics()),
+        "sandbox": {"zygote_pid": node.sandbox.zygote_pid, **node.sandbox.statistics()},
+        "insecure": list(insecure_switches(node.settings)),
+        "middleware": list(active_steps(node.settings)),
+        "policy_revision": node.gate.policies.revision,
+        "links": [
+            {**link_status(link), "discovery": msgspec.to_builtins(node.resolver.explain(link.domain))}
+            for link in node.federation.links
+        ],
+        "traces": node.traces.snapshot(),
+    }
+
+
+def _counters(node: Node) -> Counter[str]:
+    counters = Counter(node.bus.counters)
+    counters.update(node.door.counters)
+    if node.mqtt is not None:
+        counters["mqtt messages retained"] = node.mqtt.client.retained_ignored
+    return counters
 
 
 def link_status(link: DomainLink) -> dict[str, object]:
@@ -17,6 +67,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "carried_by": link.carried_by,
         "worker_pid": link.worker_pid,
         "stub": link.stub,
+        "usage": link.hosted.meters.totals(),
         "cache": "hit" if link.times.is_warm else "miss",
         "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.times.steps],
         "waiting": link.leg.waiting,

@@ -7,9 +7,11 @@ specification, section 6.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
+
+from federation.core.stub_meters import StubMeters
 
 
 def stub_address(node: str, domain: str) -> str:
@@ -31,6 +33,7 @@ class StubStatus:
         state: A word of the specification, "" while there has been no deployment.
         since: When it came into that state, in seconds since the Unix epoch.
         detail: Why, for people.
+        meters: What it has used.
     """
 
     url: str
@@ -42,6 +45,7 @@ class StubStatus:
     state: str = ""
     since: float = 0.0
     detail: str = ""
+    meters: StubMeters = field(default_factory=StubMeters)
 
     def became(self, state: str, detail: str = "", *, now: float) -> None:
         """It is in a state; `now` is in seconds since the Unix epoch."""

@@ -103,6 +103,15 @@ class Twin:
         self.watches = bool(objects)
         """Whether there is anything whose values are kept: asked for every message."""
 
+    def statistics(self) -> dict[str, int]:
+        """How much is kept, and how many values there was no room for or that were too large."""
+        return {
+            "things": len(self._things),
+            "watched": len(self._values),
+            "size_bytes": self._bytes,
+            "values_refused": self.refused_values,
+        }
+
     # Descriptions.
 
     def describe(self, url: str, key: str, description: bytes, *, now: float) -> ThingRow:

@@ -65,7 +65,6 @@ class Ledger:
     def __init__(self, grants: Grants) -> None:
         self.grants = grants
         self.denials = 0
-        self.log_lines_dropped = 0
         self._channels: set[int] = set()
         self._timers: set[int] = set()
         self._log_allowance = float(limits.STUB_LOG_LINES_PER_SECOND)
@@ -137,7 +136,7 @@ class Ledger:
         self._timers.discard(timer)
 
     def log_line(self, payload: bytes, now: float) -> str | None:
-        """Text of a `log` action made harmless, or None when it is one too many; those are counted.
+        """Text of a `log` action made harmless, or None when it is one too many; the caller counts those.
 
         The text is untrusted: printable characters only, cut at STUB_LOG_BYTES.
         """
@@ -146,7 +145,6 @@ class Ledger:
             self._log_allowance = min(most, self._log_allowance + (now - self._log_counted_at) * most)
         self._log_counted_at = now
         if self._log_allowance < 1:
-            self.log_lines_dropped += 1
             return None
         self._log_allowance -= 1
         text = payload[: limits.STUB_LOG_BYTES].decode("utf-8", "replace")

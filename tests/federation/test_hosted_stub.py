@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import trio.testing
 
 from federation.core.trapezoid import LegLimits
 from protofly.errors import Code, StubFaultError
+from protofly.limits import STUB_LOG_LINES_PER_SECOND
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from sandbox.host import Sandbox
 from sandbox.stub_process import Fault
@@ -331,6 +333,20 @@ async def test_a_fault_convicts_the_message_that_was_alone_and_the_others_go_on(
     assert free.bus.answer_codes == [Code.QUARANTINED]
     outcomes = {record.msg_id: record.outcome for record in free.bus.message_records}
     assert sorted(outcomes.values()) == ["delivered"] * 3 + ["trapped"]
+
+
+async def test_log_lines_beyond_the_allowance_are_dropped_and_counted(
+    free: StubHouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="federation")
+    lines = [GuestAction(Action.LOG, 1, b"hello there")] * (3 * STUB_LOG_LINES_PER_SECOND)
+    process = ScriptedProcess(live_at_start(lambda event: lines if event.op == Event.TIMER else ()))
+    async with free.running(process):
+        await until(lambda: free.link.is_live)
+        free.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
+        await until(lambda: free.meters.log_lines_dropped)
+    assert caplog.text.count("hello there") + free.meters.log_lines_dropped == len(lines)
+    assert free.meters.totals()["log_lines_dropped"] > STUB_LOG_LINES_PER_SECOND
 
 
 async def test_meters_add_up(free: StubHouse) -> None:

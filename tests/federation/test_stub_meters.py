@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.stub_meters import StubMeters
+from federation.core.stub_meters import StubMeters
 from protofly.log_linear import NEGATIVE, ZERO, bucket_of
 
 EXCHANGE = {"messages": 2, "elapsed_us": 170, "fuel": 40_000, "cpu_us": 90, "memory_bytes": 1 << 20}

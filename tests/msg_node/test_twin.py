@@ -302,6 +302,7 @@ def test_a_twin_takes_so_many_things_values_and_bytes_and_no_more() -> None:
     taken = [twin.keep(Slot(key, f"events/{number}"), b"1", "", now=0.0) for number in range(TWIN_VALUES_PER_THING + 1)]
     assert taken == [True] * TWIN_VALUES_PER_THING + [False]
     assert not twin.keep(Slot(key, "events/0"), b"1" * (TWIN_VALUE_BYTES + 1), "", now=0.0)
+    assert twin.statistics()["values_refused"] == 2
     small = Twin(Journal(), max_bytes=10)
     small.describe("", f"{AGENT}/0", b'{"a":1}', now=0.0)
     assert not small.keep(Slot(key, "events/0"), b"12345", "", now=0.0)

@@ -87,11 +87,10 @@ def test_timers_are_bounded_rearmed_cancelled_and_capped() -> None:
     assert refused(lambda: ledger.set_timer(1, b"\1")) == "timer"
 
 
-def test_log_flood_is_cut_counted_and_recovers() -> None:
+def test_log_flood_is_cut_and_recovers() -> None:
     ledger = Ledger(GRANTS)
     lines = [ledger.log_line(b"hello", 10.0) for _ in range(1000)]
     assert sum(line is not None for line in lines) == limits.STUB_LOG_LINES_PER_SECOND
-    assert ledger.log_lines_dropped == 1000 - limits.STUB_LOG_LINES_PER_SECOND
     assert ledger.log_line(b"later", 11.0) == "later"
 
 

@@ -12,11 +12,11 @@ from typing import cast
 
 import trio
 
+from federation.core.stub_meters import StubMeters
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
 from federation.hosted_stub import HostedStub, StubSettings
 from federation.identity import Identity
-from federation.stub_meters import StubMeters
 from protofly.errors import StubFaultError
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget

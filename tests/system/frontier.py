@@ -52,6 +52,7 @@ class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     worker_pid: int | None = None
     stub: dict[str, str] = {}
+    usage: dict[str, int] = {}
     sent: int = 0
     accepted: int = 0
     waiting: int = 0

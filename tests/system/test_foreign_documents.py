@@ -206,4 +206,6 @@ async def test_a_domain_that_was_mended_is_believed_as_soon_as_the_operator_says
         assert (await frontier.ask(foreign)).reason == "envelope-malformed", "it is left alone for an hour"
         os.kill(frontier.node.pid, signal.SIGHUP)
         await wait_until(lambda: frontier.ask(foreign), lambda answer: answer.is_ok)
+        usage = (await frontier.link(foreign)).usage
+        assert (usage["messages"], usage["traps"], usage["calls"] > 1, usage["memory_bytes"] > 0) == (1, 0, True, True)
         await frontier.assert_unharmed()

@@ -20,6 +20,7 @@ class StubMeters:
     fuel: int = 0
     cpu_us: int = 0
     memory_bytes: int = 0
+    log_lines_dropped: int = 0
     _exchange_us: Counter[int] = field(default_factory=Counter)
     _exchange_fuel: Counter[int] = field(default_factory=Counter)
 
@@ -32,6 +33,18 @@ class StubMeters:
         self.memory_bytes = max(self.memory_bytes, memory_bytes)
         self._exchange_us[bucket_of(elapsed_us)] += 1
         self._exchange_fuel[bucket_of(fuel)] += 1
+
+    def totals(self) -> dict[str, int]:
+        """The counts, for operators. Memory is the most that it had, in bytes."""
+        return {
+            "calls": self.calls,
+            "messages": self.messages,
+            "traps": self.traps,
+            "fuel": self.fuel,
+            "cpu_us": self.cpu_us,
+            "memory_bytes": self.memory_bytes,
+            "log_lines_dropped": self.log_lines_dropped,
+        }
 
     @property
     def has_news(self) -> bool:
