@@ -15,7 +15,7 @@ import trio.testing
 from federation.core.link_frames import Kind, encode_frame, encode_messages
 from federation.core.trapezoid import LegLimits
 from protofly.errors import Code, PeerError
-from protofly.limits import HANDSHAKE_SECONDS
+from protofly.limits import CROSSING_BYTES, HANDSHAKE_SECONDS
 from protofly.message import Message
 from protofly.records import LinkEvent
 from tests.support.link_endpoint import OUR_STREAM, LinkHouse, link_house, make_world
@@ -228,8 +228,8 @@ async def test_a_broken_message_among_good_ones_costs_itself_only(house: LinkHou
     assert house.link.counters["broken"] == 3
 
 
-async def test_a_message_of_two_mebibytes_goes_both_ways(house: LinkHouse) -> None:
-    text = "x" * (2 << 20)
+async def test_a_message_of_nearly_two_mebibytes_goes_both_ways(house: LinkHouse) -> None:
+    text = "x" * (CROSSING_BYTES - 1000)
     async with house.live_client() as client:
         client.send_messages(from_a(1, text=text))
         await client.receive_kind(Kind.ACK)
