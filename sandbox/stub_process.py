@@ -182,33 +182,17 @@ class StubProcess:
         """Wait until the worker is no more, whoever ended it."""
         await self._process.ended.wait()
 
-    @property
-    def has_instance(self) -> bool:
-        """False after a fault, until `instantiate`."""
-        return self._has_instance
-
     async def load(self, code: bytes) -> None:
-        """Hand over compiled code and start the first instance; `Sandbox.start_worker` has done this already.
+        """Hand over compiled code and start the instance; `Sandbox.start_worker` has done this already.
+
+        After a fault there is no second one: another worker starts with another instance.
 
         Raises:
-            StubFaultError: as `instantiate`; STUB_FAILED when the engine refuses the code.
-        """
-        await self._start_instance(
-            encode_command(Command.LOAD, self.budget.to_bytes(), code), limits.WORKER_START_SECONDS
-        )
-
-    async def instantiate(self) -> None:
-        """Drop what is left of the instance and make a fresh one.
-
-        Raises:
-            StubFaultError: the guest's own fault (the worker lives, this may be called again), STUB_DIED or
+            StubFaultError: STUB_FAILED when the engine refuses the code, or the fault of `_initialize`; STUB_DIED or
             STUB_TIMEOUT.
         """
-        await self._start_instance(encode_command(Command.INSTANTIATE), self.budget.batch_seconds)
-
-    async def _start_instance(self, frame: bytes, seconds: float) -> None:
-        self._has_instance = False
-        reply = self._decoded(await self._ask(frame, REPLY_BYTES + TRAP_CHARS, seconds), 0)
+        frame = encode_command(Command.LOAD, self.budget.to_bytes(), code)
+        reply = self._decoded(await self._ask(frame, REPLY_BYTES + TRAP_CHARS, limits.WORKER_START_SECONDS), 0)
         self.memory_bytes = reply.memory_bytes
         if reply.fault is not GuestFault.NONE:
             raise StubFaultError(reply.fault.code, reply.text, domain=self.domain, fault=reply.fault.name.lower())

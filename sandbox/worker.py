@@ -46,8 +46,6 @@ class Worker:
                     return self._exchange(frame, count)
                 case Command.LOAD:
                     return self._load(frame)
-                case Command.INSTANTIATE:
-                    return self._instantiate()
                 case _:
                     raise MisuseError(f"unknown command {command}")
         finally:
@@ -65,15 +63,6 @@ class Worker:
         self._budget = Budget.from_bytes(frame[COMMAND.size : start])
         try:
             self._module = self._engine.load(frame[start:])
-        except StubFaultError as error:
-            return encode_reply(_refusal(error))
-        return self._instantiate()
-
-    def _instantiate(self) -> bytes:
-        self._drop()
-        if self._module is None:
-            raise MisuseError("no code yet")
-        try:
             guest = self._guest = self._module.instantiate(self._budget)
         except StubFaultError as error:
             return encode_reply(_refusal(error))

@@ -186,34 +186,6 @@ def decode_actions(buffer: bytes, max_actions: int | None = None) -> list[GuestA
     return actions
 
 
-def encode_actions(actions: list[GuestAction]) -> bytes:
-    """The guest's half, for tests and tools that play a stub."""
-    return b"".join(_pack(op, flags, 0, arg, len(payload)) + payload for op, arg, payload, flags in actions)
-
-
-def decode_events(buffer: bytes) -> tuple[int, bytes, list[GuestEvent]]:
-    """Time in milliseconds, random bytes and events of one buffer: the guest's half, for tests and replay tools.
-
-    Raises:
-        MisuseError: the buffer was not made by `encode_events`.
-    """
-    if len(buffer) < PROLOGUE_BYTES:
-        raise MisuseError("an event buffer without its prologue")
-    now_ms, random16 = PROLOGUE.unpack_from(buffer)
-    events: list[GuestEvent] = []
-    offset = PROLOGUE_BYTES
-    while offset < len(buffer):
-        if offset + RECORD_BYTES > len(buffer):
-            raise MisuseError("an event buffer that ends inside a header")
-        op, flags, _reserved, arg, length = _unpack_from(buffer, offset)
-        start = offset + RECORD_BYTES
-        offset = start + length
-        if offset > len(buffer):
-            raise MisuseError("an event buffer that ends inside a record")
-        events.append(GuestEvent(op, arg, buffer[start:offset], flags))
-    return now_ms, random16, events
-
-
 def _bad_record(op: int, reserved: int, offset: int, *, overrun: bool) -> StubFaultError:
     if overrun:
         return StubFaultError(Code.STUB_OUTPUT, f"the action at byte {offset} ends after the buffer", fault="cut-short")

@@ -32,8 +32,7 @@ class Command(IntEnum):
     """What the host tells a worker."""
 
     LOAD = 1
-    INSTANTIATE = 2
-    EXCHANGE = 3
+    EXCHANGE = 2
 
 
 class ForkKind(IntEnum):
@@ -109,7 +108,7 @@ def clean_text(raw: bytes) -> str:
 
 
 def encode_command(command: Command, *blocks: bytes) -> bytes:
-    """A command without calls: LOAD (budget, code) or INSTANTIATE."""
+    """A command without calls: LOAD (budget, code)."""
     return COMMAND.pack(COMMAND.size - LENGTH.size + sum(map(len, blocks)), command, 0) + b"".join(blocks)
 
 

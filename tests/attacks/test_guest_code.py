@@ -10,11 +10,12 @@ import time
 import pytest
 import trio
 
-from protofly.errors import Code, PeerError, StubFaultError
+from protofly.errors import Code, MisuseError, PeerError, StubFaultError
 from sandbox.core.budget import Budget
-from sandbox.core.exchange import RECORD, Action, Event, GuestAction, GuestEvent, encode_actions
+from sandbox.core.exchange import RECORD, Action, Event, GuestAction, GuestEvent
 from sandbox.host import ExchangeReply, Sandbox, StubProcess
 from tests.support import guests
+from tests.support.guest_records import encode_actions
 from tests.support.guests import ENDLESS_LOOP, OUTPUT_AT, SLOW_LOOP, answer
 
 HELLO = GuestEvent(Event.MESSAGE, 1, b'{"id":"1"}')
@@ -42,8 +43,9 @@ async def attack(sandbox: Sandbox, module: bytes, budget: Budget | None = None) 
     reply = await stub.exchange([HELLO])
     assert time.monotonic() - began < TIME_BOUND_SECONDS
     if reply.fault is not None:
-        assert not stub.has_instance
-        await stub.instantiate()
+        with pytest.raises(MisuseError):
+            await stub.exchange([HELLO])
+        stub = await start(sandbox, module, budget)
     again = await stub.exchange([HELLO])
     assert (again.fault is None) == (reply.fault is None)
     assert [action.payload for action in (await neighbour.exchange([HELLO])).actions] == [HELLO.payload]
@@ -209,5 +211,5 @@ async def test_crash_on_one_message_leaves_the_others_their_way(sandbox: Sandbox
     for event in batch:
         if (await stub.exchange([event])).fault is not None:
             guilty.append(event.arg)
-            await stub.instantiate()
+            stub = await start(sandbox, guests.trap_on(0x58))
     assert guilty == [3]

@@ -177,7 +177,7 @@ async def exchange_with_liar(lie: bytes) -> None:
         with theirs:
             theirs.setblocking(False)
             theirs.send(lie)
-            decode_reply(await process.ask(encode_command(Command.INSTANTIATE), 1000), 0)
+            decode_reply(await process.ask(encode_command(Command.LOAD), 1000), 0)
     finally:
         process.close()
         sleeper.communicate()

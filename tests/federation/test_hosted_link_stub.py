@@ -19,9 +19,10 @@ from federation.core.trapezoid import LegLimits
 from protofly.errors import Code
 from protofly.message import Message
 from sandbox.core.budget import Budget
-from sandbox.core.exchange import Action, Event, encode_actions
+from sandbox.core.exchange import Action, Event
 from sandbox.host import Sandbox
 from tests.support import guests
+from tests.support.guest_records import encode_actions
 from tests.support.hosted import LINK_BUDGET, StubHouse, link_module, start_worker, stub_house
 from tests.support.lines import certificate_of
 from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, LinkEndpoint, make_world
@@ -271,7 +272,7 @@ async def test_a_message_that_kills_a_real_guest_is_quarantined(world: World, sa
             await until(lambda: house.fault)
         assert house.fault is not None
         faults.append(house.fault.code)
-        await process.instantiate()
+        process = await start_worker(sandbox, module, Budget())
     assert faults == [Code.STUB_TRAPPED] * 2
     assert house.bus.answer_codes == [Code.QUARANTINED]
     assert [record.outcome for record in house.bus.message_records] == ["trapped"]

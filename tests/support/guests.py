@@ -10,7 +10,8 @@ from functools import cache
 
 import wasmtime
 
-from sandbox.core.exchange import Action, GuestAction, encode_actions
+from sandbox.core.exchange import Action, GuestAction
+from tests.support.guest_records import encode_actions
 
 WINDOW_AT = 4096
 OUTPUT_AT = 2 << 20

@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from protofly.records import StubEvent
-from sandbox.core.exchange import Action, ChannelKind, GuestAction, encode_actions
+from sandbox.core.exchange import Action, ChannelKind, GuestAction
 from stubkit.build import build
+from tests.support.guest_records import encode_actions
 from tests.support.guests import ENDLESS_LOOP, constant, guest, status
 
 from .foreign import LINK_STUB

@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 from protofly.documents import Revoked
-from sandbox.core.exchange import Action, GuestAction, encode_actions
+from sandbox.core.exchange import Action, GuestAction
+from tests.support.guest_records import encode_actions
 from tests.support.guests import constant
 
 from .frontier import Frontier
