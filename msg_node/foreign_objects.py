@@ -51,7 +51,7 @@ class ForeignObjects:
         Raises:
             PeerError: BAD_BODY, SPOOFED_SOURCE, NOT_OWNER, POLICY.
         """
-        members = codec.body_members(message.body)
+        members = codec.request_members(message.body)
         if message.type == "subscribe":
             has_consent = partial(self._state.has_consent, sid)
             now = time.monotonic()

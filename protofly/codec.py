@@ -21,6 +21,7 @@ from protofly.limits import (
     ID_CHARS,
     NESTING_LEVELS,
     RECIPIENTS_BYTES,
+    REQUEST_PARTS,
     RESOURCES_ENTRIES,
 )
 from protofly.message import NO_PEEK, BodyPeek, Message
@@ -425,8 +426,20 @@ def without_members(body: bytes, names: Iterable[str]) -> bytes:
     return _encode(members)
 
 
+def request_members(body: bytes) -> dict[str, object]:
+    """Decode the whole body of a request to a service.
+
+    Raises:
+        PeerError: BAD_BODY; TOO_LARGE for one of more objects and lists than any request needs: they cost more to make
+            than their bytes cost the sender.
+    """
+    if len(body) > REQUEST_PARTS and body.count(b"{") + body.count(b"[") > REQUEST_PARTS:
+        raise PeerError(Code.TOO_LARGE, f"the body has more than {REQUEST_PARTS} parts")
+    return body_members(body)
+
+
 def body_members(body: bytes) -> dict[str, object]:
-    """Decode a whole body, for services.
+    """Decode a whole body.
 
     Raises:
         PeerError: BAD_BODY.

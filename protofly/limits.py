@@ -11,6 +11,7 @@ NESTING_LEVELS: Final = 64
 HEADER_CHARS: Final = 2048
 REMEMBERED_CHARS: Final = 160  # of addresses whose parsing is remembered; longer ones are parsed anew each time
 RESOURCES_ENTRIES: Final = 1000
+REQUEST_PARTS: Final = 20_000  # objects and lists in the body of a request to a service; a decoder makes each of them
 HEADER_QUOTES: Final = 16_384
 """Quotation marks of a message outside its body: four times as many as a thousand recipients and a thousand further
 members have. What is done for unusual headers costs microseconds for each name in them."""

@@ -11,6 +11,7 @@ section 7.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -93,7 +94,7 @@ class Owners:
         self.owner: Callable[[str], int | None] = self._sid_of.get
         self._owned: defaultdict[int, dict[str, OwnedRow]] = defaultdict(dict)
         self._blocks: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
-        self._deep: defaultdict[int, dict[str, None]] = defaultdict(dict)  # what is owned below something else could be
+        self._deep: defaultdict[int, list[str]] = defaultdict(list)  # sorted: owned below something that could be
         self._tombstones: OrderedDict[str, None] = OrderedDict()
         self.watched: tuple[Container[str], ...] = ()
         self.arrived: list[str] = []
@@ -230,7 +231,7 @@ class Owners:
             return None
         if key not in self._owned.get(owner, ()):
             return []  # a runtime address goes with its session only
-        below = [other for sid in sids for other in self._deep.get(sid, ()) if other.startswith(key + "/")]
+        below = [other for sid in sids for other in _beginning_with(key + "/", self._deep.get(sid, ()))]
         for released in (key, *below):
             self._disown(released)
         return [key, *below]
@@ -275,7 +276,7 @@ class Owners:
     def _note_depth(self, sid: int, key: str) -> None:
         """Remember an address that stands below something else that could be owned; new names never do."""
         if _is_deep(key):
-            self._deep[sid][key] = None
+            insort(self._deep[sid], key)
 
     def _tell_who_waits(self, key: str) -> None:
         for keys in self.watched:
@@ -287,9 +288,10 @@ class Owners:
         row = self._owned[sid].pop(key)
         if not self._owned[sid]:
             del self._owned[sid]
-        if sid in self._deep:
-            self._deep[sid].pop(key, None)
-            if not self._deep[sid]:
+        if sid in self._deep and _is_deep(key):
+            deep = self._deep[sid]
+            del deep[bisect_left(deep, key)]
+            if not deep:
                 del self._deep[sid]
         if row.allocation_key:
             block = self._blocks[sid, row.allocation_key]
@@ -329,6 +331,14 @@ def _is_deep(key: str) -> bool:
     """Whether another address could stand above this one: there is a level below the first."""
     floor = _floor(key)
     return floor >= 0 and key.find("/", floor + 1) >= 0
+
+
+def _beginning_with(prefix: str, ordered: Sequence[str]) -> list[str]:
+    """Those of some sorted texts that begin like this, without a look at the others."""
+    first = end = bisect_left(ordered, prefix)
+    while end < len(ordered) and ordered[end].startswith(prefix):
+        end += 1
+    return list(ordered[first:end])
 
 
 def _floor(key: str) -> int:

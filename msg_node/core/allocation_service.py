@@ -83,7 +83,7 @@ class AllocationService:
 
     def _read_create(self, body: bytes) -> _Wanted:
         """What a body asks for. Runtimes ask the same again and again, so that readings of short ones are kept."""
-        members = codec.body_members(body)
+        members = codec.request_members(body)
         value = object_or_refuse(members, "value")
         return _Wanted(
             self._scheme(members, value),

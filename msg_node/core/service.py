@@ -57,10 +57,10 @@ class ServiceRequest(msgspec.Struct):
         """The decoded body.
 
         Raises:
-            PeerError: BAD_BODY.
+            PeerError: BAD_BODY, TOO_LARGE.
         """
         if self._members is None:
-            self._members = codec.body_members(self.message.body)
+            self._members = codec.request_members(self.message.body)
         return self._members
 
 

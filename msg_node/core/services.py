@@ -258,10 +258,10 @@ class Services:
     ) -> ServiceResult:
         service = self._session_service
         if message.type == "open" or (message.type in _REOPEN_TYPES and not dialect.has_token):
-            members = codec.body_members(message.body)
+            members = codec.request_members(message.body)
             step = service.open(message, members, connection, now=now, seed=seed, offered=offered, dialect=dialect)
         elif message.type in _REOPEN_TYPES:
-            members = codec.body_members(message.body)
+            members = codec.request_members(message.body)
             step = service.re_open(message, members, connection, now=now, offered=offered)
         elif message.type == "close":
             step = self._session_service.close(connection, now=now)

@@ -14,6 +14,7 @@ from msg_node import bus
 from protofly.limits import (
     ALLOCATION_NUMBER,
     ALLOCATION_PER_SESSION,
+    REQUEST_PARTS,
     RESOURCES_ENTRIES,
     SUBSCRIPTIONS_PER_SESSION,
     UNPROVED_OPENS,
@@ -65,6 +66,17 @@ async def test_a_request_for_ten_thousand_resources_is_refused_whole(house: Runt
     assert (await eve.ask("read", SM))["body"]["value"] == {"resources": []}
     assert house.domains.take() == []
     assert house.state.owners.count(house.port_of("eve").sid or 0) == 0
+    await check_served(house, bo, cleo)
+
+
+@pytest.mark.parametrize("part", ["[]", '{"name":[]}'])
+async def test_a_body_of_very_many_parts_is_refused_before_they_are_made(house: RuntimeHouse, part: str) -> None:
+    eve, bo, cleo = [await house.opened(name) for name in ("eve", "bo", "cleo")]
+    parts = ",".join([part] * REQUEST_PARTS)
+    for to, type_ in ((SM, "subscribe"), (FOREIGN_SM, "subscribe"), (ALLOCATION, "delete"), (SESSION, "open")):
+        text = f'{{"id":1,"type":"{type_}","from":"{eve.address}","to":"{to}","body":{{"resources":[{parts}]}}}}'
+        await eve.say_raw(text.encode())
+        assert code_and_reason(await eve.next()) == (413, "too-large")
     await check_served(house, bo, cleo)
 
 

@@ -319,6 +319,20 @@ def test_release_of_the_unknown_is_fine(house: StateHouse, resource: str) -> Non
     assert "value" not in reply
 
 
+def test_release_takes_what_is_below_and_no_look_alike() -> None:
+    owners = Owners(Journal())
+    base = f"comm://{DOMAIN}/o"
+    below = [f"{base}/a", f"{base}/a/b", f"{base}/z", f"{base}/\uffff"]
+    others = [f"{base}-1/a", f"{base}.x/a", f"{base}0/a", f"comm://{DOMAIN}/a/o/x", f"comm://{DOMAIN}/p/a"]
+    for sid, urls in ((1, [base, *below, *others]), (2, [f"{base}/theirs"])):
+        for url in urls:
+            assert owners.claim(sid, url)
+    assert owners.release({1}, base) == [base, *below]
+    assert [row.url for row in owners.owned(1)] == others
+    assert owners.owner(f"{base}/theirs") == 2
+    assert owners.release({1}, others[0]) == [others[0]]
+
+
 def test_nobody_releases_what_belongs_to_another(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     eve, _ = house.open("rt-eve", 2)
