@@ -30,8 +30,9 @@ from pipeline.command_options import (
     Policy,
     Signed,
     Spools,
+    Vouched,
 )
-from pipeline.command_runs import Commands, errors_told, lake_and_spark, one_job
+from pipeline.command_runs import Commands, errors_told, lake_and_spark, one_job, vouched
 from pipeline.core.utc_days import checked_day
 from pipeline.terminal import Terminal
 
@@ -94,6 +95,7 @@ def run(
     policy: Policy = None,
     deployed: Deployed = None,
     config: Config = None,
+    vouch: Vouched = None,
     out: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Default: report.html in the lake.")
     ] = None,
@@ -110,10 +112,13 @@ def run(
         old, new = _gates(config, deployed, policy)
         trust = load_trust(keys, requires_signatures=require_signatures)
     report = out or lake / "report.html"
+    word = vouched(vouch, as_json=json)
     with lake_and_spark(lake, master, memory, as_json=json, spools=spool, makes=True) as (opened, session):
         from pipeline.whole import WholeRun, jobs
 
-        what = WholeRun(spools=spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed)
+        what = WholeRun(
+            spools=spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed, declared=word
+        )
         for name, work in jobs(opened, session, what):
             terminal.job(name, work)
     if report.is_file():
@@ -186,6 +191,7 @@ def settle(
     lake: LakeOption,
     day: Day = "",
     restate: Annotated[bool, typer.Option(help="Give final days that have changed a new version.")] = False,
+    vouch: Vouched = None,
     master: Master = "",
     memory: Memory = "2g",
     json: Json = False,
@@ -194,11 +200,12 @@ def settle(
     with errors_told(as_json=json):
         if day:
             checked_day(day)
+    word = vouched(vouch, as_json=json)
 
     def work(opened: Lake, session: SparkSession) -> JobResult:
         from pipeline.jobs import settle as job
 
-        return job.run(opened, session, day=day or None, restate=restate)
+        return job.run(opened, session, day=day or None, restate=restate, declared=word)
 
     one_job("settle", work, lake, master, memory, as_json=json)
 

@@ -18,6 +18,14 @@ OneDay = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")]
 Domain = Annotated[str, typer.Option(help="Our domain, where the lake has books of several.")]
 Keys = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of the nodes, JSON; or a folder of such.")]
 Signed = Annotated[bool, typer.Option(help="Refuse segments whose signature cannot be checked.")]
+Vouched = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vouch",
+        metavar="NODE=DAY",
+        help="Our word that this silent node wrote nothing more, up to the end of a UTC day; repeatable.",
+    ),
+]
 Policy = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file to try; repeatable.")]
 Deployed = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file that was in force; repeatable.")]
 Config = Annotated[

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from pipeline.core.completeness import GRACE_S
+from pipeline.core.utc_days import vouched_until
 from pipeline.terminal import FAILURE, Terminal
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 _EXTRA = frozenset({"deltalake", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"})
 """What the extra `pipeline` brings; anything else that is missing is a defect of ours."""
+
+
+def vouched(words: Sequence[str] | None, *, as_json: bool) -> dict[str, int]:
+    """Until when the operator vouches for which node, in µs. Raises typer.Exit."""
+    with errors_told(as_json=as_json):
+        return vouched_until(words or (), grace_s=GRACE_S)
 
 
 class Commands(TyperGroup):

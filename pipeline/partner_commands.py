@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.command_options import Allowed, Day, Domain, Json, LakeOption, Master, Memory, OneDay
-from pipeline.command_runs import errors_told, one_job
+from pipeline.command_options import Allowed, Day, Domain, Json, LakeOption, Master, Memory, OneDay, Vouched
+from pipeline.command_runs import errors_told, one_job, vouched
 from pipeline.core.utc_days import checked_day
 from pipeline.terminal import Terminal
+from protofly.errors import SettingsError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +27,7 @@ def reconcile(
     day: Day = "",
     peer: Annotated[str, typer.Option(help="Partner whose extracts of the day were imported.")] = "",
     domain: Domain = "",
+    vouch: Vouched = None,
     allowed: Allowed = 0,
     master: Master = "",
     memory: Memory = "2g",
@@ -34,15 +37,16 @@ def reconcile(
     with errors_told(as_json=json):
         if day or peer:
             checked_day(day)
+    word = vouched(vouch, as_json=json)
 
     def work(opened: Lake, session: SparkSession) -> JobResult:
         from pipeline.jobs import exchange
         from pipeline.jobs import reconcile as job
 
         if not peer:
-            return job.run(opened, session, day=day or None, allowed=allowed)
+            return job.run(opened, session, day=day or None, allowed=allowed, declared=word)
         ours = exchange.own_domain(opened, domain)
-        return exchange.reconcile_with(opened, session, domain=ours, peer=peer, day=day, allowed=allowed)
+        return exchange.reconcile_with(opened, session, domain=ours, peer=peer, day=day, allowed=allowed, declared=word)
 
     one_job("reconcile", work, lake, master, memory, as_json=json)
 
@@ -88,6 +92,7 @@ def export(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The extract to write.")],
     details: Annotated[bool, typer.Option(help="The records where totals differ; else the totals.")] = False,
     domain: Domain = "",
+    vouch: Vouched = None,
     master: Master = "",
     memory: Memory = "2g",
     json: Json = False,
@@ -98,11 +103,14 @@ def export(
 
         checked_day(day)
         signing_key = load_signing_key(key)
+        if details and vouch:
+            raise SettingsError("details say what their totals said: --vouch belongs to the export of totals")
+    word = vouched(vouch, as_json=json)
 
     def work(opened: Lake, _session: SparkSession) -> JobResult:
         from pipeline.jobs import exchange as job
 
-        write = job.export_details if details else job.export_totals
+        write = job.export_details if details else partial(job.export_totals, declared=word)
         return write(opened, domain=job.own_domain(opened, domain), peer=peer, day=day, key=signing_key, out=out)
 
     one_job("export", work, lake, master, memory, as_json=json)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
 from pipeline.core.harmless import harmless
 from pipeline.core.statement_choice import DRAFT
+from pipeline.core.utc_days import moment
 from pipeline.statements import partner_of
 
 _DIGEST_CHARS: Final = 16
@@ -52,7 +52,7 @@ def _groups(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator
 
 def _heading(rows: Sequence[Mapping[str, Any]]) -> str:
     one = rows[0]
-    until = datetime.fromtimestamp(one["complete_until_us"] // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    until = moment(one["complete_until_us"])
     state = f"{one['status']}, version {one['version']}"
     if one["status"] == DRAFT:
         state = "DRAFT, may still change"

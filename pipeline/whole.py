@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,6 +31,7 @@ class WholeRun:
         deployed: What the gates decided by, for a replay.
         proposed: A policy to try; None leaves the replay out.
         out: The report.
+        declared: Until when the operator vouches for a node that is silent, in µs.
         allowed: Findings of each kind that are no reason to end with FINDINGS.
     """
 
@@ -39,6 +40,7 @@ class WholeRun:
     deployed: GateSettings | None
     proposed: GateSettings | None
     out: Path
+    declared: Mapping[str, int] = field(default_factory=dict)
     allowed: int = 0
 
 
@@ -48,8 +50,8 @@ def jobs(lake: Lake, spark: SparkSession, what: WholeRun) -> Iterator[tuple[str,
     if not lake.has(BRONZE_MDR):
         return
     yield "refine", lambda: refine.run(lake, spark)
-    yield "settle", lambda: settle.run(lake, spark)
-    yield "reconcile", lambda: reconcile.run(lake, spark, allowed=what.allowed)
+    yield "settle", lambda: settle.run(lake, spark, declared=what.declared)
+    yield "reconcile", lambda: reconcile.run(lake, spark, declared=what.declared, allowed=what.allowed)
     deployed, proposed = what.deployed, what.proposed
     if deployed is not None and proposed is not None:
         yield "replay", lambda: replay.run(lake, spark, deployed, proposed, allowed=what.allowed)

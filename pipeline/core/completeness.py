@@ -18,6 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Final
+
+GRACE_S: Final = 120
+"""How long after its own time a message may get into a book: it waits 15 s for a link at most, and clocks are wrong."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,6 +49,8 @@ class Completeness:
     until_us: int
     holes: tuple[tuple[int, int], ...] = ()
     proof: str = ""
+    held_by: str = ""
+    """The proof that ends first, of those of several nodes."""
 
 
 @dataclass(slots=True)
@@ -89,6 +95,7 @@ def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completene
         until_us=min(part.until_us for part in parts),
         holes=tuple(holes),
         proof=", ".join(part.proof for part in parts),
+        held_by=min(parts, key=lambda part: part.until_us).proof,
     )
 
 

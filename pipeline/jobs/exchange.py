@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.book_entries import BUCKET_US, DAY_US, ID_TIME_TRUST_US
 from pipeline.core.clock_graph import Delay, solve_offsets
 from pipeline.core.clock_tables import ClockTables
-from pipeline.core.completeness import NOTHING, Completeness
+from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
 from pipeline.extract_file import (
     Entry,
     Expected,
@@ -39,7 +39,7 @@ from pipeline.extract_file import (
     open_extract,
     write_extract,
 )
-from pipeline.jobs.proofs import GRACE_S, proved_completeness
+from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together, of_days
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import (

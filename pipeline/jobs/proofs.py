@@ -17,10 +17,9 @@ from pipeline.schemas import SEGMENTS, SILVER_MDR, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.tables import Lake
 from pipeline.worker_rows import Batches
+from protofly.errors import SettingsError
 from protofly.records import Kind
 
-GRACE_S: Final = 120
-"""How long after its own time a message may get into a book: it waits 15 s for a link at most, and clocks are wrong."""
 _OWNERS: Final = ("our_domain", "node")
 _COUNTED_PAIRS: Final = 1 << 18
 """Up to so many pairs of words counting each is less than sorting the rows."""
@@ -51,8 +50,15 @@ def proved_completeness(
         silver_version: Which nodes belong to which domain is taken from this version; nodes of which nothing was
             accepted belong to the domain in their name.
         declared: Until when the operator vouches for a node, in µs; see `pipeline.core.completeness`.
+
+    Raises:
+        SettingsError: The operator vouches for a node that has not written anything.
+        LakeError: As the lake does.
     """
     ledger = lake.read_small(SEGMENTS, columns=_FACTS).to_pylist()
+    unknown = sorted((declared or {}).keys() - {row["node"] for row in ledger})
+    if unknown:
+        raise SettingsError(f"nobody can vouch for {unknown[0]}: nothing that this node wrote is in the lake")
     rows = [row for row in ledger if row["kind"] == Kind.MESSAGE.value and not _has(row, Finding.SIGNATURE)]
     proved = completeness_of_nodes(_accepted(rows), declared)
     nodes = defaultdict[str, list[str]](list)

@@ -23,12 +23,12 @@ from pipeline.core.book_entries import ALL, BUCKET_US, FEW, Chosen, entries_of, 
 from pipeline.core.book_totals import BUCKET_COUNTS, PAIR
 from pipeline.core.clock_graph import Delay, solve_offsets
 from pipeline.core.clock_tables import TIMES, ClockTables
-from pipeline.core.completeness import Completeness
+from pipeline.core.completeness import GRACE_S, Completeness
 from pipeline.core.conditions import Condition
 from pipeline.core.findings import Verdict
 from pipeline.core.message_classes import CASES, Judging, Span
 from pipeline.file_pieces import Reading
-from pipeline.jobs.proofs import GRACE_S, proved_completeness
+from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import (
     CLOCK_OFFSET,

@@ -8,22 +8,23 @@ is one commit that names the versions that it was made from.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.core.completeness import NOTHING, Completeness
+from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
 from pipeline.core.days import HOUR, Version
 from pipeline.core.groups import MASK
 from pipeline.core.hours import RECORD
 from pipeline.core.packed import places_for
 from pipeline.core.set_digests import MEMBER, WHOSE
-from pipeline.jobs.proofs import GRACE_S, proved_completeness
+from pipeline.core.utc_days import end_us, moment
+from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.settled_days import files_by_day, settled_files
@@ -41,6 +42,8 @@ from pipeline.transforms.settle import (
     statements,
 )
 from pipeline.worker_rows import PACKED, Batches, WorkerRows
+
+_DRAFTS_TOLD: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def decide(standing: Standing, *, until_us: int, grace_s: int, restate: bool) ->
     """
     decision = partial(Decision, standing.our_domain, standing.day)
     if standing.status is None or standing.status == "draft":
-        if until_us >= _end_us(standing.day) + grace_s * 1_000_000:
+        if until_us >= end_us(standing.day) + grace_s * 1_000_000:
             return decision("final", 1)
         is_stale = standing.is_changed or standing.complete_until_us != until_us
         return decision("draft", 1) if is_stale else None
@@ -182,7 +185,7 @@ def _settle_days(
         done = _write(lake, rows, versions, base_version=base_version, input_versions=read)
         result.wrote(done.table, done.rows, done.version)
     parts.unpersist()
-    _tell_states(result, standings, decisions)
+    _tell_states(result, standings, decisions, proved)
 
 
 def _write(
@@ -222,13 +225,33 @@ def _without(replaced: Collection[tuple[str, str, int]], batches: Batches) -> Ba
         yield batch.filter(pa.array([tuple(row.values()) not in replaced for row in whose], pa.bool_()))
 
 
-def _tell_states(result: JobResult, standings: Collection[Standing], decisions: Collection[Decision]) -> None:
+def _tell_states(
+    result: JobResult,
+    standings: Collection[Standing],
+    decisions: Collection[Decision],
+    proved: Mapping[str, Completeness],
+) -> None:
     status = {(one.our_domain, one.day): one.status for one in standings}
     status |= {(one.our_domain, one.day): one.status for one in decisions}
     for word in ("draft", "final", "restated"):
         result.details[word] = sum(one == word for one in status.values())
     states = ", ".join(f"{result.details[word]:,} {word}" for word in ("final", "restated", "draft"))
     result.outcome = f"{result.rows.get(STATEMENT_DAILY.name, 0):,} statements written; days of domains: {states}"
+    drafts = defaultdict[str, list[str]](list)
+    for (our_domain, day), one in sorted(status.items()):
+        if one == "draft":
+            drafts[our_domain].append(day)
+    for our_domain, days in list(drafts.items())[:_DRAFTS_TOLD]:
+        known = proved.get(our_domain, NOTHING)
+        told = days[0] if len(days) == 1 else f"{len(days)} days from {days[0]} to {days[-1]}"
+        result.warnings.append(
+            f"{our_domain}: {told} draft, because its books are proved complete until {moment(known.until_us)} only, "
+            f"by {known.held_by or known.proof}; ingest later segments, or --vouch for a node that is silent for good"
+        )
+    if len(drafts) > _DRAFTS_TOLD:
+        result.warnings.append(
+            f"{len(drafts) - _DRAFTS_TOLD} more domains have drafts: `statements --drafts` shows them"
+        )
     if result.findings:
         result.exit_code = ExitCode.FINDINGS
 
@@ -255,9 +278,3 @@ def _whole(parts: DataFrame) -> dict[tuple[Any, ...], tuple[int, int]]:
         so_far = whole.get(tuple(key), (0, 0))
         whole[tuple(key)] = so_far[0] ^ set_xor, (so_far[1] + set_sum) & MASK
     return whole
-
-
-def _end_us(day: str) -> int:
-    """Midnight after a day, in µs."""
-    midnight = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1)
-    return int(midnight.timestamp()) * 1_000_000

@@ -111,6 +111,7 @@ def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path, sp
         ("settle",),
         ("settle", "--lake", "nowhere"),
         ("settle", "--lake", "nowhere", "--day", "2026-3-2"),
+        ("settle", "--lake", "nowhere", "--vouch", "mn-1.a.example"),
         ("reconcile", "--lake", "nowhere", "--peer", "b.example"),
         ("report", "--lake", "nowhere"),
     ],

@@ -14,6 +14,7 @@ from pipeline.jobs.result import ExitCode
 from pipeline.jobs.settle import Standing, decide, run
 from pipeline.schemas import SEGMENTS, SILVER_MDR, STATEMENT_DAILY
 from pipeline.tables import Lake
+from protofly.errors import SettingsError
 from tests.pipeline.rows import DAY_US, MONDAY_US, silver, silver_row
 
 MONDAY = "2026-03-02"
@@ -130,6 +131,28 @@ def test_the_operators_word_makes_the_day_of_a_silent_node_final(lake: Lake, spa
     enter(lake, spark, [silver_row(node=NODE)], [sealed(1, MIDNIGHT_US - 1)])
     result = run(lake, spark, day=MONDAY, declared={NODE: MIDNIGHT_US + GRACE_US})
     assert (result.exit_code, written(lake)) == (ExitCode.FINE, [("b.example", "final", 1, 1)])
+
+
+@pytest.mark.spark
+def test_who_vouches_for_a_node_that_nobody_has_seen_is_told(lake: Lake, spark: SparkSession) -> None:
+    enter(lake, spark, [silver_row(node=NODE)], [sealed(1, MIDNIGHT_US - 1)])
+    with pytest.raises(SettingsError) as caught:
+        run(lake, spark, declared={"mn-9.a.example": MIDNIGHT_US})
+    assert "mn-9.a.example" in caught.value.detail
+    assert not lake.has(STATEMENT_DAILY)
+
+
+@pytest.mark.spark
+def test_a_draft_says_which_node_holds_it_up(lake: Lake, spark: SparkSession) -> None:
+    other = "runtime://a.example/mn-2"
+    rows = [silver_row(node=NODE), silver_row(node=other)]
+    enter(lake, spark, rows, [sealed(1, MIDNIGHT_US + GRACE_US), sealed(1, MIDNIGHT_US - 1_000_000, node=other)])
+    [told] = run(lake, spark).warnings
+    assert told.startswith(
+        "a.example: 2026-03-02 draft, because its books are proved complete until 2026-03-02 23:59:59"
+    )
+    assert f"by node {other} boot 1 segment 1" in told
+    assert NODE not in told
 
 
 @pytest.mark.spark
