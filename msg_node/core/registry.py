@@ -54,7 +54,7 @@ class DomainRegistry:
         self._journal = journal
         self._per_session = per_session
         self._entries: dict[str, Entry] = {}
-        self._index: dict[tuple[Index, str], dict[str, None]] = {}
+        self._index: dict[Index, dict[str, dict[str, None]]] = {index: {} for index in Index}
         self._by_sid: dict[int, dict[str, None]] = {}
         self.keeps_farewells = False
         self._farewells: dict[str, None] = {}
@@ -72,7 +72,7 @@ class DomainRegistry:
 
     def find(self, index: Index, text: str) -> list[Entry]:
         """Entries by one of their members, oldest first."""
-        return [self._entries[key] for key in self._index.get((index, _index_text(index, text)), ())]
+        return [self._entries[key] for key in self._index[index].get(_index_text(index, text), ())]
 
     def entries(self) -> list[Entry]:
         """All entries, oldest first."""
@@ -246,8 +246,8 @@ class DomainRegistry:
 
     def _insert(self, key: str, entry: Entry) -> None:
         self._entries[key] = entry
-        for place in _places(entry):
-            self._index.setdefault(place, {})[key] = None
+        for index, text in _places(entry):
+            self._index[index].setdefault(text, {})[key] = None
         if entry.sid:
             self._by_sid.setdefault(entry.sid, {})[key] = None
         self._due.set(key, _due_at(entry))
@@ -256,8 +256,8 @@ class DomainRegistry:
         del self._entries[key]
         self._spare(key, entry)
         self._due.discard(key)
-        for place in _places(entry):
-            _discard(self._index, place, key)
+        for index, text in _places(entry):
+            _discard(self._index[index], text, key)
         if entry.sid:
             _discard(self._by_sid, entry.sid, key)
 

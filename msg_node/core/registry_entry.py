@@ -35,7 +35,7 @@ class Status(Enum):
     DEAD = "dead"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One registered hyperty or data object.
 
     `sid` is the session that refreshes it, times are seconds since the Unix epoch.
