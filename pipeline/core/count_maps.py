@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.groups import Numbers, runs, sums, words
-from pipeline.core.histogram import HIGHEST, NEGATIVE, middle_of, rank
+from pipeline.core.histogram import HIGHEST, middle_of, rank
+from protofly.log_linear import NEGATIVE
 
 BUCKETS: Final = HIGHEST - NEGATIVE + 2
 """How many buckets there are, and one, the last, for what is not known."""

@@ -9,33 +9,26 @@ so the same records give the same bytes on every run.
 A quantile is the middle of the bucket that holds the wanted rank. A bucket is at most 1/16 of its lower bound wide,
 so the answer is off by at most 1/32 (3.1 %) of the true value.
 
-The arrays and the functions in plain Python agree on every value from −2⁶³ to 2⁶³ − 1; a test says so.
+Nodes count the exchanges of their stubs in the same buckets (`protofly.log_linear`); the arrays here agree with that
+on every value from −2⁶³ to 2⁶³ − 1, and a test says so.
 Source: pipeline study, section 8.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-ZERO: Final = -1
-NEGATIVE: Final = -2
+from protofly.log_linear import NEGATIVE, ZERO
+
 MANTISSA_BITS: Final = 4
 PARTS: Final = 1 << MANTISSA_BITS
 HIGHEST: Final = 63 * PARTS - 1
 RELATIVE_ERROR: Final = 1 / (2 * PARTS)
 """A quantile is off by at most this part of the true value."""
-
-
-def bucket_of(value: int) -> int:
-    """Bucket of one value."""
-    if value <= 0:
-        return ZERO if value == 0 else NEGATIVE
-    exponent = value.bit_length() - 1
-    return PARTS * exponent + ((value << MANTISSA_BITS >> exponent) & (PARTS - 1))
 
 
 def lower_bound(bucket: int) -> int:
@@ -58,24 +51,6 @@ def middle_of(bucket: int) -> int:
     """What a bucket answers for: the middle of its bounds, rounded down; 0 for negative values."""
     lower = lower_bound(bucket)
     return lower + max(0, upper_bound(bucket) - lower) // 2
-
-
-def histogram_of(values: Iterable[int]) -> dict[int, int]:
-    """Counts by bucket, ascending."""
-    counts: dict[int, int] = {}
-    for value in values:
-        bucket = bucket_of(value)
-        counts[bucket] = counts.get(bucket, 0) + 1
-    return dict(sorted(counts.items()))
-
-
-def merge(*histograms: Mapping[int, int]) -> dict[int, int]:
-    """All of them added up, ascending."""
-    total: dict[int, int] = {}
-    for histogram in histograms:
-        for bucket, count in histogram.items():
-            total[bucket] = total.get(bucket, 0) + count
-    return dict(sorted(total.items()))
 
 
 def quantile(histogram: Mapping[int, int], per_mille: int) -> int | None:

@@ -30,8 +30,9 @@ from pipeline.core.groups import (
     xors,
 )
 from pipeline.core.hashing import xxhash64
-from pipeline.core.histogram import NEGATIVE, buckets_of
+from pipeline.core.histogram import buckets_of
 from pipeline.core.packed import places_of
+from protofly.log_linear import NEGATIVE
 
 DELIVERED: Final = "delivered"
 DENIED: Final = "denied"

@@ -25,9 +25,10 @@ from pipeline.core.groups import (
     sums,
     words,
 )
-from pipeline.core.histogram import NEGATIVE, PARTS, buckets_of
+from pipeline.core.histogram import PARTS, buckets_of
 from pipeline.core.hours import DAY_US, HOUR_US, days_of
 from pipeline.core.packed import places_of
+from protofly.log_linear import NEGATIVE
 
 WORDS: Final = ("our_domain", "peer_domain", "stub_ver", "msg_type")
 KEY: Final = (*WORDS, "hour_us", "size_class")

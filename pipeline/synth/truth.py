@@ -129,11 +129,3 @@ class Truth:
         columns = [[getattr(case, name) for case in self.case_list] for name in Case.__struct_fields__]
         table = pa.table([pa.array(column, pa.string()) for column in columns], names=list(Case.__struct_fields__))
         pq.write_table(table, folder / CASES_NAME, compression="zstd")
-
-
-def load_truth(folder: Path) -> Truth:
-    """Read what `Truth.save` wrote. Raises OSError or msgspec.DecodeError."""
-    truth = msgspec.json.decode((folder / TRUTH_NAME).read_bytes(), type=Truth)
-    rows = pq.read_table(folder / CASES_NAME).to_pylist()
-    truth.case_list = [Case(**row) for row in rows]
-    return truth

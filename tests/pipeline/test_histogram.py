@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from pipeline.core import histogram
 from pipeline.core.count_maps import quantiles
+from protofly.log_linear import bucket_of
+from tests.pipeline.histograms import histogram_of
 
 LARGEST = 2**63 - 1
 EDGES = sorted(
@@ -19,7 +21,6 @@ EDGES = sorted(
 values = st.integers(0, 2**62).map(lambda value: value) | st.integers(0, 62).flatmap(
     lambda power: st.integers(2**power, 2 ** (power + 1) - 1)
 )
-histograms = st.dictionaries(st.integers(-2, 1000), st.integers(1, 10**6), max_size=20)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +43,18 @@ histograms = st.dictionaries(st.integers(-2, 1000), st.integers(1, 10**6), max_s
     ],
 )
 def test_buckets_are_where_the_text_says(value: int, bucket: int) -> None:
-    assert histogram.bucket_of(value) == bucket
+    assert bucket_of(value) == bucket
 
 
 @given(value=values)
 def test_a_value_lies_within_the_bounds_of_its_bucket(value: int) -> None:
-    bucket = histogram.bucket_of(value)
+    bucket = bucket_of(value)
     assert histogram.lower_bound(bucket) <= value <= histogram.upper_bound(bucket)
 
 
 @pytest.mark.parametrize("value", range(1, 16))
 def test_below_sixteen_every_value_is_answered_exactly(value: int) -> None:
-    assert histogram.middle_of(histogram.bucket_of(value)) == value
+    assert histogram.middle_of(bucket_of(value)) == value
 
 
 def test_buckets_meet_without_gap_or_overlap() -> None:
@@ -65,26 +66,9 @@ def test_buckets_meet_without_gap_or_overlap() -> None:
 @given(sample=st.lists(values, min_size=1, max_size=200), per_mille=st.integers(1, 1000))
 def test_a_quantile_is_off_by_at_most_the_stated_part(sample: list[int], per_mille: int) -> None:
     true = sorted(sample)[histogram.rank(len(sample), per_mille) - 1]
-    found = histogram.quantile(histogram.histogram_of(sample), per_mille)
+    found = histogram.quantile(histogram_of(sample), per_mille)
     assert found is not None
     assert abs(found - true) <= true * histogram.RELATIVE_ERROR
-
-
-@given(parts=st.lists(st.lists(values, max_size=30), max_size=5), order=st.randoms())
-def test_merging_parts_in_any_order_gives_the_histogram_of_the_whole(parts: list[list[int]], order: object) -> None:
-    whole = histogram.histogram_of(value for part in parts for value in part)
-    shuffled = list(map(histogram.histogram_of, parts))
-    order.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis' Random
-    assert list(histogram.merge(*shuffled).items()) == list(whole.items())
-
-
-@given(first=histograms, second=histograms, third=histograms)
-def test_merging_is_associative_and_commutative(
-    first: dict[int, int], second: dict[int, int], third: dict[int, int]
-) -> None:
-    merge = histogram.merge
-    assert merge(merge(first, second), third) == merge(first, merge(second, third))
-    assert merge(first, second) == merge(second, first)
 
 
 def test_an_empty_histogram_has_no_quantile() -> None:
@@ -92,17 +76,17 @@ def test_an_empty_histogram_has_no_quantile() -> None:
 
 
 def test_arrays_and_plain_python_agree_on_every_magnitude() -> None:
-    assert histogram.buckets_of(np.array(EDGES, np.int64)).tolist() == [histogram.bucket_of(value) for value in EDGES]
+    assert histogram.buckets_of(np.array(EDGES, np.int64)).tolist() == [bucket_of(value) for value in EDGES]
 
 
 @given(value=st.integers(-(2**63), LARGEST) | values)
 def test_arrays_and_plain_python_agree_on_any_value(value: int) -> None:
-    assert histogram.buckets_of(np.array([value], np.int64)).tolist() == [histogram.bucket_of(value)]
+    assert histogram.buckets_of(np.array([value], np.int64)).tolist() == [bucket_of(value)]
 
 
 @pytest.mark.parametrize("per_mille", [1, 500, 950, 1000])
 def test_quantiles_of_arrays_are_those_of_plain_python(per_mille: int) -> None:
-    maps = [{histogram.bucket_of(value): 1} for value in EDGES]
+    maps = [{bucket_of(value): 1} for value in EDGES]
     maps += [{}, {-2: 3, -1: 2, 16: 1}, {3: 5, 80: 4, 200: 1}, {64: 999, 700: 1}]
     column = pa.array([list(one.items()) for one in maps], pa.map_(pa.int32(), pa.int64()))
     expected = [histogram.quantile(one, per_mille) for one in maps]

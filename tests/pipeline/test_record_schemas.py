@@ -7,14 +7,10 @@ from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, ShortType, StringType, StructType
 
 import protofly.records
 from pipeline import schemas
-from pipeline.core.histogram import bucket_of as bucket_of_pipeline
-from protofly.log_linear import bucket_of
 from protofly.records import RECORD_TYPES, GateFacts, Kind
 
 SCHEMAS: dict[Kind, StructType] = {
@@ -63,8 +59,3 @@ def test_the_raw_table_begins_with_the_record(kind: Kind) -> None:
     names = SCHEMAS[kind].fieldNames()
     assert BRONZE[kind].schema.fieldNames()[: len(names)] == names
     assert schemas.TABLES[BRONZE[kind].name] is BRONZE[kind]
-
-
-@given(value=st.integers(-(1 << 63), (1 << 63) - 1))
-def test_node_and_pipeline_count_in_the_same_buckets(value: int) -> None:
-    assert bucket_of(value) == bucket_of_pipeline(value)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.histogram import histogram_of
 from pipeline.core.regression import LEAST_MESSAGES, Comparison, HourOfStub, compare
+from tests.pipeline.histograms import histogram_of
 
 OLD, NEW = "a" * 64, "b" * 64
 TYPES = ("create", "read")

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.days import HOUR, Version
-from pipeline.core.histogram import bucket_of
 from pipeline.core.hours import RECORD
 from pipeline.core.set_digests import MEMBER
 from pipeline.schemas import STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
@@ -17,6 +16,7 @@ from pipeline.statements import canonical_statements
 from pipeline.transforms.settle import daily_parts, hashes_of_members, settle_daily, settle_hourly
 from pipeline.transforms.settle import statements as written_down
 from pipeline.worker_rows import PACKED, rows_of
+from protofly.log_linear import bucket_of
 from protofly.records import MessageRecord
 from tests.pipeline.book_rows import uuid7
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row, worked_out

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from federation.core.policy import Effect
 from federation.policy_files import read_policies
 from pipeline.synth.run import synth
-from pipeline.synth.truth import Truth, load_truth
+from pipeline.synth.truth import Truth
 from pipeline.synth.world import SynthOptions
 from protofly.errors import SettingsError
 from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, PolicyEvent, StubEvent
-from tests.pipeline.synth_reading import file_sha256, manifests, readable, records_in
+from tests.pipeline.synth_reading import file_sha256, load_truth, manifests, readable, records_in
 from tests.support.replayed import facts_of
 
 OPTIONS = SynthOptions(rows=12_000, domains=10, seed=7)
