@@ -7,12 +7,15 @@ whether these come out of a frame, out of files (`pipeline.file_pieces`) or from
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -21,7 +24,6 @@ from pipeline.core.groups import RECORDS_AT_ONCE, Numbers, in_pieces
 from pipeline.core.packed import PIECE, PLACE, packed, together
 from pipeline.file_pieces import Reading, read_tasks, tasks_of
 from pipeline.schemas.columns import BYTES, LONG, TEXT, columns
-from pipeline.worker_process import settle_in
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Work: TypeAlias = Callable[[Batches], Batches]
@@ -33,6 +35,8 @@ PACKED = columns(**{PLACE: LONG, PIECE: BYTES})
 """Rows of `pipeline.core.packed`."""
 WRITTEN = columns(path=TEXT, rows=LONG, partition=TEXT)
 """What workers say of files that they have written, see `pipeline.file_pieces`."""
+
+_modules_kept_out = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +163,21 @@ def _as_said(schema: pa.Schema, batches: Batches) -> Batches:
 
 def _one_after_the_other(works: Sequence[Work]) -> Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_in()
+        _keep_modules_out_of_collections()
         for one in works:
             batches = one(batches)
         return batches
 
     return work
+
+
+def _keep_modules_out_of_collections() -> None:
+    """What is there before a task will be there after it.
+
+    Spark's worker collects garbage after every task, and looking at all that some hundred modules have made takes it 20
+    to 40 ms: as long as many a task. Only after more modules have come, so that what tasks leave behind is collected.
+    """
+    global _modules_kept_out
+    if TaskContext.get() is not None and len(sys.modules) != _modules_kept_out:
+        _modules_kept_out = len(sys.modules)
+        gc.freeze()
