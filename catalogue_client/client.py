@@ -261,18 +261,23 @@ class CatalogueClient:
             raise PeerError(Code.BROKEN_TRUST, "another root is remembered now; refresh first", domain=trust.domain)
         return state
 
-    async def read_unsigned(self, location: Location, *, is_unsigned_allowed: bool) -> tuple[Descriptor, bytes]:
-        """Read the default stub of an original, unsigned catalogue: descriptor and code. Not a `VerifiedStub`.
+    async def read_unsigned(self, domain: str, authority: str = "") -> tuple[Descriptor, bytes]:
+        """Read the default stub of an original, unsigned catalogue: descriptor and code, for people to look at.
+
+        Nothing is proven by it, and nothing of it can become a `VerifiedStub`.
+
+        Args:
+            domain: Whose catalogue it is.
+            authority: Host and port that serve it; "" = those of the specification, `catalogue.<domain>`.
 
         Raises:
-            PeerError: UNSIGNED_REFUSED unless the operator allowed it for this domain, or once the domain has signed
-                anything; ADDRESS_REFUSED if the descriptor points to another host.
+            PeerError: UNSIGNED_REFUSED once the domain has signed anything; ADDRESS_REFUSED if the descriptor points
+                to another host; DOCUMENT_MALFORMED.
             TransportError: Nobody answered.
         """
-        domain = location.domain
-        if not is_unsigned_allowed or self._store.load(domain) is not None:
-            raise PeerError(Code.UNSIGNED_REFUSED, "an unsigned catalogue is not enough for this domain", domain=domain)
-        return await self._downloads.unsigned_stub(location)
+        if self._store.load(domain) is not None:
+            raise PeerError(Code.UNSIGNED_REFUSED, "the domain signs what it publishes", domain=domain)
+        return await self._downloads.unsigned_stub(domain, authority or f"catalogue.{domain}")
 
     def _lock(self, domain: str) -> trio.Lock:
         return self._locks.setdefault(domain, trio.Lock())
@@ -324,8 +329,6 @@ def _first_anchor(location: Location, anchor: TrustAnchor, state: TrustState | N
     """The strongest anchor there is: the operator's word, a validated TXT record, or the web."""
     if state is not None:
         return TrustAnchor.pinned(state.fingerprints[0])
-    if anchor.level is TrustLevel.UNSIGNED:
-        anchor = TrustAnchor.web()  # it signs after all
     if not anchor.fingerprint and location.pin_is_validated and location.pin_hint:
         return TrustAnchor(TrustLevel.DNSSEC, location.pin_hint)
     return anchor

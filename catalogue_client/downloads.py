@@ -67,14 +67,14 @@ class Downloads:
             raise failure
         raise TransportError(Code.FETCH_TIMEOUT, f"module of {manifest.name}", phase="read")
 
-    async def unsigned_stub(self, location: Location) -> tuple[legacy.Descriptor, bytes]:
+    async def unsigned_stub(self, domain: str, authority: str) -> tuple[legacy.Descriptor, bytes]:
         """Descriptor and code of the default stub of an original catalogue; nothing about them is proven.
 
         Raises:
             PeerError: ADDRESS_REFUSED if the descriptor points to another host, DOCUMENT_MALFORMED.
             TransportError: Nobody answered.
         """
-        domain, authority = location.domain, f"catalogue.{location.domain}"
+        location = Location.of(domain)
         url = f"https://{authority}/.well-known/protocolstub/default"
         fetched = await self._fetch(location, url, limits.DESCRIPTOR_BYTES, limits.FETCH_SECONDS)
         descriptor = legacy.decode_descriptor(fetched.body, domain=domain)

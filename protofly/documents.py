@@ -107,7 +107,6 @@ class TrustLevel(Enum):
     PINNED = "pinned"
     DNSSEC = "dnssec"
     WEB = "web"
-    UNSIGNED = "unsigned"
 
     @property
     def strength(self) -> int:
@@ -115,7 +114,7 @@ class TrustLevel(Enum):
         return _STRENGTH[self]
 
 
-_STRENGTH: Final = {TrustLevel.PINNED: 3, TrustLevel.DNSSEC: 2, TrustLevel.WEB: 1, TrustLevel.UNSIGNED: 0}
+_STRENGTH: Final = {TrustLevel.PINNED: 3, TrustLevel.DNSSEC: 2, TrustLevel.WEB: 1}
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,6 +73,25 @@ def approve(
         print_facts({"domain": domain, "stub": stub, "approved": True}, as_json=json)
 
 
+@app.command()
+def catalogue(
+    domain: Domain,
+    config: Config,
+    authority: Annotated[
+        str, typer.Option("--at", metavar="HOST[:PORT]", help="Who serves it; absent: `catalogue.` and the domain.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Show the default stub in an original catalogue. Nobody signed it, so nothing of it is kept or run."""
+    with errors_reported(as_json=json), _trust_store(config) as store:
+        import trio
+
+        from msg_node.config_load import load_settings
+        from trapezoid.unsigned_catalogue import describe
+
+        print_facts(trio.run(describe, load_settings(config), store, domain, authority), as_json=json)
+
+
 @contextmanager
 def _trust_store(config: Path) -> Iterator[TrustStore]:
     from catalogue_client.trust_store import TrustStore

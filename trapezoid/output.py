@@ -58,8 +58,13 @@ def _text(value: object) -> str:
     from rich.markup import escape
 
     if isinstance(value, list | tuple):
-        return escape("\n".join(str(entry) for entry in value))
-    return escape(str(value))
+        return escape("\n".join(_harmless(str(entry)) for entry in value))
+    return escape(_harmless(str(value)))
+
+
+def _harmless(text: str) -> str:
+    """A text that strangers may have written, without what drives a terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "·" for char in text)
 
 
 @contextlib.contextmanager
@@ -70,5 +75,5 @@ def errors_reported(*, as_json: bool = False) -> Iterator[None]:
     except HostError as exc:
         if as_json:
             print_json({"error": {"code": exc.code.word, "detail": exc.detail}})
-        sys.stderr.write(f"error: {exc.detail or exc.code.description} [{exc.code.word}]\n")
+        sys.stderr.write(f"error: {_harmless(exc.detail) or exc.code.description} [{exc.code.word}]\n")
         raise SystemExit(CANNOT) from exc

@@ -2,8 +2,8 @@
 
 Original brokers store every value as text and emit whatever parses as JSON, so a version may arrive as a number, a
 flag as text, an empty list as an object. Everything scalar is turned into text first and compared as text.
-No original program signs anything: what is read here is at trust level `unsigned`, which is off unless the operator
-names the domain. A `sourcePackageURL` is never followed; the URL is computed from the authority that was asked.
+No original program signs anything: what is read here is shown to operators, and never run. A `sourcePackageURL` is
+never followed; the URL is computed from the authority that was asked.
 
 Source: data formats, sections 2.3 to 2.7; trust and hosts, section 7, row 31.
 """

@@ -35,26 +35,20 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-async def test_unsigned_catalogue_is_refused_without_a_request_unless_allowed(world: World) -> None:
-    with pytest.raises(PeerError) as caught:
-        await world.client.read_unsigned(world.b.location, is_unsigned_allowed=False)
-    assert caught.value.code is Code.UNSIGNED_REFUSED
-    assert world.fetcher.requests == []
-
-
-async def test_allowed_unsigned_catalogue_is_read(world: World) -> None:
-    descriptor, code = await world.client.read_unsigned(world.b.location, is_unsigned_allowed=True)
+async def test_unsigned_catalogue_is_read_to_be_looked_at(world: World) -> None:
+    descriptor, code = await world.client.read_unsigned("b.example")
     assert (descriptor.object_name, descriptor.version, code) == ("bNodeStub", "1.4", MODULE)
 
 
-async def test_domain_that_has_signed_never_falls_back_to_unsigned(world: World) -> None:
+async def test_unsigned_catalogue_of_a_domain_that_has_signed_is_not_even_shown(world: World) -> None:
     world.b.publish_stub(serial=1)
     world.b.publish_root()
     world.b.publish_live()
     await world.refresh()
+    asked = len(world.fetcher.requests)
     with pytest.raises(PeerError) as caught:
-        await world.client.read_unsigned(world.b.location, is_unsigned_allowed=True)
-    assert caught.value.code is Code.UNSIGNED_REFUSED
+        await world.client.read_unsigned("b.example")
+    assert (caught.value.code, len(world.fetcher.requests)) == (Code.UNSIGNED_REFUSED, asked)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +74,7 @@ async def test_domain_that_has_signed_never_falls_back_to_unsigned(world: World)
 async def test_source_package_elsewhere_is_never_followed(world: World, url: str) -> None:
     world.b.files[DESCRIPTOR_URL] = json.dumps({**DESCRIPTOR, "sourcePackageURL": url}).encode()
     with pytest.raises(PeerError) as caught:
-        await world.client.read_unsigned(world.b.location, is_unsigned_allowed=True)
+        await world.client.read_unsigned("b.example")
     assert caught.value.code is Code.ADDRESS_REFUSED
     assert world.fetcher.requests == [DESCRIPTOR_URL]
 

@@ -293,8 +293,3 @@ async def test_refreshes_of_one_domain_at_the_same_time_agree(world: World) -> N
 def test_pinned_anchor_without_a_fingerprint_is_refused() -> None:
     with pytest.raises(SettingsError, match="fingerprint"):
         TrustAnchor(TrustLevel.PINNED)
-
-
-async def test_domain_at_level_unsigned_that_signs_is_at_level_web(world: World) -> None:
-    world.anchor = TrustAnchor(TrustLevel.UNSIGNED)
-    assert (await world.refresh()).level is TrustLevel.WEB

@@ -23,7 +23,7 @@ async def test_row_53_the_default_stub_of_an_old_catalogue_is_asked_for_at_its_w
     published.files = {WELL_KNOWN: json.dumps({"objectName": "b", "version": 1, "sourcePackage": package}).encode()}
     world = World(tmp_path, published)
     try:
-        descriptor, _ = await world.client.read_unsigned(world.b.location, is_unsigned_allowed=True)
+        descriptor, _ = await world.client.read_unsigned("b.example")
         assert (descriptor.object_name, world.fetcher.requests) == ("b", [WELL_KNOWN])
     finally:
         world.close()

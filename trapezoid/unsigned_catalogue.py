@@ -1,0 +1,53 @@
+"""What an original catalogue offers, for an operator who meets a domain that publishes nothing signed.
+
+Source: data formats, sections 2.3 to 2.7; trust and hosts, section 3.5 (level `unsigned`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from catalogue_client.client import CatalogueClient
+from catalogue_client.http_fetcher import HttpFetcher
+from catalogue_client.trust_store import TrustStore
+from federation.dialler import Dialler
+from federation.name_client import DnsClient
+from msg_node.config import Settings
+from msg_node.config_meaning import allowed_addresses, client_context
+from protofly.address import valid_domain
+
+_WASM = b"\0asm"
+
+
+async def describe(settings: Settings, store: TrustStore, domain: str, authority: str) -> dict[str, object]:
+    """Facts about the default stub of a domain, by the rules for connections that the settings give.
+
+    Args:
+        settings: Name servers, authorities, and what addresses the domain may have.
+        store: What is remembered of domains: one that has signed is not looked up in an unsigned place.
+        domain: Whose catalogue it is.
+        authority: Host and port that serve it, "" for those of the specification.
+
+    Raises:
+        PeerError: UNSIGNED_REFUSED, ADDRESS_REFUSED, NAME_INVALID, DOCUMENT_MALFORMED and what fetching raises.
+        TransportError: Nobody answered.
+    """
+    valid_domain(domain)
+    dialler = Dialler(DnsClient(settings.discovery.nameservers), allow_addresses=allowed_addresses(settings))
+    fetcher = HttpFetcher(dialler, client_context(settings))
+    client = CatalogueClient(fetcher, store, our_domain=settings.node.domain)
+    descriptor, code = await client.read_unsigned(domain, authority)
+    return {
+        "domain": domain,
+        "signed": False,
+        "stub": descriptor.object_name,
+        "version": descriptor.version,
+        "language": descriptor.language,
+        "interworking": descriptor.is_interworking,
+        "hyperty_types": list(descriptor.hyperty_types),
+        "constraints": [name for name, is_set in descriptor.constraints.items() if is_set],
+        "configuration": [f"{name} = {value}" for name, value in descriptor.configuration.items()],
+        "code_bytes": len(code),
+        "code_sha256": hashlib.sha256(code).hexdigest(),
+        "webassembly": code.startswith(_WASM),
+    }
