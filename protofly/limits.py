@@ -96,6 +96,7 @@ SUBSCRIPTIONS_PER_SESSION: Final = 10_000
 TARGETS_REMEMBERED: Final = 65_536
 CONSENT_OBJECTS: Final = 10_000
 CONSENTS_PER_OBJECT: Final = 1_000
+CONSENTS: Final = 50_000
 FORWARD_LEVELS: Final = 2
 MISSED_MESSAGES: Final = 200
 MISSED_BYTES_PER_SESSION: Final = 1 << 20
@@ -239,6 +240,7 @@ OUTBOX_GRACE_SECONDS: Final = 5.0  # and has so long to say how it ended, when i
 
 # Events that subscribers acknowledge. Source: message specification, section 19.1.
 GUARANTEED_EVENTS: Final = 10_000
+GUARANTEED_BYTES: Final = 64 << 20
 GUARANTEED_SECONDS: Final = 60.0
 GUARANTEED_MAX_SECONDS: Final = 3600.0
 GUARANTEED_RETRY_SECONDS: Final = 5.0

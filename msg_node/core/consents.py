@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msg_node.core.runtime_address import runtime_part
 from protofly.answer_codes import code_of
-from protofly.limits import CONSENT_OBJECTS, CONSENTS_PER_OBJECT
+from protofly.limits import CONSENT_OBJECTS, CONSENTS, CONSENTS_PER_OBJECT
 from protofly.message import Message
 
 _SUBSCRIPTION = "/subscription"
@@ -22,6 +22,7 @@ class Consents:
 
     def __init__(self) -> None:
         self._observers: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
+        self._count = 0
 
     def saw_reply(self, reply: Message) -> None:
         """A response passes; its `from` has been checked."""
@@ -35,14 +36,16 @@ class Consents:
 
     def forget(self, object_key: str) -> None:
         """An object is no more."""
-        self._observers.pop(object_key, None)
+        self._count -= len(self._observers.pop(object_key, ()))
 
     def _grant(self, object_key: str, observer: str) -> None:
         observers = self._observers.setdefault(object_key, OrderedDict())
         self._observers.move_to_end(object_key)
+        self._count += observer not in observers
         observers[observer] = None
         observers.move_to_end(observer)
         if len(observers) > CONSENTS_PER_OBJECT:
             observers.popitem(last=False)
-        if len(self._observers) > CONSENT_OBJECTS:
-            self._observers.popitem(last=False)
+            self._count -= 1
+        if len(self._observers) > CONSENT_OBJECTS or self._count > CONSENTS:
+            self.forget(next(iter(self._observers)))

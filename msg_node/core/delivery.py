@@ -168,7 +168,8 @@ class Delivery:
             listeners = (owner, *listeners)
         if origin in listeners and not self._hears_itself(origin):
             listeners = tuple([number for number in listeners if number != origin])
-        if origin > 0 or (origin == 0 and not key.endswith(_REGISTRATION)):  # our registry's news are for us
+        is_news_of_our_registry = origin == 0 and key.endswith(_REGISTRATION)  # whoever the entry's address belongs to
+        if origin >= 0 and not is_news_of_our_registry:
             domain = self._destination_of(key)
             if domain and domain not in self._state.domains:
                 return Route(Place.BOTH if listeners else Place.FOREIGN, listeners, domain)

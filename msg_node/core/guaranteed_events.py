@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from protofly.limits import GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS
+from protofly.limits import GUARANTEED_BYTES, GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS
 from protofly.message import Message
 
 _Key = tuple[str, bytes, str]
@@ -27,9 +27,10 @@ class _Open:
 class GuaranteedEvents:
     """Events that are not acknowledged yet."""
 
-    def __init__(self, *, max_events: int = GUARANTEED_EVENTS) -> None:
-        self._max_events = max_events
+    def __init__(self, *, max_events: int = GUARANTEED_EVENTS, max_bytes: int = GUARANTEED_BYTES) -> None:
+        self._max_events, self._max_bytes = max_events, max_bytes
         self._open: OrderedDict[_Key, _Open] = OrderedDict()
+        self._bytes = 0
         self._given_up = 0
 
     def __len__(self) -> int:
@@ -41,12 +42,21 @@ class GuaranteedEvents:
         `now` is seconds since the Unix epoch, `seconds` how long it is told again at most.
         """
         waiting = set(subscribers)
-        if event.id is None or len(self._open) >= self._max_events:
+        if event.id is None:
+            return False
+        key = event.from_key, event.id, event.to_key
+        self._close(key)
+        if len(self._open) >= self._max_events or self._bytes + len(event.raw) > self._max_bytes:
             return False
         if waiting:
-            key = event.from_key, event.id, event.to_key
             self._open[key] = _Open(event, waiting, now + seconds, now + GUARANTEED_RETRY_SECONDS)
+            self._bytes += len(event.raw)
         return True
+
+    def _close(self, key: _Key) -> None:
+        closed = self._open.pop(key, None)
+        if closed is not None:
+            self._bytes -= len(closed.event.raw)
 
     def acknowledged(self, reply: Message, subscriber: int) -> bool:
         """A subscriber answers; returns whether that was to such an event."""
@@ -58,7 +68,7 @@ class GuaranteedEvents:
             return False
         found.waiting.discard(subscriber)
         if not found.waiting:
-            del self._open[key]
+            self._close(key)
         return True
 
     def due(self, now: float, *, lives: Callable[[int], bool]) -> list[tuple[int, Message]]:
@@ -70,7 +80,7 @@ class GuaranteedEvents:
             one.waiting = {number for number in one.waiting if lives(number)}
             if one.ends_at <= now or not one.waiting:
                 self._given_up += bool(one.waiting)
-                del self._open[key]
+                self._close(key)
                 continue
             one.next_at = now + GUARANTEED_RETRY_SECONDS
             told += [(number, one.event) for number in sorted(one.waiting)]

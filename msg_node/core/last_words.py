@@ -18,7 +18,7 @@ from msg_node.core.parked import Entry, Sender
 from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, REPEATED_SECONDS
 from protofly.message import Message
 
-_Transaction = tuple[str, object, str]
+_Transaction = tuple[str, bytes, str]
 
 
 class _Said(NamedTuple):
@@ -45,7 +45,7 @@ class LastWords:
         transaction = (request.from_key, request.id, request.to_key)
         self._forget(transaction)
         self._said[transaction] = _Said(entry.request_id, entry.sender, _digest(request), word, now)
-        self._bytes += len(word.value)
+        self._bytes += _size(transaction, word)
         while len(self._said) > self._max_words or self._bytes > self._max_bytes:
             self._forget(next(iter(self._said)))
 
@@ -60,7 +60,11 @@ class LastWords:
     def _forget(self, transaction: _Transaction) -> None:
         said = self._said.pop(transaction, None)
         if said is not None:
-            self._bytes -= len(said.word.value)
+            self._bytes -= _size(transaction, said.word)
+
+
+def _size(transaction: _Transaction, word: Word) -> int:
+    return len(word.value) + sum(map(len, transaction))
 
 
 def _digest(request: Message) -> bytes:

@@ -59,13 +59,14 @@ def test_what_was_not_done_may_be_tried_again(word: Word) -> None:
 
 
 def test_few_are_remembered_and_the_oldest_go_first() -> None:
-    words = LastWords(max_words=3, max_bytes=10)
+    addresses = len(request().from_key) + len(request().to_key) + 1  # and a digit
+    words = LastWords(max_words=3, max_bytes=3 * addresses + 10)
     for number in range(5):
         words.keep(entry(request(number)), DONE, NOW)
     assert [words.about(request(number), Sender(ANA), NOW) is not None for number in range(5)] == [0, 0, 1, 1, 1]
-    words.keep(entry(request(5)), DONE._replace(value=b"x" * 9), NOW)
+    words.keep(entry(request(5)), DONE._replace(value=b"x" * (addresses + 10 - len(DONE.value))), NOW)
     assert [words.about(request(number), Sender(ANA), NOW) is not None for number in range(6)] == [0, 0, 0, 0, 1, 1]
-    words.keep(entry(request(6)), DONE._replace(value=b"x" * 11), NOW)
+    words.keep(entry(request(6)), DONE._replace(value=b"x" * (2 * addresses + 11)), NOW)
     assert [words.about(request(number), Sender(ANA), NOW) is not None for number in range(7)] == [0] * 7
 
 

@@ -162,3 +162,13 @@ def test_no_more_events_are_watched_than_allowed_and_none_without_an_id() -> Non
     assert not events.acknowledged(reply, 1)
     assert events.acknowledged(reply, 2)
     assert len(events) == 0
+
+
+def test_no_more_bytes_of_events_are_watched_than_allowed() -> None:
+    first, other = parsed(motion(1)), parsed(motion(2))
+    events = GuaranteedEvents(max_bytes=len(first.raw))
+    for _ in range(3):  # again is not once more
+        assert events.begin(first, [1], 0.0, 60.0)
+        assert not events.begin(other, [1], 0.0, 60.0)
+    assert events.due(61.0, lives=lambda _: True) == []
+    assert events.begin(other, [1], 0.0, 60.0)
