@@ -23,7 +23,8 @@ from pipeline.segments import Place, Segment
 from pipeline.tables import Commit, Lake
 
 APP_ID: Final = "ingest"
-_BOOK_COLUMNS: Final = ("node", "kind", "boot", "segno", "first_seq", "last_seq", "sha256", "prev_sha256", "verdict")
+_ACCEPTED: Final = tuple(Accepted.__dataclass_fields__)
+_BOOK_COLUMNS: Final = ("node", "kind", "verdict", *_ACCEPTED)
 _PLACE_COLUMNS: Final = ("spool", "path", "manifest_sha256", "manifest_mtime_us", "verdict", "findings")
 
 
@@ -127,4 +128,4 @@ def _identity(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _accepted(row: dict[str, Any]) -> Accepted:
-    return Accepted(row["boot"], row["segno"], row["first_seq"], row["last_seq"], row["sha256"], row["prev_sha256"])
+    return Accepted(*(row[name] for name in _ACCEPTED))

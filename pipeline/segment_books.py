@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from pipeline.core.completeness import GRACE_S
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Verdict
-from pipeline.segments import Segment
+from pipeline.segments import Segment, moment
 from protofly.records import SegmentManifest
 
 _Named: TypeAlias = tuple[str, str, str, bool]
@@ -30,6 +31,8 @@ class Accepted:
     last_seq: int
     sha256: str
     prev_sha256: str
+    opened_us: int
+    closed_us: int
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class Book:
                 manifest.last_seq,
                 manifest.sha256,
                 manifest.prev_sha256,
+                manifest.opened_us,
+                manifest.closed_us,
             ),
         )
 
@@ -129,6 +134,7 @@ class Books:
             return
         _compare_with_predecessor(segment, manifest, before)
         _compare_with_successor(segment, manifest, behind)
+        _compare_clocks(segment, manifest, before, behind)
         if before is None and behind is None and (manifest.segno > 1 or manifest.prev_sha256):
             segment.find(Finding.FIRST)
         segment.verdict = Verdict.ACCEPTED
@@ -196,6 +202,27 @@ def _compare_with_predecessor(segment: Segment, manifest: SegmentManifest, befor
         segment.find(Finding.CHAIN_START)
     elif manifest.prev_sha256 != before.sha256:
         segment.find(Finding.GAP, f"segments of boot {before.boot} behind number {before.segno}")
+
+
+def _compare_clocks(
+    segment: Segment, manifest: SegmentManifest, before: Accepted | None, behind: Accepted | None
+) -> None:
+    """A node opens a segment after it has closed the one before, by its own clock; records may be a little older."""
+    slack_us = GRACE_S * 1_000_000
+    if (
+        before is not None
+        and manifest.prev_sha256 == before.sha256
+        and manifest.opened_us < before.closed_us - slack_us
+    ):
+        told = f"opened {moment(manifest.opened_us)}, the one before it closed {moment(before.closed_us)}"
+        segment.find(Finding.CLOCK, told)
+    if (
+        behind is not None
+        and behind.prev_sha256 == manifest.sha256
+        and behind.opened_us < manifest.closed_us - slack_us
+    ):
+        told = f"closed {moment(manifest.closed_us)}, the one behind it opened {moment(behind.opened_us)}"
+        segment.find(Finding.CLOCK, told)
 
 
 def _compare_with_successor(segment: Segment, manifest: SegmentManifest, behind: Accepted | None) -> None:

@@ -303,10 +303,11 @@ def _check_numbers(manifest: SegmentManifest, segment: Segment) -> None:
     is_odd = any(later < earlier - CLOCK_SLACK_US for earlier, later in pairwise(times))
     is_odd |= manifest.min_ts_us > manifest.max_ts_us or manifest.opened_us > manifest.closed_us
     if is_odd or not all(TIME_MIN_US <= time < TIME_MAX_US for time in times):
-        segment.find(Finding.CLOCK, "opened, first, last, closed: " + ", ".join(_moment(time) for time in times))
+        segment.find(Finding.CLOCK, "opened, first, last, closed: " + ", ".join(moment(time) for time in times))
 
 
-def _moment(time_us: int) -> str:
+def moment(time_us: int) -> str:
+    """A time that a manifest claims, for people; whatever it is."""
     try:
         return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):

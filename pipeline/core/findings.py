@@ -93,14 +93,19 @@ class Finding(Enum):
     LATE = "late", Severity.FINE, "fills a gap", "settle the days again that it touches"
     COPY = "copy", Severity.FINE, "the same segment once more", "nothing"
     # What it says about the node.
-    CLOCK = "clock", Severity.SEVERE, "its times contradict each other: a clock has jumped", "check the node's clock"
+    CLOCK = (
+        "clock",
+        Severity.SEVERE,
+        "its times contradict each other or those of the segment next to it: a clock has jumped",
+        "check the node's clock",
+    )
     LOST = (
         "lost",
         Severity.WARNING,
         "the node lost records before it could write them",
         "see the node's disk and its queue",
     )
-    QUARANTINED = "quarantined", Severity.SEVERE, "lines are no good records", "see table quarantine"
+    QUARANTINED = "quarantined", Severity.SEVERE, "lines are no good records", "see `show quarantine`"
     # What it says about us.
     VANISHED = (
         "vanished",

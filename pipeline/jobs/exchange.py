@@ -241,6 +241,8 @@ def own_domain(lake: Lake, named: str = "") -> str:
     if named:
         return named
     domains = sorted(row.our_domain for row in lake.read(SILVER_MDR).select("our_domain").distinct().collect())
+    if not domains:
+        raise SettingsError("the lake has no records of messages: `ingest` and `refine` first")
     if len(domains) != 1:
         raise SettingsError(f"the lake has books of {len(domains)} domains: name yours with --domain")
     return str(domains[0])

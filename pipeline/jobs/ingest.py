@@ -41,7 +41,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from pipeline import durable
-from pipeline.core.findings import Finding, Severity, Verdict
+from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake_files import explained
 from pipeline.ledger import Ledger, is_news
@@ -298,6 +298,8 @@ class Ingest:
             result.warnings.append(f"{len(gaps) - _GAPS_TOLD:,} more gaps: `audit` tells them by node")
         if self.trust.keys is None and counts:
             result.warnings.append("signatures were not checked: name the nodes' keys with --keys")
+        if self.trust.requires_signatures:
+            self._tell_unsigned(result)
         if not accepted:
             folders = ", ".join(map(str, self.spools))
             rejected = counts[Verdict.REJECTED.value]
@@ -310,6 +312,22 @@ class Ingest:
             result.exit_code = ExitCode.INCOMPLETE
         elif result.findings:
             result.exit_code = ExitCode.FINDINGS
+
+    def _tell_unsigned(self, result: JobResult) -> None:
+        """What is there already may have come when signatures were not required."""
+        codes = {finding.code for finding in SIGNATURE_FINDINGS}
+        rows = self.lake.read_small(SEGMENTS, ("verdict", "findings")).to_pylist()
+        lax = [
+            row
+            for row in rows
+            if row["verdict"] == Verdict.ACCEPTED.value and not codes.isdisjoint(row["findings"] or ())
+        ]
+        if lax:
+            result.findings += len(lax)
+            result.warnings.append(
+                f"{len(lax):,} segments that are in the lake already were taken without a good signature: "
+                "see `show segments`; where they must not count, take the spools into an empty lake"
+            )
 
 
 def run(

@@ -144,6 +144,11 @@ def run(
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
     hold_together(lake, result, books, clocks, days, bounds, meta=meta, domains=proved)
     conclude(result, day=day, allowed=allowed)
+    if len(proved) < 2:
+        result.outcome = "nothing to compare with"
+        result.warnings.append(
+            "the lake has books of one domain only: ingest a partner's spool, or exchange extracts (`export`, `import`)"
+        )
     return result
 
 

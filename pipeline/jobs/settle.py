@@ -236,7 +236,7 @@ def _tell_states(
     for word in ("draft", "final", "restated"):
         result.details[word] = sum(one == word for one in status.values())
     states = ", ".join(f"{result.details[word]:,} {word}" for word in ("final", "restated", "draft"))
-    result.outcome = f"{result.rows.get(STATEMENT_DAILY.name, 0):,} statements written; days of domains: {states}"
+    result.outcome = f"{result.rows.get(STATEMENT_DAILY.name, 0):,} rows of statements; days of domains: {states}"
     drafts = defaultdict[str, list[str]](list)
     for (our_domain, day), one in sorted(status.items()):
         if one == "draft":

@@ -70,7 +70,7 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
     if rows and out is not None:
         durable.replace(out, content)
         result.details["out"] = str(out.absolute())
-    result.outcome = f"{len(rows):,} of {len(days):,} {'day' if len(days) == 1 else 'days'}" if rows else "none shown"
+    result.outcome = f"{len(rows):,} for {len(days):,} {'day' if len(days) == 1 else 'days'}" if rows else "none shown"
     result.details |= {
         "statements": [plain_statement(row) | {"complete_until_us": row["complete_until_us"]} for row in rows],
         "totals": _totals(table) if len({row["dt"] for row in rows}) > 1 else [],

@@ -50,6 +50,17 @@ def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path
     assert (again.rows, again.exit_code) == ({}, ExitCode.FINE)
 
 
+def test_who_requires_signatures_later_is_told_what_was_taken_without(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool", signer=None)
+    book.seal([message(1)])
+    assert ingest.run(lake, lake.spark, [book.spool]).exit_code is ExitCode.FINE
+    book.signer = SIGNER
+    book.seal([message(2)])
+    later = ingest.run(lake, lake.spark, [book.spool], trust=TRUST)
+    assert (later.exit_code, later.findings, later.rows[BRONZE_MDR.name]) == (ExitCode.FINDINGS, 1, 1)
+    assert "1 segments that are in the lake already were taken without a good signature" in later.warnings[0]
+
+
 def test_what_only_the_lines_tell_is_found_and_the_other_segments_are_stored(lake: Lake, tmp_path: Path) -> None:
     book = NodeBook(tmp_path / "spool")
     book.seal([message(1), message(2)])

@@ -16,7 +16,7 @@ from pipeline.segment_books import Accepted, Books, missing_numbers
 from pipeline.segments import Place, Segment
 from protofly.record_segments import SegmentName
 from protofly.records import Kind, SegmentManifest
-from tests.pipeline.spools import NODE, START_US
+from tests.pipeline.spools import NODE, SECOND_US, START_US
 
 RECORDS = 10
 
@@ -90,7 +90,8 @@ def test_of_two_well_signed_segments_with_one_number_the_one_that_the_next_names
 
 def test_what_the_ledger_knows_behind_a_number_tells_which_of_two_is_right() -> None:
     behind = manifest(3)
-    known = Accepted(1, 3, behind.first_seq, behind.last_seq, behind.sha256, behind.prev_sha256)
+    known = entry(1, 3)
+    assert (known.sha256, known.prev_sha256) == (behind.sha256, behind.prev_sha256)
     true, forged = segment(manifest(2), "z"), segment(manifest(2, sha256="e" * 64), "a")
     Books([(NODE, Kind.MESSAGE.value, known)]).judge([forged, true])
     assert (true.verdict, forged.verdict) == (Verdict.ACCEPTED, Verdict.REJECTED)
@@ -159,7 +160,33 @@ def test_books_may_begin_in_the_middle() -> None:
 
 def entry(boot: int, segno: int, prev: str | None = None) -> Accepted:
     made = manifest(segno, boot=boot, prev=prev)
-    return Accepted(boot, segno, made.first_seq, made.last_seq, made.sha256, made.prev_sha256)
+    numbers = (boot, segno, made.first_seq, made.last_seq)
+    return Accepted(*numbers, made.sha256, made.prev_sha256, made.opened_us, made.closed_us)
+
+
+@pytest.mark.parametrize(
+    ("back_us", "is_told"),
+    [(0, False), (119 * SECOND_US, False), (121 * SECOND_US, True), (400 * 86_400 * SECOND_US, True)],
+)
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["in order", "the earlier one later"])
+@pytest.mark.parametrize("boot", [1, 2], ids=["same boot", "next boot"])
+def test_a_clock_that_went_back_between_two_segments_is_told_and_costs_no_records(
+    back_us: int, is_told: bool, order: tuple[int, int], boot: int
+) -> None:
+    second = manifest(2) if boot == 1 else manifest(1, boot=2, prev=hash_of(1, 1))
+    second = msgspec.structs.replace(second, opened_us=START_US - back_us, closed_us=START_US + SECOND_US)
+    pair = {1: segment(manifest(1)), 2: segment(second)}
+    books = Books()
+    for number in order:
+        books.judge([pair[number]])
+    assert [one.verdict for one in pair.values()] == [Verdict.ACCEPTED] * 2
+    told = [remark for one in pair.values() for remark in one.remarks if "opened" in remark]
+    assert len(told) == is_told == sum(Finding.CLOCK in one.findings for one in pair.values())
+
+
+def test_a_clock_says_nothing_about_segments_that_do_not_follow_each_other() -> None:
+    far = msgspec.structs.replace(manifest(5), opened_us=START_US - 86_400 * SECOND_US)
+    assert Finding.CLOCK not in judge(Books(), segment(manifest(1)), segment(far))[1][1]
 
 
 def test_holes_are_named_by_boot_and_number() -> None:
