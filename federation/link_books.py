@@ -18,7 +18,7 @@ from federation.link_context import LinkContext
 from protofly.errors import Code
 from protofly.limits import HEADER_CHARS
 from protofly.message import Message
-from protofly.records import DecisionRecord, GateFacts, LinkEvent, MessageRecord, envelope_digest
+from protofly.records import DecisionRecord, GateFacts, LinkEvent, MessageRecord, StubEvent, envelope_digest
 
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 
@@ -60,6 +60,18 @@ class LinkBooks:
         self._fill(entry, pending, now)
         entry.outcome, entry.outcome_code = outcome, code.word
         self.record(entry)
+        if outcome == "trapped":
+            self.record(
+                StubEvent(
+                    ts_us=int(time.time() * 1e6),
+                    domain=self._domain,
+                    event="quarantined",
+                    stub_ver=entry.stub_ver,
+                    code=code.word,
+                    trap=pending.trap,
+                    msg_id=entry.msg_id,
+                )
+            )
 
     @staticmethod
     def _fill(entry: MessageRecord, pending: Pending, now: float) -> None:
@@ -185,7 +197,7 @@ class LinkBooks:
 
     def happened(
         self,
-        event: Literal["up", "down", "refused", "spoofed"],
+        event: Literal["step", "up", "down", "refused", "spoofed"],
         *,
         direction: Literal["out", "in"],
         code: Code | None = None,
@@ -193,8 +205,10 @@ class LinkBooks:
         peer_node: str = "",
         waiting: int | None = None,
         sender: str = "",
+        step: str = "",
+        seconds: float | None = None,
     ) -> None:
-        """Something happened to the link; `sender` is whom a forged message named."""
+        """Something happened to the link; `sender` is whom a forged message named, `step` one of first contact."""
         self.record(
             LinkEvent(
                 ts_us=int(time.time() * 1e6),
@@ -206,6 +220,8 @@ class LinkBooks:
                 peer_node=peer_node or None,
                 waiting=waiting,
                 src_key=sender[:HEADER_CHARS] or None,
+                step=step or None,
+                duration_us=None if seconds is None else int(seconds * 1e6),
             )
         )
 

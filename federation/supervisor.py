@@ -47,7 +47,9 @@ DRAIN_SECONDS = 1.0
 LEAST_REFRESH_SECONDS = 5.0
 SUMMARY_SECONDS = 60.0
 
-StubEventName = Literal["started", "stopped", "state", "fault", "circuit", "summary"]
+StubEventName = Literal["verified", "compiled", "started", "stopped", "state", "fault", "killed", "circuit", "summary"]
+_ENDED_FROM_OUTSIDE = frozenset({"deadline", "died"})
+"""Faults of the worker process, and not of the code in it: our own deadline, or the kernel, has ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class StubSupervisor:
         link.counters["stub faults"] += 1
         link.last_code = exc.code
         self._event("fault", code=exc.code, detail=exc.detail, trap=exc.fault)
+        if exc.fault in _ENDED_FROM_OUTSIDE:
+            self._event("killed", code=exc.code, detail=exc.detail, trap=exc.fault)
         if exc.code is Code.STUB_FAILED:  # it said so itself, in good order: the far end refused us
             self._became(StubState.FAILED.value, exc.detail)
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
@@ -181,12 +185,19 @@ class StubSupervisor:
         link, context = self._link, self._context
         times = link.times = StepTimes()
         self._became("deploying", link.detail)
-        package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
+        try:
+            package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
+        finally:
+            for name, milliseconds in times.steps:
+                self._tell_step(name, milliseconds / 1000)
         context.interworking.verified(package.stub.manifest)
         link.stub_verified()
+        self._verified(package.stub, dict(times.steps))
         started = time.perf_counter()
         process = await context.sandbox.start_worker(link.domain, package.code, self._budget(package.stub))
-        times.add("start", time.perf_counter() - started)
+        start_seconds = time.perf_counter() - started
+        times.add("start", start_seconds)
+        self._event("started", pid=process.pid, seconds=start_seconds)
         link.worker_pid = process.pid
         try:
             refusal = await self._run(package, process, times)
@@ -198,6 +209,16 @@ class StubSupervisor:
             self._event("stopped", pid=process.pid)
         if refusal is not None:
             raise refusal
+
+    def _verified(self, stub: VerifiedStub, steps: Mapping[str, float]) -> None:
+        """A package may run; `steps` are milliseconds. Another one than before begins with a clean record."""
+        link = self._link
+        if link.stub_version != stub.module_sha256:
+            link.stub_version = stub.module_sha256
+            self._lifecycle.replaced()
+            self._event("verified", detail=f"{stub.name} {stub.version}")
+        if "compile" in steps:
+            self._event("compiled", seconds=steps["compile"] / 1000)
 
     def _budget(self, stub: VerifiedStub) -> Budget:
         return self._context.budget.lowered_to(
@@ -216,13 +237,9 @@ class StubSupervisor:
         ranges = ", ".join(map(str, context.interworking.effective(link.domain)))
         if stub.manifest.interworking:
             link.stub["interworking"] = ranges
-        if link.stub_version != stub.module_sha256:
-            self._lifecycle.replaced()
-        link.stub_version = stub.module_sha256
         link.hosted.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
         self._lifecycle.started(time.monotonic())
         link.hosted.became(self._lifecycle.state.value, now=time.time())
-        self._event("started", pid=process.pid)
         admission = context.interworking.admission(link.domain)
         tokens = context.interworking.tokens(link.domain) or ServiceTokens()
         peer_stream, delivered = link.streams.newest()
@@ -273,7 +290,9 @@ class StubSupervisor:
             return
         if state is StubState.LIVE:
             if not any(name == "authenticate" for name, _ in times.steps):
-                times.add("authenticate", time.perf_counter() - self._started)
+                seconds = time.perf_counter() - self._started
+                times.add("authenticate", seconds)
+                self._tell_step("authenticate", seconds)
             self._failures = 0
         elif not link.is_live:
             link.state = state.value
@@ -332,6 +351,9 @@ class StubSupervisor:
     def _refused(self, exc: HostError) -> None:
         self._link.books.happened("refused", direction="out", code=exc.code, detail=exc.detail)
 
+    def _tell_step(self, name: str, seconds: float) -> None:
+        self._link.books.happened("step", direction="out", step=name, seconds=seconds)
+
     async def _sum_up_often(self) -> None:
         while True:
             await trio.sleep(SUMMARY_SECONDS)
@@ -357,8 +379,10 @@ class StubSupervisor:
         trap: str = "",
         state: str = "",
         pid: int | None = None,
+        seconds: float | None = None,
     ) -> None:
         entry = self._described(event)
+        entry.duration_us = None if seconds is None else int(seconds * 1e6)
         entry.code = None if code is None else code.word
         entry.detail, entry.trap, entry.state = detail[:256] or None, trap[:256] or None, state or None
         entry.pid = pid

@@ -11,7 +11,9 @@ import trio
 
 from interop.runtime_client import Answer
 from protofly.errors import TransportError
+from protofly.records import StubEvent
 
+from .spool import read_records
 from .systems import System, running_system
 from .talker import Talker
 
@@ -29,6 +31,13 @@ async def speak(talker: Talker, to: str, *, last: int = EVENTS) -> None:
         else:
             answer = await talker.ask(to, number)
             assert answer.is_ok, answer
+
+
+def killed(system: System) -> list[tuple[str | None, int | None]]:
+    """What a.example wrote down of workers that were ended from outside: code, and who had started before."""
+    events = read_records(system.a.folder.data / "records", StubEvent)
+    pids = [one.pid for one in events if one.event == "started"]
+    return [(one.code, pids[0]) for one in events if one.event == "killed"]
 
 
 async def hurt_worker_amid_traffic(system: System, signal_number: int) -> tuple[int, int]:
@@ -61,6 +70,8 @@ async def test_a_killed_worker_costs_no_event_no_order_and_no_neighbour(tmp_path
     async with running_system(tmp_path) as system:
         old, new = await hurt_worker_amid_traffic(system, signal.SIGKILL)
         assert new != old
+        await system.laboratory.stop_nodes()
+        assert killed(system) == [("stub-died", old)]
 
 
 async def test_a_stopped_worker_is_noticed_killed_and_replaced_without_loss(tmp_path: Path) -> None:
@@ -70,6 +81,8 @@ async def test_a_stopped_worker_is_noticed_killed_and_replaced_without_loss(tmp_
         with suppress(ProcessLookupError):
             os.kill(old, 0)
             raise AssertionError("the stopped worker is still there")
+        await system.laboratory.stop_nodes()
+        assert killed(system) == [("stub-timeout", old)]
 
 
 async def ask_many(talker: Talker, to: str, answers: dict[int, Answer]) -> None:

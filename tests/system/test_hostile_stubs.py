@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from protofly.records import StubEvent
+from protofly.records import MessageRecord, StubEvent
 from sandbox.core.exchange import Action, ChannelKind, GuestAction
 from stubkit.build import build
 from tests.support.guest_records import encode_actions
@@ -85,6 +85,16 @@ async def test_a_message_that_kills_its_stub_twice_is_quarantined_and_answered(t
         assert (link.trapped, link.stub_faults) == (1, 2)
         assert list((frontier.node.folder.data / "quarantine").rglob("*"))
         await frontier.assert_unharmed()
+        assert await frontier.node.stop() == 0
+        events = [one for one in read_records(frontier.spool, StubEvent) if one.domain == foreign.domain]
+        trapped = [one for one in read_records(frontier.spool, MessageRecord) if one.outcome == "trapped"]
+    assert [one.event for one in events if one.event not in ("state", "summary")] == [
+        *("verified", "compiled", "started", "stopped", "fault"),
+        *("started", "quarantined", "stopped", "fault"),
+    ]
+    assert len({one.stub_ver for one in events}) == 1
+    assert all(one.duration_us for one in events if one.event in ("compiled", "started"))
+    assert [one.msg_id for one in events if one.event == "quarantined"] == [one.msg_id for one in trapped]
 
 
 @pytest.mark.long
