@@ -122,9 +122,7 @@ def run(
         for name, work in jobs(opened, session, what):
             terminal.job(name, work)
     if report.is_file():
-        if not json:
-            terminal.say(f"next: open {report}; trapezoid pipeline statements --lake {lake}")
-        terminal.end(report=str(report))
+        terminal.end(report=str(report), **({} if json else {"next": f"trapezoid pipeline statements --lake {lake}"}))
     terminal.end()
 
 

@@ -45,7 +45,8 @@ def _line(node: str, kind: str, verdict: Verdict, finding: Finding, segments: li
 
 def missing_told(node: str, kind: str, boot: int, first: int, last: int) -> str:
     """A stretch of numbers of which no segment was accepted; `last` 0 for an end that is not known."""
-    numbers = f"segments {first} and behind" if not last else f"segments {first}…{last}"
+    whose = f"{node}: {kind}"
     if first == last:
-        numbers = f"segment {first}"
-    return f"{node}: {kind} {numbers} of boot {boot} did not come, or was rejected: fetch from the node's spool"
+        return f"{whose} segment {first} of boot {boot} did not come or was rejected: fetch it from the node's spool"
+    numbers = f"segments {first} and behind" if not last else f"segments {first}…{last}"
+    return f"{whose} {numbers} of boot {boot} did not come or were rejected: fetch them from the node's spool"

@@ -73,4 +73,5 @@ def test_a_manifest_that_says_nothing_is_told_by_its_path() -> None:
 def test_missing_numbers_are_told_without_saying_why_they_are_missing(first: int, last: int, told: str) -> None:
     line = missing_told("mn-1.a.example", "mdr", 1, first, last)
     assert told in line
-    assert "did not come, or was rejected" in line
+    assert "did not come or w" in line
+    assert "rejected: fetch" in line

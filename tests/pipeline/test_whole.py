@@ -11,9 +11,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.gate_settings import from_policy_files
+from pipeline.jobs import reconcile
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.node_keys import load_trust
-from pipeline.schemas import ALERT, CLOCK_OFFSET, RECON_CASE, REPLAY_FLIP, SEGMENTS, SILVER_MDR, STUB_REGRESSION, Table
+from pipeline.schemas import (
+    ALERT,
+    CLOCK_OFFSET,
+    RECON_BUCKET,
+    RECON_CASE,
+    RECON_PAIR,
+    REPLAY_FLIP,
+    SEGMENTS,
+    SILVER_MDR,
+    STUB_REGRESSION,
+    Table,
+)
 from pipeline.synth.run import synth
 from pipeline.synth.truth import Flip, SegmentFault, Truth
 from pipeline.synth.world import SynthOptions
@@ -181,6 +193,21 @@ def test_each_piece_of_abuse_is_found_and_no_other(whole: Whole) -> None:
     # Whoever scans a domain sends it more than usual in that very hour.
     busy = {(our, peer, hour) for _, our, peer, hour in planted}
     assert all(what[0] == "flood" and what[1:] in busy for what in alerts.keys() - planted.keys())
+
+
+def test_more_differing_5_minutes_than_are_sent_to_every_worker_give_the_same_tables(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reconciled() -> list[list[str]]:
+        return [sorted(map(repr, rows_of(whole, table))) for table in (RECON_BUCKET, RECON_CASE, RECON_PAIR)]
+
+    before = reconciled()
+    day = max(str(row["dt"]) for row in rows_of(whole, RECON_CASE))
+    monkeypatch.setattr(reconcile, "FEW_BUCKETS", 0)
+    again = reconcile.run(whole.lake, whole.lake.spark, day=day)
+    assert again.details["days"] == [day]
+    assert again.findings > 0
+    assert reconciled() == before
 
 
 def test_every_clock_is_found_within_its_bound(whole: Whole) -> None:
