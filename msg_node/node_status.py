@@ -42,6 +42,7 @@ def node_status(node: Node, *, version: str) -> dict[str, object]:
         "insecure": list(insecure_switches(node.settings)),
         "middleware": list(active_steps(node.settings)),
         "policy_revision": node.gate.policies.revision,
+        "policy_faults": {"count": node.gate.policies.faults, "last": node.gate.policies.last_fault},
         "links": [
             {**link_status(link), "discovery": msgspec.to_builtins(node.resolver.explain(link.domain))}
             for link in node.federation.links

@@ -103,8 +103,9 @@ __all__ = [
     "compile_policies",
 ]
 
-FAULT: Final = Decision(Effect.DENY, reason=Code.POLICY, is_fault=True)
+FAULT: Final = Decision(Effect.DENY, reason=Code.POLICY)
 """What is decided when evaluation itself fails."""
+FAULT_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,8 @@ class CompiledPolicies:
         self.revision = hashlib.sha256(self.canonical).hexdigest()[:16]
         """Names exactly these policies in records."""
         self.faults = 0
-        """Evaluations that failed, and were denials therefore."""
+        """Evaluations that failed: a defect of ours. They were denials, or rules on trial that said nothing."""
+        self.last_fault = ""
         self._sets: list[CompiledSet] = []
         self._policies: list[CompiledPolicy] = []
         self._rules: list[CompiledRule] = []
@@ -162,10 +164,8 @@ class CompiledPolicies:
             if evaluate is None:
                 evaluate = self._program(key, facts)
             return evaluate(facts)
-        except (
-            Exception
-        ):  # whatever it was: what cannot be judged is denied. Source: trust and hosts, section 5.3, rule 2
-            self._count_fault()
+        except Exception as exc:  # whatever it was: what cannot be judged is denied. Trust and hosts, 5.3, rule 2
+            self._count_fault(exc)
             return FAULT
 
     def outcomes(self, facts: Facts) -> tuple[RuleOutcome, ...]:
@@ -212,8 +212,9 @@ class CompiledPolicies:
                 "name domains in lists instead of one rule for each"
             )
 
-    def _count_fault(self) -> None:
+    def _count_fault(self, exc: Exception) -> None:
         self.faults += 1
+        self.last_fault = f"{type(exc).__name__}: {exc}"[:FAULT_CHARS]
 
     def _program(self, key: Hashable, facts: Facts) -> Evaluate:
         """Settle what gate, domains and type settle, and keep the result for the next message like this one."""

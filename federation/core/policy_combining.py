@@ -189,7 +189,7 @@ def first_set(branches: Sequence[tuple[Predicate, Evaluate]]) -> Evaluate:
     return decide
 
 
-def with_shadow(evaluate: Evaluate, shadows: Sequence[Evaluate], count_fault: Callable[[], None]) -> Evaluate:
+def with_shadow(evaluate: Evaluate, shadows: Sequence[Evaluate], count_fault: Callable[[Exception], None]) -> Evaluate:
     """Add what rules in report mode would have decided; whatever happens in them changes nothing else."""
     ordered = tuple(shadows)
 
@@ -199,8 +199,8 @@ def with_shadow(evaluate: Evaluate, shadows: Sequence[Evaluate], count_fault: Ca
         for shadow in ordered:
             try:
                 reported = shadow(facts)
-            except Exception:  # a rule that is only on trial must not decide by failing
-                count_fault()
+            except Exception as exc:  # a rule that is only on trial must not decide by failing
+                count_fault(exc)
                 continue
             if reported.effect is not Effect.NOT_APPLICABLE:
                 outcomes.append(ShadowOutcome(reported.rule_id, reported.effect))

@@ -194,7 +194,7 @@ class Decision:
     """What the policies say about one message.
 
     `rule_id` is `set/policy/rule`, "" when no rule decided; `reason` is given with a denial; `shadow` is what rules
-    in report mode would have decided; `is_fault` says that evaluation itself failed.
+    in report mode would have decided.
     """
 
     effect: Effect
@@ -202,4 +202,3 @@ class Decision:
     reason: Code | None = None
     obligations: tuple[Obligation, ...] = ()
     shadow: tuple[ShadowOutcome, ...] = ()
-    is_fault: bool = False

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.core.policy import AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
+from federation.core.policy import FAULT, AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
 from federation.core.rates import RateLimit, TypeRate
 from federation.gate import Gate, PeerRule, Step
 from protofly.errors import Code, SettingsError
@@ -69,7 +69,7 @@ def test_indeterminate_deny_is_a_denial_everywhere(hook: Hook) -> None:
 def test_exception_in_a_rule_is_a_counted_denial() -> None:
     gate = Gate(one_policy(permit("p", check("size", "moreThan", 1))), NAMED)
     verdict = gate.judge(some_facts(size_bytes="no number"))
-    assert (verdict.permitted, verdict.code, verdict.decision.is_fault) == (False, Code.POLICY, True)
+    assert (verdict.permitted, verdict.code, verdict.decision) == (False, Code.POLICY, FAULT)
     assert gate.policies.faults == 1
     assert gate.judge(some_facts()).permitted
 

@@ -33,5 +33,6 @@ async def test_a_node_brings_a_cache_that_is_too_large_within_its_room_and_says_
         status = (await client.get(f"{node.ready['site']}/status")).json()
     cache = status["cache"]
     assert (status["twin"]["values_refused"], status["discovery"]["lookups"]) == (0, 0)
+    assert status["policy_faults"] == {"count": 0, "last": ""}
     assert (cache["evictions"], cache["size_bytes"]) == (2, 300)
     assert sorted(path.name[0] for path in modules.iterdir()) == ["0", "1", "2"]
