@@ -60,6 +60,8 @@ def errors_told(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(FAILURE) from exc
     except (LakeError, ExtractError, HostError, OSError) as exc:
         detail = exc.detail if isinstance(exc, HostError) else str(exc)
+        if isinstance(exc, OSError) and exc.filename is not None:
+            detail = f"{exc.filename}: {exc.strerror}"
         if as_json:
             sys.stdout.write(json_library.dumps({"exit_code": FAILURE, "error": detail}) + "\n")
         sys.stderr.write(f"error: {detail}\n")

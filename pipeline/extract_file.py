@@ -52,24 +52,28 @@ _LEVEL: Final = 3
 
 
 class Verdict(Enum):
-    """Why an extract is refused."""
+    """Why an extract is refused: code, and what to do."""
 
-    UNREADABLE = "unreadable"
+    UNREADABLE = "unreadable", "name the file itself"
     """No regular file, or it cannot be read."""
-    NOT_AN_EXTRACT = "not-an-extract"
-    TOO_LARGE = "too-large"
-    MALFORMED = "malformed"
-    BAD_SIGNATURE = "bad-signature"
-    DAMAGED = "damaged"
+    NOT_AN_EXTRACT = "not-an-extract", "ask for it anew"
+    TOO_LARGE = "too-large", "ask the partner; take it as hostile if it unpacks to more than it says"
+    MALFORMED = "malformed", "ask for it anew"
+    BAD_SIGNATURE = "bad-signature", "check the key with the partner"
+    DAMAGED = "damaged", "transfer it again"
     """The body is not the one that was signed."""
-    WRONG_DOMAIN = "wrong-domain"
-    WRONG_DAY = "wrong-day"
-    OUT_OF_ORDER = "out-of-order"
+    WRONG_DOMAIN = "wrong-domain", "ask for the right one"
+    WRONG_DAY = "wrong-day", "ask for the right one"
+    OUT_OF_ORDER = "out-of-order", "ask for it anew"
     """A row stands behind one that it should precede, or comes twice."""
-    MISSING_STEP = "missing-step"
+    MISSING_STEP = "missing-step", "do the steps in order; after a change of books begin with totals"
     """Details without the totals that they explain, or of another version of the books."""
-    CONTRADICTION = "contradiction"
+    CONTRADICTION = "contradiction", "ask for both anew; keep both files, they are signed"
     """Details that do not add up to the totals that their author has signed."""
+
+    def __init__(self, code: str, advice: str) -> None:
+        self.code = code
+        self.advice = advice
 
 
 class ExtractError(Exception):
@@ -81,7 +85,7 @@ class ExtractError(Exception):
     """
 
     def __init__(self, verdict: Verdict, detail: str) -> None:
-        super().__init__(f"{verdict.value}: {detail}")
+        super().__init__(f"{verdict.code}: {detail}; {verdict.advice}")
         self.verdict = verdict
         self.detail = detail
 

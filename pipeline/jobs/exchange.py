@@ -27,6 +27,7 @@ from pipeline.core.book_entries import BUCKET_US, DAY_US, ID_TIME_TRUST_US
 from pipeline.core.clock_graph import Delay, solve_offsets
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
+from pipeline.core.utc_days import moment
 from pipeline.extract_file import (
     Entry,
     Expected,
@@ -432,6 +433,10 @@ def _note(lake: Lake, result: JobResult, header: Header, *, sha256: str) -> None
     done = lake.commit(pa.Table.from_pylist([row], schema=to_arrow_schema(PEER_EXTRACT.schema)), PEER_EXTRACT)
     result.wrote(done.table, done.rows, done.version)
     result.details = {"step": header.step, "rows": header.rows, "body_bytes": header.body_bytes}
+    result.outcome = (
+        f"{header.step} of {header.domain} for {header.peer}, {header.day}: {header.rows:,} rows, "
+        f"complete until {moment(header.complete_until_us)}"
+    )
 
 
 def _newest(lake: Lake, author: str, reader: str, day: str, step: Step, *, whose: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The page about the lake says what the code says."""
+"""The pages about the lake and about settling say what the code says."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import re
 from pathlib import Path
 
 from pipeline.core.findings import Finding
+from pipeline.extract_file import Verdict
 from pipeline.quality import reasons
 from pipeline.schemas import TABLES
 from protofly.records import Kind
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pipeline-tables.md").read_text(encoding="utf-8")
+PAGE_FOLDER = Path(__file__).parents[2] / "docs"
+PAGE = (PAGE_FOLDER / "pipeline-tables.md").read_text(encoding="utf-8")
 
 
 def test_every_finding_has_its_row_with_severity_meaning_and_advice() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (fine|warning|severe|fatal) \| (.*) \| (.*) \|$", PAGE, re.MULTILINE)
     assert rows == [(one.code, one.severity.word, one.meaning, one.advice) for one in Finding]
+
+
+def test_every_reason_to_refuse_an_extract_has_its_row_with_advice() -> None:
+    page = (PAGE_FOLDER / "settlement.md").read_text(encoding="utf-8")
+    section = page[page.index("| Verdict | Meaning |") :]
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \| .* \| (.*) \|$", section, re.MULTILINE)
+    told = [(code, advice) for codes, advice in rows for code in re.findall(r"`([a-z-]+)`", codes)]
+    assert sorted(told) == sorted((one.code, one.advice) for one in Verdict)
 
 
 def test_every_table_has_its_row_with_partitions_and_key() -> None:
