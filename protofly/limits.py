@@ -247,7 +247,7 @@ GUARANTEED_RETRY_SECONDS: Final = 5.0
 
 # State store.
 STATE_RETRY_SECONDS: Final = 1.0
-STATE_GATHER_SECONDS: Final = 0.05
+STATE_GATHER_SECONDS: Final = 0.2
 STATE_WAITING_ROWS: Final = 200_000
 
 # Waiting for a foreign domain. Source: trust and hosts, section 2.5.

@@ -12,10 +12,9 @@ Source: message specification, section 10; data formats, section 5.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -39,10 +38,10 @@ class Index(Enum):
     REPORTER = "reporter"
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChange:
+class StatusChange(NamedTuple):
     """The status of an entry is now another one: for the subscribers of `<url>/registration`."""
 
+    key: str
     url: str
     status: Status
 
@@ -165,7 +164,7 @@ class DomainRegistry:
             raise PeerError(Code.NOT_REGISTERED, "no such entry")
         self._forget(key, entry)
         self._journal.delete(Table.REGISTRY, key)
-        return [StatusChange(entry.url, Status.DISCONNECTED)] if entry.is_connected else []
+        return [StatusChange(key, entry.url, Status.DISCONNECTED)] if entry.is_connected else []
 
     def disconnect_session(self, sid: int, *, now: float) -> list[StatusChange]:
         """A session ended: its entries cannot be reached any more. Where it has very many, sweeps see to the rest.
@@ -242,7 +241,7 @@ class DomainRegistry:
         self._journal.put(Table.REGISTRY, key, entry)
         if old is None or old.status is entry.status:
             return []
-        return [StatusChange(entry.url, entry.status)]
+        return [StatusChange(key, entry.url, entry.status)]
 
     def _insert(self, key: str, entry: Entry) -> None:
         self._entries[key] = entry

@@ -189,7 +189,7 @@ class RegistryRelay(RegistryService):
     def _forget(self, known: Entry) -> list[StatusChange]:
         if self._state.registry.get(known.key) is not None:
             return self._state.registry.delete(known.key)
-        return [StatusChange(known.url, Status.DISCONNECTED)] if known.is_connected else []
+        return [StatusChange(known.key, known.url, Status.DISCONNECTED)] if known.is_connected else []
 
     def _farewell_if_gone(self, request: ServiceRequest, now: float) -> list[StatusChange]:
         """The session may have ended while the registry was asked: then nobody keeps the entry alive."""
@@ -267,7 +267,7 @@ class RegistryRelay(RegistryService):
         self._told[key] = status
         if len(self._told) > REGISTRY_STATUSES_REMEMBERED:
             self._told.popitem(last=False)
-        return [] if before is status else [StatusChange(entry.url, status)]
+        return [] if before is status else [StatusChange(key, entry.url, status)]
 
     def farewells(self, now: float) -> list[Entry]:
         """Some of the entries that the registry is to be told about: their session has ended, they live on there."""

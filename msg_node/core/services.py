@@ -340,7 +340,7 @@ class Services:
         return [self._notification(change) for change in changes if self._has_listener(change)]
 
     def _has_listener(self, change: StatusChange) -> bool:
-        return self._state.listeners.is_heard(f"{canonical_key(change.url)}/registration")
+        return self._state.listeners.is_heard(f"{change.key}/registration")
 
     def _notification(self, change: StatusChange) -> Message:
         """Tell the subscribers of an entry. Source: message specification, section 10.3."""

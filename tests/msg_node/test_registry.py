@@ -337,7 +337,7 @@ def test_entry_is_disconnected_when_nobody_refreshes_and_forgotten_a_day_later()
     registry = DomainRegistry(Journal())
     registry.register(HYPERTY, read_changed(hyperty(expires=10)), sid=1, now=0)
     assert registry.sweep(now=9.9) == []
-    assert registry.sweep(now=10) == [StatusChange(HYPERTY, Status.DISCONNECTED)]
+    assert registry.sweep(now=10) == [StatusChange(HYPERTY, HYPERTY, Status.DISCONNECTED)]
     assert registry.sweep(now=11) == []
     assert len(registry) == 1
     assert registry.sweep(now=10 + REGISTRY_RETENTION_SECONDS) == []
@@ -350,7 +350,7 @@ def test_refreshed_entry_outlives_its_old_date() -> None:
     registry.register(HYPERTY, read_changed(hyperty(expires=10)), sid=1, now=0)
     registry.update(HYPERTY, Changed(), sid=1, now=9)
     assert registry.sweep(now=12) == []
-    assert registry.sweep(now=19) == [StatusChange(HYPERTY, Status.DISCONNECTED)]
+    assert registry.sweep(now=19) == [StatusChange(HYPERTY, HYPERTY, Status.DISCONNECTED)]
 
 
 def test_registering_again_keeps_the_starting_time() -> None:
