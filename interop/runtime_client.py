@@ -95,7 +95,6 @@ class RuntimeClient:
         self.runtime = runtime
         self.token = ""
         self.received = 0
-        self.stray_answers = 0
         self._url = url
         self._ssl_context = ssl_context
         self._on_message = on_message
@@ -188,11 +187,10 @@ class RuntimeClient:
         self._on_message(message)
 
     def _settle(self, id_: object, body: Members, arrived_ns: int) -> bool:
-        """Note the answer to one of our requests; False when it is for somebody else in this runtime."""
+        """Note the answer to one of our requests; False when none of them waits for it, or for a second one."""
         transaction = self._transactions.get(id_) if isinstance(id_, int) else None
         code = body.get("code", 200)
-        if transaction is None or not isinstance(code, int):
-            self.stray_answers += 1
+        if transaction is None or transaction.answer is not None or not isinstance(code, int):
             return False
         if code >= 200:
             transaction.answer = Answer(

@@ -10,14 +10,15 @@ from interop import runtime_client
 from interop.runtime_client import Incoming, RuntimeClient, UnexpectedAnswerError
 from protofly.errors import Code, TransportError
 
-from .fake_node import FakeNodes
+from .fake_node import FakeNodes, Message, Mischief
 
 
 @asynccontextmanager
 async def clients(
     *names: str,
+    mischief: Mischief = lambda message: [message],
 ) -> AsyncIterator[tuple[trio.Nursery, dict[str, RuntimeClient], dict[str, list[Incoming]]]]:
-    nodes = FakeNodes(("a.example",))
+    nodes = FakeNodes(("a.example",), mischief)
     inboxes: dict[str, list[Incoming]] = {name: [] for name in names}
     async with trio.open_nursery() as nursery:
         port = await nursery.start(nodes.run)
@@ -80,6 +81,26 @@ async def test_requests_between_runtimes_are_answered_with_the_mirrored_header()
             answer = await made["ana"].granted("read", "runtime://a.example/ana", address)
         assert answer.value == "yes"
         assert answer.taken_ns > 0
+
+
+async def test_a_second_answer_to_one_request_is_not_swallowed() -> None:
+    def doubled(message: Message) -> list[Message]:
+        return [message] * (2 if message["type"] == "response" else 1)
+
+    async with clients("ana", "bo", mischief=doubled) as (nursery, made, inboxes):
+        [address] = await made["bo"].allocate("a.example", "hyperty", 1)
+
+        async def answer_when_it_comes() -> None:
+            while not inboxes["bo"]:
+                await trio.lowlevel.checkpoint()
+            await made["bo"].respond(inboxes["bo"][0], {"code": 200, "value": "yes"})
+
+        nursery.start_soon(answer_when_it_comes)
+        with trio.fail_after(5):
+            assert (await made["ana"].granted("read", "runtime://a.example/ana", address)).value == "yes"
+            while not inboxes["ana"]:
+                await trio.lowlevel.checkpoint()
+    assert [message.type for message in inboxes["ana"]] == ["response"]
 
 
 async def test_nobody_answering_in_time_is_a_transport_error(monkeypatch: pytest.MonkeyPatch) -> None:
