@@ -13,31 +13,40 @@ _BY_GAPS: Final = frozenset({Finding.GAP})
 """Told of the books as they are in the end, by `missing_told`."""
 
 
-def findings_told(segments: Iterable[Segment]) -> list[str]:
-    """A line for everything about these segments that someone should look at, the gravest first.
+class Told:
+    """Everything about segments that someone should look at; of each kind of finding one segment, and how many.
 
     Segments of one node and kind with the same verdict for the same reason share a line, which names the first.
     """
-    groups: dict[tuple[str, str, Verdict, Finding], list[Segment]] = {}
-    for segment in segments:
-        worst = max(segment.findings, key=segment.severity_of, default=None)
-        if worst is None or segment.severity_of(worst) < Severity.WARNING or worst in _BY_GAPS:
-            continue
-        name = segment.name
-        whose = (name.node, name.kind.value) if name else ("", "")
-        groups.setdefault((*whose, segment.verdict, worst), []).append(segment)
-    ordered = sorted(groups.items(), key=lambda item: (-item[1][0].severity_of(item[0][3]), *item[0][:2]))
-    lines = [_line(*key, its) for key, its in ordered]
-    if len(lines) > LINES:
-        lines[LINES:] = [f"{len(lines) - LINES} more kinds of findings: `trapezoid pipeline show segments` has all"]
-    return lines
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str, Verdict, Finding], tuple[Segment, int]] = {}
+
+    def add(self, segments: Iterable[Segment]) -> None:
+        """Take in what became of these."""
+        for segment in segments:
+            worst = max(segment.findings, key=segment.severity_of, default=None)
+            if worst is None or segment.severity_of(worst) < Severity.WARNING or worst in _BY_GAPS:
+                continue
+            name = segment.name
+            whose = (name.node, name.kind.value) if name else ("", "")
+            first, count = self._groups.get((*whose, segment.verdict, worst), (segment, 0))
+            self._groups[*whose, segment.verdict, worst] = first, count + 1
+
+    def lines(self) -> list[str]:
+        """The gravest first; of very many kinds the rest is counted."""
+        ordered = sorted(self._groups.items(), key=lambda item: (-item[1][0].severity_of(item[0][3]), *item[0][:2]))
+        lines = [_line(*key, *its) for key, its in ordered[:LINES]]
+        if len(ordered) > LINES:
+            more = len(ordered) - LINES
+            lines.append(f"{more:,} more kinds of findings: `trapezoid pipeline show segments` has all")
+        return lines
 
 
-def _line(node: str, kind: str, verdict: Verdict, finding: Finding, segments: list[Segment]) -> str:
-    first = segments[0]
-    many = f"{len(segments)} {kind} segments" if len(segments) > 1 else f"{kind} segment".strip()
-    where = f"first: {first.place.path}" if len(segments) > 1 else first.place.path
-    remark = f" ({first.remarks[0]})" if first.remarks and len(segments) == 1 else ""
+def _line(node: str, kind: str, verdict: Verdict, finding: Finding, first: Segment, count: int) -> str:
+    many = f"{count:,} {kind} segments" if count > 1 else f"{kind} segment".strip()
+    where = f"first: {first.place.path}" if count > 1 else first.place.path
+    remark = f" ({first.remarks[0]})" if first.remarks and count == 1 else ""
     became = "rejected," if verdict is Verdict.REJECTED else f"{verdict.value}, but"
     who = f"{node}: " if node else ""
     return f"{who}{many} {became} {finding.code}: {finding.meaning}{remark}; {finding.advice} [{where}]"

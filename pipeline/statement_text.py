@@ -56,9 +56,7 @@ def _heading(rows: Sequence[Mapping[str, Any]]) -> str:
     state = f"{one['status']}, version {one['version']}"
     if one["status"] == DRAFT:
         state = "DRAFT, may still change"
-    proof = (
-        f"our books are proved complete until {until}" if one["complete_until_us"] > 0 else "nothing proves it complete"
-    )
+    proof = f"our books are complete until {until}" if one["complete_until_us"] > 0 else "nothing proves it complete"
     return f"{harmless(one['our_domain'])} on {one['dt']}: {state}; {proof}"
 
 

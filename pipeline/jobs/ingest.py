@@ -49,7 +49,7 @@ from pipeline.node_keys import Trust
 from pipeline.schemas import SEGMENTS
 from pipeline.segment_books import missing_numbers
 from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
-from pipeline.segment_telling import findings_told, missing_told
+from pipeline.segment_telling import Told, missing_told
 from pipeline.segments import Place, Segment, examine, find_manifests
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
@@ -111,17 +111,17 @@ class Ingest:
         """
         result = JobResult("ingest")
         counts: Counter[str] = Counter()
-        to_look_at: list[Segment] = []
+        told = Told()
         with explained(self.lake.folder), self._alone():
             plan = self._left_plan()
             while plan is not None or (plan := self._next_plan(result)) is not None:
                 segments = self._carry_out(plan, result)
                 counts.update(segment.verdict.value for segment in segments)
-                to_look_at += [segment for segment in segments if segment.severity >= Severity.WARNING]
+                told.add(segments)
                 result.findings += sum(segment.severity >= Severity.SEVERE for segment in segments)
                 progress(f"batch {plan.batch}: {_summary(segments)}")
                 plan = None
-            result.warnings += findings_told(to_look_at)
+            result.warnings += told.lines()
             self._conclude(result, counts)
         return result
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from pipeline.core.findings import Finding, Severity, Verdict
-from pipeline.segment_telling import LINES, findings_told, missing_told
+from pipeline.segment_telling import LINES, Told, missing_told
 from pipeline.segments import Place, Segment
 
 
@@ -16,6 +18,13 @@ def segment(number: int, finding: Finding | None = None, remark: str = "", node:
         made.find(finding, remark)
         made.verdict = Verdict.REJECTED if made.is_fatal else Verdict.ACCEPTED
     return made
+
+
+def findings_told(segments: Iterable[Segment]) -> list[str]:
+    told = Told()
+    for one in segments:
+        told.add([one])
+    return told.lines()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner, Result
 
 from pipeline.cli import app
+from pipeline.jobs import statements as job
 from pipeline.jobs.settle import run as settle
 from pipeline.schemas import SEGMENTS, SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.tables import Lake
@@ -92,10 +93,7 @@ def test_signed_off_days_are_shown_and_drafts_are_named_and_left_out(statements:
     done = statements()
     assert done.exit_code == 0, done.output
     heading, head, *lines = done.stdout.splitlines()
-    assert (
-        heading
-        == "a.example on 2026-03-02: final, version 1; our books are proved complete until 2026-03-03 00:03:20 UTC"
-    )
+    assert heading == "a.example on 2026-03-02: final, version 1; our books are complete until 2026-03-03 00:03:20 UTC"
     assert head.split()[:6] == ["partner", "way", "messages", "delivered", "denied", "failed"]
     assert [line.split()[:6] for line in lines[:3]] == [
         ["b.example", "out", "2", "2", "0", "0"],
@@ -187,6 +185,17 @@ def test_a_wrong_call_ends_with_1(statements: Statements, arguments: Sequence[ob
     assert done.exit_code == 1
     assert told in done.stderr
     assert "Traceback" not in done.output
+
+
+def test_more_statements_than_one_can_hold_are_refused(
+    statements: Statements, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(job, "ROWS_MAX", 2)
+    done = statements("--out", tmp_path / "all.jsonl")
+    assert done.exit_code == 1
+    assert "these are more than 2 statements: name days, --domain or --peer" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert statements("--peer", "b.example").exit_code == 0
 
 
 def test_a_folder_without_a_lake_is_refused_and_stays_as_it_was(statements: Statements, tmp_path: Path) -> None:
