@@ -93,6 +93,8 @@ class Explanation:
     is_listed: bool
     """Whether the allow and deny lists let the peer's domain pass."""
     rules: tuple[RuleOutcome, ...]
+    values: dict[str, object]
+    """Attributes that rules read, as they saw them; what was missing is not here."""
 
 
 class _PeerEntry:
@@ -220,7 +222,13 @@ class Gate:
     def explain(self, facts: Facts) -> Explanation:
         """Say what the verdict would be and why; changes and counts nothing."""
         lane = self._open_lane(facts.hook, facts.link_domain)
-        return Explanation(self._decide(lane, facts), lane.entry.name, lane.is_listed, self._policies.outcomes(facts))
+        return Explanation(
+            self._decide(lane, facts),
+            lane.entry.name,
+            lane.is_listed,
+            self._policies.outcomes(facts),
+            self._policies.facts_of(facts),
+        )
 
     def _use(self, policies: CompiledPolicies) -> None:
         """Everything that depends on the policies is new at once."""

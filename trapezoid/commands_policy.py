@@ -135,9 +135,17 @@ def _as_facts(explanation: Explanation) -> dict[str, object]:
         "code": verdict.code.word if verdict.code else "",
         "revision": verdict.revision,
         "peer_entry": str(explanation.peer_entry),
+        "values": [f"{name} = {_value_text(value)}" for name, value in explanation.values.items()],
         "rules": [
             f"{rule.rule_id} ({rule.effect.value}, {rule.mode.value}): {applied[rule.applies]}"
             + (f"; missing {', '.join(rule.missing)}" if rule.missing else "")
             for rule in explanation.rules
         ],
     }
+
+
+def _value_text(value: object) -> str:
+    """What an attribute was when rules read it, as JSON; sets in order."""
+    import msgspec
+
+    return msgspec.json.encode(value, order="deterministic").decode()

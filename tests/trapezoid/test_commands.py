@@ -223,6 +223,7 @@ def test_policy_test_loads_and_explains(node: Path) -> None:
     explained = json.loads(done.stdout)
     assert (explained["permitted"], explained["rule"]) == (False, "border/never/closed-domains")
     assert explained["rules"]
+    assert 'linkDomain = "spam.example"' in explained["values"]
 
 
 def test_policy_test_uses_the_peers_of_the_settings(node: Path) -> None:
