@@ -20,6 +20,7 @@ from msg_node.config_delivery import DeliverySettings
 from msg_node.config_identity import Algorithm, GlobalRegistrySettings, IdentitySettings
 from msg_node.config_interworking import InterworkingSettings
 from msg_node.config_middleware import MiddlewareSettings
+from msg_node.config_policy import PolicySettings
 from msg_node.config_publish import EndpointSettings
 from msg_node.config_push import PushSettings
 from msg_node.config_rates import TypeRateSettings
@@ -138,15 +139,6 @@ class DiscoverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         bool,
         Meta(description="Believe the DNSSEC verdict (AD bit) of the name servers above; only on a protected path."),
     ] = False
-
-
-class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which policy files decide over messages."""
-
-    files: Annotated[tuple[Path, ...], Meta(description="Policy set files, TOML or JSON, in order.")] = ()
-    mode: Annotated[
-        Literal["enforce", "report"], Meta(description="`report` records what would be denied and lets it pass.")
-    ] = "enforce"
 
 
 class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

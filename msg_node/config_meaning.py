@@ -33,8 +33,10 @@ from protofly.network import Network, parse_networks
 
 def build_gate(settings: Settings) -> Gate:
     """The gates, with policies and peers."""
-    policies = read_policies(settings.policy.files, mode=Mode(settings.policy.mode))
-    return Gate(policies, {peer.domain: peer_rule(peer) for peer in settings.peer})
+    chosen = settings.policy
+    policies = read_policies(chosen.files, mode=Mode(chosen.mode))
+    peers = {peer.domain: peer_rule(peer) for peer in settings.peer}
+    return Gate(policies, peers, allow=chosen.allow, deny=chosen.deny)
 
 
 def judge_local(

@@ -29,6 +29,8 @@ BURST_SECONDS = 2.0
 class _Policy(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
     mode: Literal["enforce", "report"] = "enforce"
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
 
 
 class _Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,4 +98,9 @@ def from_node_settings(file: Path) -> GateSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as exc:
         raise SettingsError(f"{file}: {exc}") from exc
     policies = read_policies([file.parent / name for name in settings.policy.files], mode=Mode(settings.policy.mode))
-    return GateSettings(canonical=policies.canonical, peers={peer.domain: peer.rule() for peer in settings.peer})
+    return GateSettings(
+        canonical=policies.canonical,
+        peers={peer.domain: peer.rule() for peer in settings.peer},
+        allow=settings.policy.allow,
+        deny=settings.policy.deny,
+    )

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from federation.core.policy_model import Mode
-from federation.policy_files import read_policies
 from msg_node import config_meaning
 from msg_node.config import ListenSettings, Settings, SiteSettings
 from msg_node.config_interworking import build_interworking, token_readers
@@ -212,7 +210,7 @@ def _check_authorities(ca_file: Path | None) -> str:
 
 
 def _check_policies(settings: Settings) -> str:
-    policies = read_policies(settings.policy.files, mode=Mode(settings.policy.mode))
+    policies = config_meaning.build_gate(settings).policies
     return f"{len(settings.policy.files)} files, revision {policies.revision}, their tests passed"
 
 

@@ -10,9 +10,8 @@ import typer
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 if TYPE_CHECKING:
-    from federation.core.policy import CompiledPolicies
     from federation.core.policy_model import Facts, Hook
-    from federation.gate import Explanation, PeerRule
+    from federation.gate import Explanation, Gate
     from protofly.message import Message
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -39,32 +38,35 @@ def try_policies(
     Exit code 0 = permitted (or only loaded), 1 = denied, 2 = the files or the message cannot be used.
     """
     with errors_reported(as_json=json):
-        policies, peers = _load(files or [], config)
+        gate = _load(files or [], config)
         if not message:
-            print_facts({"revision": policies.revision, "sets": len(policies.sets), "tests": "passed"}, as_json=json)
+            loaded = gate.policies
+            print_facts({"revision": loaded.revision, "sets": len(loaded.sets), "tests": "passed"}, as_json=json)
             return
-        explanation = _explain(policies, peers, _facts(_message(message), _hook(hook), frozenset(role or ())))
+        explanation = gate.explain(_facts(_message(message), _hook(hook), frozenset(role or ())))
         print_facts(_as_facts(explanation), as_json=json)
     raise typer.Exit(0 if explanation.verdict.permitted else FOUND_WANTING)
 
 
-def _load(files: list[Path], config: Path | None) -> tuple[CompiledPolicies, dict[str, PeerRule]]:
-    from federation.core.policy_model import Mode
-    from federation.gate import PeerRule
+def _load(files: list[Path], config: Path | None) -> Gate:
+    """The gates as the settings make them, with the policies of `files` if there are any."""
+    from msgspec import structs
+
+    from federation.gate import Gate
     from federation.policy_files import read_policies
     from protofly.errors import SettingsError
 
-    mode, peers = Mode.ENFORCE, {}
-    if config is not None:
-        from msg_node.config_load import load_settings
+    if config is None:
+        if not files:
+            raise SettingsError("name policy files, or settings with --config")
+        return Gate(read_policies(files))
+    from msg_node.config_load import load_settings
+    from msg_node.config_meaning import build_gate
 
-        settings = load_settings(config)
-        files = files or list(settings.policy.files)
-        mode = Mode(settings.policy.mode)
-        peers = {peer.domain: PeerRule(default=peer.default) for peer in settings.peer}
-    elif not files:
-        raise SettingsError("name policy files, or settings with --config")
-    return read_policies(files, mode=mode), peers
+    settings = load_settings(config)
+    if files:
+        settings = structs.replace(settings, policy=structs.replace(settings.policy, files=tuple(files)))
+    return build_gate(settings)
 
 
 def _hook(text: str) -> Hook:
@@ -117,12 +119,6 @@ def _facts(message: Message, hook: Hook, roles: frozenset[str]) -> Facts:
         now=time.time(),
         session_roles=roles,
     )
-
-
-def _explain(policies: CompiledPolicies, peers: dict[str, PeerRule], facts: Facts) -> Explanation:
-    from federation.gate import Gate
-
-    return Gate(policies, peers).explain(facts)
 
 
 def _as_facts(explanation: Explanation) -> dict[str, object]:

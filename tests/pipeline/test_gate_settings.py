@@ -106,3 +106,12 @@ def test_settings_that_are_wrong_are_refused_with_the_reason(tmp_path: Path, tex
 def test_missing_settings_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.toml"):
         from_node_settings(tmp_path / "nowhere.toml")
+
+
+def test_lists_of_a_node_are_those_of_the_gate(node: Path) -> None:
+    assert (from_node_settings(node).allow, from_node_settings(node).deny) == (None, ())
+    node.write_text(NODE.replace("[policy]", '[policy]\nallow = ["*.example"]\ndeny = ["c.example"]'))
+    settings = from_node_settings(node)
+    assert (settings.allow, settings.deny) == (("*.example",), ("c.example",))
+    node.write_text(NODE.replace("[policy]", "[policy]\nallow = []"))
+    assert from_node_settings(node).allow == ()

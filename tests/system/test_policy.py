@@ -33,6 +33,20 @@ async def test_an_unnamed_domain_is_denied_before_anybody_is_asked_about_it(tmp_
         assert (await anna.ask(bruno.hyperty)).is_ok
 
 
+async def test_a_domain_on_the_deny_list_is_told_so_at_once_and_the_lists_are_read_at_the_start(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        anna, bruno = await system.couple()
+        await system.change_settings(system.a, old="[policy]\n", new='[policy]\ndeny = ["*.example"]\n')
+        await anna.open(system.nursery)
+        answer = await anna.ask(bruno.hyperty)
+        assert (answer.code, answer.reason) == (403, "domain-blocked")
+        await system.change_settings(
+            system.a, old='deny = ["*.example"]', new='deny = ["*.example"]\nallow = ["b.example"]'
+        )
+        await anna.open(system.nursery)
+        assert (await anna.ask(bruno.hyperty)).is_ok
+
+
 async def test_a_denial_names_its_rule_to_our_own_runtimes_and_in_the_books(tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     shutil.copytree(POLICIES, policies)

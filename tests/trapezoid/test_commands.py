@@ -233,6 +233,18 @@ def test_policy_test_uses_the_peers_of_the_settings(node: Path) -> None:
     assert json.loads(done.stdout)["peer_entry"] == "b.example"
 
 
+def test_policy_test_and_check_use_the_lists_of_the_settings(node: Path) -> None:
+    permitted = DENIED.replace("spam.example", "b.example")
+    text = node.read_text()
+    node.write_text(text.replace("[policy]", '[policy]\ndeny = ["*.example"]'))
+    done = run("policy", "test", "--config", node, "--message", permitted, "--json")
+    explained = json.loads(done.stdout)
+    assert (done.exit_code, explained["code"], explained["decided_by"]) == (1, "domain-blocked", "list")
+    node.write_text(text.replace("[policy]", '[policy]\nallow = ["not a domain"]'))
+    report = json.loads(run("check", "--config", node, "--json").stdout)
+    assert [check["part"] for check in report["checks"] if not check["is_good"]] == ["policy"]
+
+
 def test_policy_test_with_a_broken_message_is_an_error() -> None:
     done = run("policy", "test", BORDER, "--message", "{", "--json")
     assert done.exit_code == 2

@@ -1,0 +1,25 @@
+"""What an operator may write about who passes the gates between domains: `[policy]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+
+class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which policy files decide over messages, and which domains none of them is asked about."""
+
+    files: Annotated[tuple[Path, ...], Meta(description="Policy set files, TOML or JSON, in order.")] = ()
+    mode: Annotated[
+        Literal["enforce", "report"], Meta(description="`report` records what would be denied and lets it pass.")
+    ] = "enforce"
+    allow: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="If given, no other domains pass, whatever rules and peers say; `[]`: nobody. `*.b.example`."),
+    ] = None
+    deny: Annotated[
+        tuple[str, ...],
+        Meta(description="Domains that do not pass, whatever rules and peers say; the most specific name decides."),
+    ] = ()
