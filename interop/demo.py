@@ -63,7 +63,7 @@ def run(
         return trio.run(_Demo(scene, folder, console, json_output=json_output, keep=keep).run)
     except* _EXPECTED as group:
         for error in leaves(group):
-            console.print(f"✗ {error}", style="bold red", markup=False, highlight=False)
+            console.print(f"✗ {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     except* KeyboardInterrupt:
         console.print("stopped")
     return 2
@@ -175,8 +175,12 @@ class _Demo:
             self._console.print(
                 f"  {domain}: runtimes connect to [cyan]{node.door.url}[/] (dialect A, subprotocol none)"
             )
-            self._console.print(f"    status: [cyan]{node.status_url}[/]   settings: {node.folder.settings}")
-        self._console.print(f"  certificate authority to believe: {folder / 'authority' / 'development-ca.pem'}")
+            self._console.print(
+                f"    status: [cyan]{node.status_url}[/]   settings: {node.folder.settings}", soft_wrap=True
+            )
+        self._console.print(
+            f"  certificate authority to believe: {folder / 'authority' / 'development-ca.pem'}", soft_wrap=True
+        )
         self._console.print(
             '  first message: {"id":1,"type":"open","from":"runtime://' + self._first + '/rt-me","to":"mn:/session"}',
             markup=False,

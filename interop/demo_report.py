@@ -37,7 +37,7 @@ def show_report(
             "[dim]`--fresh` starts without it.[/]"
         )
     for fault in summary.faults:
-        console.print(f"[bold red]✗ {fault}[/]")
+        console.print(f"✗ {fault}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     if summary.ok:
         console.print(
             f"[bold green]✓ {summary.delivered:,} delivered once, equal and in order; "

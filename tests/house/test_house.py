@@ -187,3 +187,10 @@ def test_nothing_is_left_for_later() -> None:
         if left.search(line)
     ]
     assert found == []
+
+
+def test_tests_of_spark_stand_where_the_test_command_looks_for_them() -> None:
+    mark = "mark." + "spark"
+    files = [path for path in (ROOT / "tests").rglob("*.py") if mark in path.read_text(encoding="utf-8")]
+    assert files
+    assert [path for path in files if path.parent != ROOT / "tests" / "pipeline"] == []

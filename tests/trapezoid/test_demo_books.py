@@ -13,7 +13,6 @@ SCENE_FILE = Path(__file__).parents[2] / "examples" / "two_domains" / "group_cha
 
 
 @pytest.mark.endurance
-@pytest.mark.spark
 def test_the_books_of_the_demos_nodes_agree(tmp_path: Path) -> None:
     scene = tmp_path / "short.toml"
     scene.write_text(SCENE_FILE.read_text().replace("messages_each = 1000", "messages_each = 20"))
