@@ -51,6 +51,8 @@ class Completeness:
     proof: str = ""
     held_by: str = ""
     """The proof that ends first, of those of several nodes."""
+    seen_us: int = field(default=0, compare=False)
+    """The end of the last segment that there is, whether it proves anything or not."""
 
 
 @dataclass(slots=True)
@@ -75,12 +77,12 @@ def completeness_of_nodes(
         declared: Until when the operator vouches for a node, in µs; counts where it goes beyond what is proved.
     """
     declared = declared or {}
-    proved = {node: _of_chain(_walk(list(facts))) for node, facts in groupby(sorted(set(segments)), key=_node)}
+    proved = {node: _of_chain(list(facts)) for node, facts in groupby(sorted(set(segments)), key=_node)}
     for node in sorted(declared):
         known = proved.get(node, NOTHING)
         if declared[node] > known.until_us:
             proof = f"{known.proof}, then by the operator's word"
-            proved[node] = Completeness(known.from_us, declared[node], known.holes, proof)
+            proved[node] = Completeness(known.from_us, declared[node], known.holes, proof, seen_us=known.seen_us)
     return proved
 
 
@@ -96,6 +98,7 @@ def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completene
         holes=tuple(holes),
         proof=", ".join(part.proof for part in parts),
         held_by=min(parts, key=lambda part: part.until_us).proof,
+        seen_us=max(part.seen_us for part in parts),
     )
 
 
@@ -134,9 +137,11 @@ def _follows(last: SegmentFact, fact: SegmentFact) -> bool:
     return is_next and fact.prev_sha256 == last.sha256
 
 
-def _of_chain(chain: _Chain) -> Completeness:
+def _of_chain(facts: list[SegmentFact]) -> Completeness:
+    chain = _walk(facts)
     last = chain.last
     proof = f"node {last.node} boot {last.boot} segment {last.segno}"
     if chain.broken:
         proof += f" ({chain.broken})"
-    return Completeness(chain.from_us, chain.until_us, tuple(chain.holes), proof)
+    seen_us = max(fact.closed_us for fact in facts)
+    return Completeness(chain.from_us, chain.until_us, tuple(chain.holes), proof, seen_us=seen_us)

@@ -185,7 +185,7 @@ def _settle_days(
         done = _write(lake, rows, versions, base_version=base_version, input_versions=read)
         result.wrote(done.table, done.rows, done.version)
     parts.unpersist()
-    _tell_states(result, standings, decisions, proved)
+    _tell_states(result, standings, decisions, proved, grace_s=grace_s)
 
 
 def _write(
@@ -230,6 +230,8 @@ def _tell_states(
     standings: Collection[Standing],
     decisions: Collection[Decision],
     proved: Mapping[str, Completeness],
+    *,
+    grace_s: int,
 ) -> None:
     status = {(one.our_domain, one.day): one.status for one in standings}
     status |= {(one.our_domain, one.day): one.status for one in decisions}
@@ -237,9 +239,11 @@ def _tell_states(
         result.details[word] = sum(one == word for one in status.values())
     states = ", ".join(f"{result.details[word]:,} {word}" for word in ("final", "restated", "draft"))
     result.outcome = f"{result.rows.get(STATEMENT_DAILY.name, 0):,} rows of statements; days of domains: {states}"
+    # A day that no book has got beyond is simply not over yet.
+    seen_us = max((known.seen_us for known in proved.values()), default=0)
     drafts = defaultdict[str, list[str]](list)
     for (our_domain, day), one in sorted(status.items()):
-        if one == "draft":
+        if one == "draft" and seen_us >= end_us(day) + grace_s * 1_000_000:
             drafts[our_domain].append(day)
     for our_domain, days in list(drafts.items())[:_DRAFTS_TOLD]:
         known = proved.get(our_domain, NOTHING)

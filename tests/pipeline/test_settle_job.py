@@ -156,6 +156,13 @@ def test_a_draft_says_which_node_holds_it_up(lake: Lake, spark: SparkSession) ->
 
 
 @pytest.mark.spark
+def test_a_day_that_nobody_has_got_beyond_is_a_draft_without_a_word(lake: Lake, spark: SparkSession) -> None:
+    enter(lake, spark, [silver_row(node=NODE)], [sealed(1, MIDNIGHT_US + GRACE_US - 1)])
+    result = run(lake, spark)
+    assert (result.details["draft"], result.warnings) == (1, [])
+
+
+@pytest.mark.spark
 def test_a_day_without_records_is_incomplete_input_and_changes_nothing(lake: Lake, spark: SparkSession) -> None:
     result = run(lake, spark, day="2026-03-05")
     assert result.exit_code == ExitCode.INCOMPLETE

@@ -89,6 +89,7 @@ class Wire:
 
     def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
         self.stream = stream
+        self._sending = trio.Lock()
 
     @property
     def socket(self) -> trio.socket.SocketType:
@@ -96,7 +97,8 @@ class Wire:
 
     async def write(self, data: bytes) -> None:
         with trio.fail_after(PATIENCE_SECONDS):
-            await self.stream.send_all(data)
+            async with self._sending:  # who reads answers pings, perhaps beside somebody who says something
+                await self.stream.send_all(data)
 
     async def read(self) -> bytes:
         """What is there; b"" at the end, orderly or not."""
