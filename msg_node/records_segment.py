@@ -13,10 +13,7 @@ import hashlib
 import os
 from pathlib import Path
 
-import zstandard
-
 from protofly.record_segments import (
-    COMPRESSION_LEVEL,
     MANIFEST_SUFFIX,
     OPEN_SUFFIX,
     SEALED_SUFFIX,
@@ -25,6 +22,7 @@ from protofly.record_segments import (
     SegmentName,
     Signer,
     encode_manifest,
+    frame_compressor,
     make_manifest,
     sign_manifest,
 )
@@ -42,7 +40,7 @@ class OpenSegment:
         self.facts = facts
         self.raw_bytes = 0
         self._spool = spool
-        self._compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True)
+        self._compressor = frame_compressor()
         self._sha256 = hashlib.sha256()
         self._whole_bytes = 0
         self._is_synced = True

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-import zstandard
 
 from pipeline.synth.world import Domain
 from protofly.limits import RECORD_FRAME_RECORDS, SEGMENT_BYTES
 from protofly.record_segments import (
-    COMPRESSION_LEVEL,
     MANIFEST_SUFFIX,
     SEALED_SUFFIX,
     SegmentFacts,
@@ -24,6 +22,7 @@ from protofly.record_segments import (
     Signer,
     by_pair,
     encode_manifest,
+    frame_compressor,
     make_manifest,
     sign_manifest,
 )
@@ -33,7 +32,7 @@ FRAME_RECORDS: Final = RECORD_FRAME_RECORDS
 _CLOSING_US: Final = 200_000
 
 _encode_lines = msgspec.json.Encoder().encode_lines
-_compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress
+_compress = frame_compressor().compress
 _ts_us, _policy_rev, _stub_ver = attrgetter("ts_us"), attrgetter("policy_rev"), attrgetter("stub_ver")
 
 

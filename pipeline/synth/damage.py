@@ -21,11 +21,11 @@ import zstandard
 from pipeline.synth.books import Book, Entry, Sealed
 from pipeline.synth.truth import Case, Flip, SegmentFault, Truth
 from protofly.record_segments import (
-    COMPRESSION_LEVEL,
     OPEN_SUFFIX,
     SEALED_SUFFIX,
     SegmentName,
     encode_manifest,
+    frame_compressor,
     sign_manifest,
 )
 from protofly.records import Kind, SegmentManifest, frame_end
@@ -241,6 +241,6 @@ def _unpack(path: Path) -> bytes:
 
 def _pack(path: Path, lines: bytes) -> tuple[str, int]:
     """Write lines as one frame; says hash and size of the file."""
-    data = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress(lines)
+    data = frame_compressor().compress(lines)
     path.write_bytes(data)
     return hashlib.sha256(data).hexdigest(), len(data)
