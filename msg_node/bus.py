@@ -134,8 +134,13 @@ class Bus:
         self.users = UserRouting(
             state, self.outlets, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
         )
-        ticks = (self.foreign.expire, lambda: self.deliveries.tick(time.time()))
-        self.run_sweeper = Sweeper(self._outcomes, self._connections, ping_seconds=ping_seconds, ticks=ticks).run
+        self.run_sweeper = Sweeper(
+            self._outcomes,
+            self._connections,
+            ping_seconds=ping_seconds,
+            slices=(lambda: self.deliveries.sweep(time.time()),),
+            ticks=(self.foreign.expire, lambda: self.deliveries.tick(time.time())),
+        ).run
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell the bus where foreign messages go; once, before anything runs."""

@@ -101,17 +101,6 @@ class Deliveries:
         self.is_used = len(self._parking) > 0
         self.outbox.restore()
 
-    def statistics(self) -> dict[str, int]:
-        """How much waits."""
-        inboxes = self._books.inboxes
-        return {
-            "open": len(self._parking),
-            "open_bytes": self._parking.size_bytes,
-            "queues": len(self._parking.queues()),
-            "inbox_entries": len(inboxes),
-            "inbox_dropped": inboxes.dropped,
-        }
-
     # Requests in.
 
     def take(self, message: Message, asker: int, now: float, *, roles: frozenset[str], queue: str = "") -> None:
@@ -309,10 +298,8 @@ class Deliveries:
             self.hand_over(queue, now)
         session = self._state.sessions.get(sid)
         if session is not None and len(self._books.inboxes):
-            for owner in self._books.inboxes.owners_of(session.runtime_key):
-                self._senders.tell_inbox(owner)
-            for row in self._state.owners.owned(sid):
-                self._senders.tell_inbox(canonical_key(row.url))
+            owned = [canonical_key(row.url) for row in self._state.owners.owned(sid)]
+            self._senders.tell_inboxes([*self._books.inboxes.owners_of(session.runtime_key), *owned])
 
     def _queues_of(self, sid: int) -> list[str]:
         queues, owners = self._parking.queues(), self._state.owners
@@ -346,7 +333,7 @@ class Deliveries:
             now = time.time()
             for key in arrived:
                 self.hand_over(key, now)
-                self._senders.tell_inbox(key)
+            self._senders.tell_inboxes(arrived)
         if self._books.cancelled:
             cancelled, self._books.cancelled = self._books.cancelled, []
             for entry, by_sender in cancelled:
@@ -410,20 +397,13 @@ class Deliveries:
         if is_kept_elsewhere and self._parking.waits(queue):
             self.hand_over(queue, time.time())
 
-    def finish(self, entry: Entry, word: Word, *, answer: Message | None = None, is_told: bool = False) -> None:
-        """The one final word about a request: to its sender if he waits, else into his inbox.
-
-        `is_told`: he knows already.
-        """
+    def finish(self, entry: Entry, word: Word, *, answer: Message | None = None) -> None:
+        """The one final word about a request: to its sender if he waits, else into his inbox."""
         is_owed, now = entry.reply_until is not None, time.time()
         self._parking.finish(entry, word, now)
         self._last_words.keep(entry, word, now)
         self._counters[f"actions {word.status.value}"] += 1
-        if is_told:
-            self._apply(ServiceResult(changes=self._state.take_changes()), to_nobody)
-        elif (is_owed or entry.is_invitation) and self._senders.reply(entry, word, answer):
-            pass
-        else:
+        if not ((is_owed or entry.is_invitation) and self._senders.reply(entry, word, answer)):
             self._senders.notify(entry, word)
 
     # Parking.
@@ -442,6 +422,10 @@ class Deliveries:
             reply = status_reply(entry, waiting_word(entry))
             answer = partial(self._parked, entry)
             self._apply(ServiceResult(replies=[reply], changes=self._state.take_changes()), answer)
+        self._commit()
+
+    def _commit(self) -> None:
+        """Have stored what has changed and nobody waits for."""
         changes = self._state.take_changes()
         if changes:
             self._apply(ServiceResult(changes=changes), to_nobody)
@@ -459,7 +443,7 @@ class Deliveries:
         """A request is refused after all; its sender is told by whoever calls."""
         if self._is_open(entry):
             self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE), time.time())
-            self._apply(ServiceResult(changes=self._state.take_changes()), to_nobody)
+            self._commit()
 
     def _tell_where_it_stands(self, entry: Entry) -> None:
         """A sender repeats its request: the answer that it waits for comes, or it hears where the request stands."""
@@ -475,26 +459,33 @@ class Deliveries:
             return False
         return (message.from_key, message.id, message.to_key) in self._parking.transactions
 
-    def tick(self, now: float) -> None:
-        """End what is over, stop waiting for answers, try again where something waits; every second or so."""
-        for entry in self._parking.expired(now):
+    def sweep(self, now: float) -> bool:
+        """End some of what is over, tell some of what is to be told; whether there may be more to do."""
+        over = self._parking.expired(now)
+        for entry in over:
             if self.outbox.is_over(entry, now):
                 self.finish(entry, EXPIRED)
-        self._park(self._parking.overdue_replies(now))
-        self._books.inboxes.expire(now)
-        self._repeat_events(now)
+        late = self._parking.overdue_replies(now)
+        self._park(late)
+        forgotten = self._books.inboxes.expire(now) + self._parking.forget_old(now)
+        told = self._senders.tell_more() + self._repeat_events(now)
+        self._commit()
+        return bool(over or late or forgotten or told)
+
+    def tick(self, now: float) -> None:
+        """Try again where something waits; every second or so."""
         stalled, self._stalled = self._stalled, set()
         for queue in stalled:
             self.hand_over(queue, now)
         self.outbox.tick(now)
-        changes = self._state.take_changes()
-        if changes:
-            self._apply(ServiceResult(changes=changes), to_nobody)
+        self._commit()
 
-    def _repeat_events(self, now: float) -> None:
-        for sid, event in self._guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None):
+    def _repeat_events(self, now: float) -> int:
+        due = self._guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None)
+        for sid, event in due:
             if sid in self._outlets.ports:
                 self._outlets.to_listeners((sid,), event, set())
                 self._outlets.wake()
         if given_up := self._guaranteed.take_given_up():
             self._counters["unacknowledged events"] += given_up
+        return len(due)

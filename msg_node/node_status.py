@@ -34,7 +34,7 @@ def node_status(node: Node, *, version: str) -> dict[str, object]:
         "connectors": node.bus.inquiries.statistics(),
         "backends": node.backends.status(),
         "state": msgspec.to_builtins(node.store.statistics()),
-        "delivery": node.bus.deliveries.statistics(),
+        "delivery": node.state.delivery.statistics(),
         "twin": node.state.twin.statistics(),
         "discovery": msgspec.to_builtins(node.resolver.statistics()),
         "cache": msgspec.to_builtins(node.cache.statistics()),

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 
 from msg_node.core.answers import described
 from msg_node.core.delivery_messages import abroad_event, inbox_event, mirrored_answer, notice_body, status_reply
@@ -18,6 +19,7 @@ from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry, Sender
 from msg_node.core.service import ServiceResult
 from msg_node.outlets import Outlets
+from protofly.limits import INBOX_TOLD_AT_ONCE
 from protofly.message import Message
 
 Apply = Callable[[ServiceResult, Callable[[Message], None]], None]
@@ -49,6 +51,7 @@ class Senders:
         self._url = url
         self._apply = apply
         self._ids = ids
+        self._to_tell: dict[str, None] = {}  # owners of inboxes, first come, first told
 
     def reply(self, entry: Entry, word: Word, answer: Message | None = None) -> bool:
         """Answer the request of a sender who is there; False when he is not."""
@@ -90,29 +93,42 @@ class Senders:
             is_final=word.status.is_final,
             now=time.time(),
         )
-        self._tell([notice])
+        self._tell([notice], 1)
 
-    def tell_inbox(self, owner: str) -> None:
-        """Push what an address has not been told to whoever speaks for it, if that one is there."""
-        self._tell(self._books.inboxes.untold(owner))
+    def tell_inboxes(self, owners: Iterable[str]) -> None:
+        """Push what addresses have not been told to whoever speaks for them: some now, the rest by `tell_more`."""
+        self._to_tell.update(dict.fromkeys(owner for owner in owners if self._books.inboxes.has_untold(owner)))
+        self.tell_more()
 
-    def _tell(self, notices: Iterable[InboxEntry]) -> None:
-        told = []
+    def tell_more(self) -> int:
+        """Push some of what is to be told; returns how much was."""
+        left = INBOX_TOLD_AT_ONCE
+        for owner in list(islice(self._to_tell, INBOX_TOLD_AT_ONCE)):
+            del self._to_tell[owner]
+            left -= self._tell(self._books.inboxes.untold(owner), left)
+        return INBOX_TOLD_AT_ONCE - left
+
+    def _tell(self, notices: Iterable[InboxEntry], most: int) -> int:
+        """Push at most so many to those who are there and have room, and return how many; others are told later."""
+        told: dict[int, list[Message]] = {}
+        count = 0
         for one in notices:
             sid = self._live_owner(one)
-            if sid:
-                self._books.inboxes.told(one)
-                told.append((sid, inbox_event(one, self._url)))
+            if not sid:
+                continue
+            if count >= most or self._outlets.ports[sid].is_congested or one.owner in self._to_tell:
+                self._to_tell[one.owner] = None
+                break
+            self._books.inboxes.told(one)
+            told.setdefault(sid, []).append(inbox_event(one, self._url))
+            count += 1
         changes = self._state.take_changes()
-        if not told:
-            if changes:
-                self._apply(ServiceResult(changes=changes), to_nobody)
-            return
-        receivers = dict.fromkeys(sid for sid, _ in told)
-        for sid in receivers:
-            events = [event for number, event in told if number == sid]
+        for sid, events in told.items():
             self._apply(ServiceResult(replies=events, changes=changes), partial(self.send_to, sid))
             changes = []
+        if changes:
+            self._apply(ServiceResult(changes=changes), to_nobody)
+        return count
 
     def _live_owner(self, entry: InboxEntry) -> int:
         return self._live_speaker(entry.owner, entry.sender)

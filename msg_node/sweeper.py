@@ -26,6 +26,7 @@ class Sweeper:
         outcomes: Carries out what follows.
         connections: Of all runtimes.
         ping_seconds: Silence after which a runtime is pinged.
+        slices: What else is to be done until nothing of it is left; each does some, and says whether there may be more.
         ticks: What else is to be done every second.
     """
 
@@ -35,11 +36,13 @@ class Sweeper:
         connections: Mapping[int, RuntimePort],
         *,
         ping_seconds: float,
+        slices: tuple[Callable[[], bool], ...],
         ticks: tuple[Callable[[], None], ...],
     ) -> None:
         self._outcomes = outcomes
         self._connections = connections
         self._ping_seconds = ping_seconds
+        self._slices = slices
         self._ticks = ticks
 
     async def run(self) -> None:
@@ -49,6 +52,8 @@ class Sweeper:
             await trio.sleep_until(began + SWEEP_SECONDS)
             began = trio.current_time()
             await self._sweep(self._outcomes.sweep_sessions, until=began + SWEEP_SECONDS / 2)
+            for slice_ in self._slices:
+                await self._sweep(slice_, until=began + SWEEP_SECONDS * 3 / 4)
             for tick in self._ticks:
                 tick()
             await self._look_after_ports()

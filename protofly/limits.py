@@ -224,10 +224,11 @@ PARKED_MAX_SECONDS: Final = 7 * 86_400.0
 PARKED_PER_AGENT: Final = 10_000
 PARKED_PER_SENDER: Final = 5_000  # in all queues together: one sender leaves room for the others
 PARKED_BYTES: Final = 256 << 20
-PARKED_EXPIRED_AT_ONCE: Final = 1_000
+PARKED_EXPIRED_AT_ONCE: Final = 16  # a millisecond or two; the bus goes on in between
 AGENT_QUEUES: Final = 100_000
 AGENT_UNANSWERED: Final = 1_000
 AGENT_UNANSWERED_DEFAULT: Final = 32
+INBOX_TOLD_AT_ONCE: Final = 32  # like PARKED_EXPIRED_AT_ONCE
 INBOX_SECONDS: Final = 86_400.0
 INBOX_PER_OWNER: Final = 1_000
 INBOX_ENTRIES: Final = 200_000
@@ -244,6 +245,7 @@ GUARANTEED_BYTES: Final = 64 << 20
 GUARANTEED_SECONDS: Final = 60.0
 GUARANTEED_MAX_SECONDS: Final = 3600.0
 GUARANTEED_RETRY_SECONDS: Final = 5.0
+GUARANTEED_TOLD_AT_ONCE: Final = 100  # about a millisecond; the bus goes on in between
 
 # State store.
 STATE_RETRY_SECONDS: Final = 1.0

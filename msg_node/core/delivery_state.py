@@ -60,3 +60,13 @@ class DeliveryState:
         self.queues.restore(rows.get(Table.AGENT_QUEUES, {}))
         self.inboxes.restore(rows.get(Table.INBOX, {}))
         self.parking.restore(rows.get(Table.PARKED, {}), now=now)
+
+    def statistics(self) -> dict[str, int]:
+        """How much waits."""
+        return {
+            "open": len(self.parking),
+            "open_bytes": self.parking.size_bytes,
+            "queues": len(self.parking.queues()),
+            "inbox_entries": len(self.inboxes),
+            "inbox_dropped": self.inboxes.dropped,
+        }

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from protofly.limits import GUARANTEED_BYTES, GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS
+from protofly.limits import GUARANTEED_BYTES, GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS, GUARANTEED_TOLD_AT_ONCE
 from protofly.message import Message
 
 _Key = tuple[str, bytes, str]
@@ -71,10 +71,20 @@ class GuaranteedEvents:
             self._close(key)
         return True
 
-    def due(self, now: float, *, lives: Callable[[int], bool]) -> list[tuple[int, Message]]:
-        """Whom to tell again what, now; `lives` says whether a subscriber's session is there, even if he is away."""
-        told = []
+    def due(
+        self, now: float, *, lives: Callable[[int], bool], most: int = GUARANTEED_TOLD_AT_ONCE
+    ) -> list[tuple[int, Message]]:
+        """Whom to tell again what, now: some of it, so that whoever gets any asks again.
+
+        Args:
+            now: Seconds since the Unix epoch.
+            lives: Says whether a subscriber's session is there, even if he is away.
+            most: No further event is told again once so many subscribers are.
+        """
+        told: list[tuple[int, Message]] = []
         for key, one in list(self._open.items()):
+            if len(told) >= most:
+                break
             if one.next_at > now and one.ends_at > now:
                 continue
             one.waiting = {number for number in one.waiting if lives(number)}

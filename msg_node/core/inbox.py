@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.parked import Sender
-from protofly.limits import INBOX_ENTRIES, INBOX_PER_OWNER, INBOX_SECONDS
+from protofly.limits import INBOX_ENTRIES, INBOX_PER_OWNER, INBOX_SECONDS, PARKED_EXPIRED_AT_ONCE
 
 _Box = TypeVar("_Box", bound="dict[int, InboxEntry]")
 
@@ -146,6 +146,10 @@ class Inboxes:
         _leave(self._untold, entry)
         self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())
 
+    def has_untold(self, owner: str) -> bool:
+        """Whether there is anything that an address has not been told."""
+        return owner in self._untold
+
     def untold(self, owner: str) -> list[InboxEntry]:
         """What an address has not been told, the oldest first."""
         return list(self._untold.get(owner, {}).values())
@@ -158,7 +162,7 @@ class Inboxes:
             self._remove(entry)
         return len(known)
 
-    def expire(self, now: float, *, most: int = 1000) -> int:
+    def expire(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> int:
         """Forget what is too old, at most so many; returns how many were."""
         count = 0
         while self._entries and count < most:

@@ -23,6 +23,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, KeysView
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -370,28 +371,30 @@ class Parking:
         entry.reply_until = None
         self._unanswered.pop(entry.number, None)
 
-    def overdue_replies(self, now: float) -> list[Entry]:
-        """Entries whose senders have waited for a direct answer long enough."""
+    def overdue_replies(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> list[Entry]:
+        """Some of the entries whose senders have waited for a direct answer long enough."""
         due = []
-        for entry in self._unanswered.values():
+        for entry in islice(self._unanswered.values(), most):
             if entry.reply_until is None or entry.reply_until > now:
                 break
             due.append(entry)
         return due
 
     def expired(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> list[Entry]:
-        """Some of the entries whose time is over; the caller finishes them. Forgets old marks as well."""
+        """Some of the entries whose time is over; the caller finishes them."""
         over: list[Entry] = []
         while self._expiries and len(over) < most and self._expiries[0][0] <= now:
             _, _, entry = heapq.heappop(self._expiries)
             if self._by_id.get((entry.sender.domain, entry.request_id)) is entry:
                 over.append(entry)
-        for _ in range(most):
-            key = next(iter(self._finished), None)
-            if key is None or self._finished[key].expires_at > now:
-                break
-            self._forget_finished(key)
         return over
+
+    def forget_old(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> int:
+        """Forget final words that nobody will ask for again, at most so many; returns how many were."""
+        old = [key for key, one in islice(self._finished.items(), most) if one.expires_at <= now]
+        for key in old:
+            self._forget_finished(key)
+        return len(old)
 
     def look_again(self, entry: Entry, at: float) -> None:
         """Its time is over, but somebody may still say how it ended: `expired` has it again at that time."""
