@@ -17,7 +17,7 @@ _PIPELINE = "pipeline"
 def main() -> int:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description="Measure the whole trapezoid beside its parts, and one domain.")
-    parser.add_argument("--quick", action="store_true", help="short runs, done within a minute")
+    parser.add_argument("--quick", action="store_true", help="short runs, a few minutes at most")
     parser.add_argument("--only", choices=[*(part.value for part in Part), _PIPELINE], help="one of the tables")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON; - for standard output")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where keys, certificates and caches are kept")

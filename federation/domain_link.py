@@ -258,7 +258,7 @@ class DomainLink(LinkPort):
         self.refuse_code = self.last_code = None
         self._spoofs = 0
         self._came_up.set()
-        self.books.happened("up", direction=carrier.direction, peer_node=peer_node)
+        self.books.came_up(carrier.direction, peer_node=peer_node)
         self._tell_books()
         self._context.on_live(self.domain)
         self.carriers[0].pump()
@@ -274,7 +274,7 @@ class DomainLink(LinkPort):
             return
         was_active = carrier is self.carriers[0]
         self.carriers.remove(carrier)
-        self.books.happened("down", direction=carrier.direction, waiting=self.leg.under_way + self.leg.waiting)
+        self.books.went_down(carrier.direction, waiting=self.leg.under_way + self.leg.waiting, detail=self.detail)
         self._tell_books()
         if was_active:
             self.leg.carrier_lost(time.monotonic())

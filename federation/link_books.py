@@ -6,6 +6,7 @@ building it anew takes 2. Source: design, section 7.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from typing import Literal
@@ -19,6 +20,14 @@ from protofly.errors import Code
 from protofly.limits import HEADER_CHARS
 from protofly.message import Message
 from protofly.records import DecisionRecord, GateFacts, LinkEvent, MessageRecord, StubEvent, envelope_digest
+
+logger = logging.getLogger("federation")
+
+LOG_LINES_PER_MINUTE = 10
+"""Lines in the log about one link: whoever lets its line come and go all the time does not fill the log."""
+
+LOG_DETAIL_CHARS = 256
+_LINES = {"out": "by their stub, which runs here", "in": "by our stub, which runs there"}
 
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 
@@ -34,6 +43,7 @@ class LinkBooks:
         self.record = context.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
+        self._log_lines, self._log_minute = 0, 0
 
     def carried(self, *, channel: str, peer_node: str, stub_version: str) -> None:
         """From now on messages go this way."""
@@ -194,6 +204,25 @@ class LinkBooks:
                 facts=self.facts_of(facts),
             )
         )
+
+    def came_up(self, direction: Literal["out", "in"], *, peer_node: str) -> None:
+        """The link has a carrier more; `direction` says whose line it is."""
+        self.happened("up", direction=direction, peer_node=peer_node)
+        self._log("is up", _LINES[direction] + (f", to {peer_node}" if peer_node else ""))
+
+    def went_down(self, direction: Literal["out", "in"], *, waiting: int, detail: str) -> None:
+        """The link has a carrier less; so many messages wait or are under way. `detail` may be a stub's words."""
+        self.happened("down", direction=direction, waiting=waiting)
+        words = "".join(char if char.isprintable() else "." for char in detail[:LOG_DETAIL_CHARS])
+        self._log("is down", f"{_LINES[direction]}, {waiting} messages wait" + (f"; {words}" if words else ""))
+
+    def _log(self, event: str, text: str) -> None:
+        minute = int(time.monotonic() // 60)
+        if minute != self._log_minute:
+            self._log_lines, self._log_minute = 0, minute
+        self._log_lines += 1
+        if self._log_lines <= LOG_LINES_PER_MINUTE:
+            logger.info("the link to %s %s: %s", self._domain, event, text)
 
     def happened(
         self,

@@ -22,7 +22,7 @@ from msg_node.key_files import load_online_keys
 from msg_node.people import keys_in_file
 from msg_node.publisher import make_publisher
 from protofly.errors import HostError, SettingsError
-from trapezoid.publishing import newest_root
+from trapezoid.publishing import is_signed_for, newest_root
 
 EXPIRY_WARNING_SECONDS = 14 * 86_400.0
 
@@ -42,7 +42,7 @@ def check_node(settings: Settings) -> list[Finding]:
 
 
 def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "settings", lambda: f"{settings.node_id}, {len(settings.peer)} peers named"
+    yield "settings", lambda: f"{settings.node_id}, {_counted(len(settings.peer), 'peer')} named"
     yield "node.data_dir", lambda: _check_folder(settings.node.data_dir)
     yield "records.spool_dir", lambda: _check_folder(settings.spool_dir)
     yield "listen", lambda: _check_door(settings.listen)
@@ -195,6 +195,12 @@ def _check_publication(settings: Settings) -> str:
     if strangers:
         raise SettingsError(f"the published root does not name {', '.join(strangers)}; run `trapezoid publish`")
     references = {name: stub.reference for name, stub in publication.stubs.items()}
+    for reference in references.values():
+        if not is_signed_for(publisher.folder.manifest(reference.name).read_bytes(), root):
+            raise SettingsError(
+                f"no pkg key that the published root names signed the manifest of {reference.name}; "
+                "run `trapezoid publish` with that module"
+            )
     stubs = ", ".join(f"{name}: {reference.name} {reference.serial}" for name, reference in references.items())
     return f"root {root.version} until {root.expires:%Y-%m-%d}, {stubs}, node key {node_key.key_id}"
 
@@ -211,7 +217,12 @@ def _check_authorities(ca_file: Path | None) -> str:
 
 def _check_policies(settings: Settings) -> str:
     policies = config_meaning.build_gate(settings).policies
-    return f"{len(settings.policy.files)} files, revision {policies.revision}, their tests passed"
+    files = len(settings.policy.files)
+    return f"{_counted(files, 'file')}, revision {policies.revision}{', their tests passed' if files else ''}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _check_sandbox(settings: Settings) -> str:

@@ -24,7 +24,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     name="trapezoid",
-    help="A messaging node that federates with foreign domains through their own verified, sandboxed protostubs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,6 +36,30 @@ app.add_typer(commands_stub.app, name="stub")
 app.add_typer(pipeline_app, name="pipeline")
 config_app = typer.Typer(help="About settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+
+
+def _print_version(*, is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"trapezoid {version('trapezoid')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda value: _print_version(is_asked=value),
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """A messaging node that federates with foreign domains through their own verified, sandboxed protostubs."""
 
 
 @app.command()
@@ -170,7 +193,7 @@ app.command()(commands_guid.serve_global_registry)
 
 @app.command()
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Short runs, done within a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Short runs, a few minutes at most.")] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - for stdout.")] = None,
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where keys and caches are kept.")] = None,
     only: Annotated[str, typer.Option(metavar="PART", help="One of the tables: trapezoid or domain.")] = "",

@@ -34,7 +34,7 @@ def init(
 
         valid_domain(domain)
         if any(keys.glob("*.pem")):
-            raise SettingsError(f"{keys} holds keys already")
+            raise SettingsError(f"{keys} holds keys already; one more of a role is made by `trapezoid keys add`")
         ring = make_keys(alg=algorithm)
         paths = save_keys(ring, keys)
         facts = {"domain": domain, "fingerprint": _fingerprint(domain, ring, 1), "files": [str(path) for path in paths]}
@@ -49,13 +49,29 @@ def token(
     ),
     json: Json = False,
 ) -> None:
-    """Make a key that signs session tokens ([identity.tokens]); those that are there stay, and still verify."""
+    """Make a key that signs session tokens (identity.tokens); those that are there stay, and still verify."""
     with errors_reported(as_json=json):
-        from stubkit.keys import KeyRing, make_key, save_keys
+        _add("token", keys, algorithm, as_json=json)
 
-        key = make_key("token", alg=algorithm)
-        (path,) = save_keys(KeyRing(token=(key,)), keys)
-        print_facts({"id": key.key_id, "algorithm": key.alg, "file": str(path)}, as_json=json)
+
+@app.command()
+def add(
+    role: Annotated[Literal["root", "live", "pkg", "node"], typer.Argument(help="What the key is for.")],
+    keys: Keys,
+    algorithm: Annotated[Literal["ed25519", "p256"], typer.Option(help="p256 is for keys in hardware.")] = "ed25519",
+    json: Json = False,
+) -> None:
+    """Make one more key of a role, to replace one that is there: docs/operating.md says how."""
+    with errors_reported(as_json=json):
+        _add(role, keys, algorithm, as_json=json)
+
+
+def _add(role: str, folder: Path, algorithm: Literal["ed25519", "p256"], *, as_json: bool) -> None:
+    from stubkit.keys import KeyRing, make_key, save_keys
+
+    key = make_key(role, alg=algorithm)
+    (path,) = save_keys(KeyRing(**{role: (key,)}), folder)
+    print_facts({"id": key.key_id, "algorithm": key.alg, "file": str(path)}, as_json=as_json)
 
 
 @app.command()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
+from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
+
+if TYPE_CHECKING:
+    from stubkit.check import CheckReport
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -41,14 +44,10 @@ def check(
         from stubkit.check import check as check_module
 
         report = check_module(module, endpoints=tuple(endpoint or ("mn",)))
-        facts = {"good": report.is_good, **msgspec.to_builtins(report)}
-        if not json:
-            facts["steps"] = [
-                f"{step.name}: {step.complaint or 'good'}; {step.events} events, {step.actions} actions, "
-                f"fuel {step.fuel:,} ({step.fuel_share:.1%}), {step.cpu_us} µs, {step.memory_bytes >> 10} KiB"
-                for step in report.steps
-            ]
-        print_facts(facts, as_json=json)
+        if json:
+            print_facts({"good": report.is_good, **msgspec.to_builtins(report)}, as_json=True)
+        else:
+            _print_report(report)
     raise typer.Exit(0 if report.is_good else FOUND_WANTING)
 
 
@@ -68,3 +67,34 @@ def pack(
         packed = pack_stub(module, folder, authority=authority, description=description, manifest=manifest)
         facts = {"descriptor": str(packed.descriptor), "source_package": str(packed.source_package)}
         print_facts(facts, as_json=json)
+
+
+def _print_report(report: CheckReport) -> None:
+    """What the module is, a line for each step, and the verdict."""
+    facts = report.facts
+    about = {"module": report.path, "bytes": report.module_bytes}
+    if facts is not None:
+        about |= {
+            "stub": f"{facts.name} {facts.version}, contract {facts.abi}",
+            "memory": f"{facts.memory_minimum_bytes >> 10} to {facts.memory_maximum_bytes >> 10} KiB",
+        }
+    print_facts(about, as_json=False)
+    if report.steps:
+        rows = [
+            {
+                "step": step.name,
+                "events": step.events,
+                "actions": step.actions,
+                "fuel": f"{step.fuel:,}",
+                "share": f"{step.fuel_share:.1%}",
+                "CPU": f"{step.cpu_us:,} µs",
+                "memory": f"{step.memory_bytes >> 10} KiB",
+                "complaint": step.complaint or "-",
+            }
+            for step in report.steps
+        ]
+        typer.echo()
+        print_rows(rows, as_json=False)
+    typer.echo()
+    verdict = "good" if report.is_good else report.refusal or "not good; docs/troubleshooting.md says what each complaint means"
+    print_facts({"verdict": verdict}, as_json=False)

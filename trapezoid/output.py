@@ -27,15 +27,11 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    lines: list[list[str]] = []
     for name, value in facts.items():
-        table.add_row(f"[bold]{name.replace('_', ' ')}[/]", _text(value))
-    Console().print(table)
+        first, *others = _lines(value) or [""]
+        lines += [[name.replace("_", " "), first], *(["", text] for text in others)]
+    _print_columns(lines, bold_column=0)
 
 
 def print_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
@@ -43,23 +39,34 @@ def print_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
     if as_json or not rows:
         print_json(rows)
         return
+    head = [name.replace("_", " ") for name in rows[0]]
+    _print_columns([head, *([" ".join(_lines(value)) for value in row.values()] for row in rows)], bold_row=0)
+
+
+def _print_columns(
+    lines: Sequence[Sequence[str]], *, bold_column: int | None = None, bold_row: int | None = None
+) -> None:
+    """Texts below each other. No value is ever broken: digests, fingerprints and file names are there to be copied."""
+    from rich.cells import cell_len
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False)
-    for name in rows[0]:
-        table.add_column(name.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(value) for value in row.values()))
-    Console().print(table)
+    console = Console()
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for number, line in enumerate(lines):
+        text = Text()
+        for column, (value, width) in enumerate(zip(line, widths, strict=True)):
+            is_bold = column == bold_column or number == bold_row
+            text.append(value, "bold" if is_bold else "")
+            text.append(" " * (width - cell_len(value) + 2))
+        text.rstrip()
+        console.print(text, soft_wrap=True)
 
 
-def _text(value: object) -> str:
-    from rich.markup import escape
-
-    if isinstance(value, list | tuple):
-        return escape("\n".join(_harmless(str(entry)) for entry in value))
-    return escape(_harmless(str(value)))
+def _lines(value: object) -> list[str]:
+    """The lines of a value; one of a list for each entry."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    return [line for text in texts for line in _harmless(str(text)).split("\n")]
 
 
 def _harmless(text: str) -> str:

@@ -111,10 +111,10 @@ def publish(request: PublishRequest) -> PublishReport:
     module = _read(request.module)
     facts = inspect_module(module)
     root, is_new_root = _root(folder, request)
-    manifest, is_new_manifest = _manifest(folder, index, request, module, facts)
+    document = decode_root(decode_envelope(root).payload, domain=request.domain)
+    manifest, is_new_manifest = _manifest(folder, index, request, module, facts, document)
     reference = stub_reference(manifest, domain=request.domain)
     signed = decode_manifest(decode_envelope(manifest).payload, domain=request.domain)
-    document = decode_root(decode_envelope(root).payload, domain=request.domain)
 
     _write(folder.module(signed.module.sha256), module)
     _write(folder.root(document.version), root)
@@ -188,10 +188,21 @@ def _sign_root(request: PublishRequest, version: int) -> bytes:
     )
 
 
+def is_signed_for(manifest: bytes, root: Root) -> bool:
+    """Whether enough package keys that this root names signed a manifest's envelope. Raises PeerError."""
+    role = root.roles.pkg
+    return decode_envelope(manifest).signers(root.keys, allowed=role.keys) >= role.threshold
+
+
 def _manifest(
-    folder: SiteFolder, index: Publication | None, request: PublishRequest, module: bytes, facts: ModuleFacts
+    folder: SiteFolder,
+    index: Publication | None,
+    request: PublishRequest,
+    module: bytes,
+    facts: ModuleFacts,
+    root: Root,
 ) -> tuple[bytes, bool]:
-    """The current manifest when it still fits the module, else a new one with the next serial."""
+    """The current manifest when it still fits module and root, else a new one with the next serial."""
     sha256 = hashlib.sha256(module).hexdigest()
     urls = [f"{request.site_url}{WELL_KNOWN}/module/{sha256}.wasm"]
     path = folder.manifest(facts.name)
@@ -202,6 +213,7 @@ def _manifest(
         is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
         is_same = is_same and previous.permissions.connect == list(request.endpoints)
         is_same = is_same and previous.permissions.ranges == list(request.ranges)
+        is_same = is_same and is_signed_for(envelope, root)
         if is_same and not request.serial and previous.expires.timestamp() - request.now > RENEW_SECONDS:
             return envelope, False
     last = previous.serial if previous else 0
@@ -218,7 +230,12 @@ def _manifest(
         ranges=request.ranges,
         replaces=last or None,
     )
-    return sign_manifest(request.keys, module, release, now=request.now), True
+    manifest = sign_manifest(request.keys, module, release, now=request.now)
+    if not is_signed_for(manifest, root):
+        raise SettingsError(
+            "the root names no pkg key that is at hand; publish where the root keys are, so that it does"
+        )
+    return manifest, True
 
 
 def _descriptor(request: PublishRequest, reference: StubReference, manifest: bytes) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 from federation.core.rates import RateLimit
 from federation.core.trapezoid import LegLimits
 from federation.gate import Gate, PeerRule
+from federation.link_books import LOG_LINES_PER_MINUTE
 from protofly.codec import build
 from protofly.errors import Code
 from protofly.records import LinkEvent
@@ -212,3 +213,25 @@ def test_every_judged_message_in_either_book_can_be_judged_again_from_its_record
     assert len(whole) == len(records) - 1 == 6, "a resource that is too long cannot be judged again, and says so"
     for record in whole:
         assert (policies.decide(facts_of(record)).rule_id or None) == record.rule_id
+
+
+def test_a_link_that_comes_and_goes_is_in_the_log_with_what_waits_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="federation")
+    pair = Pair()
+    carrier = live(pair)
+    pair.to_b.detail = "closed by\nnobody"
+    pair.to_b.carrier_lost(carrier)
+    up, down = (record.getMessage() for record in caplog.records)
+    assert up.startswith("the link to b.example is up: by their stub, which runs here")
+    assert down == "the link to b.example is down: by their stub, which runs here, 0 messages wait; closed by.nobody"
+
+
+def test_a_line_that_comes_and_goes_all_the_time_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", logger="federation")
+    monkeypatch.setattr("federation.link_books.time.monotonic", lambda: 60.0)
+    books = Pair().to_b.books
+    for _ in range(LOG_LINES_PER_MINUTE * 5):
+        books.came_up("out", peer_node="")
+    assert len(caplog.records) == LOG_LINES_PER_MINUTE

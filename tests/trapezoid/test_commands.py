@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
+from protofly.documents import decode_envelope, decode_root
 from trapezoid.commands import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -72,6 +78,17 @@ def test_keys_are_made_readable_by_their_owner_only_and_never_overwritten(keys: 
     assert again.exit_code == 2
     assert "holds keys already" in again.stderr
     assert {path: path.read_bytes() for path in keys.iterdir()} == before
+
+
+def test_a_key_more_of_a_role_is_named_by_the_next_root_beside_the_old_one(keys: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    facts("publish", "a.example", "--keys", keys, "--site", site)
+    added = facts("keys", "add", "live", "--keys", keys)
+    assert Path(added["file"]).name == f"{added['id']}.pem"
+    assert facts("publish", "a.example", "--keys", keys, "--site", site)["root_version"] == 2
+    root = decode_root(decode_envelope((site / "root" / "2.json").read_bytes()).payload, domain="a.example")
+    assert set(root.roles.live.keys) == {path.stem for path in keys.glob("live-*.pem")}
+    assert len(root.roles.live.keys) == 2
 
 
 def test_private_keys_that_others_may_read_are_refused(keys: Path, tmp_path: Path) -> None:
@@ -145,6 +162,36 @@ def test_a_changed_key_set_makes_a_new_root_signed_by_the_old_one(keys: Path, tm
     refused = run("publish", "a.example", "--keys", stranger, "--site", site)
     assert refused.exit_code == 2
     assert "old root keys" in refused.stderr
+
+
+def test_a_pkg_key_that_goes_takes_its_signature_along(keys: Path, tmp_path: Path, node: Path) -> None:
+    site = tmp_path / "site"
+    [old] = keys.glob("pkg-*.pem")
+    facts("keys", "add", "pkg", "--keys", keys)
+    assert not facts("publish", "a.example", "--keys", keys, "--site", site)[
+        "is_new_manifest"
+    ]  # the old one still counts
+    before = (site / "manifest" / "trapezoid-link.json").read_bytes()
+    old.unlink()
+    report = facts("publish", "a.example", "--keys", keys, "--site", site)
+    assert (report["root_version"], report["serial"], report["is_new_manifest"]) == (3, 2, True)
+    assert run("check", "--config", node).exit_code == 0
+    (site / "manifest" / "trapezoid-link.json").write_bytes(before)
+    done = run("check", "--config", node)
+    assert done.exit_code == 1
+    assert "problem  publish: no pkg key that the published root names signed the manifest" in done.stdout
+
+
+def test_a_manifest_that_the_root_would_not_let_count_is_not_published(keys: Path, tmp_path: Path, node: Path) -> None:
+    site = tmp_path / "site"
+    for path in (*keys.glob("root-*.pem"), *keys.glob("pkg-*.pem")):
+        path.unlink()
+    facts("keys", "add", "pkg", "--keys", keys)
+    before = (site / "manifest" / "trapezoid-link.json").read_bytes()
+    done = run("publish", "a.example", "--keys", keys, "--site", site, "--serial", 9)
+    assert done.exit_code == 2
+    assert "publish where the root keys are" in done.stderr
+    assert (site / "manifest" / "trapezoid-link.json").read_bytes() == before
 
 
 def test_publishing_needs_no_root_key_once_the_root_is_there(keys: Path, tmp_path: Path) -> None:
@@ -259,10 +306,59 @@ def test_config_show_prints_defaults(node: Path) -> None:
     assert json.loads(run("config", "show", "--config", node).stdout)["limits"]["max_hops"] == 8
 
 
+def test_values_are_never_broken_over_lines(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    module = hashlib.sha256(LINK.read_bytes()).hexdigest()
+    shown = run("publish", "a.example", "--keys", keys, "--site", tmp_path / "site").stdout
+    assert f"module sha256     {module}\n" in shown
+    public = facts("keys", "show", "--keys", keys)[0]["public"]
+    assert f"  {public}\n" in run("keys", "show", "--keys", keys).stdout
+
+
+def test_the_program_tells_its_version() -> None:
+    assert run("--version").stdout == f"trapezoid {version('trapezoid')}\n"
+
+
+def test_stub_check_shows_a_line_for_each_step_and_the_verdict() -> None:
+    done = run("stub", "check", LINK)
+    assert done.exit_code == 0
+    head, *steps = done.stdout.split("\n\n")[1].splitlines()
+    assert head.split() == ["step", "events", "actions", "fuel", "share", "CPU", "memory", "complaint"]
+    assert steps[0].startswith("start ")
+    assert all(line.endswith("  -") for line in steps)
+    assert done.stdout.endswith("verdict  good\n")
+
+
+def test_stub_check_of_no_module_says_why_it_was_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "text.wasm"
+    path.write_text("no module")
+    done = run("stub", "check", path)
+    assert done.exit_code == 1
+    assert "verdict  " in done.stdout
+    assert "module-malformed" in done.stdout
+
+
 def test_stub_pack_writes_both_files(tmp_path: Path) -> None:
     packed = facts("stub", "pack", LINK, tmp_path, "--authority", "a.example")
     assert json.loads(Path(packed["descriptor"]).read_text())["objectName"] == "trapezoid-link"
     assert Path(packed["source_package"]).exists()
+
+
+def explanations(command: Any) -> Iterator[tuple[str, str]]:
+    """Name and help of a command, of its options and arguments, and of all commands below it."""
+    yield command.name, command.help or ""
+    for parameter in command.params:
+        yield f"{command.name} {parameter.name}", getattr(parameter, "help", "") or ""
+    for below in getattr(command, "commands", {}).values():
+        yield from explanations(below)
+
+
+def test_every_command_and_option_has_a_help_that_terminals_show_in_full() -> None:
+    every = dict(explanations(typer.main.get_command(app)))
+    assert len(every) > 100
+    assert [name for name, text in every.items() if not text] == []
+    taken_for_colours = re.compile(r"\[[a-z]")
+    assert [name for name, text in every.items() if taken_for_colours.search(text)] == []
 
 
 @pytest.mark.parametrize("command", [[], ["keys"], ["policy"], ["stub"], ["config"], ["publish"], ["demo"], ["bench"]])
