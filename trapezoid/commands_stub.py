@@ -96,5 +96,9 @@ def _print_report(report: CheckReport) -> None:
         typer.echo()
         print_rows(rows, as_json=False)
     typer.echo()
-    verdict = "good" if report.is_good else report.refusal or "not good; docs/troubleshooting.md says what each complaint means"
+    verdict = (
+        "good"
+        if report.is_good
+        else report.refusal or "not good; docs/troubleshooting.md says what each complaint means"
+    )
     print_facts({"verdict": verdict}, as_json=False)
