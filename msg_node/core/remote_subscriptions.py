@@ -7,7 +7,7 @@ Source: message specification, sections 8.6 and 18.4 (aggregate mode).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -24,10 +24,11 @@ from protofly import codec
 from protofly.address import domain_of, is_below
 from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
-from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.limits import FRAME_BYTES, REQUEST_TTL_SECONDS, RESOURCES_ENTRIES
 from protofly.message import Message
 
 _FINAL = 200
+_REQUEST_CHARS = FRAME_BYTES // 8  # a character takes six bytes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +142,11 @@ class RemoteSubscriptions:
             url = self._held.get(domain, {}).pop(key, None)
             if url is not None:
                 gone.setdefault(domain, []).append(url)
-        return [self._request("unsubscribe", domain, urls, None, now) for domain, urls in gone.items()]
+        return [one for domain, urls in gone.items() for one in self._requests("unsubscribe", domain, urls, now)]
 
     def renew(self, domain: str, now: float) -> list[Message]:
         """The link to `domain` is up again: its node may have forgotten us."""
-        held = self._held.get(domain)
-        return [self._request("subscribe", domain, list(held.values()), None, now)] if held else []
+        return list(self._requests("subscribe", domain, self._held.get(domain, {}).values(), now))
 
     def is_answer(self, message: Message) -> bool:
         """Whether a message is the reply to a request of ours."""
@@ -184,6 +184,19 @@ class RemoteSubscriptions:
         late = [id_ for id_, upstream in self._open.items() if upstream.deadline <= now]
         wishes = [self._open.pop(id_).wish for id_ in late]
         return [(wish, Code.GATEWAY_TIMEOUT.status, Code.GATEWAY_TIMEOUT.word) for wish in wishes if wish is not None]
+
+    def _requests(self, type_: str, domain: str, urls: Iterable[str], now: float) -> Iterator[Message]:
+        """As many requests as it takes: the other node refuses one that names too much."""
+        named: list[str] = []
+        chars = 0
+        for url in urls:
+            if named and (len(named) >= RESOURCES_ENTRIES or chars + len(url) > _REQUEST_CHARS):
+                yield self._request(type_, domain, named, None, now)
+                named, chars = [], 0
+            named.append(url)
+            chars += len(url)
+        if named:
+            yield self._request(type_, domain, named, None, now)
 
     def _request(self, type_: str, domain: str, urls: list[str], wish: Wish | None, now: float) -> Message:
         message = codec.build(

@@ -9,9 +9,10 @@ import pytest
 
 from federation.link_context import Refusal
 from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step
+from msg_node.core.resources import texts_of
 from protofly import codec
 from protofly.errors import Code, PeerError
-from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.limits import FRAME_BYTES, REQUEST_TTL_SECONDS, RESOURCES_ENTRIES
 from protofly.message import Message
 from tests.support.runtime_house import (
     FOREIGN,
@@ -129,6 +130,20 @@ def test_a_new_link_renews_what_is_held_in_one_request(remote: RemoteSubscriptio
     assert codec.body_members(request.body)["resources"] == [CHANGES, f"{ROOM}/status"]
     assert remote.answered(reply(request), FOREIGN) == Step()
     assert all(remote.has_key(key) for key in (CHANGES, f"{ROOM}/status", "comm://gamma.example/x/changes"))
+
+
+@pytest.mark.parametrize(("count", "chars"), [(2 * RESOURCES_ENTRIES + 1, 8), (1_500, 2_000)])
+def test_more_than_one_request_may_name_is_renewed_and_given_back_in_several(
+    remote: RemoteSubscriptions, count: int, chars: int
+) -> None:
+    held = [f"comm://{FOREIGN}/{number:0{chars}d}/changes" for number in range(count)]
+    remote.restore(held)
+    for requests in (remote.renew(FOREIGN, 0.0), remote.nobody_listens(held, 0.0)):
+        named = [texts_of(codec.body_members(one.body), "resources") for one in requests]
+        assert [url for urls in named for url in urls] == held
+        assert max(len(one.raw) for one in requests) < FRAME_BYTES
+        assert [remote.answered(reply(one), FOREIGN) for one in requests] == [Step()] * len(requests)
+    assert remote.renew(FOREIGN, 0.0) == []
 
 
 def test_what_the_other_domain_lists_as_refused_is_not_held_and_told(remote: RemoteSubscriptions) -> None:
