@@ -1,7 +1,7 @@
 """Quality rules: what is wrong with a record, all of it, in words that explain themselves. No Spark in here.
 
-A rule looks at a whole column at once and is fast where nothing is wrong, which is nearly everywhere: it then says
-None, mostly after a look at the smallest and the largest value.
+A rule looks at a whole column at once, of the records of one segment or of many, and is fast where nothing is wrong,
+which is nearly everywhere: it then says None.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.claims import Claims
 from pipeline.core.findings import Severity
 from pipeline.core.words import codes_of, same_words, texts_where
 from pipeline.line_members import FACTS, IDS, id_bytes
 from pipeline.record_lines import NOT_A_RECORD, OTHER_VERSION
 from pipeline.segments import CLOCK_SLACK_US, TIME_MAX_US, TIME_MIN_US
-from protofly.records import RECORD_TYPES, Kind, SegmentManifest
+from protofly.records import RECORD_TYPES, Kind
 
 REPEATED: Final = "repeated"
 _MEASURES: Final = ("attempt", "size_in", "size_wire", "d_policy_us", "d_stub_us", "d_peer_us", "d_total_us", "fuel")
 
 Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Bound: TypeAlias = int | np.ndarray[tuple[int], np.dtype[np.int64]]
+"""One for all, or one for each."""
 Members: TypeAlias = Mapping[str, pa.Array]
 """Columns of records by the names of their members, all of one length."""
 
@@ -42,7 +45,7 @@ class Rule:
 
     name: str
     severity: Severity
-    broken: Callable[[Members, SegmentManifest], Mask | None]
+    broken: Callable[[Members, Claims], Mask | None]
 
 
 @dataclass(slots=True)
@@ -58,34 +61,29 @@ class Judgement:
     bad: dict[int, Severity] = field(default_factory=dict)
 
 
-class Judge:
-    """Looks at the records of one segment, in their order."""
+def judge(kind: Kind, members: Members, claims: Claims) -> Judgement:
+    """Find everything that is wrong with the next records of some segments.
 
-    def __init__(self, manifest: SegmentManifest) -> None:
-        self._manifest = manifest
-        self._rules = record_rules(manifest.kind)
-        self._highest = manifest.first_seq - 1
-
-    def judge(self, members: Members) -> Judgement:
-        """Find everything that is wrong with the next records of the segment.
-
-        A number that is not above those of the good records before it is `repeated`.
-        """
-        judgement = Judgement()
-        for rule in self._rules:
-            broken = rule.broken(members, self._manifest)
-            if broken is not None:
-                for place in np.flatnonzero(broken).tolist():
-                    _blame(judgement, place, rule.name, rule.severity)
-        numbers = np.asarray(members["seq"].fill_null(0))
-        good = np.delete(np.arange(len(numbers)), list(judgement.bad)) if judgement.bad else np.arange(len(numbers))
+    A number that is not above those of the good records before it in its segment is `repeated`.
+    """
+    judgement = Judgement()
+    for rule in record_rules(kind):
+        broken = rule.broken(members, claims)
+        if broken is not None:
+            for place in np.flatnonzero(broken).tolist():
+                _blame(judgement, place, rule.name, rule.severity)
+    numbers = np.asarray(members["seq"].fill_null(0))
+    is_good = np.ones(len(numbers), np.bool_)
+    is_good[list(judgement.bad)] = False
+    for source, span in claims.spans():
+        good = span.start + np.flatnonzero(is_good[span])
         if len(good):
-            ascending = np.concatenate(([self._highest], numbers[good]))
+            ascending = np.concatenate(([source.highest], numbers[good]))
             before = np.maximum.accumulate(ascending)
-            self._highest = int(before[-1])
+            source.highest = int(before[-1])
             for place in good[ascending[1:] <= before[:-1]].tolist():
                 _blame(judgement, place, REPEATED, Severity.SEVERE)
-        return judgement
+    return judgement
 
 
 def _blame(judgement: Judgement, place: int, name: str, severity: Severity) -> None:
@@ -106,14 +104,14 @@ def record_rules(kind: Kind) -> tuple[Rule, ...]:
     What must be there and which words are possible is taken from the record's own class.
     """
     record_type = RECORD_TYPES[kind]
-    severe: list[tuple[str, Callable[[Members, SegmentManifest], Mask | None]]] = [
+    severe: list[tuple[str, Callable[[Members, Claims], Mask | None]]] = [
         (
             OTHER_VERSION,
             lambda found, _: _is_outside(found["v"], record_type.schema_version, record_type.schema_version),
         ),
         ("identity", _is_of_another),
-        ("sequence", lambda found, manifest: _is_outside(found["seq"], manifest.first_seq, manifest.last_seq)),
-        ("time", lambda found, manifest: _is_outside(found["ts_us"], *_times(manifest))),
+        ("sequence", _is_no_number_of_its_segment),
+        ("time", _is_no_time_of_its_segment),
     ]
     for member in msgspec.structs.fields(record_type):
         if member.required and member.name != "ts_us":
@@ -132,41 +130,49 @@ def record_rules(kind: Kind) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _is_of_another(found: Members, manifest: SegmentManifest) -> Mask | None:
-    is_node = texts_where(found["node"], lambda nodes: pc.equal(nodes, manifest.node))
-    if is_node is None:
-        return np.ones(len(found["node"]), np.bool_)
-    is_same = is_node & np.asarray(pc.equal(found["boot"], manifest.boot).fill_null(False))
-    return None if is_same.all() else ~is_same
+def _is_of_another(found: Members, claims: Claims) -> Mask | None:
+    nodes, claimed = same_words([found["node"], claims.nodes()])
+    is_other = codes_of(nodes) != codes_of(claimed)
+    boots = _is_outside(found["boot"], boot := claims.numbers(lambda manifest: manifest.boot), boot)
+    if boots is not None:
+        is_other |= boots
+    return is_other if is_other.any() else None
 
 
-def _times(manifest: SegmentManifest) -> tuple[int, int]:
-    """From when until when its records may be."""
-    first = max(manifest.min_ts_us, manifest.opened_us - CLOCK_SLACK_US, TIME_MIN_US)
-    return first, min(manifest.max_ts_us, manifest.closed_us + CLOCK_SLACK_US, TIME_MAX_US - 1)
+def _is_no_number_of_its_segment(found: Members, claims: Claims) -> Mask | None:
+    first = claims.numbers(lambda manifest: manifest.first_seq)
+    return _is_outside(found["seq"], first, claims.numbers(lambda manifest: manifest.last_seq))
 
 
-def _is_missing(name: str, found: Members, _: SegmentManifest) -> Mask | None:
+def _is_no_time_of_its_segment(found: Members, claims: Claims) -> Mask | None:
+    first = claims.numbers(lambda manifest: max(manifest.min_ts_us, manifest.opened_us - CLOCK_SLACK_US, TIME_MIN_US))
+    last = claims.numbers(
+        lambda manifest: min(manifest.max_ts_us, manifest.closed_us + CLOCK_SLACK_US, TIME_MAX_US - 1)
+    )
+    return _is_outside(found["ts_us"], first, last)
+
+
+def _is_missing(name: str, found: Members, _: Claims) -> Mask | None:
     return _where(found[name].is_null()) if found[name].null_count else None
 
 
-def _is_no_word(name: str, words: pa.Array, found: Members, _: SegmentManifest) -> Mask | None:
+def _is_no_word(name: str, words: pa.Array, found: Members, _: Claims) -> Mask | None:
     return texts_where(found[name], lambda texts: pc.and_(pc.invert(pc.is_in(texts, words)), texts.is_valid()))
 
 
-def _has_odd_facts(found: Members, _: SegmentManifest) -> Mask | None:
+def _has_odd_facts(found: Members, _: Claims) -> Mask | None:
     if found[FACTS].null_count == len(found[FACTS]):
         return None
     return texts_where(found[FACTS], lambda texts: pc.invert(pc.starts_with(texts, "{")))
 
 
-def _is_no_id(name: str, found: Members, _: SegmentManifest) -> Mask | None:
+def _is_no_id(name: str, found: Members, _: Claims) -> Mask | None:
     if pa.types.is_binary(found[name].type):
         return None
     return np.array([digits is not None and id_bytes([digits]) is None for digits in found[name].to_pylist()])
 
 
-def _is_negative(found: Members, _: SegmentManifest) -> Mask | None:
+def _is_negative(found: Members, _: Claims) -> Mask | None:
     masks = [
         _where(pc.less(found[name], 0))
         for name in _MEASURES
@@ -176,7 +182,7 @@ def _is_negative(found: Members, _: SegmentManifest) -> Mask | None:
     return np.logical_or.reduce(known) if known else None
 
 
-def _is_own_domain(found: Members, _: SegmentManifest) -> Mask | None:
+def _is_own_domain(found: Members, _: Claims) -> Mask | None:
     src, dst = same_words([found["src_domain"], found["dst_domain"]])
     is_same = (codes_of(src) == codes_of(dst)) & (codes_of(src) > 0)
     return is_same if is_same.any() else None
@@ -188,12 +194,14 @@ def _lie_between(column: pa.Array, first: int, last: int) -> bool:
     return bounds["min"] is None or (first <= bounds["min"] and bounds["max"] <= last)
 
 
-def _is_outside(column: pa.Array, first: int, last: int) -> Mask | None:
+def _is_outside(column: pa.Array, first: Bound, last: Bound) -> Mask | None:
     """Whether it is nothing, or not between these."""
-    if not column.null_count and _lie_between(column, first, last):
-        return None
-    values = np.asarray(column.fill_null(0)).astype(np.int64)
-    return np.asarray(column.is_null()) | (values < first) | (values > last)
+    is_null = column.is_null() if column.null_count else None
+    values = np.asarray(column if is_null is None else column.fill_null(0))
+    is_outside = (values < first) | (values > last)
+    if is_null is not None:
+        is_outside |= np.asarray(is_null)
+    return is_outside if is_outside.any() else None
 
 
 def _where(condition: pa.BooleanArray) -> Mask | None:

@@ -43,10 +43,6 @@ class ContentError(Exception):
         self.remark = remark
 
 
-class RefusedError(ContentError):
-    """The content is what its manifest says, and nothing of it is taken all the same."""
-
-
 def failure(error: Exception) -> str:
     """What is told of an error that nobody has foreseen: its type and where it was raised, nothing that came in."""
     frames = traceback.extract_tb(error.__traceback__)

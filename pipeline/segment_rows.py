@@ -1,30 +1,33 @@
 """The lines of a verified segment become rows of bronze and of quarantine: every line one or the other. No Spark.
 
-Lines are decoded a piece at a time and judged some thousands at a time, whatever the size of the segment.
+Lines are decoded a piece at a time and judged some thousands at a time, whatever the size of the segments: those of
+many small ones together, those of a large one in parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.findings import Finding, Severity
+from pipeline.claims import Claims, Source
+from pipeline.core.findings import Severity
 from pipeline.core.words import coded, codes_of, same_words, texts_where, without
 from pipeline.line_members import IDS, id_bytes, ids_column
-from pipeline.quality import Judge, Judgement
+from pipeline.quality import Judgement, judge
 from pipeline.record_lines import Columns, LineDecoder, Piece
 from pipeline.schemas import QUARANTINE, Table, bronze_table
-from pipeline.segment_content import SEGMENT_DAYS_MAX, RefusedError, pieces_of
+from pipeline.segment_content import PIECE_BYTES, SEGMENT_DAYS_MAX, pieces_of
 from protofly.records import Kind, SegmentManifest
 
-UNIT_PIECES: Final = 32
+UNIT_BYTES: Final = 8 << 20
 UNIT_LINES: Final = 1 << 15
 """What is judged together at most: short lines become a hundred times as large as columns, long ones are long."""
 DAY: Final = "dt"
@@ -33,26 +36,54 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of a segment: `good` ones of its bronze table, `bad` ones of quarantine, both without their day.
+    """Some rows, all without their day.
 
     Texts may have a dictionary, in one part and not in another.
+
+    Attributes:
+        good: Those of the bronze table.
+        bad: Those of quarantine, and of which segment they are.
     """
 
     good: pa.Table
-    bad: pa.Table
+    bad: Sequence[tuple[Source, pa.Table]]
 
 
 @dataclass(slots=True)
 class _Unit:
     """Lines that are judged together, and what they say."""
 
+    sources: list[Source] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    """Of each source."""
     texts: list[bytes] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
-    count: int = 0
+    waiting: list[bytes] = field(default_factory=list)
+    """The last of the texts, which no piece was made of yet."""
+    waiting_bytes: int = 0
+    all_bytes: int = 0
+    all_lines: int = 0
 
     @property
     def is_full(self) -> bool:
-        return self.count >= UNIT_LINES or len(self.texts) >= UNIT_PIECES
+        return self.all_lines >= UNIT_LINES or self.all_bytes >= UNIT_BYTES
+
+    def add(self, text: bytes, source: Source) -> None:
+        if not self.sources or self.sources[-1] is not source:
+            self.sources.append(source)
+            self.lines.append(0)
+        count = text.count(b"\n")
+        self.lines[-1] += count
+        self.all_lines += count
+        self.texts.append(text)
+        self.waiting.append(text)
+        self.waiting_bytes += len(text)
+        self.all_bytes += len(text)
+
+    def decode(self, decoder: LineDecoder) -> None:
+        if self.waiting:
+            self.pieces.append(decoder.read(b"".join(self.waiting)))
+            self.waiting, self.waiting_bytes = [], 0
 
 
 def stored_schema(table: Table) -> pa.Schema:
@@ -76,48 +107,53 @@ class SegmentReader:
         self._good = stored_schema(bronze_table(kind))
         self._bad = stored_schema(QUARANTINE)
 
-    def rows(self, content: bytes, manifest: SegmentManifest) -> Iterator[Rows]:
-        """All rows of a segment, in the order of its lines.
+        self._unit = _Unit()
+
+    def read(self, content: bytes, source: Source) -> Iterator[Rows]:
+        """Read the next segment. Rows come in the order of the lines, when there are enough; see `rest`.
+
+        Args:
+            content: Its file.
+            source: What its manifest says; what became of its lines is noted there with the rows. When its good
+                records are of more days than those of a segment can be, none of them come as rows any more.
 
         Raises:
-            ContentError: The content is not what the manifest says; rows that came before are worth nothing.
-            RefusedError: The same, when records are of more days than those of a segment can be.
+            ContentError: The content is not what the manifest says. Its rows are worth nothing, whether they came
+                before or are still to come.
         """
-        judge = Judge(manifest)
-        days: set[int] = set()
-        for rows in self._judged_rows(content, manifest, judge):
-            days |= _days(rows.good)
-            if len(days) > SEGMENT_DAYS_MAX:
-                raise RefusedError(Finding.DAYS, f"more than {SEGMENT_DAYS_MAX}")
-            yield rows
+        for text in pieces_of(content, source.manifest):
+            if self._unit.waiting_bytes + len(text) > PIECE_BYTES:
+                self._unit.decode(self._decoder)
+            self._unit.add(text, source)
+            if self._unit.is_full:
+                yield from self.rest()
 
-    def _judged_rows(self, content: bytes, manifest: SegmentManifest, judge: Judge) -> Iterator[Rows]:
-        unit = _Unit()
-        for text in pieces_of(content, manifest):
-            piece = self._decoder.read(text)
-            unit.texts.append(text)
-            unit.pieces.append(piece)
-            unit.count += piece.lines
-            if unit.is_full:
-                yield self._judged(unit, judge, manifest)
-                unit = _Unit()
+    def rest(self) -> Iterator[Rows]:
+        """The rows of all lines that were read and did not come yet."""
+        unit, self._unit = self._unit, _Unit()
         if unit.texts:
-            yield self._judged(unit, judge, manifest)
+            unit.decode(self._decoder)
+            yield self._judged(unit)
 
-    def _judged(self, unit: _Unit, judge: Judge, manifest: SegmentManifest) -> Rows:
+    def _judged(self, unit: _Unit) -> Rows:
         columns = self._decoder.columns(unit.pieces)
         members = dict(columns.arrays)
-        judgement = judge.judge(members)
-        bad = self._bad_rows(unit, columns, judgement, manifest)
-        return Rows(self._good_rows(members, judgement, manifest), bad)
+        claims = Claims(unit.sources, _records(unit, columns))
+        judgement = judge(self._kind, members, claims)
+        bad = list(self._bad_rows(unit, columns, judgement))
+        kept = np.ones(len(claims.owners), np.bool_)
+        kept[list(judgement.bad)] = False
+        _count(unit, claims, kept, members)
+        kept &= ~np.array([len(source.days) > SEGMENT_DAYS_MAX for source in unit.sources])[claims.owners]
+        return Rows(self._good_rows(members, judgement, claims, kept), bad)
 
-    def _good_rows(self, members: dict[str, pa.Array], judgement: Judgement, manifest: SegmentManifest) -> pa.Table:
-        columns = members | {"errors": self._warnings(judgement, len(members["seq"]))}
-        if judgement.bad:
-            kept = np.ones(len(members["seq"]), np.bool_)
-            kept[list(judgement.bad)] = False
+    def _good_rows(
+        self, members: dict[str, pa.Array], judgement: Judgement, claims: Claims, kept: NDArray[np.bool_]
+    ) -> pa.Table:
+        columns = members | {"errors": self._warnings(judgement, len(kept))}
+        columns["segno"] = pa.array(claims.numbers(lambda manifest: manifest.segno))
+        if not kept.all():
             columns = {name: without(column, pa.array(kept)) for name, column in columns.items()}
-        columns["segno"] = pa.repeat(pa.scalar(manifest.segno, pa.int64()), len(columns["seq"]))
         if self._kind is Kind.MESSAGE:
             columns["our_domain"], columns["peer_domain"] = _whose(columns)
             columns |= {name: _ids(columns[name]) for name in IDS}
@@ -130,31 +166,49 @@ class SegmentReader:
         none = pa.array(np.zeros(count + 1, np.int32))
         return pa.ListArray.from_arrays(none, pa.array([], pa.string()), type=type_)
 
-    def _bad_rows(self, unit: _Unit, columns: Columns, judgement: Judgement, manifest: SegmentManifest) -> pa.Table:
+    def _bad_rows(self, unit: _Unit, columns: Columns, judgement: Judgement) -> Iterator[tuple[Source, pa.Table]]:
         if not judgement.bad and not columns.spoilt:
-            return self._bad.empty_table()
-        rows: list[dict[str, Any]] = []
-        read = 0
-        for place, line in enumerate(chain.from_iterable(text.split(b"\n")[:-1] for text in unit.texts)):
-            reason = columns.spoilt.get(place)
-            if reason is not None:
-                rows.append({"line": line, "errors": [reason], "severity": Severity.SEVERE, "seq": None})
-                continue
-            severity = judgement.bad.get(read)
-            if severity is not None:
-                number = columns.arrays["seq"][read].as_py()
-                rows.append({"line": line, "errors": judgement.errors[read], "severity": severity, "seq": number})
-            read += 1
-        for row in rows:
-            row |= {"line": row["line"].decode("utf-8", "replace"), "severity": row["severity"].word}
-            row |= {"node": manifest.node, "kind": self._kind.value, "boot": manifest.boot, "segno": manifest.segno}
-        return pa.Table.from_pylist(rows, self._bad)
+            return
+        lines = chain.from_iterable(text.split(b"\n")[:-1] for text in unit.texts)
+        first = read = 0
+        for source, count in zip(unit.sources, unit.lines, strict=True):
+            rows: list[dict[str, Any]] = []
+            for place, line in enumerate(islice(lines, count), first):
+                reason = columns.spoilt.get(place)
+                if reason is not None:
+                    rows.append({"line": line, "errors": [reason], "severity": Severity.SEVERE, "seq": None})
+                    continue
+                severity = judgement.bad.get(read)
+                if severity is not None:
+                    number = columns.arrays["seq"][read].as_py()
+                    rows.append({"line": line, "errors": judgement.errors[read], "severity": severity, "seq": number})
+                read += 1
+            first += count
+            manifest = source.manifest
+            for row in rows:
+                row |= {"line": row["line"].decode("utf-8", "replace"), "severity": row["severity"].word}
+                row |= {"node": manifest.node, "kind": self._kind.value, "boot": manifest.boot, "segno": manifest.segno}
+            if rows:
+                yield source, pa.Table.from_pylist(rows, self._bad)
 
 
-def _days(rows: pa.Table) -> set[int]:
-    """Numbers of the days of rows, from 1970-01-01."""
-    days = np.asarray(rows["ts_us"]) // DAY_US
-    return set(np.unique(days).tolist()) if len(days) and days.min() != days.max() else set(days[:1].tolist())
+def _records(unit: _Unit, columns: Columns) -> list[int]:
+    """How many lines of each source could be read."""
+    if not columns.spoilt:
+        return unit.lines
+    spoilt = np.searchsorted(np.cumsum(unit.lines), sorted(columns.spoilt), side="right")
+    counts: list[int] = (np.array(unit.lines) - np.bincount(spoilt, minlength=len(unit.lines))).tolist()
+    return counts
+
+
+def _count(unit: _Unit, claims: Claims, is_good: NDArray[np.bool_], members: Mapping[str, pa.Array]) -> None:
+    """Note with each source what became of its lines."""
+    days = np.asarray(members["ts_us"].fill_null(0)) // DAY_US
+    for (source, span), lines in zip(claims.spans(), unit.lines, strict=True):
+        good = days[span][is_good[span]]
+        source.days.update(np.unique(good).tolist())
+        source.good += len(good)
+        source.bad += lines - len(good)
 
 
 def _ids(column: pa.Array) -> pa.Array:

@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 from pyspark.sql import SparkSession
 
+from pipeline.claims import Source
 from pipeline.core.findings import Finding
 from pipeline.part_files import PartFile, PartFiles
 from pipeline.schemas import QUARANTINE, bronze_table
-from pipeline.segment_content import MACHINE_ERRORS, ContentError, RefusedError, failure, trace
+from pipeline.segment_content import MACHINE_ERRORS, SEGMENT_DAYS_MAX, ContentError, failure, trace
 from pipeline.segment_rows import Rows, SegmentReader, stored_schema
 from pipeline.segments import Place, verified_content
 from protofly.records import Kind, SegmentManifest
@@ -94,53 +95,82 @@ def run_tasks(spark: SparkSession, kind: Kind, work: Sequence[Work], folder: Pat
 
 def load_share(kind: Kind, share: Sequence[Work], folder: Path) -> Report:
     """Read segments and write their rows; see `run_tasks`."""
-    report = Report()
-    reader = SegmentReader(kind, [work.manifest for work in share])
     is_collecting = gc.isenabled()
     gc.disable()  # millions of small objects come and go, none of them in a cycle
     try:
-        with (
-            PartFiles(folder / "good", stored_schema(bronze_table(kind))) as good_files,
-            PartFiles(folder / "bad", stored_schema(QUARANTINE)) as bad_files,
-        ):
-            for work in share:
-                _load(work, reader, good_files, bad_files, report)
+        report = _load(kind, [share], folder)
+        if report is None:  # which one it is shows when each is by itself
+            report = _load(kind, [[work] for work in share], folder)
     finally:
         if is_collecting:
             gc.enable()
+    assert report is not None
+    return report
+
+
+def _load(kind: Kind, groups: Sequence[Sequence[Work]], folder: Path) -> Report | None:
+    """Load segments, those of a group together. None: this program fails on something in a group of several."""
+    report = Report()
+    with (
+        PartFiles(folder / "good", stored_schema(bronze_table(kind))) as good_files,
+        PartFiles(folder / "bad", stored_schema(QUARANTINE)) as bad_files,
+    ):
+        for group in groups:
+            try:
+                for rows in _rows(kind, group, report):
+                    good_files.add(rows.good)
+                    for source, bad in rows.bad:
+                        bad_files.add(bad, source.day)
+            except _FailedError as exc:
+                if len(group) > 1:
+                    return None
+                [work] = group
+                report.refused.append(Refusal(place=work.place, finding=Finding.FAILED.name, remark=exc.remark))
     report.good, report.bad = good_files.written, bad_files.written
     return report
 
 
-def _load(work: Work, reader: SegmentReader, good_files: PartFiles, bad_files: PartFiles, report: Report) -> None:
-    content = verified_content(work.place, work.manifest)
-    if content is None:
-        report.changed.append(work.place)
-        return
-    good = bad = 0
-    try:
-        for rows in _rows(reader, content, work):
-            good_files.add(rows.good)
-            bad_files.add(rows.bad, work.day)
-            good += rows.good.num_rows
-            bad += rows.bad.num_rows
-    except RefusedError as exc:
-        report.refused.append(Refusal(place=work.place, finding=exc.finding.name, remark=exc.remark))
-    except ContentError:
-        report.changed.append(work.place)
-    else:
-        report.counts.append(Counts(stem=work.place.stem, good=good, bad=bad))
+class _FailedError(Exception):
+    """This program fails on what is in there; `remark` says how."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(remark)
+        self.remark = remark
 
 
-def _rows(reader: SegmentReader, content: bytes, work: Work) -> Iterator[Rows]:
-    """Rows of a segment. Raises ContentError; RefusedError, too, where this program fails on what is in there."""
+def _rows(kind: Kind, group: Sequence[Work], report: Report) -> Iterator[Rows]:
+    """Rows of segments; the report is told of everything else. Raises _FailedError."""
     try:
-        yield from reader.rows(content, work.manifest)
-    except (ContentError, *MACHINE_ERRORS):
+        yield from _read(kind, group, report)
+    except MACHINE_ERRORS:
         raise
-    except Exception as exc:  # a defect of ours may cost this segment, never the run
-        _log.error("segment %s: %s", ascii(work.place.stem), trace(exc))
-        raise RefusedError(Finding.FAILED, failure(exc)) from exc
+    except Exception as exc:  # a defect of ours may cost a segment, never the run
+        what = f"segment {group[0].place.stem!a}" if len(group) == 1 else f"{len(group)} segments together"
+        _log.error("%s: %s", what, trace(exc))
+        raise _FailedError(failure(exc)) from exc
+
+
+def _read(kind: Kind, group: Sequence[Work], report: Report) -> Iterator[Rows]:
+    reader = SegmentReader(kind, [work.manifest for work in group])
+    read: list[tuple[Work, Source]] = []
+    for work in group:
+        content = verified_content(work.place, work.manifest)
+        source = Source(work.manifest, work.day)
+        try:
+            if content is None:
+                raise ContentError(Finding.CHANGED)
+            yield from reader.read(content, source)
+        except ContentError:
+            report.changed.append(work.place)
+        else:
+            read.append((work, source))
+    yield from reader.rest()
+    for work, source in read:
+        if len(source.days) > SEGMENT_DAYS_MAX:
+            remark = f"more than {SEGMENT_DAYS_MAX}"
+            report.refused.append(Refusal(place=work.place, finding=Finding.DAYS.name, remark=remark))
+        else:
+            report.counts.append(Counts(stem=work.place.stem, good=source.good, bad=source.bad))
 
 
 def _shares(work: Sequence[Work], cores: int) -> list[list[Work]]:

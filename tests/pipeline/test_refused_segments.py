@@ -192,6 +192,33 @@ def test_as_many_days_as_a_segment_can_have_are_taken_however_its_lines_are_cut_
     assert len(list((tmp_path / "stage" / "good").glob("dt=*"))) <= SEGMENT_DAYS_MAX
 
 
+def test_too_many_days_of_one_segment_are_not_those_of_its_neighbours(tmp_path: Path) -> None:
+    book = sealed_over_days(tmp_path / "spool", 20)
+    book.seal([message(100 + number, ts_us=message(0).ts_us + number * DAY_US) for number in range(40)])
+    book.seal([message(200 + number, ts_us=message(0).ts_us + (50 + number) * DAY_US) for number in range(20)])
+    first, second, third = sorted(work_in(tmp_path / "spool"), key=lambda work: work.manifest.segno)
+    report = load_share(Kind.MESSAGE, [first, second, third], tmp_path / "stage")
+    assert [(one.place, one.finding) for one in report.refused] == [(second.place, "DAYS")]
+    assert [(one.stem, one.good) for one in report.counts] == [(first.place.stem, 20), (third.place.stem, 20)]
+
+
+def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
+    spool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = LineDecoder.read
+
+    def failing(self: LineDecoder, text: bytes) -> Piece:
+        if text.count(b"\n") > 2:
+            raise UnforeseenError
+        return read(self, text)
+
+    monkeypatch.setattr(LineDecoder, "read", failing)
+    work = [one for one in work_in(spool) if one.manifest.kind is Kind.MESSAGE]
+    report = load_share(Kind.MESSAGE, work, tmp_path / "stage")
+    assert ([one.good for one in report.counts], report.refused) == ([2, 2, 1], [])
+    assert sum(file.rows for file in report.good) == 5
+
+
 def test_a_clock_that_was_decades_off_costs_no_records(tmp_path: Path) -> None:
     times = [message(0).ts_us, message(0).ts_us + 20_000 * DAY_US]
     NodeBook(tmp_path / "spool").seal([message(number, ts_us=time) for number, time in enumerate(times)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline import record_lines, segment_content, segment_rows
+from pipeline.claims import Source
 from pipeline.core import words
 from pipeline.part_files import PartFiles
 from pipeline.record_lines import LineDecoder
 from pipeline.schemas import BRONZE_DECISION
 from pipeline.segment_content import ContentError
-from pipeline.segment_rows import SegmentReader
+from pipeline.segment_rows import Rows, SegmentReader
 from pipeline.segment_tasks import Work, load_share
 from pipeline.segments import Place, find_manifests
 from protofly.records import RECORD_TYPES, Kind, SegmentManifest, decode_manifest
@@ -68,10 +70,23 @@ def manifest_of(lines: Sequence[bytes], **members: Any) -> SegmentManifest:
 
 def read(lines: Sequence[bytes], **members: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Good and bad rows."""
-    rows = list(SegmentReader(Kind.MESSAGE).rows(content_of(lines), manifest_of(lines, **members)))
-    return [row for part in rows for row in part.good.to_pylist()], [
-        row for part in rows for row in part.bad.to_pylist()
-    ]
+    rows = rows_of([(lines, manifest_of(lines, **members))])
+    return good_of(rows), bad_of(rows)
+
+
+def good_of(rows: Sequence[Rows]) -> list[dict[str, Any]]:
+    return [row for part in rows for row in part.good.to_pylist()]
+
+
+def bad_of(rows: Sequence[Rows]) -> list[dict[str, Any]]:
+    return [row for part in rows for _, bad in part.bad for row in bad.to_pylist()]
+
+
+def rows_of(segments: Sequence[tuple[Sequence[bytes], SegmentManifest]]) -> list[Rows]:
+    """All rows of some segments, read one after the other."""
+    reader = SegmentReader(Kind.MESSAGE)
+    sources = [(content_of(lines), Source(manifest, "2026-03-01")) for lines, manifest in segments]
+    return [*chain.from_iterable(reader.read(content, source) for content, source in sources), *reader.rest()]
 
 
 # The plain reader.
@@ -162,6 +177,7 @@ def some_lines(draw: st.DrawFn) -> list[bytes]:
 @given(
     lines=some_lines(),
     piece_bytes=st.integers(1, 3000),
+    decoded_bytes=st.integers(1, 6000),
     unit_lines=st.integers(1, 9),
     learning=st.integers(0, 3),
     words_max=st.sampled_from([1, 2, 5, words.WORDS_MAX]),
@@ -170,12 +186,14 @@ def some_lines(draw: st.DrawFn) -> list[bytes]:
 def test_every_line_is_what_a_plain_reader_makes_of_it_however_it_is_cut_up_and_whatever_was_learned(
     lines: list[bytes],
     piece_bytes: int,
+    decoded_bytes: int,
     unit_lines: int,
     learning: int,
     words_max: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(segment_content, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(segment_rows, "PIECE_BYTES", decoded_bytes)
     monkeypatch.setattr(segment_rows, "UNIT_LINES", unit_lines)
     monkeypatch.setattr(record_lines, "_LEARNING", learning)
     monkeypatch.setattr(words, "WORDS_MAX", words_max)
@@ -193,6 +211,59 @@ def test_every_line_is_what_a_plain_reader_makes_of_it_however_it_is_cut_up_and_
             expected_good.append((record["seq"], record["ts_us"], record["src_key"], bytes.fromhex(record["msg_id"])))
     assert [(row["seq"], row["ts_us"], row["src_key"], row["msg_id"]) for row in good] == expected_good
     assert [(row["line"], sorted(row["errors"]), row["seq"]) for row in bad] == expected_bad
+
+
+@given(
+    segments=st.lists(
+        st.tuples(some_lines(), st.sampled_from([NODE, "mn-2.b.example"]), st.integers(1, 2)), min_size=1, max_size=5
+    ),
+    unit_lines=st.integers(1, 40),
+    words_max=st.sampled_from([2, words.WORDS_MAX]),
+)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_segments_that_are_judged_together_become_what_each_becomes_by_itself(
+    segments: list[tuple[list[bytes], str, int]],
+    unit_lines: int,
+    words_max: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segment_rows, "UNIT_LINES", unit_lines)
+    monkeypatch.setattr(words, "WORDS_MAX", words_max)
+    told = [
+        (
+            lines,
+            manifest_of(
+                lines,
+                node=node,
+                boot=boot,
+                segno=place,
+                last_seq=900 + place,
+                max_ts_us=START_US + (3 + 2 * place) * SECOND_US,
+            ),
+        )
+        for place, (lines, node, boot) in enumerate(segments)
+    ]
+    alone = [rows_of([one]) for one in told]
+    together = rows_of(told)
+    assert good_of(together) == [row for rows in alone for row in good_of(rows)]
+    assert bad_of(together) == [row for rows in alone for row in bad_of(rows)]
+
+
+def test_each_segment_is_told_how_many_of_its_own_lines_became_what() -> None:
+    reader = SegmentReader(Kind.MESSAGE)
+    lines = [b"?", line_of(1), line_of(2), b"{}"], [line_of(1)], [b"?"], [line_of(2, node="x"), line_of(3)]
+    sources = [Source(manifest_of(of_one, segno=place), "2026-03-01") for place, of_one in enumerate(lines)]
+    for source, of_one in zip(sources, lines, strict=True):
+        assert not list(reader.read(content_of(of_one), source))
+    [rows] = reader.rest()
+    assert [(source.good, source.bad) for source in sources] == [(2, 2), (1, 0), (0, 1), (1, 1)]
+    assert rows.good["segno"].to_pylist() == [0, 0, 1, 3]
+    assert [(source.manifest.segno, bad["line"].to_pylist()[0]) for source, bad in rows.bad] == [
+        (0, "?"),
+        (2, "?"),
+        (3, line_of(2, node="x").decode()),
+    ]
+    assert {len(source.days) for source in sources} == {0, 1}
 
 
 def test_members_of_a_record_are_its_columns_and_ours_is_whoever_wrote_it() -> None:
@@ -234,6 +305,7 @@ def test_who_writes_new_words_all_the_time_is_not_learned_from_all_the_time(monk
 
     monkeypatch.setattr(LineDecoder, "_learn", counted)
     monkeypatch.setattr(segment_content, "PIECE_BYTES", 8000)
+    monkeypatch.setattr(segment_rows, "PIECE_BYTES", 8000)
     monkeypatch.setattr(record_lines, "_LEARNING", 3)
     texts = ("src_domain", "dst_domain", "src_key", "dst_key", "msg_type", "peer_node", "channel", "rule_id")
     lines = [line_of(seq, **{texts[seq % 8]: f"word {seq}"}) for seq in range(1, 1001)]
@@ -261,7 +333,7 @@ def test_a_segment_without_a_good_line_has_no_rows() -> None:
 def test_content_that_is_not_what_the_manifest_says_is_refused(damage: Any) -> None:
     lines = [line_of(number) for number in range(1, 30)]
     with pytest.raises(ContentError):
-        list(SegmentReader(Kind.MESSAGE).rows(damage(lines), manifest_of(lines)))
+        list(SegmentReader(Kind.MESSAGE).read(damage(lines), Source(manifest_of(lines), "2026-03-01")))
 
 
 @pytest.mark.parametrize(
@@ -320,8 +392,8 @@ def test_ids_are_bytes_in_records_of_messages_and_texts_in_others(tmp_path: Path
     assert rows.schema.equals(segment_rows.stored_schema(BRONZE_DECISION))
     assert rows["msg_id"].to_pylist() == ["AB" * 16] * 2
 
-    [good] = SegmentReader(Kind.MESSAGE).rows(content_of([line_of(1)]), manifest_of([line_of(1)]))
-    assert good.good.schema.field("msg_id").type == pa.binary()
+    [rows] = rows_of([([line_of(1)], manifest_of([line_of(1)]))])
+    assert rows.good.schema.field("msg_id").type == pa.binary()
 
 
 def test_a_task_says_which_segments_are_not_what_was_verified(tmp_path: Path) -> None:
@@ -383,9 +455,8 @@ def test_rows_of_another_table_are_not_written(tmp_path: Path) -> None:
 
 
 def test_what_is_in_quarantine_leaves_no_word_in_the_files_of_good_rows(tmp_path: Path) -> None:
-    [part] = SegmentReader(Kind.MESSAGE).rows(
-        content_of(lines := [line_of(1), line_of(2, role="sideways")]), manifest_of(lines)
-    )
+    lines = [line_of(1), line_of(2, role="sideways")]
+    [part] = rows_of([(lines, manifest_of(lines))])
     assert part.good["role"].chunk(0).dictionary.to_pylist() == ["out"]
 
 
