@@ -35,6 +35,8 @@ class CheckReport:
     steps: tuple[CheckStep, ...]
     refusal: str
     """Why the module was not run at all, "" if it was."""
+    is_live_unproved: bool = False
+    """Whether it says `live` without proof of its far end: a manifest that asks for `auth` does not let it."""
 
     @property
     def is_good(self) -> bool:
@@ -120,7 +122,8 @@ async def _run(
     except HostError as exc:
         return _refused(path, module, facts, exc)
     try:
-        steps = await Trial(stub, endpoints).play()
+        trial = Trial(stub, endpoints)
+        steps = await trial.play()
     finally:
         await stub.aclose()
     return CheckReport(
@@ -131,4 +134,5 @@ async def _run(
         compile_seconds=compile_seconds,
         steps=tuple(steps),
         refusal="",
+        is_live_unproved=trial.is_live_unproved,
     )

@@ -64,6 +64,9 @@ class Trial:
         self._channels: list[int] = []
         self._timers: list[int] = []
         self._has_instance = True
+        self._has_verdict = False
+        self.is_live_unproved = False
+        """Whether the stub said `live` before anybody had said that its far end is verified."""
 
     async def play(self) -> list[CheckStep]:
         """Go through the script until its end or the end of the instance."""
@@ -151,6 +154,7 @@ class Trial:
             complaint = f"{reply.fault.code.word}: {reply.fault.trap}"
         else:
             complaint = "; ".join(complaints_about(reply.actions, self._endpoints, is_first=name == "start"))
+        self._has_verdict |= any(event.op == Event.PEER_VERIFIED for event in events)
         self._note(reply.actions)
         return _step_of(
             name,
@@ -168,6 +172,8 @@ class Trial:
                 self._channels.append(action.arg)
             elif action.op == Action.SET_TIMER and action.payload != bytes(4) and action.arg not in self._timers:
                 self._timers.append(action.arg)
+            elif action.op == Action.STATUS and action.payload.partition(b" ")[0] == b"live":
+                self.is_live_unproved |= not self._has_verdict
 
 
 def _message(number: int, size: int = 300) -> GuestEvent:

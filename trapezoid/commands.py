@@ -105,6 +105,9 @@ def publish(
             "--range", help="Legacy addresses that it speaks for, such as sip://legacy.example: it interworks."
         ),
     ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="The stub's protocol proves no node: TLS alone says who is there.")
+    ] = False,
     serial: Annotated[int, typer.Option(help="Serial of a new manifest; 0: the next.", min=0)] = 0,
     threshold: Annotated[int, typer.Option(help="Root keys that must sign a new root.", min=1)] = 1,
     revoke: Annotated[list[str] | None, typer.Option(help="SHA-256 of a module to take back.")] = None,
@@ -133,6 +136,7 @@ def publish(
                 aliases=tuple(alias or ()),
                 endpoints=tuple(endpoint or ("mn",)),
                 ranges=tuple(address_range or ()),
+                needs_auth=not no_auth,
                 serial=serial,
                 threshold=threshold,
                 revoke=tuple(revoke or ()),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_UNPROVED = "it says `live` before its far end is verified: publish it with --no-auth"
+
 app = typer.Typer(help="Write, try and pack protostubs.", no_args_is_help=True)
 
 
@@ -101,4 +103,5 @@ def _print_report(report: CheckReport) -> None:
         if report.is_good
         else report.refusal or "not good; docs/troubleshooting.md says what each complaint means"
     )
-    print_facts({"verdict": verdict}, as_json=False)
+    notes = {"note": _UNPROVED} if report.is_live_unproved else {}
+    print_facts({"verdict": verdict, **notes}, as_json=False)

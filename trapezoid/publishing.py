@@ -57,6 +57,8 @@ class PublishRequest:
     endpoints: tuple[str, ...] = ("mn",)
     ranges: tuple[str, ...] = ()
     """Legacy addresses of an interworking stub, such as `sip://legacy.example`."""
+    needs_auth: bool = True
+    """Whether the stub's protocol proves both nodes; it may not say `live` before. Interworking stubs never need to."""
     serial: int = 0
     """0 = one more than published."""
     threshold: int = 1
@@ -206,6 +208,7 @@ def _manifest(
     sha256 = hashlib.sha256(module).hexdigest()
     urls = [f"{request.site_url}{WELL_KNOWN}/module/{sha256}.wasm"]
     path = folder.manifest(facts.name)
+    needs_auth = request.needs_auth and not request.ranges  # a legacy has no proof of ours to ask for
     previous: Manifest | None = None
     if index is not None and path.exists():
         envelope = _read(path)
@@ -213,7 +216,7 @@ def _manifest(
         is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
         is_same = is_same and previous.permissions.connect == list(request.endpoints)
         is_same = is_same and previous.permissions.ranges == list(request.ranges)
-        is_same = is_same and is_signed_for(envelope, root)
+        is_same = is_same and previous.permissions.auth == needs_auth and is_signed_for(envelope, root)
         if is_same and not request.serial and previous.expires.timestamp() - request.now > RENEW_SECONDS:
             return envelope, False
     last = previous.serial if previous else 0
@@ -226,7 +229,7 @@ def _manifest(
         version=facts.version,
         urls=urls,
         connect=request.endpoints,
-        needs_auth=not request.ranges,  # a legacy has no proof of ours to ask for
+        needs_auth=needs_auth,
         ranges=request.ranges,
         replaces=last or None,
     )

@@ -28,7 +28,7 @@ def print_report(report: Report, *, console: Console | None = None, verbose: boo
     """Print the whole report; `verbose` adds the conversation of every finding."""
     console = console or Console()
     for alike in group_findings(report.findings):
-        console.print(finding(alike, verbose=verbose))
+        console.print(finding(alike, verbose=verbose), soft_wrap=True)
         console.print()
     node = report.discovery.node
     console.print(f"[bold]{escape(node.domain)} at {node.target.url}, profile {report.profile.value}[/]")
@@ -111,15 +111,13 @@ def verdict_line(report: Report) -> str:
 def print_cases(cases: Sequence[Case], *, console: Console | None = None) -> None:
     """The list of cases, by chapter."""
     console = console or Console()
-    table = Table(box=None, pad_edge=False)
-    for title in ("case", "section", "dialects"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("what the specification says", overflow="fold", min_width=30)
-    for group, inside in groupby(cases, key=lambda case: case.group):
-        table.add_row(f"[bold]{GROUPS[group]}[/]")
-        for case in inside:
-            table.add_row(*(escape(cell) for cell in _describe(case)))
-    console.print(table)
+    rows = [_describe(case) for case in cases]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for group, inside in groupby(zip(cases, rows, strict=True), key=lambda entry: entry[0].group):
+        console.print(Text(f"{GROUPS[group]}", style="bold"))
+        for _, row in inside:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            console.print(Text("  ".join(cells).rstrip()), soft_wrap=True)
 
 
 def _describe(case: Case) -> tuple[str, ...]:

@@ -122,8 +122,11 @@ async def dial(target: Target) -> Stream:
                 await drop_stream(encrypted)
                 raise
             return encrypted
-    except (OSError, trio.TooSlowError) as exc:
-        raise TransportError(Code.CONNECT_FAILED, f"{target.url}: {exc!r}", phase="connect") from exc
+    except OSError as exc:
+        raise TransportError(Code.CONNECT_FAILED, f"{target.url}: {exc}", phase="connect") from exc
+    except trio.TooSlowError as exc:
+        detail = f"{target.url}: no connection within {CONNECT_SECONDS:g} s"
+        raise TransportError(Code.CONNECT_FAILED, detail, phase="connect") from exc
     except trio.BrokenResourceError as exc:
         detail = f"{target.url}: {exc.__cause__ or exc!r}"
         raise TransportError(Code.TLS_FAILED, detail, phase="connect") from exc

@@ -80,6 +80,7 @@ def test_findings_end_with_1_and_say_rule_and_difference() -> None:
     assert "section 7.1 says: body.scheme names the scheme" in done.stdout
     assert "body.code: expected 200, got " in done.stdout
     assert "ana → " in done.stdout
+    assert all(line.startswith(("failed ", "  ")) for line in done.stdout.split("\n\n")[0].strip().splitlines())
     assert "\u001b" not in done.stdout
 
 
@@ -166,7 +167,8 @@ def test_the_path_of_a_dialect_at_the_end_of_the_url_means_that_dialect() -> Non
 def test_cases_are_listed_without_a_node() -> None:
     listed = conformance("--list", "--only", "release")
     assert listed.exit_code == 0
-    assert "release-by-nested-list" in listed.stdout
+    [line] = [line for line in listed.stdout.splitlines() if line.startswith("release-by-nested-list")]
+    assert line.endswith(select(CASES, ["release-by-nested-list"])[0].says)
     cases = json.loads(conformance("--list", "--json").stdout)
     assert len(cases) > 400
     assert {"case", "section", "says", "dialects", "profiles"} == set(cases[0])
