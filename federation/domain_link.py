@@ -440,14 +440,13 @@ class DomainLink(LinkPort):
 
     def _broken(self, exc: codec.BrokenMessageError) -> None:
         self.counters["broken"] += 1
-        logger.info("broken message from %s: %s", self.domain, exc)
+        self.books.broken(exc)
 
     def _refuse_inbound(self, message: Message, code: Code, detail: str) -> None:
         if code is Code.SPOOFED_SOURCE:
             self._spoofs += not message.is_response  # an honest node may be late with replies, or bring too many
             self.counters["spoofed"] += 1
-            self.books.happened("spoofed", direction="in", code=code, sender=message.from_)
-            logger.warning("%s sent a message in the name of %.128s", self.domain, message.from_)
+            self.books.spoofed(message.from_, code)
             return
         self.send_refusal(message, code, detail)
 

@@ -23,6 +23,7 @@ from federation.core.trapezoid import DomainLeg, Pending
 from federation.egress import Egress
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
+from federation.inbound_turns import InboundTurns
 from protofly.errors import Code, HostError, PeerError, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
 from protofly.stub import VerifiedStub
@@ -100,11 +101,9 @@ class HostedStub(Carrier):
         meters: StubMeters,
         allows_http: bool = True,
     ) -> None:
-        self._verified = verified
-        self._process = process
-        self._settings = settings
-        self._leg = leg
-        self._port = port
+        self._verified, self._process, self._settings = verified, process, settings
+        self._leg, self._port = leg, port
+        self._turns = InboundTurns()
         self._identity = identity
         self._on_state = on_state
         self._meters = meters
@@ -117,8 +116,7 @@ class HostedStub(Carrier):
         self._room = trio.lowlevel.ParkingLot()
         self._timers: dict[int, trio.CancelScope] = {}
         self._peer_stream = settings.peer_stream
-        self._verified_node = ""
-        self._verified_channel = 0
+        self._verified_channel, self._verified_node = 0, ""
         self._verified_domains: frozenset[str] = frozenset()
         self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
         self._nonces: dict[int, str] = {}
@@ -275,7 +273,8 @@ class HostedStub(Carrier):
         share = reply.fuel // len(batch) if batch else 0
         for pending in batch:
             pending.stub_us, pending.fuel = elapsed_us, share
-        self._perform(reply.actions)
+        self._turns.begin()
+        await self._perform(reply.actions)
         if reply.fault is not None:
             fault = reply.fault
             self._convict(
@@ -297,7 +296,7 @@ class HostedStub(Carrier):
 
     # Actions.
 
-    def _perform(self, actions: list[GuestAction]) -> None:
+    async def _perform(self, actions: list[GuestAction]) -> None:
         """Do what the stub asks, in its order; neighbouring sends and deliveries go as one.
 
         Raises:
@@ -315,7 +314,10 @@ class HostedStub(Carrier):
                 ):
                     stop += 1
             try:
-                self._perform_run(actions[index:stop])
+                if action.op == Action.DELIVER:
+                    await self._deliver(actions[index:stop])
+                else:
+                    self._perform_run(actions[index:stop])
             except StubFaultError as exc:
                 if exc.code is not Code.STUB_DENIED or self._ledger.count_denial():
                     raise
@@ -323,12 +325,10 @@ class HostedStub(Carrier):
             index = stop
 
     def _perform_run(self, actions: list[GuestAction]) -> None:
-        """One action, or several of one kind that belong together."""
+        """One action, or several sends that belong together."""
         action = actions[0]
         assert self._egress is not None
-        if action.op == Action.DELIVER:
-            self._deliver(actions)
-        elif action.op == Action.SEND:
+        if action.op == Action.SEND:
             self._ledger.check_channel(action.arg)
             self._egress.send(action.arg, [item.payload for item in actions])
         elif action.op == Action.ACCEPTED:
@@ -357,13 +357,14 @@ class HostedStub(Carrier):
             self._ledger.close_channel(action.arg)
             raise
 
-    def _deliver(self, actions: list[GuestAction]) -> None:
+    async def _deliver(self, actions: list[GuestAction]) -> None:
         if self.state is not StubState.LIVE:
             raise StubFaultError(
                 Code.STUB_DENIED, "messages come only after the peer was verified", domain=self._verified.domain
             )
         try:
-            self._port.inbound([(action.arg, action.payload) for action in actions], self._peer_stream)
+            messages = [(action.arg, action.payload) for action in actions]
+            await self._turns.take(messages, self._peer_stream, self._port)
         except PeerError as exc:
             raise StubFaultError(exc.code, exc.detail, domain=self._verified.domain) from exc
 

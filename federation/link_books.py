@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
@@ -24,7 +25,8 @@ from protofly.records import DecisionRecord, GateFacts, LinkEvent, MessageRecord
 logger = logging.getLogger("federation")
 
 LOG_LINES_PER_MINUTE = 10
-"""Lines in the log about one link: whoever lets its line come and go all the time does not fill the log."""
+"""Lines of one kind in the log about one link: whoever lets its line come and go all the time, or sends nothing but
+forgeries, does not fill the log. The link's counters and the books have them all."""
 
 LOG_DETAIL_CHARS = 256
 _LINES = {"out": "by their stub, which runs here", "in": "by our stub, which runs there"}
@@ -43,7 +45,8 @@ class LinkBooks:
         self.record = context.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
-        self._log_lines, self._log_minute = 0, 0
+        self._log_lines: Counter[str] = Counter()
+        self._log_minute = 0
 
     def carried(self, *, channel: str, peer_node: str, stub_version: str) -> None:
         """From now on messages go this way."""
@@ -216,13 +219,28 @@ class LinkBooks:
         words = "".join(char if char.isprintable() else "." for char in detail[:LOG_DETAIL_CHARS])
         self._log("is down", f"{_LINES[direction]}, {waiting} messages wait" + (f"; {words}" if words else ""))
 
+    def spoofed(self, sender: str, code: Code) -> None:
+        """A message came in the name of somebody for whom the other side does not speak."""
+        self.happened("spoofed", direction="in", code=code, sender=sender)
+        if self._may_log("spoofed"):
+            logger.warning("%s sent a message in the name of %.128s", self._domain, sender)
+
+    def broken(self, exc: Exception) -> None:
+        """What came is no message."""
+        if self._may_log("broken"):
+            logger.info("broken message from %s: %s", self._domain, exc)
+
     def _log(self, event: str, text: str) -> None:
+        if self._may_log("line"):
+            logger.info("the link to %s %s: %s", self._domain, event, text)
+
+    def _may_log(self, kind: str) -> bool:
         minute = int(time.monotonic() // 60)
         if minute != self._log_minute:
-            self._log_lines, self._log_minute = 0, minute
-        self._log_lines += 1
-        if self._log_lines <= LOG_LINES_PER_MINUTE:
-            logger.info("the link to %s %s: %s", self._domain, event, text)
+            self._log_lines.clear()
+            self._log_minute = minute
+        self._log_lines[kind] += 1
+        return self._log_lines[kind] <= LOG_LINES_PER_MINUTE
 
     def happened(
         self,

@@ -31,6 +31,7 @@ from federation.core.link_frames import (
 from federation.core.trapezoid import LAST_NUMBER, DomainLeg
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
+from federation.inbound_turns import InboundTurns
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, PING_SECONDS
 from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
@@ -118,6 +119,7 @@ class PeerSession(Carrier):
         self._leg: DomainLeg | None = None
         self._port: LinkPort | None = None
         self._stream = ""
+        self._turns = InboundTurns(waits_for_room=True)
         self._processed = 0
         self._acknowledged = 0
         self._ack_due = trio.Event()
@@ -142,8 +144,9 @@ class PeerSession(Carrier):
             raise PeerError(Code.FETCH_TIMEOUT, "the handshake took too long")
         assert self._port is not None
         try:
+            self._turns.begin()
             for raw in early:
-                self._frame(decode_frame(raw))
+                await self._frame(decode_frame(raw))
             await self._serve_traffic()
         finally:
             self._port.carrier_lost(self)
@@ -211,8 +214,9 @@ class PeerSession(Carrier):
         while True:
             data = await self._line.receive()
             self._heard_seconds = trio.current_time()
+            self._turns.begin()
             for raw in self._websocket.receive(data):
-                self._frame(decode_frame(raw))
+                await self._frame(decode_frame(raw))
             self._line.send_nowait(self._websocket.data_to_send())
             if not data or not self._websocket.is_open:
                 return
@@ -240,14 +244,14 @@ class PeerSession(Carrier):
                 logger.info("the key of %s cannot be checked again now: %s", self._claims.iss, exc)
         raise PeerError(Code.AUTH_STALE, "the proof is a day old", domain=self._claims.iss)
 
-    def _frame(self, frame: LinkFrame) -> None:
+    async def _frame(self, frame: LinkFrame) -> None:
         assert self._port is not None
         if frame.kind is Kind.MESSAGES:
             raws = decode_messages(frame.payload)
             numbers = range(frame.arg, frame.arg + len(raws))
             if not frame.arg or not raws or numbers[-1] > LAST_NUMBER:
                 raise PeerError(Code.PROTOCOL_ERROR, "MESSAGES carries one message or more, numbered from 1")
-            self._port.inbound(list(zip(numbers, raws, strict=True)), self._stream)
+            await self._turns.take(list(zip(numbers, raws, strict=True)), self._stream, self._port)
             self._processed = numbers[-1]
             if self._processed - self._acknowledged >= ACK_MESSAGES:
                 self._acknowledge()
