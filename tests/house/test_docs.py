@@ -116,10 +116,10 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
 # Commands.
 
 
-def command_lines(page: Path) -> Iterator[list[str]]:
-    """Words after `trapezoid` of every command that a page shows."""
+def command_lines(page: Path, *, only_blocks: bool = False) -> Iterator[list[str]]:
+    """Words after `trapezoid` of every command that a page shows, or of those in code blocks only."""
     shown = [line for block in blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
-    shown += re.findall(r"`([^`\n]+)`", prose(page))
+    shown += [] if only_blocks else re.findall(r"`([^`\n]+)`", prose(page))
     for line in shown:
         match = re.match(r"(?:\./run )?trapezoid ([a-z].*)", line.split("  #")[0].strip())
         if match is not None:
@@ -146,6 +146,23 @@ def test_every_command_and_option_exists(page: Path) -> None:
             pytest.fail(f"trapezoid {' '.join(words)}: no command {error}")
         used = {word.partition("=")[0] for word in rest if word.startswith("--")}
         assert used <= options, f"trapezoid {' '.join(words)}"
+
+
+@by_page
+def test_every_command_in_a_block_has_what_it_needs(page: Path) -> None:
+    for words in command_lines(page, only_blocks=True):
+        command: Any = typer.main.get_command(app)
+        names = iter(words)
+        while hasattr(command, "commands"):
+            command = command.commands[next(names)]
+        rest = list(names)
+        required = [parameter for parameter in command.params if parameter.required]
+        options = [one.opts[0] for one in required if one.param_type_name == "option"]
+        places = sum(one.param_type_name == "argument" for one in required)
+        if "…" in rest:
+            continue
+        assert set(options) <= set(rest), f"trapezoid {' '.join(words)}"
+        assert sum(not word.startswith("-") for word in rest) >= places + len(options), f"trapezoid {' '.join(words)}"
 
 
 def test_commands_are_found_at_all() -> None:
