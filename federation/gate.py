@@ -144,7 +144,6 @@ class Gate:
         *,
         allow: Sequence[str] | None = None,
         deny: Sequence[str] = (),
-        rest: RateLimit = UNLIMITED,
     ) -> None:
         """Set up the gates.
 
@@ -153,13 +152,11 @@ class Gate:
             peers: Settings by domain or `*.domain`; the most specific one counts.
             allow: If given, only these domains pass, whatever rules say; empty: nobody does.
             deny: These do not pass, unless `allow` names them more specifically.
-            rest: Rate of all domains together that `peers` does not name.
 
         Raises:
             SettingsError: A name that is no domain pattern, or a rate that is not more than 0.
         """
         self._entries = _checked_entries(peers or {})
-        self._rest = _PeerEntry("", PeerRule(default="deny", rate=rest))
         self._allow = None if allow is None else frozenset(map(parse_domain_pattern, allow))
         self._deny = frozenset(map(parse_domain_pattern, deny))
         self.denied = 0
@@ -293,7 +290,7 @@ class Gate:
         for pattern in _patterns_for(domain):
             if pattern in self._entries:
                 return self._entries[pattern]
-        return self._rest
+        return _UNNAMED
 
     def _passes_lists(self, domain: str) -> bool:
         """The most specific name decides, deny before allow; with an allow list, whom nothing names stays out."""
@@ -311,6 +308,7 @@ def _sets_up_p2p(message: Message) -> bool:
 
 
 _OWN_BUS: Final = _PeerEntry("", PeerRule())
+_UNNAMED: Final = _PeerEntry("", PeerRule(default="deny"))
 
 
 def _patterns_for(domain: str) -> Iterable[str]:

@@ -89,10 +89,6 @@ class Federation:
         """The stubs that have a worker process now."""
         return [link.hosted for link in self._links.values() if link.worker_pid is not None]
 
-    def find(self, domain: str) -> DomainLink | None:
-        """The link of a domain, if there is one."""
-        return self._links.get(domain)
-
     def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
         """Judge and queue one message for `domain`; a refusal is the caller's to answer. `roles` are its session's."""
         link = self._links.get(domain)

@@ -73,10 +73,6 @@ class DomainRegistry:
         """Entries by one of their members, oldest first."""
         return [self._entries[key] for key in self._index[index].get(_index_text(index, text), ())]
 
-    def entries(self) -> list[Entry]:
-        """All entries, oldest first."""
-        return list(self._entries.values())
-
     # Changes.
 
     def register(self, url: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:

@@ -152,8 +152,8 @@ def test_subdomains_of_one_entry_share_its_rate() -> None:
     assert sum(passed) == 5
 
 
-def test_domains_that_nobody_named_share_one_rate() -> None:
-    gate = Gate(one_policy(permit("p")), {}, rest=RateLimit(messages_per_second=5.0))
+def test_domains_that_nobody_named_share_the_rate_of_the_entry_for_all() -> None:
+    gate = Gate(NOTHING, {"*": PeerRule(rate=RateLimit(messages_per_second=5.0))})
     passed = [gate.judge(some_facts(a_message(to=f"hyperty://n{n}.example/h"))).permitted for n in range(50)]
     assert sum(passed) == 5
 

@@ -243,8 +243,8 @@ def test_stub_that_comes_back_with_fewer_ranges_speaks_for_fewer() -> None:
 async def test_admitted_stub_runs_from_the_start_and_is_never_idle(nursery: trio.Nursery) -> None:
     house = House(everybody(), interworking=interworking())
     await nursery.start(house.federation.run)
-    link = house.federation.find(STUB)
-    assert link is not None
+    [link] = house.federation.links
+    assert link.domain == STUB
     assert link.needed.is_set()
     assert not link.is_idle
 
@@ -254,8 +254,8 @@ async def test_domain_of_an_interworking_stub_cannot_link_to_us_itself(nursery: 
     await nursery.start(house.federation.run)
     with pytest.raises(PeerError, check=lambda error: error.code is Code.AUTH_POLICY):
         house.federation.admit(claims_of(STUB))
-    link = house.federation.find(STUB)
-    assert link is not None
+    [link] = house.federation.links
+    assert link.domain == STUB
     assert link.carriers == []
 
 
@@ -264,5 +264,5 @@ async def test_stub_whose_domain_is_blocked_costs_the_node_nothing(
 ) -> None:
     house = House(Gate(), interworking=interworking())
     await nursery.start(house.federation.run)
-    assert house.federation.find(STUB) is None
+    assert house.federation.links == []
     assert "domain-blocked" in caplog.text

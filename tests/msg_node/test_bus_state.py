@@ -143,7 +143,7 @@ async def test_the_bus_goes_on_between_slices_of_a_great_sweep(tmp_path: Path, m
         left, steps = len(registry), []
         while left:
             await trio.lowlevel.checkpoint()
-            before, left = left, sum(entry.is_connected for entry in registry.entries())
+            before, left = left, sum(entry.is_connected for entry in registry._entries.values())
             steps.append(before - left)
         assert max(steps) == REGISTRY_SWEPT_AT_ONCE
         nursery.cancel_scope.cancel()

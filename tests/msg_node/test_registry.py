@@ -396,7 +396,7 @@ def test_a_session_with_very_many_entries_ends_in_several_steps(house: StateHous
             house.keep(result.changes)
             steps.append(sum(one.table is Table.REGISTRY for one in result.changes))
     assert (sum(steps), max(steps)) == (number, REGISTRY_SWEPT_AT_ONCE)
-    assert not any(entry.is_connected or entry.sid for entry in house.state.registry.entries())
+    assert not any(entry.is_connected or entry.sid for entry in house.state.registry._entries.values())
 
 
 def test_runtime_that_comes_back_without_proof_revives_its_entries(house: StateHouse, ana: int) -> None:
@@ -411,7 +411,7 @@ def test_runtime_that_comes_back_without_proof_revives_its_entries(house: StateH
 def test_registry_is_back_after_a_restart(house: StateHouse, ana: int) -> None:
     listen(house)
     again = house.restarted()
-    assert again.state.registry.entries() == house.state.registry.entries()
+    assert again.state.registry._entries == house.state.registry._entries
     link = again.state.link_number("beta.example")
     assert found(read(again, link, USER)) == [HYPERTY]
     again.now += 200
@@ -422,4 +422,4 @@ def test_registry_is_back_after_a_restart(house: StateHouse, ana: int) -> None:
 def test_entries_of_sessions_that_are_gone_are_disconnected_at_restart(house: StateHouse, ana: int) -> None:
     house.rows = {table: {} if table.value == "sessions" else rows for table, rows in house.rows.items()}
     again = house.restarted()
-    assert [entry.status for entry in again.state.registry.entries()] == [Status.DISCONNECTED] * 2
+    assert [entry.status for entry in again.state.registry._entries.values()] == [Status.DISCONNECTED] * 2

@@ -154,7 +154,7 @@ class Household(RuleBasedStateMachine):
         assert set(state.listeners.listeners()) <= sids
         assert set(state.owners._owned) <= sids
         assert set(state.owners._sid_of.values()) <= sids
-        assert {entry.sid for entry in state.registry.entries()} <= sids | {0}
+        assert {entry.sid for entry in state.registry._entries.values()} <= sids | {0}
 
     @invariant()
     def no_two_sessions_own_one_address(self) -> None:
@@ -207,7 +207,7 @@ class Household(RuleBasedStateMachine):
             assert sorted(map(str, state.listeners.subscriptions(session.sid))) == sorted(
                 map(str, again.listeners.subscriptions(session.sid))
             )
-        assert {one.key: one for one in state.registry.entries()} == {one.key: one for one in again.registry.entries()}
+        assert state.registry._entries == again.registry._entries
         assert state.registry._index == again.registry._index
 
     def teardown(self) -> None:
