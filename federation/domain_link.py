@@ -367,7 +367,8 @@ class DomainLink(LinkPort):
                 for message in codec.decode(raw):
                     self._enter(message, len(raw), now, batch, entries)
             except codec.BrokenMessageError as exc:
-                self._broken(exc)
+                self.counters["broken"] += 1
+                self.books.broken(exc)
         self.streams.heard(stream, processed)
         self.last_used_seconds = arrived
         if batch:
@@ -438,10 +439,6 @@ class DomainLink(LinkPort):
                 self.send_refusal(message, code)
         self.counters["received"] += codes.count(None)
 
-    def _broken(self, exc: codec.BrokenMessageError) -> None:
-        self.counters["broken"] += 1
-        self.books.broken(exc)
-
     def _refuse_inbound(self, message: Message, code: Code, detail: str) -> None:
         if code is Code.SPOOFED_SOURCE:
             self._spoofs += not message.is_response  # an honest node may be late with replies, or bring too many
@@ -452,15 +449,18 @@ class DomainLink(LinkPort):
 
     # Time.
 
-    def tick(self, now: float) -> None:
-        """Answer what waited too long; `now` is monotonic seconds."""
-        for pending in self.leg.expire(now):
+    def tick(self, now: float) -> bool:
+        """Answer some of what waited too long; whether there may be more. `now` is monotonic seconds."""
+        overdue = self.leg.expire(now)
+        for pending in overdue:
             is_over = pending.ttl_seconds and pending.accepted_seconds + pending.ttl_seconds <= now
             code = Code.TIMEOUT if is_over else Code.DEPLOY_TIMEOUT
             self._end(pending, "expired", self.refuse_code or self.last_code or code, self.detail)
-        for request in self._transactions.expired(now):
+        unanswered = [] if overdue else self._transactions.expired(now)  # what still waits here has another code
+        for request in unanswered:
             self.counters["timeouts"] += 1
             self.answer(request, Code.GATEWAY_TIMEOUT)
+        return bool(overdue or unanswered)
 
     def give_up(self, code: Code, detail: str) -> None:
         """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""

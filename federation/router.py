@@ -27,6 +27,7 @@ from protofly.message import Message
 logger = logging.getLogger("federation")
 
 TICK_SECONDS = 0.25
+PAUSE_SECONDS = 0.004
 MAX_LINKS = 256
 CARRIERS_PER_DOMAIN = 8
 """Nodes of one domain that may be linked to us at once."""
@@ -63,9 +64,17 @@ class Federation:
             task_status.started()
             while True:
                 await trio.sleep(TICK_SECONDS)
-                now = time.monotonic()
-                for link in self._links.values():
-                    link.tick(now)
+                await self._tick(self.links)
+
+    async def _tick(self, links: list[DomainLink]) -> None:
+        """Answer what waited too long, of all links in turns: one that has very much of it holds nobody up."""
+        while links:
+            unfinished = []
+            for link in links:
+                if link.tick(time.monotonic()):
+                    unfinished.append(link)
+                    await trio.sleep(PAUSE_SECONDS)
+            links = unfinished
 
     def _open_interworking(self) -> None:
         """Interworking stubs run from the start, and as long as they may: their users reach ours only through them."""

@@ -112,6 +112,7 @@ class RuntimePort:
 
     __slots__ = (
         "_asked",
+        "_kept",
         "_max_bytes",
         "_max_messages",
         "_queue",
@@ -171,6 +172,7 @@ class RuntimePort:
         self.on_expired: Callable[[Message], None] = _forget
         self._queue: list[Message] = []  # nearly always empty, and then, unlike a deque, it holds no memory
         self._queued_bytes = 0
+        self._kept = 0  # so many in front are no events, so that nobody looks through thousands of answers again
         self._timed: dict[int, float] = {}  # by identity: when a message that counts its time was queued
         self._relief = trio.lowlevel.ParkingLot()
 
@@ -261,12 +263,16 @@ class RuntimePort:
             del self._asked[next(iter(self._asked))]
 
     def _drop_oldest_event(self) -> bool:
-        for index, message in enumerate(self._queue):
+        queue = self._queue
+        for index in range(self._kept, len(queue)):
+            message = queue[index]
             if message.type in _DROPPABLE:
-                del self._queue[index]
+                del queue[index]
+                self._kept = index
                 self._queued_bytes -= len(message.raw)
                 self.counters["dropped"] += 1
                 return True
+        self._kept = len(queue)
         return False
 
     def flush(self) -> None:
@@ -282,7 +288,7 @@ class RuntimePort:
         overdue = self._count_down() if self._timed else _NONE
         raws = [message.raw for message in queue]
         queue.clear()
-        self._queued_bytes = 0
+        self._queued_bytes = self._kept = 0
         channel.send(raws)
         self.is_slow = False
         self._relief.unpark_all()
@@ -321,7 +327,7 @@ class RuntimePort:
         self.close(TRY_AGAIN_LATER, "too slow")
         self.channel.drop()
         self._queue.clear()
-        self._queued_bytes = 0
+        self._queued_bytes = self._kept = 0
 
     def check(self, now: float, *, ping_seconds: float) -> None:
         """Ping who is silent, close who stays silent, never opened a session, or does not read.

@@ -261,6 +261,8 @@ WAITING_SECONDS: Final = 15.0
 IN_FLIGHT_MESSAGES: Final = 8192
 IN_FLIGHT_BYTES: Final = 8 << 20
 
+ANSWERED_AT_ONCE: Final = 64  # of what a link gives up: two milliseconds; the bus goes on in between
+
 # Documents. Source: trust and hosts, section 3.3.
 ROOT_BYTES: Final = 64 << 10
 LIVE_BYTES: Final = 50 << 10

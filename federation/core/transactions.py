@@ -7,15 +7,18 @@ addressed what. Source: message specification, sections 3, 9.5, 9.6 and 18.4.
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from enum import Enum
 
 from protofly.answer_codes import code_of
+from protofly.limits import ANSWERED_AT_ONCE
 from protofly.message import Message
 
 MAX_OPEN = 100_000
 MAX_ADDRESSED = 10_000
 ADDRESSED_SECONDS = 60.0
+_FORGOTTEN = 1000  # deadlines of requests that are open no more; beyond these they are sorted out
 
 
 class Tracking(Enum):
@@ -35,6 +38,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self._open: OrderedDict[TransactionKey, tuple[float, float, Message]] = OrderedDict()
+        self._deadlines: list[tuple[float, TransactionKey]] = []  # heap; of some that are open no more as well
         self._addressed: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def __len__(self) -> int:
@@ -44,8 +48,7 @@ class Transactions:
         """A request was handed on; `now` is monotonic. The oldest is forgotten when too many are open."""
         assert request.id is not None
         key = request.from_key, request.id, request.to_key
-        self._open[key] = (now + ttl_seconds, ttl_seconds, request)
-        self._open.move_to_end(key)
+        self._wait_for(key, now, ttl_seconds, request)
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
 
@@ -73,18 +76,33 @@ class Transactions:
         if found is None:
             return False
         if is_provisional(reply):
-            self._open[key] = (now + found[1], found[1], found[2])
-            self._open.move_to_end(key)
+            self._wait_for(key, now, found[1], found[2])
         else:
             del self._open[key]
         return True
 
-    def expired(self, now: float) -> list[Message]:
-        """Requests whose time is over; they are forgotten."""
+    def expired(self, now: float, *, most: int = ANSWERED_AT_ONCE) -> list[Message]:
+        """Some of the requests whose time is over; they are forgotten."""
         while self._addressed and next(iter(self._addressed.values())) <= now:
             self._addressed.popitem(last=False)
-        late = [key for key, (deadline, _, _) in self._open.items() if deadline <= now]
-        return [self._open.pop(key)[2] for key in late]
+        late: list[Message] = []
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now and len(late) < most:
+            deadline, key = heapq.heappop(deadlines)
+            found = self._open.get(key)
+            if found is not None and found[0] <= deadline:
+                del self._open[key]
+                late.append(found[2])
+        return late
+
+    def _wait_for(self, key: TransactionKey, now: float, ttl_seconds: float, request: Message) -> None:
+        deadline = now + ttl_seconds
+        self._open[key] = (deadline, ttl_seconds, request)
+        self._open.move_to_end(key)
+        heapq.heappush(self._deadlines, (deadline, key))
+        if len(self._deadlines) > 2 * len(self._open) + _FORGOTTEN:
+            self._deadlines = [(one[0], key) for key, one in self._open.items()]
+            heapq.heapify(self._deadlines)
 
 
 def is_provisional(reply: Message) -> bool:

@@ -25,6 +25,7 @@ from federation.core.border import aged_crossing
 from protofly.errors import Code, PeerError
 from protofly.lifetime import NOTICED_SECONDS, ttl_of
 from protofly.limits import (
+    ANSWERED_AT_ONCE,
     IN_FLIGHT_BYTES,
     IN_FLIGHT_MESSAGES,
     REQUEST_TTL_SECONDS,
@@ -292,16 +293,14 @@ class DomainLeg:
         self._kept, self._kept_bytes = min(self._kept, len(kept)), min(self._kept_bytes, self._waiting_bytes)
         return withdrawn
 
-    def expire(self, now: float) -> list[Pending]:
-        """Messages that waited too long; those under way are the far end's to answer."""
-        overdue, self._overdue = self._overdue, []
-        if self.is_carried:
-            return overdue
-        expired = [pending for pending in self._waiting if pending.deadline_seconds <= now]
-        if expired:
+    def expire(self, now: float, *, most: int = ANSWERED_AT_ONCE) -> list[Pending]:
+        """Some of the messages that waited too long; those under way are the far end's to answer."""
+        if not self.is_carried and any(pending.deadline_seconds <= now for pending in self._waiting):
+            self._overdue += [pending for pending in self._waiting if pending.deadline_seconds <= now]
             self._waiting = deque(pending for pending in self._waiting if pending.deadline_seconds > now)
             self._waiting_bytes = sum(len(pending.wire) for pending in self._waiting)
-        return overdue + expired
+        expired, self._overdue = self._overdue[:most], self._overdue[most:]
+        return expired
 
     def abandon(self) -> list[Pending]:
         """Give up on everything, oldest first; each is to be answered by the caller."""

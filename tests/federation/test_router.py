@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import groupby
 
 import pytest
 import trio
@@ -15,7 +16,9 @@ from federation.domain_link import DomainLink
 from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
 from federation.router import Federation, greeting, may_talk
+from protofly.address import domain_of
 from protofly.errors import Code, PeerError
+from protofly.limits import ANSWERED_AT_ONCE
 from tests.support.sides import Bus, MemoryCarrier, chat, everybody, node_of, request
 
 
@@ -134,6 +137,28 @@ async def test_waiting_messages_are_answered_while_the_node_runs(
     monkeypatch.setattr("federation.router.time.monotonic", lambda: later)
     await trio.sleep(1)
     assert house.bus.answer_codes == [Code.DEPLOY_TIMEOUT]
+
+
+async def test_links_with_very_much_to_answer_take_turns(
+    house: House, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    many = 2 * ANSWERED_AT_ONCE + 1
+    for domain in ("b.example", "c.example"):
+        house.federation.send(domain, request(0, to=domain))
+        link = house.federation.links[-1]
+        MemoryCarrier(link).open()
+        for number in range(1, many):
+            house.federation.send(domain, request(number, to=domain))
+        link.flush()
+        link.accepted(many)  # and then nobody answers
+    later = time.monotonic() + 60
+    monkeypatch.setattr("federation.router.time.monotonic", lambda: later)
+    await trio.sleep(1)
+    assert house.bus.answer_codes == [Code.GATEWAY_TIMEOUT] * 2 * many
+    answered = [domain_of(message.from_) for message in house.bus.answers]
+    turns = [(domain, len(list(some))) for domain, some in groupby(answered)]
+    b, c = "b.example", "c.example"
+    assert turns == [(b, ANSWERED_AT_ONCE), (c, ANSWERED_AT_ONCE)] * 2 + [(b, 1), (c, 1)]
 
 
 async def test_a_node_that_proved_its_domain_gets_the_link_that_exists(house: House) -> None:

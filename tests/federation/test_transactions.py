@@ -100,3 +100,28 @@ _ONE, _ANY, _NOTHING = Tracking.ONE_REPLY, Tracking.ANY_REPLIES, Tracking.NOTHIN
 def test_what_is_answered_by_rule_is_tracked(type_: str, to: str, tracking: Tracking) -> None:
     assert tracking_of(codec.build(id=1, type=type_, from_="hyperty://a.example/h", to=to)) is tracking
     assert tracking_of(codec.build(id=None, type=type_, from_="hyperty://a.example/h", to=to)) is _NOTHING
+
+
+def test_of_many_that_are_over_a_few_are_told_at_a_time_and_each_once() -> None:
+    open_ = Transactions()
+    for number in range(10):
+        open_.started(request(number), number / 10, 15.0)
+    assert open_.replied(reply(request(4), 200), 1.0)
+    assert open_.replied(reply(request(5), 183), 2.0)
+    told = []
+    while some := open_.expired(16.5, most=3):
+        assert len(some) <= 3
+        told += [one.id for one in some]
+    assert told == [str(number).encode() for number in range(10) if number not in (4, 5)]
+    assert open_.expired(17.0) == [request(5)]
+    assert len(open_) == 0
+
+
+def test_answered_requests_leave_nothing_behind_however_many_there_are() -> None:
+    open_ = Transactions()
+    for number in range(10_000):
+        open_.started(request(number), 0.0, 15.0)
+        open_.replied(reply(request(number), 200), 0.0)
+    assert (len(open_), len(open_._deadlines) <= 1_001) == (0, True)
+    open_.started(request(), 0.0, 15.0)
+    assert open_.expired(15.0) == [request()]

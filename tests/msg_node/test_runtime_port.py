@@ -7,6 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import trio
@@ -129,6 +130,29 @@ async def test_a_response_is_never_dropped_and_takes_the_place_of_an_event(pair:
     assert pair.counters["dropped"] == 1
     received = await pair.read(until=SESSION_QUEUE_MESSAGES + 9)
     assert received == [an("response", number).raw for number in range(SESSION_QUEUE_MESSAGES + 9)]
+
+
+async def test_nobody_looks_through_a_full_queue_of_answers_again_for_each_further_one(pair: Pair) -> None:
+    class Watched(list[Message]):
+        looks = 0
+
+        def __getitem__(self, index: Any) -> Any:
+            self.looks += 1
+            return super().__getitem__(index)
+
+    pair.clog()
+    pair.port._queue = queue = Watched()
+    for number in range(5 * SESSION_QUEUE_MESSAGES):
+        assert pair.port.enqueue(an("response", number)) is None
+    assert queue.looks <= len(queue) == 5 * SESSION_QUEUE_MESSAGES
+    received = await pair.read(until=len(queue))
+    assert len(received) == 5 * SESSION_QUEUE_MESSAGES
+    pair.clog()
+    for type_ in ("event", "response"):
+        for number in range(SESSION_QUEUE_MESSAGES):
+            pair.port.enqueue(an(type_, number))
+    assert pair.counters["dropped"] == SESSION_QUEUE_MESSAGES
+    assert {message.type for message in queue} == {"response"}
 
 
 @pytest.mark.parametrize("type_", ["event", "response", "read"])
