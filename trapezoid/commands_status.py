@@ -83,8 +83,14 @@ def _fetch(url: str, page: str, ca: Path | None, token: str) -> dict[str, Any]:
             body = answer.read(_BYTES)
         finally:
             connection.close()
+        if answer.status == 403:
+            detail = f"{url}{page} is for the node's own machine, or for who has the token: say --token-file"
+            raise TransportError(Code.HTTP_STATUS, detail)
         if answer.status not in {200, 503}:
             raise TransportError(Code.HTTP_STATUS, f"{url}{page}: {answer.status} {answer.reason}")
         return msgspec.json.decode(body, type=dict[str, Any])
+    except ssl.SSLCertVerificationError as exc:
+        detail = f"{url}: {exc.verify_message}; --ca names other authorities"
+        raise TransportError(Code.TLS_FAILED, detail, phase="connect") from exc
     except (OSError, http.client.HTTPException, msgspec.MsgspecError) as exc:
         raise TransportError(Code.CONNECT_FAILED, f"{url}: {exc}", phase="connect") from exc

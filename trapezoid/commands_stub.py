@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_UNPROVED = "it says `live` before its far end is verified: publish it with --no-auth"
+_UNPROVED = "it says `live` before its far end is verified: publish it with --no-auth, or with --range if it interworks"
 
 app = typer.Typer(help="Write, try and pack protostubs.", no_args_is_help=True)
 

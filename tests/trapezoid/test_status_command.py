@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import trustme
 from typer.testing import CliRunner
 
 from trapezoid.commands import app
@@ -86,6 +88,23 @@ def test_problems_are_shown_and_are_the_exit_code(site: Site, tmp_path: Path) ->
 
 
 def test_what_cannot_be_asked_is_exit_code_two(site: Site, tmp_path: Path) -> None:
-    assert run(site, tmp_path, token="wrong")[0] == 2
+    code, text = run(site, tmp_path, token="wrong")
+    assert (code, "say --token-file" in text) == (2, True)
     for url in ("ftp://x", "nonsense", "http://127.0.0.1:1", "http://[::1"):
         assert CliRunner().invoke(app, ["status", url]).exit_code == 2
+
+
+def test_a_certificate_of_an_unknown_authority_is_answered_with_the_option_that_names_one(
+    site: Site, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    site.socket = context.wrap_socket(site.socket, server_side=True)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    (tmp_path / "token").write_text("secret")
+    asked = ["status", f"https://127.0.0.1:{site.server_port}", "--token-file", str(tmp_path / "token")]
+    refused = CliRunner().invoke(app, asked)
+    assert refused.exit_code == 2
+    assert "--ca names other authorities" in refused.output
+    assert CliRunner().invoke(app, [*asked, "--ca", str(tmp_path / "ca.pem")]).exit_code == 0
