@@ -52,10 +52,11 @@ class Known:
 
 
 class Ledger:
-    """The ledger of a lake, read when it is asked."""
+    """The ledger of a lake, read when it is asked; what it says about places, once."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._places: dict[tuple[str, str], list[Known]] | None = None
 
     @property
     def last_batch(self) -> int:
@@ -64,11 +65,12 @@ class Ledger:
 
     def known_places(self) -> dict[tuple[str, str], list[Known]]:
         """What is known about each place, by spool and path, oldest first."""
-        places: dict[tuple[str, str], list[Known]] = defaultdict(list)
-        columns = self._lake.read_small(SEGMENTS, _PLACE_COLUMNS).to_pydict()
-        for spool, path, sha256, mtime_us, verdict, findings in zip(*columns.values(), strict=True):
-            places[spool, path].append(Known(sha256, mtime_us, verdict, tuple(findings or ())))
-        return places
+        if self._places is None:
+            self._places = defaultdict(list)
+            columns = self._lake.read_small(SEGMENTS, _PLACE_COLUMNS).to_pydict()
+            for spool, path, sha256, mtime_us, verdict, findings in zip(*columns.values(), strict=True):
+                self._places[spool, path].append(Known(sha256, mtime_us, verdict, tuple(findings or ())))
+        return self._places
 
     def books_for(self, segments: Iterable[Segment]) -> Books:
         """The books that these segments have to fit to."""

@@ -164,14 +164,15 @@ def find_manifests(spools: Iterable[Path]) -> Iterator[Place]:
         root = os.fspath(spool.absolute())
         for folder, folders, files in os.walk(root, onerror=_raise):
             folders.sort()
+            inside = "" if folder == root else os.path.relpath(folder, root) + os.sep
             for name in sorted(files):
                 if not name.endswith(MANIFEST_SUFFIX) or name.startswith("."):
                     continue
                 try:
-                    found = os.lstat(Path(folder, name))
+                    found = os.lstat(f"{folder}{os.sep}{name}")
                 except FileNotFoundError:
                     continue
-                path = os.path.relpath(Path(folder, name), root)
+                path = inside + name
                 if _is_text(path):
                     yield Place(root, path, found.st_size, found.st_mtime_ns // 1000)
 

@@ -56,7 +56,7 @@ from pipeline.tables import Lake
 from protofly.errors import SettingsError
 from protofly.records import Kind, SegmentManifest
 
-BATCH_SEGMENTS: Final = 512
+BATCH_SEGMENTS: Final = 2048
 BATCH_BYTES: Final = 256 << 20
 """Of compressed segments: some five million records."""
 _ATTEMPTS: Final = 3
