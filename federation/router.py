@@ -53,6 +53,8 @@ class Federation:
         self._supervise = supervise
         self._max_links = max_links
         self._links: dict[str, DomainLink] = {}
+        self.barred_messages = 0
+        """Messages of ours to domains that we do not talk to: refused before there is a link with books."""
         self._dirty: set[DomainLink] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -105,6 +107,7 @@ class Federation:
             try:
                 link = self._open(domain, message)
             except PeerError as exc:
+                self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
                 return Refusal(exc.code)
         return link.send(message, roles)
 
@@ -127,6 +130,7 @@ class Federation:
                 session_roles=roles,
             )
         except PeerError as exc:
+            self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
             return Refusal(exc.code)
         verdict = self._gate.judge(facts)
         if not verdict.permitted:

@@ -188,7 +188,8 @@ async def _wait_for_signal(node: Node) -> None:
         async for number in signals:
             if number != signal.SIGHUP:
                 return
-            logger.info("%d domains that failed may be tried again", node.resolver.forgive())
+            if forgiven := node.resolver.forgive():
+                logger.info("%d domains that were not found may be looked up again", forgiven)
             await node.policies.reload()
 
 

@@ -54,6 +54,7 @@ def node_status(node: Node, *, version: str) -> dict[str, object]:
 def _counters(node: Node) -> Counter[str]:
     counters = Counter(node.bus.counters)
     counters.update(node.door.counters)
+    counters["messages to barred domains"] = node.federation.barred_messages
     if node.mqtt is not None:
         counters["mqtt messages retained"] = node.mqtt.client.retained_ignored
     return counters

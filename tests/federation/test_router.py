@@ -98,6 +98,7 @@ async def test_what_is_no_domain_name_gets_no_link(house: House, domain: str) ->
 async def test_a_domain_that_no_entry_names_gets_no_link_and_no_look_up(nursery: trio.Nursery) -> None:
     house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
     assert house.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.DOMAIN_BLOCKED)
+    assert house.federation.barred_messages == 1
     await trio.testing.wait_all_tasks_blocked()
     assert (house.federation.links, house.supervisors.started) == ([], [])
 
