@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import ssl
@@ -117,7 +118,7 @@ def _check_sessions(settings: Settings) -> str:
     build_credentials(settings)
     config_meaning.server_context(settings)
     sessions = settings.sessions
-    ways = [f"{len(sessions.credential)} tokens" if sessions.credential else ""]
+    ways = [_counted(len(sessions.credential), "token") if sessions.credential else ""]
     ways += [f"issuer {one.issuer}" for one in sessions.issuer]
     ways += ["client certificates" if settings.listen.client_ca is not None else ""]
     ways += ["anonymous" if sessions.anonymous else ""]
@@ -165,7 +166,8 @@ def _check_bind(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as exc:
-            raise SettingsError(f"cannot bind {host} port {port}: {exc.strerror}") from exc
+            by_whom = " (by this node, if it runs)" if exc.errno == errno.EADDRINUSE else ""
+            raise SettingsError(f"cannot bind {host} port {port}: {exc.strerror}{by_whom}") from exc
 
 
 def _check_expiry(certificate: Path) -> str:
