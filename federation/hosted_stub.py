@@ -125,7 +125,6 @@ class HostedStub(Carrier):
         self.state = StubState.CREATED
         self._handlers: dict[int, Callable[[GuestAction], None]] = {
             Action.OPEN: self._open,
-            Action.CLOSE: self._close,
             Action.REFUSED: self._refused,
             Action.SET_TIMER: self._set_timer,
             Action.REQUEST_AUTH_TOKEN: self._request_token,
@@ -274,6 +273,8 @@ class HostedStub(Carrier):
         for pending in batch:
             pending.stub_us, pending.fuel = elapsed_us, share
         self._turns.begin()
+        data = sum(event.op == Event.DATA for event in events[: len(events) - len(batch)])
+        self._ledger.begin_answer(len(batch) + data)
         await self._perform(reply.actions)
         if reply.fault is not None:
             fault = reply.fault
@@ -333,7 +334,10 @@ class HostedStub(Carrier):
             self._egress.send(action.arg, [item.payload for item in actions])
         elif action.op == Action.ACCEPTED:
             self._port.accepted(action.arg)
+        elif action.op == Action.CLOSE:
+            self._egress.close(action.arg)
         else:
+            self._ledger.count_request(action.op)
             handler = self._handlers.get(action.op)
             if handler is None:
                 raise StubFaultError(Code.STUB_OUTPUT, f"unknown action {action.op}", domain=self._verified.domain)
@@ -367,10 +371,6 @@ class HostedStub(Carrier):
             await self._turns.take(messages, self._peer_stream, self._port)
         except PeerError as exc:
             raise StubFaultError(exc.code, exc.detail, domain=self._verified.domain) from exc
-
-    def _close(self, action: GuestAction) -> None:
-        assert self._egress is not None
-        self._egress.close(action.arg)
 
     def _name_peer_stream(self, action: GuestAction) -> None:
         self._peer_stream = action.payload.decode("ascii", "replace")[:64]

@@ -357,6 +357,7 @@ STUB_LOG_LINES_PER_SECOND: Final = 20
 STUB_LOG_BYTES: Final = 4 << 10
 STUB_CHANNELS: Final = 8
 STUB_TIMERS: Final = 32
+STUB_REQUESTS_PER_ANSWER: Final = 256  # for lines, timers and tokens, besides one for each message and data event
 STUB_USER_TOKENS: Final = 1024  # of users of one legacy service; the one used longest ago is forgotten
 
 # Restarting a stub. Source: trust and hosts, section 4.2.

@@ -17,7 +17,7 @@ from typing import Final
 
 from protofly import limits
 from protofly.errors import Code, StubFaultError
-from sandbox.core.exchange import ChannelKind
+from sandbox.core.exchange import Action, ChannelKind
 
 CHANNEL_MAX: Final = 65_535
 TIMER_DELAY_MS_MAX: Final = 86_400_000
@@ -65,6 +65,7 @@ class Ledger:
     def __init__(self, grants: Grants) -> None:
         self.grants = grants
         self.denials = 0
+        self._requests_left = 0
         self._channels: set[int] = set()
         self._timers: set[int] = set()
         self._log_allowance = float(limits.STUB_LOG_LINES_PER_SECOND)
@@ -150,12 +151,32 @@ class Ledger:
         text = payload[: limits.STUB_LOG_BYTES].decode("utf-8", "replace")
         return "".join(char if char.isprintable() else "." for char in text)
 
+    def begin_answer(self, heard: int) -> None:
+        """The guest answers, having heard so many messages and pieces of data: one request for each is fair."""
+        self._requests_left = limits.STUB_REQUESTS_PER_ANSWER + heard
+
+    def count_request(self, op: int) -> None:
+        """One more thing that the guest wants (a line, a timer, a token); what it only tells does not count.
+
+        Most of what it wants is answered by an event, so that a guest that wants several things for each event would
+        have more and more of them.
+
+        Raises:
+            StubFaultError: STUB_OUTPUT, which ends it.
+        """
+        if op in _TELLS:
+            return
+        self._requests_left -= 1
+        if self._requests_left < 0:
+            raise StubFaultError(Code.STUB_OUTPUT, "too many requests in one answer")
+
     def count_denial(self) -> bool:
         """One more refusal; True when it is time to end the stub."""
         self.denials += 1
         return self.denials >= DENIALS_BEFORE_FAULT
 
 
+_TELLS: Final = frozenset({int(Action.REFUSED), int(Action.LOG)})
 _KINDS: Final = frozenset(int(kind) for kind in ChannelKind)
 
 

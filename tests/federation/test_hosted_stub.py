@@ -245,7 +245,7 @@ async def test_a_refused_action_is_counted_whatever_it_was(free: StubHouse) -> N
 
 
 async def test_a_stub_that_does_nothing_but_ask_for_what_it_may_not_is_ended(free: StubHouse) -> None:
-    process = ScriptedProcess(lambda _event: [act(Action.SEND, 9, b"x"), act(Action.SET_TIMER, 1, b"")] * 600)
+    process = ScriptedProcess(lambda _event: [act(Action.SEND, 9, b"x"), act(Action.SEND, 8, b"x")] * 600)
     await free.run(process)
     assert free.fault is not None
     assert free.fault.code is Code.STUB_DENIED
