@@ -63,6 +63,9 @@ def add(
 ) -> None:
     """Make one more key of a role, to replace one that is there: docs/operating.md says how."""
     with errors_reported(as_json=json):
+        from stubkit.keys import load_keys
+
+        load_keys(keys)  # a folder with a name mistyped has none, and would get a set of one
         _add(role, keys, algorithm, as_json=json)
 
 

@@ -92,6 +92,13 @@ def test_a_key_more_of_a_role_is_named_by_the_next_root_beside_the_old_one(keys:
     assert len(root.roles.live.keys) == 2
 
 
+def test_no_key_is_added_to_a_folder_without_keys(tmp_path: Path) -> None:
+    done = run("keys", "add", "live", "--keys", tmp_path / "kyes")
+    assert done.exit_code == 2
+    assert "no keys here" in done.stderr
+    assert not (tmp_path / "kyes").exists()
+
+
 def test_private_keys_that_others_may_read_are_refused(keys: Path, tmp_path: Path) -> None:
     next(keys.glob("pkg-*.pem")).chmod(0o644)
     done = run("publish", "a.example", "--keys", keys, "--site", tmp_path / "site")
