@@ -22,7 +22,7 @@ from federation.identity import TokenRequest
 from federation.peer_session import RECHECK_SECONDS
 from protofly.documents import Revoked
 from protofly.errors import Code
-from protofly.limits import PING_SECONDS
+from protofly.limits import PING_SECONDS, STUB_REQUESTS_PER_ANSWER
 from sandbox.core.exchange import Action, Event, GuestEvent
 from tests.support.hosted import StubHouse, stub_house
 from tests.support.lines import binding_of, certificate_of, client_context, server_context
@@ -278,11 +278,20 @@ OPEN = opening(1, subprotocol="trapezoid-link.1")
 
 
 async def test_a_stub_gets_one_token_for_a_channel_however_often_it_asks(attack: Attack) -> None:
-    process = ScriptedProcess(lambda event: {Event.START: [OPEN], Event.OPENED: [ASK] * 1_000}.get(Event(event.op), []))
+    asks = {Event.START: [OPEN], Event.OPENED: [ASK] * STUB_REQUESTS_PER_ANSWER}
+    process = ScriptedProcess(lambda event: asks.get(Event(event.op), []))
     async with attack.house.running(process):
-        await until(lambda: len(process.events(Event.AUTH_TOKEN)) == 1_000)
+        await until(lambda: len(process.events(Event.AUTH_TOKEN)) == STUB_REQUESTS_PER_ANSWER)
     granted = [event for event in process.events(Event.AUTH_TOKEN) if event.flags]
     assert len(granted) == len(attack.signed) == 1
+
+
+async def test_a_stub_that_asks_for_a_thousand_tokens_at_once_gets_one_and_is_ended(attack: Attack) -> None:
+    process = ScriptedProcess(lambda event: {Event.START: [OPEN], Event.OPENED: [ASK] * 1_000}.get(Event(event.op), []))
+    await attack.house.run(process)
+    assert attack.house.fault is not None
+    assert attack.house.fault.code is Code.STUB_OUTPUT
+    assert len(attack.signed) == 1
 
 
 async def test_tokens_are_limited_by_the_minute_over_all_channels(attack: Attack) -> None:
