@@ -337,7 +337,7 @@ class HostedStub(Carrier):
         elif action.op == Action.CLOSE:
             self._egress.close(action.arg)
         else:
-            self._ledger.count_request(action.op)
+            self._ledger.count_request(action.op, time.monotonic())
             handler = self._handlers.get(action.op)
             if handler is None:
                 raise StubFaultError(Code.STUB_OUTPUT, f"unknown action {action.op}", domain=self._verified.domain)

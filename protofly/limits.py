@@ -354,6 +354,7 @@ COMPILE_WALL_SECONDS: Final = 30.0
 WORKER_ADDRESS_SPACE_BYTES: Final = 1 << 30
 WORKER_DESCRIPTORS: Final = 16
 STUB_LOG_LINES_PER_SECOND: Final = 20
+STUB_STATES_PER_SECOND: Final = 20  # a line that comes and goes has three each time, and pauses in between
 STUB_LOG_BYTES: Final = 4 << 10
 STUB_CHANNELS: Final = 8
 STUB_TIMERS: Final = 32

@@ -59,6 +59,24 @@ class Grants:
             raise denied("auth", "this stub may not ask for tokens")
 
 
+class _Allowance:
+    """So many a second, and as many at once."""
+
+    def __init__(self, per_second: int) -> None:
+        self._most = self._left = float(per_second)
+        self._counted_at: float | None = None
+
+    def takes(self, now: float) -> bool:
+        """Whether there is one left; then it is taken."""
+        if self._counted_at is not None:
+            self._left = min(self._most, self._left + (now - self._counted_at) * self._most)
+        self._counted_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Ledger:
     """What one instance has open: channels, timers, log lines. Times are seconds of any monotonic clock."""
 
@@ -68,8 +86,8 @@ class Ledger:
         self._requests_left = 0
         self._channels: set[int] = set()
         self._timers: set[int] = set()
-        self._log_allowance = float(limits.STUB_LOG_LINES_PER_SECOND)
-        self._log_counted_at: float | None = None
+        self._log_lines = _Allowance(limits.STUB_LOG_LINES_PER_SECOND)
+        self._states = _Allowance(limits.STUB_STATES_PER_SECOND)
 
     @property
     def channels(self) -> frozenset[int]:
@@ -141,13 +159,8 @@ class Ledger:
 
         The text is untrusted: printable characters only, cut at STUB_LOG_BYTES.
         """
-        most = float(limits.STUB_LOG_LINES_PER_SECOND)
-        if self._log_counted_at is not None:
-            self._log_allowance = min(most, self._log_allowance + (now - self._log_counted_at) * most)
-        self._log_counted_at = now
-        if self._log_allowance < 1:
+        if not self._log_lines.takes(now):
             return None
-        self._log_allowance -= 1
         text = payload[: limits.STUB_LOG_BYTES].decode("utf-8", "replace")
         return "".join(char if char.isprintable() else "." for char in text)
 
@@ -155,11 +168,11 @@ class Ledger:
         """The guest answers, having heard so many messages and pieces of data: one request for each is fair."""
         self._requests_left = limits.STUB_REQUESTS_PER_ANSWER + heard
 
-    def count_request(self, op: int) -> None:
+    def count_request(self, op: int, now: float) -> None:
         """One more thing that the guest wants (a line, a timer, a token); what it only tells does not count.
 
         Most of what it wants is answered by an event, so that a guest that wants several things for each event would
-        have more and more of them.
+        have more and more of them. Each new state is written down, and the whole node goes by it.
 
         Raises:
             StubFaultError: STUB_OUTPUT, which ends it.
@@ -169,6 +182,8 @@ class Ledger:
         self._requests_left -= 1
         if self._requests_left < 0:
             raise StubFaultError(Code.STUB_OUTPUT, "too many requests in one answer")
+        if op == Action.STATUS and not self._states.takes(now):
+            raise StubFaultError(Code.STUB_OUTPUT, "too many states in a second")
 
     def count_denial(self) -> bool:
         """One more refusal; True when it is time to end the stub."""

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from protofly.errors import Code
-from protofly.limits import STUB_REQUESTS_PER_ANSWER
-from sandbox.core.exchange import Action, Event, GuestEvent
+from protofly.limits import STUB_REQUESTS_PER_ANSWER, STUB_STATES_PER_SECOND
+from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from tests.support.hosted import StubHouse, link_module, stub_house
 from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, make_world
 from tests.support.scripted_stub import ScriptedProcess, act, status
@@ -54,15 +54,26 @@ async def test_a_stub_that_asks_for_thousands_of_things_at_once_is_ended(house: 
     assert house.fault.code is Code.STUB_OUTPUT
 
 
+async def test_a_stub_that_comes_and_goes_all_the_time_is_ended_and_does_not_fill_the_books(house: StubHouse) -> None:
+    process = ScriptedProcess(lambda _event: [status("live"), status("disconnected")] * STUB_STATES_PER_SECOND)
+    async with house.running(process):
+        with trio.fail_after(PATIENCE_SECONDS):
+            while house.fault is None:
+                await trio.lowlevel.checkpoint()
+    assert house.fault.code is Code.STUB_OUTPUT
+    assert 0 < house.bus.events.count("up") <= STUB_STATES_PER_SECOND
+    assert not house.link.is_live
+
+
 async def test_a_stub_may_set_a_timer_anew_for_each_message_of_a_long_batch(house: StubHouse) -> None:
-    def wind_up(event: GuestEvent) -> list[object]:
+    def wind_up(event: GuestEvent) -> list[GuestAction]:
         if event.op == Event.START:
             return [status("live")]
         if event.op == Event.MESSAGE:
             return [act(Action.SET_TIMER, 1, A_SECOND), act(Action.ACCEPTED, event.arg)]
         return []
 
-    process = ScriptedProcess(wind_up)  # type: ignore[arg-type]
+    process = ScriptedProcess(wind_up)
     async with house.running(process):
         with trio.fail_after(PATIENCE_SECONDS):
             await house.link.wait_live()
