@@ -53,6 +53,8 @@ def run(
         with result.timed(name):
             _compact(lake, table, files_min, result)
             removed += lake.vacuum(table, older_than_s=keep_s, keep_versions=KEEP_VERSIONS)
+    written = ", ".join(f"{name} {rows:,}" for name, rows in result.rows.items())
+    result.outcome = f"{f'rewritten: {written}' if written else 'nothing to rewrite'}; {removed:,} files removed"
     result.details["removed_files"] = removed
     return result
 

@@ -7,6 +7,7 @@ Statements, totals and the ledger stay; they name domains and segments, not peop
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Final
 
@@ -78,8 +79,17 @@ def run(
                 result.wrote(table.name, 0, commit.version)
                 dropped[table.name] = days
             removed += lake.vacuum(table, older_than_s=vacuum_after_s)
+    result.outcome = _told(oldest, dropped, removed)
     result.details = {"oldest_day": oldest, "dropped": dropped, "removed_files": removed}
     return result
+
+
+def _told(oldest: str, dropped: Mapping[str, Sequence[str]], removed: int) -> str:
+    days = sorted({_day(partition) for of_table in dropped.values() for partition in of_table})
+    told = f"nothing is older than {oldest}"
+    if days:
+        told = f"dropped {' to '.join(dict.fromkeys((days[0], days[-1])))} from {len(dropped)} tables"
+    return f"{told}; {removed:,} files removed"
 
 
 def _day(partition: str) -> str:

@@ -158,7 +158,7 @@ def _tell_missing(
     if drafts:
         left_out = (
             f"left out as drafts: {_several(drafts)}: our segments do not prove these days complete yet; "
-            "ingest later ones and settle, or take drafts with --drafts"
+            "ingest missing and later ones and settle, or take drafts with --drafts"
         )
         (missing if wanted.has_period or not choice.taken else result.warnings).append(left_out)
     if wanted.peer and choice.taken and not has_rows:

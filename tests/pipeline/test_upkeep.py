@@ -82,6 +82,8 @@ def test_compaction_changes_files_and_no_rows_and_refine_does_not_see_them_again
 
     assert [len(lake.files(table)) for table in (BRONZE_MDR, SEGMENTS)] == [1, 1]
     assert result.rows == {"bronze_mdr": 3, "segments": 3}
+    assert result.outcome == "rewritten: bronze_mdr 3, segments 3; 0 files removed"
+    assert compact.run(lake, lake.spark).outcome == "nothing to rewrite; 0 files removed"
     assert sorted(lake.read(BRONZE_MDR).collect()) == rows
     book.seal([message(4)])
     ingest.run(lake, lake.spark, [book.spool])
@@ -100,10 +102,13 @@ def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_pa
     result = retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
 
     assert result.details["oldest_day"] == "2026-03-02"
+    assert result.outcome == "dropped 2026-03-01 from 3 tables; 3 files removed"
     for table in (BRONZE_MDR, SILVER_MDR):
         assert sorted(row["dt"] for row in lake.read(table).collect()) == ["2026-03-02", "2026-03-03"]
         assert not list((lake.folder / table.name / "dt=2026-03-01").glob("*.parquet"))
     assert lake.read(QUARANTINE).count() == 0
+    again = retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
+    assert again.outcome == "nothing is older than 2026-03-02; 0 files removed"
     assert len(lake.read_small(SEGMENTS)) == 4
     assert ingest.run(lake, lake.spark, [book.spool]).rows == {}
     assert refine.run(lake, lake.spark).rows == {}
