@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
@@ -17,6 +16,7 @@ from federation.core.policy_record import FactsRecorder
 from federation.core.trapezoid import Pending
 from federation.gate import Verdict
 from federation.link_context import LinkContext
+from federation.log_allowance import LogAllowance
 from protofly.errors import Code
 from protofly.limits import HEADER_CHARS
 from protofly.message import Message
@@ -45,8 +45,7 @@ class LinkBooks:
         self.record = context.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
-        self._log_lines: Counter[str] = Counter()
-        self._log_minute = 0
+        self._log_lines = LogAllowance(LOG_LINES_PER_MINUTE)
 
     def carried(self, *, channel: str, peer_node: str, stub_version: str) -> None:
         """From now on messages go this way."""
@@ -222,25 +221,17 @@ class LinkBooks:
     def spoofed(self, sender: str, code: Code) -> None:
         """A message came in the name of somebody for whom the other side does not speak."""
         self.happened("spoofed", direction="in", code=code, sender=sender)
-        if self._may_log("spoofed"):
+        if self._log_lines.takes("spoofed"):
             logger.warning("%s sent a message in the name of %.128s", self._domain, sender)
 
     def broken(self, exc: Exception) -> None:
         """What came is no message."""
-        if self._may_log("broken"):
+        if self._log_lines.takes("broken"):
             logger.info("broken message from %s: %s", self._domain, exc)
 
     def _log(self, event: str, text: str) -> None:
-        if self._may_log("line"):
+        if self._log_lines.takes("line"):
             logger.info("the link to %s %s: %s", self._domain, event, text)
-
-    def _may_log(self, kind: str) -> bool:
-        minute = int(time.monotonic() // 60)
-        if minute != self._log_minute:
-            self._log_lines.clear()
-            self._log_minute = minute
-        self._log_lines[kind] += 1
-        return self._log_lines[kind] <= LOG_LINES_PER_MINUTE
 
     def happened(
         self,

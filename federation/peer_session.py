@@ -32,6 +32,7 @@ from federation.core.trapezoid import LAST_NUMBER, DomainLeg
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
 from federation.inbound_turns import InboundTurns
+from federation.log_allowance import LogAllowance
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, PING_SECONDS
 from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
@@ -44,6 +45,8 @@ READ_PAUSE_BYTES = HIGH_WATER_BYTES + FRAME_BYTES_MAX
 each other for ever."""
 HANDSHAKES = 256
 """Links that may be proving themselves at once; each costs a look-up of ours."""
+REFUSALS_TOLD_PER_MINUTE = 60
+"""In the log: anybody may knock, as often as he likes."""
 REAUTHENTICATE_SECONDS = 86_400.0
 RECHECK_SECONDS = 300.0
 SILENT_PINGS = 3
@@ -64,6 +67,10 @@ class LinkAcceptor:
         bindings: Channel bindings of our certificates.
         admit: Decides on the domain once it is known; returns the leg and the port of its link. Raises PeerError
             AUTH_POLICY.
+
+    Attributes:
+        handshakes: Links that are proving themselves now.
+        refused: Links that were refused, or ended because of a fault of the other side.
     """
 
     def __init__(
@@ -79,6 +86,8 @@ class LinkAcceptor:
         self.bindings = bindings
         self.admit = admit
         self.handshakes = 0
+        self.refused = 0
+        self._log_lines = LogAllowance(REFUSALS_TOLD_PER_MINUTE)
 
     async def serve(
         self, line: ByteChannel, websocket: ServerWebSocket, *, on_proved: Callable[[], None] = lambda: None
@@ -94,7 +103,9 @@ class LinkAcceptor:
         try:
             await session.run()
         except HostError as exc:
-            logger.warning("link from %s refused: %s", getattr(exc, "domain", "") or "unknown", exc)
+            self.refused += 1
+            if self._log_lines.takes("refused"):
+                logger.warning("link from %s refused: %s", getattr(exc, "domain", "") or "unknown", exc)
             websocket.send([encode_frame(Kind.BYE, 0, exc.code.word.encode())])
             websocket.close(POLICY, exc.code.word)
             line.send_nowait(websocket.data_to_send())

@@ -210,6 +210,7 @@ class Door:
             line.send_nowait(websocket.data_to_send())
             self.counters["links"] += 1
             await self._acceptor.serve(line, websocket, on_proved=knock.done)
+            self.counters["refused links"] = self._acceptor.refused
             return
         knock.done()
         offered = Offered(websocket.bearer, certificate)
