@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from pipeline.core.groups import lengths_of, numbers, words
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.jobs.retention import kept_from
 from pipeline.schemas import BRONZE_MDR, SILVER_MDR
 from pipeline.stages import StagedFile
 from pipeline.table_log import DataFile
@@ -58,10 +59,19 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
         return result
     if newest == done:
         return result
-    files = lake.added_between(BRONZE_MDR, done, newest)
+    added = lake.added_between(BRONZE_MDR, done, newest)
+    oldest = kept_from(lake)
+    files = [file for file in added if file.partition["dt"] >= oldest]
     rows_in = sum(file.rows for file in files)
+    if len(files) < len(added):
+        # The few that come late would take the place of all that a statement of their day was made of.
+        late = sum(file.rows for file in added) - rows_in
+        result.warnings.append(
+            f"{late:,} records are of days before {oldest}, which retention has dropped: they are left out, "
+            "and the statements of these days stay as they are"
+        )
     marks: dict[str, Any] = {"txn": (APP_ID, newest), "meta": {"bronze_version": newest, "bronze_version_before": done}}
-    if not files:  # days were dropped, or files rewritten
+    if not files:  # days were dropped, files rewritten, or all of it came too late
         result.versions[SILVER_MDR.name] = lake.adopt([], SILVER_MDR, **marks).version
         return result
     with result.timed("refine"):

@@ -42,6 +42,7 @@ PERSONAL: Final[tuple[Table, ...]] = (
     ALERT,
 )
 """Tables with addresses or their hashes, or with rows about single messages."""
+APP_ID: Final = "retention"
 WRITERS_SECONDS: Final = 3600.0
 """Files younger than this may belong to somebody who is about to commit them."""
 
@@ -75,13 +76,24 @@ def run(
             days = sorted({value for file in lake.files(table) if _day(value := file.partition[column]) < oldest})
             if days:
                 meta = {"retention": {"keep_days": keep_days, "days": days}}
-                commit = lake.adopt([], table, "replace_partitions", partitions=days, meta=meta)
+                mark = (APP_ID, date.fromisoformat(oldest).toordinal())
+                txn = mark if table is SILVER_MDR and oldest > kept_from(lake) else None
+                commit = lake.adopt([], table, "replace_partitions", partitions=days, meta=meta, txn=txn)
                 result.wrote(table.name, 0, commit.version)
                 dropped[table.name] = days
             removed += lake.vacuum(table, older_than_s=vacuum_after_s)
     result.outcome = _told(oldest, dropped, removed)
     result.details = {"oldest_day": oldest, "dropped": dropped, "removed_files": removed}
     return result
+
+
+def kept_from(lake: Lake) -> str:
+    """First day of which records may still be all there; empty when no retention has dropped any. Raises LakeError.
+
+    It is the transaction number of the job in the log of `silver_mdr`, which outlives the notes of old commits.
+    """
+    ordinal = lake.transaction_version(SILVER_MDR, APP_ID)
+    return date.fromordinal(ordinal).isoformat() if ordinal is not None else ""
 
 
 def _told(oldest: str, dropped: Mapping[str, Sequence[str]], removed: int) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs import audit, compact, ingest, refine, retention
+from pipeline.jobs import audit, compact, ingest, refine, retention, settle
 from pipeline.jobs.result import ExitCode
-from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, TABLES
+from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, STATEMENT_DAILY, TABLES, TRAFFIC_HOURLY
 from pipeline.tables import Lake
 from tests.pipeline.spools import NODE, SECOND_US, START_US, NodeBook, message
 
@@ -113,6 +113,36 @@ def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_pa
     assert ingest.run(lake, lake.spark, [book.spool]).rows == {}
     assert refine.run(lake, lake.spark).rows == {}
     assert audit.run(lake, lake.spark).exit_code is ExitCode.FINDINGS  # of the line in quarantine, and no other
+
+
+def test_records_that_come_after_their_day_was_dropped_do_not_take_its_place(lake: Lake, tmp_path: Path) -> None:
+    book = NodeBook(tmp_path / "spool")
+    for number, day in enumerate((0, 0, 1, 2)):
+        book.seal([message(number, ts_us=START_US + day * DAY_US + number * SECOND_US)])
+    (tmp_path / "late").mkdir()
+    for path in book.spool.glob("*-000002.*"):
+        path.rename(tmp_path / "late" / path.name)
+    take_in(lake, book)
+    settle.run(lake, lake.spark)
+    told = [sorted(lake.read(table).collect()) for table in (TRAFFIC_HOURLY, STATEMENT_DAILY)]
+    retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2)
+
+    for path in (tmp_path / "late").iterdir():
+        path.rename(book.spool / path.name)
+    assert ingest.run(lake, lake.spark, [book.spool]).rows == {"bronze_mdr": 1, "segments": 1}
+    result = refine.run(lake, lake.spark)
+
+    assert (result.rows, result.findings, result.exit_code) == ({}, 0, ExitCode.FINE)
+    assert result.warnings[0].startswith("1 records are of days before 2026-03-02, which retention has dropped")
+    assert refine.run(lake, lake.spark).warnings == []
+    settle.run(lake, lake.spark, restate=True)
+    days = [row["dt"] for row in lake.read(SILVER_MDR).collect()]
+    assert sorted(days) == ["2026-03-02", "2026-03-03"]
+    hourly = [row for row in lake.read(TRAFFIC_HOURLY).collect() if row["dt"] == "2026-03-01"]
+    statement = [row for row in lake.read(STATEMENT_DAILY).collect() if row["dt"] == "2026-03-01"]
+    assert [hourly, statement] == [[row for row in rows if row["dt"] == "2026-03-01"] for rows in told]
+    retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2)
+    assert "2026-03-01" not in {row["dt"] for row in lake.read(BRONZE_MDR).collect()}
 
 
 def test_retention_reaches_every_table_that_names_people_or_messages() -> None:
