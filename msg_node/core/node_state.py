@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from federation.core.interworking import Interworking
-from msg_node.core.allocation import Owners
+from msg_node.core.allocation import Owners, ancestors
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
 from msg_node.core.credentials import Credentials
@@ -27,7 +27,7 @@ from msg_node.core.parked import Sender
 from msg_node.core.proof import Proven
 from msg_node.core.push_targets import PushTargets
 from msg_node.core.registry import DomainRegistry, StatusChange
-from msg_node.core.resources import P2P_NAMES, object_of_events
+from msg_node.core.resources import P2P_NAMES, is_child_form, object_of_events
 from msg_node.core.rules import Rules
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused, Session
@@ -347,11 +347,13 @@ class NodeState:
     def has_consent(self, number: int, key: str) -> bool:
         """Whether the reporter has let a session or link observe an object, where that is asked for at all.
 
-        `key` is an address of changes or children; all others need no consent. Source: message specification, section
-        8.5.
+        `key` is an address of changes or children, in any spelling; all others need no consent. Source: message
+        specification, section 8.5.
         """
-        base = object_of_events(key)
-        if not self.rules.require_consent or not base or scheme_of(base) in ("", "runtime"):
+        if not self.rules.require_consent:
+            return True
+        base = object_of_events(key) or self._object_of_child(key)
+        if not base or scheme_of(base) in ("", "runtime"):
             return True
         holder = self.owners.owner(base)
         if (self._holder_above(base) if holder is None else holder) == number or self.listeners.listens(number, key):
@@ -360,6 +362,19 @@ class NodeState:
         if number < 0:
             return any(self.interworking.home_of(observer) == self.domain_of_link(number) for observer in observers)
         return any(self.owners.owner(observer) == number for observer in observers)
+
+    def _object_of_child(self, key: str) -> str:
+        """The object of a child in the oldest spelling, `O/n` -> `O`; "" for all else.
+
+        It is the nearest address above that somebody owns, else the nearest one that has observers, else the next.
+        """
+        if not is_child_form(key) or self.owners.owner(key) is not None:
+            return ""
+        owned = self.owners.owner_above(key)
+        if owned is not None:
+            return owned[1]
+        above = list(ancestors(key))
+        return next((one for one in above if self.consents.observers(one)), above[0] if above else "")
 
     # Restart.
 

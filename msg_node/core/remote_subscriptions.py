@@ -7,7 +7,7 @@ Source: message specification, sections 8.6 and 18.4 (aggregate mode).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -28,6 +28,7 @@ from protofly.limits import FRAME_BYTES, REQUEST_TTL_SECONDS, RESOURCES_ENTRIES
 from protofly.message import Message
 
 _FINAL = 200
+_ANSWER_SECONDS = REQUEST_TTL_SECONDS + 1
 _REQUEST_CHARS = FRAME_BYTES // 8  # a character takes six bytes at most
 
 
@@ -44,10 +45,10 @@ class Wish:
 
 @dataclass(slots=True)
 class _Upstream:
-    """One request of ours under way, and whom its answer concerns."""
+    """One request of ours under way: the addresses that it names, and the wish that its answer decides, if any."""
 
     domain: str
-    request: Message
+    urls: tuple[str, ...]
     wish: Wish | None
     deadline: float
 
@@ -76,6 +77,7 @@ class RemoteSubscriptions:
         self._sender = f"{node}/sm"
         self._ids = count(first_id)
         self._held: dict[str, dict[str, str]] = {}  # domain -> key -> url as written
+        self._doubtful: set[str] = set()  # keys held, whose renewal the other domain has refused
         self._open: dict[bytes, _Upstream] = {}
 
     def subscribe(
@@ -106,11 +108,7 @@ class RemoteSubscriptions:
         heard = frozenset(urls)
         refused = tuple(url for url in named if url not in heard)
         wish = Wish(request, sid, urls, text_of(members, "source") or request.from_, refused)
-        held = self._held.get(domain, {})
-        new = [url for url in urls if key_or_refuse(url) not in held]
-        if not new:
-            return Step(granted=[wish])
-        return Step(upstream=[self._request("subscribe", domain, new, wish, now)])
+        return self._settle(domain, wish, now + _ANSWER_SECONDS)
 
     def unsubscribe(self, members: Members, domain: str) -> tuple[str, ...]:
         """Addresses of `domain` that a runtime wants no more.
@@ -133,13 +131,21 @@ class RemoteSubscriptions:
         held = self._held.get(domain, {})
         for key in [key for key in held if is_below(key, object_key)]:
             del held[key]
+            self._doubtful.discard(key)
 
     def nobody_listens(self, keys: Iterable[str], now: float) -> list[Message]:
-        """The last local listener of these keys is gone: tell the other domains."""
+        """The last local listener of these keys is gone: unsubscribe at the other domains.
+
+        What a wish under way names stays: its runtime is about to listen.
+        """
         gone: dict[str, list[str]] = {}
+        wanted = {key_or_refuse(url) for one in self._open.values() if one.wish for url in one.wish.urls}
         for key in keys:
+            if key in wanted:
+                continue
             domain = self._home_of(key)
             url = self._held.get(domain, {}).pop(key, None)
+            self._doubtful.discard(key)
             if url is not None:
                 gone.setdefault(domain, []).append(url)
         return [one for domain, urls in gone.items() for one in self._requests("unsubscribe", domain, urls, now)]
@@ -163,16 +169,46 @@ class RemoteSubscriptions:
             return Step()
         del self._open[reply.id]
         if upstream.wish is None:
+            self._renewed(upstream, frozenset(map(key_or_refuse, upstream.urls)) if code >= 300 else _refused_in(reply))
             return Step()
+        wish = upstream.wish
         if code >= 300:
-            return Step(refused=[(upstream.wish, code, _reason_of(reply))])
-        wish = _without_refused(upstream.wish, reply)
-        if not wish.urls:
-            return Step(refused=[(wish, Code.NOT_OWNER.status, Code.NOT_OWNER.word)])
+            # Who has no right to the new addresses may hear those that this node has already.
+            rest = _without(wish, upstream.urls)
+            if Code.POLICY.status != code or not rest.urls:
+                return Step(refused=[(wish, code, _reason_of(reply))])
+            return self._settle(upstream.domain, rest, upstream.deadline)
+        refused = _refused_in(reply)
         held = self._held.setdefault(upstream.domain, {})
-        for url in wish.urls:
-            held[key_or_refuse(url)] = url
-        return Step(granted=[wish])
+        for url in upstream.urls:
+            key = key_or_refuse(url)
+            if key not in refused:
+                held[key] = url
+                self._doubtful.discard(key)
+        rest = _without(wish, [url for url in upstream.urls if key_or_refuse(url) in refused])
+        if not rest.urls:
+            return Step(refused=[(rest, Code.NOT_OWNER.status, Code.NOT_OWNER.word)])
+        return self._settle(upstream.domain, rest, upstream.deadline)
+
+    def _renewed(self, upstream: _Upstream, refused: Collection[str]) -> None:
+        """A renewal was answered. What was refused is renewed at the next chance, and asked for with the next wish."""
+        held = self._held.get(upstream.domain, {})
+        for key in map(key_or_refuse, upstream.urls):
+            if key in held and key in refused:
+                self._doubtful.add(key)
+            else:
+                self._doubtful.discard(key)
+
+    def _settle(self, domain: str, wish: Wish, deadline: float) -> Step:
+        """Grant a wish if this node hears all that it names; ask for the rest first.
+
+        The rest may be asked for twice: the object may be deleted while the first answer is on its way.
+        """
+        held = self._held.get(domain, {})
+        new = [url for url in wish.urls if (key := key_or_refuse(url)) not in held or key in self._doubtful]
+        if not new:
+            return Step(granted=[wish])
+        return Step(upstream=[self._request("subscribe", domain, new, wish, deadline)])
 
     def restore(self, urls: list[str]) -> None:
         """Listeners came back from the store: hold what they listen to; it is renewed when the links are up."""
@@ -191,14 +227,14 @@ class RemoteSubscriptions:
         chars = 0
         for url in urls:
             if named and (len(named) >= RESOURCES_ENTRIES or chars + len(url) > _REQUEST_CHARS):
-                yield self._request(type_, domain, named, None, now)
+                yield self._request(type_, domain, named, None, now + _ANSWER_SECONDS)
                 named, chars = [], 0
             named.append(url)
             chars += len(url)
         if named:
-            yield self._request(type_, domain, named, None, now)
+            yield self._request(type_, domain, named, None, now + _ANSWER_SECONDS)
 
-    def _request(self, type_: str, domain: str, urls: list[str], wish: Wish | None, now: float) -> Message:
+    def _request(self, type_: str, domain: str, urls: list[str], wish: Wish | None, deadline: float) -> Message:
         message = codec.build(
             id=next(self._ids),
             type=type_,
@@ -207,7 +243,7 @@ class RemoteSubscriptions:
             body={"resources": urls, "source": self._node},
         )
         assert message.id is not None
-        self._open[message.id] = _Upstream(domain, message, wish, now + REQUEST_TTL_SECONDS + 1)
+        self._open[message.id] = _Upstream(domain, tuple(urls), wish, deadline)
         return message
 
     def _named(self, members: Members, domain: str, *names: str) -> tuple[str, ...]:
@@ -224,16 +260,20 @@ class RemoteSubscriptions:
         return tuple(texts)
 
 
-def _without_refused(wish: Wish, reply: Message) -> Wish:
-    """What remains of a wish when the other domain lists addresses that it refused."""
+def _without(wish: Wish, urls: Iterable[str]) -> Wish:
+    """A wish without some of its addresses: they are refused."""
+    gone = frozenset(urls)
+    rest = tuple(url for url in wish.urls if url not in gone)
+    return replace(wish, urls=rest, refused=(*wish.refused, *(url for url in wish.urls if url in gone)))
+
+
+def _refused_in(reply: Message) -> frozenset[str]:
+    """Keys of the addresses that the other domain lists as refused."""
     try:
         listed = texts_of(object_of(codec.body_members(reply.body), "value"), "refused")
-        refused = {key_or_refuse(text) for text in listed}
+        return frozenset(key_or_refuse(text) for text in listed)
     except PeerError:
-        return wish
-    urls = tuple(url for url in wish.urls if key_or_refuse(url) not in refused)
-    granted = frozenset(urls)
-    return replace(wish, urls=urls, refused=(*wish.refused, *(url for url in wish.urls if url not in granted)))
+        return frozenset()
 
 
 def _reason_of(reply: Message) -> str:

@@ -249,7 +249,7 @@ class SubscriptionService:
             return Right.LISTEN if is_theirs else Right.REFUSED
         if _is_of_thing(key, shape):
             return self._right_to_thing(caller, key)
-        if shape is Shape.EVENTS:
+        if shape is Shape.EVENTS or self._is_child(caller, key, shape):
             return Right.LISTEN if self._state.has_consent(caller.number, key) else Right.NO_CONSENT
         if caller.is_link:
             return Right.REFUSED
@@ -257,11 +257,22 @@ class SubscriptionService:
             return self._right_to_p2p(caller, key)
         owner = self._holder(key[:-2] if shape is Shape.BELOW else key)
         if owner is not None:
-            is_child = shape is Shape.BASE and is_child_form(key) and self._state.owners.owner(key) is None
-            return Right.LISTEN if owner == caller.number or is_child else Right.REFUSED
+            return Right.LISTEN if owner == caller.number else Right.REFUSED
         if any(above in claimed for above in ancestors(key)):
             return Right.LISTEN
         return self._right_to_unowned(caller, key, shape)
+
+    def _is_child(self, caller: Caller, key: str, shape: Shape) -> bool:
+        """Whether an address is a child of an owned object in the oldest spelling, `O/n`, which observers may hear.
+
+        What is below an agent of things is never one for another domain. Source: message specification, sections 8.3
+        and 19.1.
+        """
+        if shape is not Shape.BASE or not is_child_form(key) or is_p2p_stub(key):
+            return False
+        if caller.is_link and scheme_of(key) == "thing":
+            return False
+        return self._state.owners.owner(key) is None and self._state.owners.owner_above(key) is not None
 
     def _right_to_thing(self, caller: Caller, key: str) -> Right:
         """Events and properties of things are for sessions of their own domain, with a role if one is asked for.
@@ -304,7 +315,10 @@ class SubscriptionService:
         if shape is Shape.BELOW:
             return Right.REFUSED
         if domain not in self._state.domains and not is_of_no_domain(key):
-            return Right.LISTEN if domain and shape is Shape.BASE and is_child_form(key) else Right.REFUSED
+            is_foreign_child = bool(domain) and shape is Shape.BASE and is_child_form(key)
+            if is_foreign_child and not self._state.has_consent(caller.number, key):
+                return Right.NO_CONSENT
+            return Right.LISTEN if is_foreign_child else Right.REFUSED
         if shape is Shape.CONTROL:
             others = set(self._state.listeners.targets(key)) - {caller.number}
             return Right.REFUSED if others else Right.LISTEN

@@ -156,6 +156,64 @@ def test_what_the_other_domain_lists_as_refused_is_not_held_and_told(remote: Rem
     assert (status, reason) == (403, "not-owner")
 
 
+OLD_FORM = {"resource": ROOM, "childrenResources": ["m"]}
+OLD_SPELLING = f"{ROOM}/m"
+
+
+def wish_in_old_form(remote: RemoteSubscriptions, sid: int) -> Step:
+    request = parsed(a_message("subscribe", ANA, FOREIGN_SM, {**OLD_FORM, "source": ANA}, id_=1))
+    return remote.subscribe(request, codec.body_members(request.body), sid, FOREIGN, 0.0)
+
+
+def test_who_is_refused_only_what_is_new_hears_what_this_node_hears_already(remote: RemoteSubscriptions) -> None:
+    (request,) = wish_in_old_form(remote, 1).upstream
+    (first,) = remote.answered(reply(request, value={"refused": [OLD_SPELLING]}), FOREIGN).granted
+    (request,) = wish_in_old_form(remote, 2).upstream
+    assert codec.body_members(request.body)["resources"] == [OLD_SPELLING]
+    (second,) = remote.answered(reply(request, 403, reason="not-owner"), FOREIGN).granted
+    assert (second.sid, second.urls, second.refused) == (2, first.urls, (OLD_SPELLING,))
+    assert CHANGES in second.urls
+
+
+def test_a_failure_abroad_grants_nothing_at_all(remote: RemoteSubscriptions) -> None:
+    remote.answered(reply(wish(remote, CHANGES).upstream[0]), FOREIGN)
+    (request,) = wish(remote, CHANGES, f"{ROOM}/status", sid=2).upstream
+    step = remote.answered(reply(request, 503, reason="overload"), FOREIGN)
+    assert (step.granted, [(code, reason) for _, code, reason in step.refused]) == ([], [(503, "overload")])
+    assert remote.has_key(CHANGES)
+
+
+def test_an_object_deleted_while_a_wish_is_under_way_is_asked_for_again(remote: RemoteSubscriptions) -> None:
+    remote.answered(reply(wish(remote, CHANGES).upstream[0]), FOREIGN)
+    (request,) = wish(remote, CHANGES, f"{ROOM}/status", sid=2).upstream
+    remote.object_deleted(FOREIGN, ROOM)
+    step = remote.answered(reply(request), FOREIGN)
+    assert step.granted == []
+    assert codec.body_members(step.upstream[0].body)["resources"] == [CHANGES]
+    assert len(remote.answered(reply(step.upstream[0]), FOREIGN).granted) == 1
+    assert remote.expired(1e9) == []
+
+
+def test_what_a_wish_under_way_names_is_not_given_back(remote: RemoteSubscriptions) -> None:
+    remote.answered(reply(wish(remote, CHANGES).upstream[0]), FOREIGN)
+    (request,) = wish(remote, CHANGES, f"{ROOM}/status", sid=2).upstream
+    assert remote.nobody_listens([CHANGES], 1.0) == []
+    remote.answered(reply(request), FOREIGN)
+    assert len(remote.nobody_listens([CHANGES], 1.0)) == 1
+
+
+@pytest.mark.parametrize(("code", "more"), [(403, {}), (200, {"value": {"refused": [CHANGES]}})])
+def test_after_a_refused_renewal_the_next_wish_asks_again(
+    remote: RemoteSubscriptions, code: int, more: dict[str, object]
+) -> None:
+    remote.restore([CHANGES])
+    (renewal,) = remote.renew(FOREIGN, 0.0)
+    remote.answered(reply(renewal, code, **more), FOREIGN)
+    (request,) = wish(remote, CHANGES).upstream
+    assert len(remote.answered(reply(request), FOREIGN).granted) == 1
+    assert wish(remote, CHANGES).upstream == []
+
+
 @pytest.mark.parametrize("url", [ROOM, f"{ROOM}/subscription", "hyperty://beta.example/h-bo", f"{ROOM}/*"])
 def test_nobody_listens_here_to_what_is_meant_for_others_abroad(remote: RemoteSubscriptions, url: str) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.NOT_OWNER):
@@ -231,6 +289,46 @@ async def test_a_runtime_is_answered_after_the_other_domain_and_changes_are_fann
     assert house.bus.from_link(FOREIGN, [a_change(1), a_change(2)]) == [None, None]
     for runtime in (ana, bo):
         assert [one["body"]["value"] for one in await runtime.heard()] == [1, 2]
+
+
+@pytest.mark.parametrize("refused", [[], [OLD_SPELLING]])
+async def test_every_observer_hears_an_object_subscribed_by_resource_and_children(
+    house: RuntimeHouse, refused: list[str]
+) -> None:
+    heard = []
+    for number, name in enumerate(("ana", "bo", "cy"), 1):
+        runtime = await house.opened(name)
+        body = {**OLD_FORM, "source": runtime.address}
+        await runtime.say(a_message("subscribe", runtime.address, FOREIGN_SM, body, id_=number))
+        heard += await runtime.heard()
+        for request in house.domains.take():
+            is_all_refused = set(request["body"]["resources"]) <= set(refused)
+            answer: Json = {"code": 403, "reason": "not-owner"} if is_all_refused else {"code": 200}
+            answer["value"] = {"refused": refused}
+            reply_ = a_message("response", request["to"], request["from"], answer, id_=request["id"])
+            house.bus.from_link(FOREIGN, [parsed(reply_)])
+        heard.append(await runtime.next() if not heard or heard[-1]["id"] != number else heard.pop())
+        assert (heard[-1]["id"], heard[-1]["body"]["code"]) == (number, 200)
+        assert heard[-1]["body"].get("value", {}).get("refused", []) == refused
+        house.bus.from_link(FOREIGN, [a_change(number)])
+        assert [one["body"]["value"] for one in await runtime.heard()] == [number]
+
+
+async def test_a_wish_that_fails_leaves_nothing_behind_that_nobody_listens_to(house: RuntimeHouse) -> None:
+    ana, bo = await house.opened("ana"), await house.opened("bo")
+    (request,) = await subscribing(ana, house)
+    house.bus.from_link(FOREIGN, [from_far(request)])
+    await ana.next()
+    body = {"resources": [CHANGES, f"{ROOM}/status"], "source": bo.address}
+    await bo.say(a_message("subscribe", bo.address, FOREIGN_SM, body, id_=2))
+    assert await bo.heard() == []
+    (request,) = house.domains.take()
+    await ana.ask("unsubscribe", FOREIGN_SM, {"resources": [CHANGES]})
+    assert house.domains.take() == []
+    house.bus.from_link(FOREIGN, [from_far(request, 503)])
+    assert (await bo.next())["body"]["code"] == 503
+    (last,) = house.domains.take()
+    assert (last["type"], last["body"]["resources"]) == ("unsubscribe", [CHANGES])
 
 
 async def test_upstream_ends_with_the_last_listener(house: RuntimeHouse) -> None:

@@ -259,6 +259,47 @@ def test_another_domain_listens_to_objects_of_ours_and_of_no_third(house: StateH
         assert house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == code
 
 
+def test_another_domain_hears_children_in_every_spelling_as_observers_here_do(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    subscribe(house, ana, ROOM)
+    link = house.state.link_number("beta.example")
+    four = [f"{ROOM}/changes", f"{ROOM}/children/m", f"{ROOM}/m", f"{ROOM}/children/"]
+    ask = {"resources": four, "source": "runtime://beta.example/mn"}
+    answer = house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")
+    assert answer == {"code": 200, "description": "OK"}
+    assert all(house.state.listeners.targets(key) == (link,) for key in four)
+
+
+@pytest.mark.parametrize(
+    "url", [f"{ROOM}x/m", f"{ROOM}/m/subscription", f"{ROOM}/own", f"thing://{DOMAIN}/agent-4/lamp-1"]
+)
+def test_what_is_no_child_of_somebody_s_object_is_not_for_another_domain(house: StateHouse, url: str) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    subscribe(house, ana, f"{ROOM}/own")
+    subscribe(house, ana, ROOM, f"thing://{DOMAIN}/agent-4")
+    ask = {"resources": [url], "source": "runtime://beta.example/mn"}
+    link = house.state.link_number("beta.example")
+    assert house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["reason"] == "not-owner"
+
+
+def test_the_old_spelling_of_a_child_needs_the_consent_of_its_object(careful: StateHouse) -> None:
+    link = careful.state.link_number("beta.example")
+    ask = {"resources": [f"{ROOM}/m"], "source": "runtime://beta.example/mn"}
+    assert subscribe(careful, 2, f"{ROOM}/m")["code"] == 403
+    assert careful.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == 403
+    agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo")
+    agrees(careful, ROOM, "hyperty://beta.example/h-bo")
+    assert subscribe(careful, 2, f"{ROOM}/m")["code"] == 200
+    assert careful.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == 200
+
+
+@pytest.mark.parametrize("url", [f"{FOREIGN_ROOM}/m", f"{FOREIGN_ROOM}/changes"])
+def test_an_object_abroad_needs_the_consent_of_its_reporter_in_every_spelling(careful: StateHouse, url: str) -> None:
+    assert subscribe(careful, 2, url)["code"] == 403
+    agrees(careful, FOREIGN_ROOM, f"runtime://{DOMAIN}/rt-bo")
+    assert subscribe(careful, 2, url)["code"] == 200
+
+
 # What dialect A is told, and reading.
 
 
