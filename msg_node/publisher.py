@@ -80,10 +80,10 @@ def make_publisher(settings: Settings) -> tuple[Publisher, SigningKey]:
         raise MisuseError("these settings publish nothing")
     folder = SiteFolder(publish.site_dir)
     _check_publication(folder.load(), settings)
-    node_keys = load_online_keys(publish.keys_dir, "node")
+    node_keys = load_online_keys(publish.keys_dir, "node", domain=settings.node.domain)
     signer = LiveSigner(
         folder,
-        load_online_keys(publish.keys_dir, "live"),
+        load_online_keys(publish.keys_dir, "live", domain=settings.node.domain),
         serial_file=settings.node.data_dir / SERIAL_NAME,
         node_keys={key.key_id: key.record() for key in node_keys},
         options=LiveOptions(

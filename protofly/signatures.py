@@ -68,6 +68,17 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (self.nbf is None or self.nbf.timestamp() <= now) and (self.exp is None or now < self.exp.timestamp())
 
 
+_DOMAIN_MARK = "Domain: "
+
+
+def domain_of_pem(pem: bytes) -> str:
+    """Whose key a file of `SigningKey.to_pem` holds, "" when it does not say."""
+    for line in pem.split(b"-----BEGIN", 1)[0].splitlines():
+        if line.startswith(_DOMAIN_MARK.encode("ascii")):
+            return line.removeprefix(_DOMAIN_MARK.encode("ascii")).decode("ascii", "replace").strip()
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class SigningKey:
     """A private key with the id under which documents name its public half."""
@@ -106,9 +117,14 @@ class SigningKey:
         """Algorithm word of the key record."""
         return "ed25519" if isinstance(self.private, Ed25519PrivateKey) else "p256"
 
-    def to_pem(self) -> bytes:
-        """The private key as unencrypted PKCS #8; whoever writes it down guards the file."""
-        return self.private.private_bytes(
+    def to_pem(self, domain: str = "") -> bytes:
+        """The private key as unencrypted PKCS #8; whoever writes it down guards the file.
+
+        `domain` is whose key it is; it goes before the PEM as explanatory text (RFC 7468, section 2), so that it stays
+        with the key when the file is copied. `domain_of_pem` reads it.
+        """
+        mark = f"{_DOMAIN_MARK}{domain}\n".encode("ascii") if domain else b""
+        return mark + self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Literal
 
-from protofly.documents import SigningKey
+from protofly.documents import SigningKey, domain_of_pem
 from protofly.errors import SettingsError
 
 ROLES: Final = ("root", "live", "pkg", "node")
@@ -66,8 +67,11 @@ def make_keys(
     return KeyRing(**{role: (make_key(role, alg=alg, entropy=entropy),) for role in ROLES})
 
 
-def save_keys(keys: KeyRing, folder: Path) -> list[Path]:
+def save_keys(keys: KeyRing, folder: Path, *, domain: str = "") -> list[Path]:
     """Write every key into a file of its own; nothing that exists is ever overwritten.
+
+    A folder that this makes is closed to others, and git ignores what is in it. `domain` is whose keys they are: the
+    files say so, and `load_keys` refuses them for another one.
 
     Returns:
         The files, in the order of the roles.
@@ -77,12 +81,14 @@ def save_keys(keys: KeyRing, folder: Path) -> list[Path]:
     """
     written: list[Path] = []
     try:
-        folder.mkdir(mode=SECRET_FOLDER_MODE, parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(mode=SECRET_FOLDER_MODE, parents=True)
+            (folder / ".gitignore").write_text("*\n", encoding="ascii")
         for key in keys.all_keys():
             path = folder / f"{key.key_id}.pem"
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_FILE_MODE)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(key.to_pem())
+                file.write(key.to_pem(domain))
                 file.flush()
                 os.fsync(file.fileno())
             written.append(path)
@@ -91,28 +97,57 @@ def save_keys(keys: KeyRing, folder: Path) -> list[Path]:
     return written
 
 
-def load_keys(folder: Path) -> KeyRing:
-    """Every key in the folder.
+def load_keys(folder: Path, *, domain: str = "") -> KeyRing:
+    """Every key in the folder; with `domain`, only of that one. Files of older versions do not say whose they are.
 
     Raises:
-        SettingsError: no such folder, no key in it, a file that is not a key, or one that others may read.
+        SettingsError: no such folder, no key in it, a file that is not a key, or one that others may read; a folder
+            that others may write into; a key of another domain.
     """
+    _check_folder(folder)
     rings: dict[str, list[SigningKey]] = {role: [] for role in ALL_ROLES}
     for path in sorted(folder.glob("*.pem")):
         role = path.stem.partition("-")[0]
         if role not in rings:
             raise SettingsError(f"{path}: the name of a key file begins with {', '.join(ALL_ROLES)} and a hyphen")
-        rings[role].append(_load_key(path))
+        rings[role].append(_load_key(path, domain))
     if not any(rings.values()):
         raise SettingsError(f"{folder}: no keys here; make them with `trapezoid keys init`")
     return KeyRing(**{role: tuple(keys) for role, keys in rings.items()})
 
 
-def _load_key(path: Path) -> SigningKey:
+def domain_of_keys(folder: Path) -> str:
+    """Whose keys a folder holds, "" when they do not say. Raises SettingsError when they disagree."""
+    try:
+        domains = {domain_of_pem(path.read_bytes()) for path in folder.glob("*.pem")} - {""}
+    except OSError as exc:
+        raise SettingsError(f"{exc.filename or folder}: {exc.strerror}") from exc
+    if len(domains) > 1:
+        raise SettingsError(f"{folder} holds keys of several domains: {', '.join(sorted(domains))}")
+    return domains.pop() if domains else ""
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder into which others may put a key of theirs beside ours, or in the place of one."""
+    try:
+        mode = folder.stat().st_mode
+    except FileNotFoundError:
+        return  # there are no keys in it: the caller says so
+    except OSError as exc:
+        raise SettingsError(f"{folder}: {exc.strerror}") from exc
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SettingsError(f"{folder}: others may write into this folder of keys; run: chmod 700 {folder}")
+
+
+def _load_key(path: Path, domain: str) -> SigningKey:
     try:
         if path.stat().st_mode & 0o077:
-            raise SettingsError(f"{path}: others may read this key; say: chmod 600 {path}")
-        return SigningKey.from_pem(path.stem, path.read_bytes())
+            raise SettingsError(f"{path}: others may read this key; run: chmod 600 {path}")
+        pem = path.read_bytes()
+        owner = domain_of_pem(pem)
+        if domain and owner and owner != domain:
+            raise SettingsError(f"{path} is a key of {owner}, not of {domain}; name the folder of {domain}'s keys")
+        return SigningKey.from_pem(path.stem, pem)
     except OSError as exc:
         raise SettingsError(f"{path}: {exc.strerror}") from exc
     except ValueError as exc:

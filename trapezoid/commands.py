@@ -119,14 +119,15 @@ def publish(
 
         import msgspec
 
+        from protofly.address import valid_domain
         from stubkit.keys import load_keys
         from trapezoid.publishing import PublishRequest, default_module
         from trapezoid.publishing import publish as publish_stub
 
         report = publish_stub(
             PublishRequest(
-                domain=domain,
-                keys=load_keys(keys),
+                domain=valid_domain(domain),
+                keys=load_keys(keys, domain=domain),
                 site=site,
                 module=module or default_module(),
                 now=time.time(),

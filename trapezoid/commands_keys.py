@@ -36,7 +36,7 @@ def init(
         if any(keys.glob("*.pem")):
             raise SettingsError(f"{keys} holds keys already; one more of a role is made by `trapezoid keys add`")
         ring = make_keys(alg=algorithm)
-        paths = save_keys(ring, keys)
+        paths = save_keys(ring, keys, domain=domain)
         facts = {"domain": domain, "fingerprint": _fingerprint(domain, ring, 1), "files": [str(path) for path in paths]}
         print_facts(facts, as_json=json)
 
@@ -70,10 +70,11 @@ def add(
 
 
 def _add(role: str, folder: Path, algorithm: Literal["ed25519", "p256"], *, as_json: bool) -> None:
-    from stubkit.keys import KeyRing, make_key, save_keys
+    from stubkit.keys import KeyRing, domain_of_keys, make_key, save_keys
 
+    domain = domain_of_keys(folder)
     key = make_key(role, alg=algorithm)
-    (path,) = save_keys(KeyRing(**{role: (key,)}), folder)
+    (path,) = save_keys(KeyRing(**{role: (key,)}), folder, domain=domain)
     print_facts({"id": key.key_id, "algorithm": key.alg, "file": str(path)}, as_json=as_json)
 
 

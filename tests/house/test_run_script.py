@@ -56,7 +56,7 @@ def called(script: Path, *words: str, cwd: Path) -> tuple[Path, list[str]]:
     ],
     ids=lambda words: "-".join(words[:3]),
 )
-def test_relative_paths_stay_relative_to_where_the_user_stands(checkout: Path, tmp_path: Path, words: list[str]) -> None:
+def test_relative_paths_are_relative_to_where_the_user_stands(checkout: Path, tmp_path: Path, words: list[str]) -> None:
     stand = tmp_path / "stand"
     stand.mkdir()
     folder, got = called(checkout / "run", *words, cwd=stand)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -71,14 +72,16 @@ domain = "b.example"
 
 
 def test_keys_are_made_readable_by_their_owner_only_and_never_overwritten(keys: Path) -> None:
-    paths = list(keys.iterdir())
+    paths = list(keys.glob("*.pem"))
+    assert (keys / ".gitignore").read_text() == "*\n"
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o700
     assert {path.name.partition("-")[0] for path in paths} == {"root", "live", "pkg", "node"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
     before = {path: path.read_bytes() for path in paths}
     again = run("keys", "init", "a.example", "--keys", keys)
     assert again.exit_code == 2
     assert "holds keys already" in again.stderr
-    assert {path: path.read_bytes() for path in keys.iterdir()} == before
+    assert {path: path.read_bytes() for path in keys.glob("*.pem")} == before
 
 
 def test_a_key_more_of_a_role_is_named_by_the_next_root_beside_the_old_one(keys: Path, tmp_path: Path) -> None:
@@ -110,8 +113,10 @@ def test_private_keys_that_others_may_read_are_refused(keys: Path, tmp_path: Pat
 def test_nothing_shown_about_keys_is_private(keys: Path) -> None:
     shown = run("keys", "show", "--keys", keys, "--json").stdout
     assert [key["role"] for key in json.loads(shown)] == ["root", "live", "pkg", "node"]
-    for path in keys.iterdir():
-        assert path.read_text().splitlines()[1] not in shown
+    for path in keys.glob("*.pem"):
+        body = path.read_text().partition("-----BEGIN PRIVATE KEY-----\n")[2].splitlines()[0]
+        assert len(body) > 40
+        assert body not in shown
 
 
 def test_the_fingerprint_is_the_same_from_keys_and_from_what_is_published(keys: Path, tmp_path: Path) -> None:
@@ -133,8 +138,41 @@ def test_publishing_twice_changes_nothing(keys: Path, tmp_path: Path) -> None:
     assert after == before
 
 
-def test_ranges_make_an_interworking_stub_and_other_ranges_a_new_manifest(keys: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
+def test_keys_of_another_domain_publish_nothing(keys: Path, tmp_path: Path, node: Path) -> None:
+    refused = run("publish", "b.example", "--keys", keys, "--site", tmp_path / "b-site")
+    assert refused.exit_code == 2
+    assert "is a key of a.example, not of b.example" in refused.stderr
+    assert not (tmp_path / "b-site").exists()
+    copied = tmp_path / "copied"  # the mark goes with the file
+    shutil.copytree(keys, copied)
+    assert run("publish", "b.example", "--keys", copied, "--site", tmp_path / "b-site").exit_code == 2
+    facts("keys", "add", "live", "--keys", keys)
+    for path in keys.glob("live-*.pem"):
+        assert path.read_text().startswith("Domain: a.example\n")
+    shutil.rmtree(keys)
+    run("keys", "init", "b.example", "--keys", keys)
+    done = run("check", "--config", node)
+    assert (done.exit_code, "is a key of b.example" in done.stdout) == (1, True)
+
+
+def test_a_folder_of_keys_into_which_others_may_write_is_refused(keys: Path, tmp_path: Path, node: Path) -> None:
+    for mode in (0o777, 0o770, 0o1777):
+        keys.chmod(mode)
+        done = run("publish", "a.example", "--keys", keys, "--site", tmp_path / "site")
+        assert (done.exit_code, f"chmod 700 {keys}" in done.stderr) == (2, True)
+        done = run("check", "--config", node)
+        assert (done.exit_code, f"chmod 700 {keys}" in done.stdout) == (1, True)
+
+
+def test_keys_from_before_they_said_whose_they_are_still_publish(keys: Path, tmp_path: Path) -> None:
+    for path in keys.glob("*.pem"):
+        path.write_bytes(path.read_bytes().removeprefix(b"Domain: a.example\n"))
+    assert facts("publish", "b.example", "--keys", keys, "--site", tmp_path / "site")["root_version"] == 1
+
+
+def test_ranges_make_an_interworking_stub_and_other_ranges_a_new_manifest(tmp_path: Path) -> None:
+    site, keys = tmp_path / "site", tmp_path / "legacy-keys"
+    run("keys", "init", "sip.legacy.example", "--keys", keys)
     publish = ("publish", "sip.legacy.example", LINK, "--keys", keys, "--site", site, "--range", "sip://legacy.example")
     first, again = facts(*publish), facts(*publish)
     assert (again["serial"], again["is_new_manifest"]) == (first["serial"], False)
