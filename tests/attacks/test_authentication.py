@@ -173,6 +173,13 @@ def test_what_is_no_token_is_malformed(raw: bytes) -> None:
     assert code_of(raw) is Code.AUTH_MALFORMED
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 5])
+def test_an_honest_token_with_another_number_of_parts_is_malformed(count: int) -> None:
+    parts = token().split(b".")
+    assert code_of(b".".join((*parts, *parts)[:count])) is Code.AUTH_MALFORMED
+    assert verify(b".".join((*parts, *parts)[:3])).iss == "a.example"
+
+
 def test_a_duplicate_claim_is_malformed() -> None:
     head, body, signature = token().split(b".")
     text = base64.urlsafe_b64decode(body + b"==").decode()

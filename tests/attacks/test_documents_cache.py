@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from catalogue_client.core.verify import ManifestRules, PermissionsPolicy, accept_previous
+from protofly.documents import Permissions
 from protofly.errors import Code, PeerError
 from stubs_cache.cache import StubsCache
 from stubs_cache.core.entry import Kind, compiled_key, documents_key
-from tests.support.repository import MODULE, SECRET, World
+from tests.support.repository import MODULE, SECRET, START, World
 
 
 @pytest.fixture
@@ -133,6 +136,29 @@ async def test_rollback_is_refused_by_the_marks_when_the_cache_is_gone(world: Wo
     with pytest.raises(PeerError) as caught:
         await world.refresh()
     assert caught.value.code is Code.ROLLBACK
+
+
+async def test_older_manifest_planted_under_the_hash_of_the_accepted_one_does_not_go_on(world: World) -> None:
+    """The domain signed it once, and has not revoked it: only the hash says that it is not the accepted one."""
+    old_code, new_code = MODULE + b"\0\x02\x01a", MODULE + b"\0\x02\x01b"
+    world.b.publish_stub(serial=1, code=old_code)
+    old = await world.supply()
+    world.b.publish_stub(serial=2, code=new_code)
+    accepted = await world.supply()
+    world.b.publish_stub(serial=3, code=MODULE, permissions=Permissions(connect=["mn", "other"], storage_bytes=1))
+    assert (await world.supply()).serial == 2  # the update is held
+    trust, state = await world.refresh(), world.state()
+    assert state is not None
+    manifests = {**dict(trust.manifests), accepted.manifest_sha256: old.manifest_envelope}
+    tampered = dataclasses.replace(trust, manifests=tuple(manifests.items()))
+    with pytest.raises(PeerError) as caught:
+        await world.fetch_stub(tampered)
+    assert caught.value.code is Code.PERMISSIONS_HELD
+    rules = ManifestRules(our_domain="a.example", policy=PermissionsPolicy(), now=START)
+    with pytest.raises(PeerError) as caught:
+        accept_previous(state, tampered, old.name, rules)
+    assert caught.value.code is Code.CACHE_TAMPERED
+    assert accept_previous(state, trust, old.name, rules)[0].serial == 2
 
 
 async def test_cached_document_of_another_domains_keys_raises_no_mark(world: World, tmp_path: Path) -> None:

@@ -225,6 +225,16 @@ def test_p256_signature_in_der_is_refused_and_r_s_accepted() -> None:
     assert not verify_signature(key.record(), bytes(64), b"data")
 
 
+def test_p256_signature_with_a_zero_more_or_less_is_refused_although_its_numbers_are_right() -> None:
+    key = signing_key("L1", alg="p256")
+    signature = key.sign(b"data")
+    assert not verify_signature(key.record(), signature[:32] + b"\0" + signature[32:], b"data")
+    # One signature in 256 has an s that begins with a zero byte.
+    with_zero = next(one for one in iter(lambda: key.sign(b"data"), b"") if not one[32])
+    assert verify_signature(key.record(), with_zero, b"data")
+    assert not verify_signature(key.record(), with_zero[:32] + with_zero[33:], b"data")
+
+
 def test_key_of_one_algorithm_under_the_name_of_the_other_is_refused() -> None:
     edwards, nist = signing_key("L1"), signing_key("L1", alg="p256")
     assert not verify_signature(KeyRecord(alg="p256", pub=edwards.record().pub), edwards.sign(b"x"), b"x")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for
+from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, id_carried
 from federation.core.message_ids import MessageIds
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -95,6 +95,26 @@ def test_a_trace_of_the_sender_reaches_the_receiver() -> None:
     inner, sent_id, received_id = cross(message('{"trace":"t-1","value":2}'))
     assert json.loads(inner.raw)["body"] == {"value": 2, "trace": "t-1"}
     assert sent_id == received_id
+
+
+@pytest.mark.parametrize("trace", ["t-1", "x" * 5000, "mn:", "mn:00", "mn:" + "zz" * 16, "mn:" + "00" * 17])
+def test_an_id_that_is_made_of_a_foreign_trace_is_as_long_as_any_other(trace: str) -> None:
+    incoming = message(json.dumps({"trace": trace}), from_="hyperty://b.example/h", to="comm://a.example/r")
+    assert len(id_carried(incoming)) == 16
+    outgoing = message(json.dumps({"trace": trace}))
+    assert len(OutwardBorder(OUR_NODE, STUB).cross(outgoing, IDS.next(1_000_000.0)).msg_id) == 16
+
+
+def test_ids_of_foreign_traces_differ_by_trace_sender_recipient_and_id() -> None:
+    plain = message('{"trace":"t"}')
+    others = (
+        message('{"trace":"u"}'),
+        message('{"trace":"t"}', from_="hyperty://a.example/i"),
+        message('{"trace":"t"}', to="comm://b.example/s"),
+        codec.decode(plain.raw.replace(b'"id":1', b'"id":2'))[0],
+    )
+    assert len({id_carried(one) for one in (plain, *others)}) == 5
+    assert id_carried(message('{"trace":"t","more":1}')) == id_carried(plain)
 
 
 def test_a_trace_that_pretends_to_be_ours_is_replaced() -> None:

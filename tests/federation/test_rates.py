@@ -109,6 +109,38 @@ def test_what_the_rate_of_all_refuses_is_not_counted_to_its_type() -> None:
     assert buckets.take(1, 2.0, "update") == 0.0
 
 
+def test_what_is_given_back_is_given_back_in_messages_and_in_bytes() -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=2.0, bytes_per_second=100.0))
+    assert bucket.take(10, 0.0) == 0.0
+    for _ in range(50):
+        assert bucket.take(90, 0.0) == 0.0
+        bucket.give_back(90)
+    assert bucket.take(90, 0.0) == 0.0
+    assert bucket.take(1, 0.0) == pytest.approx(0.5)  # the first and the last count, and nothing between them
+
+
+@pytest.mark.parametrize("limit", [RateLimit(messages_per_second=2.0), RateLimit(bytes_per_second=100.0)])
+def test_no_more_is_given_back_than_was_taken(limit: RateLimit) -> None:
+    bucket = RateBucket(limit)
+    assert bucket.take(50, 0.0) == 0.0
+    for _ in range(3):
+        bucket.give_back(1000)
+    assert passed(bucket, [0.0] * 3, size_bytes=50) == 2
+
+
+@pytest.mark.parametrize(
+    ("of_type", "size_bytes"),
+    [(RateLimit(messages_per_second=1.0), 1), (RateLimit(bytes_per_second=100.0), 100)],
+    ids=["messages", "bytes"],
+)
+def test_a_type_has_its_whole_rate_after_the_rate_of_all_refused_it(of_type: RateLimit, size_bytes: int) -> None:
+    buckets = TypedBuckets(RateLimit(messages_per_second=1.0), [TypeRate(types=("update",), limit=of_type)])
+    assert buckets.take(1, 0.0, "read") == 0.0
+    for now in (0.5, 0.9):
+        assert buckets.take(size_bytes, now, "update") > 0.0
+    assert buckets.take(size_bytes, 1.0, "update") == 0.0
+
+
 def test_large_messages_of_a_type_are_paid_for_in_bytes() -> None:
     buckets = TypedBuckets(UNLIMITED, TYPED)
     assert buckets.take(100, 0.0, "update") == 0.0

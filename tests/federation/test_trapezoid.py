@@ -27,6 +27,10 @@ def live_leg(limits: LegLimits = LIMITS) -> DomainLeg:
     return leg
 
 
+def asks_to_pause(leg: DomainLeg) -> bool:
+    return leg.is_congested
+
+
 def submit(leg: DomainLeg, count: int) -> list[Pending]:
     batch = [pending(str(index)) for index in range(count)]
     assert [leg.submit(one) for one in batch] == [None] * count
@@ -73,6 +77,52 @@ def test_what_was_handed_back_and_may_not_go_any_more_takes_nobodys_place() -> N
     assert leg.submit(pending()) is Code.OVERLOAD
     leg.is_carried = True
     assert [one.number for one in leg.take_batch(10, 10_000, 2.0)] == [1, 3, 5, 6, 7, 8]
+
+
+def test_bytes_that_wait_without_a_carrier_are_bounded_and_ask_senders_to_pause() -> None:
+    leg = DomainLeg(STREAM, LIMITS)
+    assert leg.submit(pending(size=2_000)) is None
+    assert not asks_to_pause(leg)  # exactly half
+    assert leg.submit(pending(size=1)) is None
+    assert asks_to_pause(leg)
+    assert leg.submit(pending(size=2_000)) is Code.OVERLOAD
+    assert leg.submit(pending(size=1_999)) is None
+    assert leg.submit(pending(size=1)) is Code.OVERLOAD
+    leg.expire(15.0)
+    assert not asks_to_pause(leg)
+    assert leg.submit(pending(size=4_000)) is None
+
+
+def test_messages_that_wait_without_a_carrier_ask_senders_to_pause() -> None:
+    leg = DomainLeg(STREAM, LIMITS)
+    submit(leg, 2)
+    assert not asks_to_pause(leg)  # exactly half
+    submit(leg, 1)
+    assert asks_to_pause(leg)
+
+
+def test_what_a_lost_carrier_gave_back_asks_nobody_to_pause() -> None:
+    leg = live_leg()
+    for _ in range(3):
+        assert leg.submit(pending(size=2_000)) is None
+    leg.take_batch(10, 10_000, 0.0)
+    leg.carrier_lost(1.0)
+    assert not asks_to_pause(leg)
+    assert leg.submit(pending(size=2_000)) is None
+    assert not asks_to_pause(leg)
+    assert leg.submit(pending(size=1)) is None
+    assert asks_to_pause(leg)
+
+
+def test_bytes_under_way_ask_senders_to_pause() -> None:
+    leg = live_leg()
+    assert leg.submit(pending(size=4_000)) is None
+    leg.take_batch(10, 10_000, 0.0)
+    assert not asks_to_pause(leg)  # exactly half of the window
+    assert leg.submit(pending(size=1)) is None
+    assert asks_to_pause(leg)
+    leg.accepted(1)
+    assert not asks_to_pause(leg)
 
 
 def test_a_batch_stays_inside_the_window() -> None:

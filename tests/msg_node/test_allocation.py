@@ -333,6 +333,35 @@ def test_release_takes_what_is_below_and_no_look_alike() -> None:
     assert owners.release({1}, others[0]) == [others[0]]
 
 
+def test_what_is_left_below_is_found_after_each_release() -> None:
+    owners = Owners(Journal())
+    base = f"comm://{DOMAIN}/o"
+    below = [f"{base}/{name}" for name in "abcdef"]
+    for url in (base, *below):
+        assert owners.claim(1, url)
+    for gone in (below[2], below[0], below[5]):
+        assert owners.release({1}, gone) == [gone]
+        assert owners.owner(gone) is None
+    assert owners.claim(1, below[5])  # and what comes again is found as well
+    assert owners.release({1}, base) == [base, below[1], below[3], below[4], below[5]]
+    assert owners.count(1) == 0
+    assert owners.claim(1, base)
+    assert owners.release({1}, base) == [base]
+
+
+def test_release_takes_what_is_below_after_a_restart_too(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    (room,) = allocate(house, sid, 1, scheme="comm")
+    below = [f"{room}/children/{name}" for name in ("a", "b", "c")]
+    for url in below:
+        assert house.state.owners.claim(sid, url)
+    assert house.state.owners.release({sid}, below[1]) == [below[1]]
+    house.keep(house.state.take_changes())
+    again = house.restarted()
+    assert again.state.owners.release({sid}, room) == [room, below[0], below[2]]
+    assert [again.state.owners.owner(url) for url in (room, *below)] == [None] * 4
+
+
 def test_nobody_releases_what_belongs_to_another(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     eve, _ = house.open("rt-eve", 2)

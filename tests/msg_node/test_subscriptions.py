@@ -109,6 +109,36 @@ def test_quota_refuses_the_whole_request() -> None:
     assert listeners.targets("c") == ()
 
 
+def test_an_unsubscribe_makes_room_for_exactly_as_many_as_it_removed() -> None:
+    listeners = Listeners(Journal(), per_session=3)
+    listeners.add(1, [*want("a"), *want("b"), *want("b", "t")])
+    assert listeners.count(1) == 3
+    listeners.remove(1, "b", {"t"})
+    assert listeners.count(1) == 2
+    listeners.remove(1, "unknown")
+    listeners.remove(1, "b", {"t"})  # it is gone already
+    assert listeners.count(1) == 2
+    listeners.add(1, want("c"))
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        listeners.add(1, want("d"))
+    listeners.remove(1, "b")
+    listeners.remove_where(1, lambda key: key == "c")
+    assert listeners.count(1) == 1
+    listeners.add(1, [*want("d"), *want("e")])
+    listeners.remove_all(1)
+    assert (listeners.count(1), list(listeners.listeners())) == (0, [])
+    assert listeners._counts == {}  # or the node would keep an entry for every session that it ever had
+
+
+def test_subscriptions_count_alike_after_a_restart(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    subscribe(house, sid, f"{FOREIGN_ROOM}/changes", f"{FOREIGN_ROOM}/children/")
+    before = house.state.listeners.count(sid)
+    house.reply(sid, SM, "unsubscribe", {"resources": [f"{FOREIGN_ROOM}/changes"]})
+    assert house.state.listeners.count(sid) == before - 1
+    assert house.restarted().state.listeners.count(sid) == before - 1
+
+
 # What addresses mean.
 
 

@@ -42,6 +42,16 @@ def test_a_pair_with_one_message_timed_by_a_clock_that_jumped_moves_nobody() -> 
         assert max(abs(one.offset_us) for one in offsets.values()) < 10
 
 
+def test_of_two_middle_clocks_the_slower_one_is_the_reference() -> None:
+    clocks = {A: 40, B: 0, C: 20, D: 60}
+    chain = [(B, C), (C, A), (A, D)]
+    offsets = found([delay for pair in chain for delay in both_ways(clocks, *pair, there_us=9_000, back_us=9_000)])
+    assert {domain: one.offset_us for domain, one in offsets.items()} == {A: 20, B: -20, C: 0, D: 40}
+    assert [domain for domain, one in offsets.items() if not one.error_us] == [C]
+    pair = found(both_ways({A: 7, B: 0}, A, B, there_us=9_000, back_us=9_000))
+    assert [(pair[domain].offset_us, pair[domain].error_us) for domain in (A, B)] == [(7, 9_000), (0, 0)]
+
+
 def test_a_domain_that_only_listens_has_no_offset() -> None:
     one_way = Delay(A, C, 10_000, 500)
     assert set(found([*both_ways({A: 0, B: 0}, A, B, there_us=1, back_us=1), one_way])) == {A, B}

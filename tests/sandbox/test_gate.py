@@ -152,6 +152,32 @@ def test_fewer_bodies_than_functions_are_malformed() -> None:
     assert refusal(MAGIC + section(1, b"\1\x60\0\0") + section(3, b"\1\0") + stub_section()) is Code.MODULE_MALFORMED
 
 
+def by_hand(*, type_index: int = 0, export_index: int = 0) -> bytes:
+    """A module with the one type of `window` and one function, which is exported as `window`."""
+    return b"".join(
+        (
+            MAGIC,
+            section(1, b"\1\x60\1\x7f\1\x7f"),
+            section(3, b"\1" + leb(type_index)),
+            section(5, b"\1\1\1\x10"),
+            section(7, b"\2\6memory\2\0\6window\0" + leb(export_index)),
+            section(10, b"\1\4\0\x20\0\x0b"),
+            stub_section(),
+        )
+    )
+
+
+@pytest.mark.parametrize("index", [1, 2, 2**32 - 1])
+def test_function_of_a_type_that_is_not_there_is_malformed(index: int) -> None:
+    assert refusal(by_hand(type_index=index)) is Code.MODULE_MALFORMED
+
+
+@pytest.mark.parametrize("index", [1, 2, 2**32 - 1])
+def test_export_of_a_function_that_is_not_there_is_malformed(index: int) -> None:
+    assert refusal(by_hand(export_index=index)) is Code.MODULE_MALFORMED
+    assert refusal(by_hand()) is Code.MODULE_EXPORTS  # `window` is good, `handle` is missing
+
+
 @pytest.mark.parametrize(
     ("extra", "code"),
     [

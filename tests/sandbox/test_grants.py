@@ -37,6 +37,17 @@ def test_unknown_kind_of_channel_is_refused(kind: int) -> None:
     assert refused(lambda: GRANTS.check_open("mn", kind)) == "connect"
 
 
+def test_http_is_a_grant_of_its_own() -> None:
+    endpoints = frozenset({"mn"})
+    without = Ledger(Grants(endpoints, http=False))
+    assert refused(lambda: without.open_channel(1, "mn", ChannelKind.HTTP)) == "http"
+    assert without.channels == frozenset()
+    for kind in (ChannelKind.WEBSOCKET, ChannelKind.TCP_TLS):
+        Grants(endpoints, http=False).check_open("mn", kind)
+    Grants(endpoints).check_open("mn", ChannelKind.HTTP)
+    assert refused(lambda: Grants(endpoints).check_open("other", ChannelKind.HTTP)) == "connect"
+
+
 def test_channels_are_bounded_and_free_again_after_closing() -> None:
     ledger = Ledger(GRANTS)
     for channel in range(1, limits.STUB_CHANNELS + 1):
