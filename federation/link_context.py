@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
+from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits, Pending
 from federation.gate import Gate
 from federation.traces import Traces
@@ -46,16 +47,18 @@ Deliver = Callable[[str, list[Message]], list[Code | None]]
 class LinkContext:
     """What every link of this node shares.
 
-    `deliver` and `answer` lead to the bus (`answer` takes a reply for a local sender), `record` to the books.
-    `on_live` and `on_lost` are told when a domain has got a carrier, and when it has none any more.
-    `quarantine` keeps a deadly message for people. `is_wanted` says whether runtimes here listen to a domain, so that
-    its link is kept. `wake` has everything flushed in this scheduler round. `wait_for_room` lets a reader pause while
-    local receivers are congested. `identify` checks assertions, where there are identity providers. `hides_addresses`
-    says that records hash addresses. `interworking` knows legacy addresses, and the stubs behind them.
+    `stub_addresses` says which address a domain's stub has here. `deliver` and `answer` lead to the bus (`answer` takes
+    a reply for a local sender), `record` to the books. `on_live` and `on_lost` are told when a domain has got a
+    carrier, and when it has none any more. `quarantine` keeps a deadly message for people. `is_wanted` says whether
+    runtimes here listen to a domain, so that its link is kept. `wake` has everything flushed in this scheduler round.
+    `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where there
+    are identity providers. `hides_addresses` says that records hash addresses. `interworking` knows legacy addresses,
+    and the stubs behind them.
     """
 
     our_domain: str
     node: str
+    stub_addresses: StubAddresses
     gate: Gate
     ids: MessageIds
     traces: Traces

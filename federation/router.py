@@ -15,7 +15,7 @@ import trio
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
 from federation.core.policy import Facts
-from federation.core.stub_status import StubStatus, stub_address
+from federation.core.stub_status import StubStatus
 from federation.core.trapezoid import DomainLeg
 from federation.domain_link import DomainLink
 from federation.gate import Gate
@@ -192,7 +192,7 @@ class Federation:
             raise PeerError(Code.DOMAIN_BLOCKED, "our policy does not talk to this domain", domain=domain)
         if len(self._links) >= self._max_links and not self._drop_idle():
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
-        stub_url = stub_address(self._context.node, domain)
+        stub_url = self._context.stub_addresses.of(domain)
         link = DomainLink(domain, token_hex(16), stub_url, self._context, touched=self._touched)
         link.asked_by = message.from_
         self._links[domain] = link

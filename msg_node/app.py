@@ -29,6 +29,7 @@ from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
 from federation.attempt_log import AttemptLog
 from federation.core.message_ids import MessageIds
+from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits
 from federation.dialler import Dialler
 from federation.gate import Gate
@@ -233,7 +234,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     node_url = f"runtime://{settings.node.domain}/{settings.node.name}"
     secret = load_secret(data_dir / "secret")
     store = StateStore(data_dir / "state.sqlite")
-    state = _restore_state(settings, store, node_url)
+    stub_addresses = StubAddresses(node_url, hashlib.sha256(b"trapezoid stub addresses\0" + secret).digest())
+    state = _restore_state(settings, store, stub_addresses)
     site = Site.from_settings(settings) if settings.site is not None else None
     published_key = site.node_key if site is not None else None
     # Without a publication nobody can check who we are; then a key of the moment stands in.
@@ -291,6 +293,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         LinkContext(
             our_domain=settings.node.domain,
             node=node_url,
+            stub_addresses=stub_addresses,
             gate=gate,
             ids=MessageIds(token_bytes(8)),
             traces=traces,
@@ -424,7 +427,7 @@ def _build_bus(
     return bus
 
 
-def _restore_state(settings: Settings, store: StateStore, node_url: str) -> NodeState:
+def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAddresses) -> NodeState:
     journal = Journal()
     sessions = Sessions(
         journal,
@@ -437,13 +440,13 @@ def _restore_state(settings: Settings, store: StateStore, node_url: str) -> Node
     )
     state = NodeState(
         frozenset(settings.own_domains),
-        reserved=frozenset({canonical_key(node_url)}),
+        reserved=frozenset({canonical_key(stub_addresses.node)}),
         sessions=sessions,
         owners=Owners(journal, per_session=settings.limits.allocation_per_session, pools=build_pools(settings)),
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
         rules=build_rules(settings),
-        interworking=build_interworking(settings, node_url),
+        interworking=build_interworking(settings, stub_addresses),
         twin=Twin(journal, objects=kept_objects(settings)),
         delivery=DeliveryState(
             journal,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from federation.core.interworking import Admission, Interworking
+from federation.core.interworking import NOWHERE, Admission, Interworking
 from federation.core.service_tokens import origin_of, read_token
+from federation.core.stub_status import StubAddresses
 from msg_node.key_files import read_private
 from protofly.errors import PeerError, SettingsError
 from protofly.legacy_range import LegacyRange, covers_any, natural_range, parse_range
@@ -47,8 +48,8 @@ class InterworkingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = ()
 
 
-def build_interworking(settings: Settings, node_url: str) -> Interworking:
-    """The admitted interworking stubs of the node of that address; the settings have been checked."""
+def build_interworking(settings: Settings, addresses: StubAddresses = NOWHERE) -> Interworking:
+    """The admitted interworking stubs of the node, at those addresses; the settings have been checked."""
     admissions = [
         Admission(
             domain=one.domain,
@@ -59,7 +60,7 @@ def build_interworking(settings: Settings, node_url: str) -> Interworking:
         )
         for one in settings.interworking
     ]
-    return Interworking(admissions, own_domains=frozenset(settings.own_domains), node=node_url)
+    return Interworking(admissions, own_domains=frozenset(settings.own_domains), addresses=addresses)
 
 
 def token_readers(settings: Settings) -> dict[str, Callable[[], str]]:

@@ -108,7 +108,7 @@ def _check_interworking(settings: Settings) -> str:
     """Who is admitted, and whether the access tokens can be read."""
     for read in token_readers(settings).values():
         read()
-    made = build_interworking(settings, settings.node_id)
+    made = build_interworking(settings)
     granted = ((domain, made.admission(domain)) for domain in made.domains)
     return "; ".join(f"{domain} for {', '.join(map(str, one.ranges))}" for domain, one in granted if one is not None)
 

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from federation.core.message_ids import MessageIds
 from federation.core.policy import Facts
+from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits, Pending
 from federation.gate import Gate, Verdict
 from federation.link_books import LinkBooks
@@ -97,6 +98,7 @@ class _Bench:
         return LinkContext(
             our_domain="a.example",
             node="runtime://a.example/mn-1",
+            stub_addresses=StubAddresses("runtime://a.example/mn-1"),
             gate=self._gate,
             ids=MessageIds(b"12345678"),
             traces=Traces(),

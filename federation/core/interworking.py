@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from federation.core.service_tokens import ServiceTokens
-from federation.core.stub_status import stub_address
+from federation.core.stub_status import StubAddresses
 from protofly.address import destination_of, domain_of
 from protofly.documents import Manifest
 from protofly.errors import Code, PeerError
@@ -39,19 +39,27 @@ class Admission:
     has_token: bool = False
 
 
+NOWHERE = StubAddresses("")
+"""For who asks about ranges only and runs no stub."""
+
+
 class Interworking:
     """All interworking stubs of a node.
 
     Args:
         admissions: Their ranges do not overlap.
         own_domains: Whose addresses are never a legacy's, whatever a range says.
-        node: Address of our node.
+        addresses: Where stubs are on our node.
     """
 
     def __init__(
-        self, admissions: Iterable[Admission] = (), *, own_domains: Collection[str] = (), node: str = ""
+        self,
+        admissions: Iterable[Admission] = (),
+        *,
+        own_domains: Collection[str] = (),
+        addresses: StubAddresses = NOWHERE,
     ) -> None:
-        self._node = node
+        self._addresses = addresses
         self._admissions = {one.domain: one for one in admissions}
         self._own_domains = own_domains
         self._by_scheme: dict[str, list[tuple[LegacyRange, str]]] = {}
@@ -79,7 +87,7 @@ class Interworking:
 
     def stub_address(self, domain: str) -> str:
         """Address of the stub of a domain on our node."""
-        return stub_address(self._node, domain)
+        return self._addresses.of(domain)
 
     # Whether it is there.
 

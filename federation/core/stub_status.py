@@ -13,10 +13,29 @@ from typing import Literal
 
 from federation.core.stub_meters import StubMeters
 
+_STUB_ID_BYTES = 12
 
-def stub_address(node: str, domain: str) -> str:
-    """The address that the stub of a domain has on our node, always the same."""
-    return f"{node}/protostub/{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
+
+@dataclass(frozen=True, slots=True)
+class StubAddresses:
+    """The addresses that stubs have on this node: one per foreign domain.
+
+    They stay the same over restarts, differ from those of every other node, of the same name or not, and have one
+    length, so that none begins with another: a foreign node may keep sessions by them. Source: foreign nodes, section
+    3.5.
+
+    Attributes:
+        node: Address of our node.
+        key: What only this node has, and keeps; at most 64 bytes.
+    """
+
+    node: str
+    key: bytes = b""
+
+    def of(self, domain: str) -> str:
+        """The address of the stub of a domain."""
+        digits = hashlib.blake2b(domain.encode(), digest_size=_STUB_ID_BYTES, key=self.key).hexdigest()
+        return f"{self.node}/protostub/{digits}"
 
 
 @dataclass(slots=True)

@@ -22,7 +22,6 @@ domain = "sip.legacy.example"
 domain = "gw.other.example"
 """
 SIP = '[[interworking]]\ndomain = "sip.legacy.example"\n'
-NODE = "runtime://a.example/mn-1"
 GATEWAY = '[[interworking]]\ndomain = "gw.other.example"\n'
 
 
@@ -33,13 +32,13 @@ def settings_file(folder: Path, text: str) -> Path:
 
 
 def test_without_an_entry_no_stub_may_interwork(tmp_path: Path) -> None:
-    made = build_interworking(load_settings(settings_file(tmp_path, "")), NODE)
+    made = build_interworking(load_settings(settings_file(tmp_path, "")))
     assert not made
     assert made.admission("sip.legacy.example") is None
 
 
 def test_domain_of_a_stub_names_its_range_where_none_is_written(tmp_path: Path) -> None:
-    made = build_interworking(load_settings(settings_file(tmp_path, SIP)), NODE)
+    made = build_interworking(load_settings(settings_file(tmp_path, SIP)))
     assert made.domains == ("sip.legacy.example",)
     admission = made.admission("sip.legacy.example")
     assert admission is not None
@@ -48,7 +47,7 @@ def test_domain_of_a_stub_names_its_range_where_none_is_written(tmp_path: Path) 
 
 def test_granted_ranges_and_http_reach_the_stub(tmp_path: Path) -> None:
     text = GATEWAY + 'ranges = ["tel:+4930*", "sip://other.example"]\nhttp = true\n'
-    made = build_interworking(load_settings(settings_file(tmp_path, SIP + text)), NODE)
+    made = build_interworking(load_settings(settings_file(tmp_path, SIP + text)))
     admission = made.admission("gw.other.example")
     assert admission is not None
     assert ([str(one) for one in admission.ranges], admission.allows_http) == (

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from federation.core.interworking import Admission, Interworking
+from federation.core.stub_status import StubAddresses
 from msg_node.core.rules import Rules
 from msg_node.stub_leases import StubLeases
 from protofly.legacy_range import parse_range
@@ -37,7 +38,7 @@ GRANTS = {STUB: "sip://legacy.example", OTHER_STUB: "tel:*"}
 
 def all_verified() -> Interworking:
     admissions = [Admission(domain=one, ranges=(parse_range(text),)) for one, text in GRANTS.items()]
-    made = Interworking(admissions, own_domains={DOMAIN}, node=NODE)
+    made = Interworking(admissions, own_domains={DOMAIN}, addresses=StubAddresses(NODE))
     for one, text in GRANTS.items():
         made.verified(manifest(text, domain=one))
     return made

@@ -11,6 +11,7 @@ import trio
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
+from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits, Pending
 from federation.domain_link import DomainLink
 from federation.gate import Gate, PeerRule
@@ -60,6 +61,7 @@ class Bus:
         return LinkContext(
             our_domain=self.domain,
             node=node_of(self.domain),
+            stub_addresses=StubAddresses(node_of(self.domain), self.domain.encode()),
             gate=self.gate,
             ids=MessageIds(self.domain.encode()[:8].ljust(8)),
             traces=self.traces,

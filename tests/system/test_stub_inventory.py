@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,24 @@ async def test_an_operator_reads_the_stubs_that_a_node_hosts_and_nobody_else_doe
         answer = await frontier.anna.client.request("read", frontier.anna.client.runtime, STUBS, {})
         assert (answer.code, answer.reason) == (403, "policy")
         await ops.wire.cut()
+
+
+async def test_a_stub_has_its_address_again_after_a_restart_and_another_one_at_another_node(tmp_path: Path) -> None:
+    async with running_frontier(tmp_path) as frontier:
+        folder, found = frontier.node.folder, []
+        await frontier.node.stop()
+        folder.settings.write_text(folder.settings.read_text() + OPERATOR)
+        for is_other_node in (False, False, True):
+            if is_other_node:  # of the same name and domain, with a folder of its own
+                shutil.rmtree(folder.data)
+                frontier.anna.client.token = ""
+            await frontier.start()
+            assert (await frontier.ask(frontier.good)).is_ok
+            ops = await operator(frontier)
+            found.append((await lines(ops))["good"]["url"])
+            await ops.wire.cut()
+            await frontier.node.stop()
+        first, restarted, other = found
+        assert first == restarted
+        assert not other.startswith(first)
+        assert not first.startswith(other)
