@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import h11
 
 from protofly.errors import Code, PeerError
+from protofly.strict_http import StrictConnection
 
 _HEAD_BYTES_MAX: Final = 64 << 10
 _DEFAULT_PORTS: Final = {"https": ":443", "http": ":80"}
@@ -64,7 +65,7 @@ class HttpExchange:
             whole.append(("Content-Length", str(len(body))))
         self._domain = domain
         self._check_head = check_head
-        self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
+        self._protocol = StrictConnection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
         self._body = bytearray()
         self._bytes_left = max_bytes
         self._line_bytes_left = max_bytes + _HEAD_BYTES_MAX

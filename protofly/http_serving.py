@@ -17,6 +17,7 @@ import h11
 
 from protofly.errors import Code, PeerError
 from protofly.limits import HTTP_HEAD_BYTES, HTTP_HEADERS
+from protofly.strict_http import StrictConnection
 
 _BOTH_DONE: Final = {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}
 _REASONS: Final = {200: b"OK", 400: b"Bad Request", 403: b"Forbidden", 405: b"Method Not Allowed"}
@@ -41,7 +42,7 @@ class HttpServing:
     """
 
     def __init__(self, *, max_bytes: int, check_head: Callable[[HttpRequest], None]) -> None:
-        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=HTTP_HEAD_BYTES)
+        self._protocol = StrictConnection(h11.SERVER, max_incomplete_event_size=HTTP_HEAD_BYTES)
         self._max_bytes = max_bytes
         self._check_head = check_head
         self._head: HttpRequest | None = None

@@ -10,6 +10,7 @@ import h11
 import trio
 
 from interop.conformance.wire import LineClosedError, Stream, Target, WireFaultError, dial, drop_stream
+from protofly.strict_http import StrictConnection
 
 _READ_BYTES: Final = 65_536
 
@@ -29,7 +30,7 @@ class HttpLine:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._stream: Stream | None = None
-        self._machine = h11.Connection(h11.CLIENT)
+        self._machine = StrictConnection(h11.CLIENT)
 
     async def request(self, method: str, resource: str, body: bytes = b"") -> HttpAnswer:
         """Send one request and read its answer.
@@ -41,7 +42,7 @@ class HttpLine:
         """
         if self._stream is None or self._machine.our_state is not h11.IDLE:
             await self.drop()
-            self._stream, self._machine = await dial(self._target), h11.Connection(h11.CLIENT)
+            self._stream, self._machine = await dial(self._target), StrictConnection(h11.CLIENT)
         headers = [("Host", self._target.authority), ("Content-Length", str(len(body)))]
         if body:
             headers.append(("Content-Type", "text/plain; charset=UTF-8"))

@@ -1,8 +1,9 @@
-"""An ASGI application on the lines of the door: Hypercorn reads and writes HTTP, the door's rules bound it.
+"""An ASGI application on lines of ours: Hypercorn reads and writes HTTP, the rules of the listener bound it.
 
 Hypercorn's own listener knows no client certificates and no bound for clients that drip, so only its protocol is used,
-on a line whose first request the door has read. What it leaves to its listener is done here: a request's head has to be
-there in time, who does not read an answer is cut off, and a long body that nobody wants ends the line.
+on a line whose first request the listener has read. What it leaves to its listener is done here: head and body of a
+request have to be there in time, a client that does not read its answer is cut off, and a long body that nobody wants
+ends the line. HTTP/1.1 only: no upgrade of any kind. Framing is strict; see `protofly.strict_http`.
 
 Source: RFC 9110; RFC 9112; the ASGI specification, HTTP version 2.1.
 """
@@ -27,7 +28,9 @@ from hypercorn.typing import ASGIFramework, ConnectionState
 from federation.byte_channel import ByteChannel
 from msg_node.core.certificates import PeerCertificate
 from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS
-from protofly.limits import HTTP_HEAD_BYTES, HTTP_KEEP_ALIVE_SECONDS
+from protofly.errors import Code, PeerError
+from protofly.limits import HTTP_HEAD_BYTES, HTTP_KEEP_ALIVE_SECONDS, HTTP_REQUEST_SECONDS
+from protofly.strict_http import StrictConnection
 
 logger = logging.getLogger("msg_node")
 
@@ -40,13 +43,32 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _REMOTE: Final = "trapezoid.remote"
 _CERTIFICATE: Final = "trapezoid.certificate"
 _ON_KNOWN: Final = "trapezoid.on_known"
+_TOO_MANY_REQUESTS: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+Judge = Callable[[], float]
+"""Asked for each request before anything is done for it: 0.0, or after how many seconds it may come again."""
+
+
+class _TooManyRequestsError(Exception):
+    def __init__(self, wait_seconds: float) -> None:
+        super().__init__(wait_seconds)
+        self.wait_seconds = wait_seconds
 
 
 class HttpApplication:
-    """Serves an application on lines."""
+    """Serves an application on lines.
 
-    def __init__(self, app: Asgi) -> None:
+    Args:
+        app: The application; the one exception that it has to answer is the PeerError TIMEOUT of a body that does not
+            come in time.
+        request_seconds: How long the body of a request may take to come.
+    """
+
+    def __init__(self, app: Asgi, *, request_seconds: float = HTTP_REQUEST_SECONDS) -> None:
         self._app = app
+        self.request_seconds = request_seconds
         self._context = WorkerContext(None)
         self._config = Config()
         self._config.accesslog = None
@@ -60,8 +82,9 @@ class HttpApplication:
         head: bytes,
         *,
         remote: str,
-        certificate: PeerCertificate | None,
-        on_known: Callable[[], None],
+        certificate: PeerCertificate | None = None,
+        on_known: Callable[[], None] = lambda: None,
+        judge: Judge = lambda: 0.0,
     ) -> None:
         """Serve requests, the first of which begins with `head`, until the client goes or is not to be served.
 
@@ -71,11 +94,12 @@ class HttpApplication:
             remote: Address of the client.
             certificate: Its verified certificate.
             on_known: To be called when the client is no stranger any more.
+            judge: Which requests are refused with 429, which ends the line.
         """
 
         async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
             scope.update({_REMOTE: remote, _CERTIFICATE: certificate, _ON_KNOWN: on_known})
-            body = _Body(receive, send, scope)
+            body = _Body(receive, send, scope, self.request_seconds)
             try:
                 await self._app(scope, body.receive, body.send)
             except Exception:  # a defect of ours may cost this request, never the node
@@ -93,6 +117,7 @@ class HttpApplication:
                 client=None,
                 server=None,
                 send=connection.take,
+                judge=judge,
             )
             await connection.read(head)
         if connection.has_unread:
@@ -116,37 +141,79 @@ def is_known(scope: MutableMapping[str, Any]) -> None:
 
 
 class _Body:
-    """Sees to it that a request's body is read before its answer leaves, if it is short: then others may follow."""
+    """The body of one request between Hypercorn and the application.
 
-    def __init__(self, receive: _Receive, send: _Send, scope: MutableMapping[str, Any]) -> None:
+    It has to come in time. A short one is read before its answer leaves, so that further requests may follow; what
+    nobody reads of a long one is dropped while the answer leaves, else both sides could wait for each other.
+    """
+
+    def __init__(self, receive: _Receive, send: _Send, scope: MutableMapping[str, Any], request_seconds: float) -> None:
         self._receive = receive
         self._send = send
+        self._deadline = trio.current_time() + request_seconds
         named = dict(scope["headers"])
         self._is_whole = b"transfer-encoding" not in named and named.get(b"content-length", b"0") == b"0"
 
     async def receive(self) -> MutableMapping[str, Any]:
-        message = await self._receive()
+        """See the ASGI specification. Raises PeerError TIMEOUT when the body does not come in time."""
+        message: MutableMapping[str, Any] = {}
+        with trio.CancelScope(deadline=math.inf if self._is_whole else self._deadline):
+            message = await self._receive()
+        if not message:
+            raise PeerError(Code.TIMEOUT, "the body takes too long")
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             self._is_whole = True
         return message
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
+        """See the ASGI specification."""
         if not self._is_whole and message["type"] == "http.response.start":
             await self._read_rest()
-        await self._send(message)
+        if self._is_whole:
+            await self._send(message)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._drop_rest)
+            await self._send(message)
+            nursery.cancel_scope.cancel()
 
     async def _read_rest(self) -> None:
         taken = 0
         with trio.move_on_after(_LINGER_SECONDS):
             while not self._is_whole and taken <= _SHORT_BODY_BYTES:
-                taken += len((await self.receive()).get("body", b""))
+                message = await self._receive()
+                self._is_whole = message["type"] == "http.disconnect" or not message.get("more_body", False)
+                taken += len(message.get("body", b""))
+
+    async def _drop_rest(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 and nothing else: no upgrade to HTTP/2."""
+    """HTTP/1.1 and nothing else: strict framing, no upgrade to HTTP/2 or WebSocket, and a judge of each request."""
 
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """See `H11Protocol`."""
+    def __init__(self, *arguments: Any, judge: Judge, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._judge = judge
+        self.connection: Any = StrictConnection(
+            h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size
+        )
+
+    async def _check_protocol(self, event: h11.Request) -> None:  # noqa: ARG002 - every request counts alike
+        """Called for each request before there is anything of it. Raises _TooManyRequestsError."""
+        wait_seconds = self._judge()
+        if wait_seconds > 0.0:
+            raise _TooManyRequestsError(wait_seconds)
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        """Serve an upgrade as the plain request that it is as well. Source: RFC 9110, section 7.8."""
+        plain = [(name, value) for name, value in request.headers if name != b"upgrade"]
+        if len(plain) < len(request.headers):
+            request = h11.Request(
+                method=request.method, target=request.target, headers=plain, http_version=request.http_version
+            )
+        await super()._create_stream(request)
 
 
 class _Connection:
@@ -166,9 +233,13 @@ class _Connection:
 
         A head has to be there in time; while a request is served there is no hurry.
         """
-        while data:
-            await self.protocol.handle(RawData(data))
-            data = await self._receive()
+        try:
+            while data:
+                await self.protocol.handle(RawData(data))
+                data = await self._receive()
+        except _TooManyRequestsError as exc:
+            await self._write(_TOO_MANY_REQUESTS % max(math.ceil(exc.wait_seconds), 1))
+            self._end()
         self.has_unread = self._is_over and not self._line.is_closed
         await self.protocol.handle(Closed())
 

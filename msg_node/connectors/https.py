@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -49,7 +49,6 @@ from protofly.limits import (
     HTTP_POSTS_PER_SESSION,
     HTTP_QUEUE_MESSAGES,
     HTTP_REPLY_SECONDS,
-    HTTP_REQUEST_SECONDS,
     HTTP_SESSIONS_PER_ADDRESS,
     SESSIONS,
 )
@@ -113,7 +112,9 @@ class HttpsBinding:
             middleware=[Middleware(_Admission, reception=reception), cors],
             exception_handlers={PeerError: _refuse, HTTPException: _refuse_request, ClientDisconnect: _gone},
         )
-        self.serve = HttpApplication(app).serve
+        self.application = HttpApplication(app)
+        """What reads and writes HTTP; its bounds are those of the binding."""
+        self.serve = self.application.serve
         """Serves a line of the door; see `HttpApplication.serve`."""
 
     @property
@@ -396,17 +397,15 @@ async def _body_of(request: Request, max_bytes: int) -> bytes:
     if declared.isdigit() and int(declared) > max_bytes:
         raise PeerError(Code.TOO_LARGE, f"a message has at most {max_bytes} bytes")
     body = bytearray()
-    with trio.move_on_after(HTTP_REQUEST_SECONDS):
-        while True:
-            message = await request.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            body += message.get("body", b"")
-            if len(body) > max_bytes:
-                raise PeerError(Code.TOO_LARGE, f"a message has at most {max_bytes} bytes")
-            if not message.get("more_body", False):
-                return bytes(body)
-    raise PeerError(Code.TIMEOUT, "the body takes too long")
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if len(body) > max_bytes:
+            raise PeerError(Code.TOO_LARGE, f"a message has at most {max_bytes} bytes")
+        if not message.get("more_body", False):
+            return bytes(body)
 
 
 @asynccontextmanager
@@ -419,8 +418,9 @@ async def _until_gone(request: Request) -> AsyncIterator[None]:
 
 
 async def _cancel_when_gone(request: Request, scope: trio.CancelScope) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    with suppress(PeerError):  # a body that nobody asked for, and that does not come in time
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
     scope.cancel()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -122,9 +123,22 @@ async def test_a_stranger_with_a_long_body_is_refused_and_cut_off(house: Runtime
     await forgotten(house)
 
 
+async def test_an_answer_leaves_although_nobody_reads_the_rest_of_a_body(house: RuntimeHouse) -> None:
+    """More pieces than wait between Hypercorn and the application: neither may wait for the other for ever."""
+    wire = await house.connect()
+    await wire.write(b"POST /messages/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await wire.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
+    with contextlib.suppress(trio.BrokenResourceError):
+        for _ in range(100):
+            await wire.write(b"1\r\nx\r\n" * 1000)
+    with trio.fail_after(5):
+        await wire.read_to_end()
+    await forgotten(house)
+
+
 async def test_a_body_that_drips_is_given_up(house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     ana = await opened_http(house)
-    monkeypatch.setattr(https, "HTTP_REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(house.https.application, "request_seconds", 0.05)
     wire = await house.connect()
     await wire.write(
         f"POST /messages HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ana.token}\r\n".encode()
@@ -174,7 +188,7 @@ async def test_other_paths_on_the_same_line_are_refused(house: RuntimeHouse) -> 
     assert refusal(await line.fetch("GET", "/messages/../../etc")) == (404, "no-such-service")
 
 
-@pytest.mark.parametrize(("upgrade", "status"), [(b"websocket", b" 403 "), (b"h2c", b" 401 ")])
+@pytest.mark.parametrize(("upgrade", "status"), [(b"websocket", b" 401 "), (b"h2c", b" 401 ")])
 async def test_no_other_protocol_is_spoken_at_this_path(house: RuntimeHouse, upgrade: bytes, status: bytes) -> None:
     wire = await house.connect()
     await wire.write(

@@ -1,0 +1,71 @@
+"""An `h11.Connection` that refuses what HTTP readers are known to read in different ways.
+
+Whoever gets two readers to disagree about where a message ends speaks in somebody else's name: the second reader takes
+the rest of a body for the next client's request. `h11` follows RFC 9112 where that allows to repair a message; here
+such a message is refused, in requests and in answers:
+
+* `Content-Length` together with `Transfer-Encoding`, given twice (equal or not), or as a list;
+* `Transfer-Encoding` in HTTP/1.0, and any version but 1.0 and 1.1;
+* lines that end with a bare LF, a bare CR anywhere, and folded lines, in heads as in trailers.
+
+`h11` itself refuses space before a colon, differing lengths, unknown transfer codings and missing or repeated `Host`.
+
+Source: RFC 9112, sections 2.2, 5.1, 5.2, 6.1 and 11.2.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import h11
+from h11._receivebuffer import ReceiveBuffer
+
+_LENGTH: Final = re.compile(rb"^content-length:[ \t]*([^\r]*)", re.IGNORECASE | re.MULTILINE)
+_CODING: Final = re.compile(rb"^transfer-encoding:", re.IGNORECASE | re.MULTILINE)
+_VERSION: Final = re.compile(rb"(?:^| )HTTP/([0-9]\.[0-9])(?: |\r\n|$)")
+_NOT_SUPPORTED: Final = 505
+_HEAD_BYTES: Final = 16 << 10
+
+
+class StrictConnection(h11.Connection):
+    """See the module; to be used like `h11.Connection`."""
+
+    def __init__(
+        self, our_role: type[h11.CLIENT | h11.SERVER], *, max_incomplete_event_size: int = _HEAD_BYTES
+    ) -> None:
+        super().__init__(our_role, max_incomplete_event_size=max_incomplete_event_size)
+        self._receive_buffer = _StrictBuffer()  # the one place where the bytes of a head are seen as they came
+
+
+class _StrictBuffer(ReceiveBuffer):
+    """Judges the lines of a head, or of trailers, before they are taken apart."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """See `ReceiveBuffer`. Raises h11.LocalProtocolError, which the connection turns into a remote one."""
+        before = bytes(self)
+        lines: list[bytearray] | None = super().maybe_extract_lines()
+        if lines is not None:
+            _check(before[: len(before) - len(self)])
+        return lines
+
+
+def _check(block: bytes) -> None:
+    ends = block.count(b"\r\n")
+    if block.count(b"\n") != ends or block.count(b"\r") != ends:
+        raise h11.LocalProtocolError("a line does not end with CR LF")
+    if b"\r\n " in block or b"\r\n\t" in block:
+        raise h11.LocalProtocolError("a folded line")
+    lengths = _LENGTH.findall(block)
+    codings = _CODING.findall(block)
+    if len(lengths) > 1 or (lengths and not lengths[0].strip().isdigit()):
+        raise h11.LocalProtocolError("more than one Content-Length, or one that is no number")
+    if codings and lengths:
+        raise h11.LocalProtocolError("Content-Length together with Transfer-Encoding")
+    version = _VERSION.search(block[: block.find(b"\r\n") + 2])
+    if version is None:
+        return  # trailers, or no HTTP at all: that is for h11
+    if version[1] not in (b"1.0", b"1.1"):
+        raise h11.LocalProtocolError("neither HTTP/1.1 nor HTTP/1.0", error_status_hint=_NOT_SUPPORTED)
+    if codings and version[1] == b"1.0":
+        raise h11.LocalProtocolError("Transfer-Encoding in HTTP/1.0")
