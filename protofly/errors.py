@@ -82,6 +82,7 @@ class Code(Enum):
     INTERNAL = (500, "internal")
     STORAGE = (500, "storage")
     CONNECTOR_OFF = (501, "connector-off")
+    CRITERIA_SYNTAX = (501, "criteria-syntax")
     BAD_REPLY = (502, "bad-reply")
     NOT_CONNECTED = (503, "not-connected")
     DRAINING = (503, "draining")

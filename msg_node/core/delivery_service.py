@@ -16,7 +16,7 @@ from msg_node.core.delivery_status import CANCELLED, Status, read_status
 from msg_node.core.inbox import InboxEntry
 from msg_node.core.node_state import NodeState
 from msg_node.core.parked import Entry, Finished, Sender
-from msg_node.core.resources import Members, key_or_refuse, object_of, text_of
+from msg_node.core.resources import Members, check_texts, key_or_refuse, object_of, text_of
 from msg_node.core.service import Answer, Caller, ServiceRequest
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
@@ -108,6 +108,7 @@ class DeliveryService:
 
     def _listed(self, caller: Caller, members: Members) -> list[dict[str, object]]:
         criteria = object_of(members, "criteria")
+        check_texts(criteria, "to", "from")
         to, from_ = text_of(criteria, "to"), text_of(criteria, "from")
         status = read_status(criteria.get("status"))
         if criteria.get("status") is not None and status is None:

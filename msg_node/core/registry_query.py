@@ -10,7 +10,7 @@ from enum import Enum
 
 from msg_node.core.registry import DomainRegistry, Index, identifiers_of
 from msg_node.core.registry_entry import Entry
-from msg_node.core.resources import Members, object_of, text_of, texts_of
+from msg_node.core.resources import Members, check_texts, object_of, text_of, texts_of
 from protofly.address import canonical_key, scheme_of
 from protofly.errors import Code, PeerError
 
@@ -69,6 +69,7 @@ def read_query(members: Members, *, domain: str, own_domains: frozenset[str]) ->
         PeerError: BAD_BODY, TRANSIT.
     """
     criteria = object_of(members, "criteria")
+    check_texts(criteria, "domain", "reporter", "scheme", "filter")
     asked_domain = text_of(criteria, "domain")
     if asked_domain and asked_domain.lower() not in own_domains:
         raise PeerError(Code.TRANSIT, "this registry answers for its own domain only")
@@ -78,7 +79,10 @@ def read_query(members: Members, *, domain: str, own_domains: frozenset[str]) ->
         by, text, scheme = By.REPORTER, reporter, _ANY_OBJECT
     if not text:
         raise PeerError(Code.BAD_BODY, "no resource is named")
-    wants_identifier = text_of(criteria, "filter") == By.IDENTIFIER.value
+    chosen = text_of(criteria, "filter")
+    wants_identifier = chosen == By.IDENTIFIER.value
+    if chosen and not wants_identifier:
+        raise PeerError(Code.BAD_BODY, f"criteria.filter knows {By.IDENTIFIER.value} only")
     return Query(
         by=By.IDENTIFIER if wants_identifier and by is By.NAME else by,
         text=text,

@@ -20,6 +20,7 @@ TAPS = "*"
 TAPS_KEY = "* "
 """Stands for every message, for those who look on. No address has this key, so that nothing can be sent to it."""
 
+KEY_VALUE = "key-value"
 EVENT_SUFFIXES = ("/changes", "/status", "/registration")
 _SUFFIXES = (*EVENT_SUFFIXES, "/subscription", "/inbox", "/children")
 _END = object()
@@ -155,6 +156,38 @@ def object_or_refuse(members: Members, name: str) -> Members:
     if value is not None and not isinstance(value, dict):
         raise PeerError(Code.BAD_BODY, f"{name} is to be an object")
     return object_of(members, name)
+
+
+def check_criteria(members: Members) -> None:
+    """Refuse a filter that would not be understood: an answer without it would be to another question.
+
+    Understood are names with their values (`key-value`), which is what no `criteriaSyntax` means as well.
+
+    Raises:
+        PeerError: CRITERIA_SYNTAX for another syntax, BAD_BODY for criteria that are no object.
+
+    Source: message specification, section 1.3.
+    """
+    syntax = members.get("criteriaSyntax")
+    if syntax is not None and not isinstance(syntax, str):
+        raise PeerError(Code.BAD_BODY, "criteriaSyntax is to be a text")
+    if syntax and syntax.lower() != KEY_VALUE:
+        raise PeerError(Code.CRITERIA_SYNTAX, f"criteria are understood as {KEY_VALUE} only")
+    criteria = object_or_refuse(members, "criteria")
+    inner = (name for value in criteria.values() if isinstance(value, dict) for name in value)
+    if any(name.startswith("$") for name in (*criteria, *inner)):
+        raise PeerError(Code.CRITERIA_SYNTAX, f"criteria hold an operator; they are understood as {KEY_VALUE} only")
+
+
+def check_texts(criteria: Members, *names: str) -> None:
+    """Refuse a criterion that is to be a text and is none: without it the answer would hold more than was asked for.
+
+    Raises:
+        PeerError: BAD_BODY.
+    """
+    for name in names:
+        if criteria.get(name) is not None and not isinstance(criteria[name], str):
+            raise PeerError(Code.BAD_BODY, f"criteria.{name} is to be a text")
 
 
 def texts_of(members: Members, *names: str) -> list[str]:

@@ -20,6 +20,7 @@ from msg_node.core.proof import Offered
 from msg_node.core.registry import StatusChange
 from msg_node.core.registry_entry import IncompleteError
 from msg_node.core.registry_service import RegistryService
+from msg_node.core.resources import check_criteria
 from msg_node.core.service import (
     Answer,
     Asked,
@@ -164,7 +165,10 @@ class Services:
         who = self._caller(caller)
         answer: Answer | Inquiry
         try:
-            answer = service(ServiceRequest(message, who, domain_of(message.to), now, seed))
+            request = ServiceRequest(message, who, domain_of(message.to), now, seed)
+            if message.type == "read":
+                check_criteria(request.members)
+            answer = service(request)
         except PeerError as exc:
             answer = _refusal(exc)
         if isinstance(answer, Inquiry):
