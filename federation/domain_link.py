@@ -17,7 +17,7 @@ from secrets import token_hex
 import msgspec
 import trio
 
-from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, hops_of, id_carried, refusal_abroad
+from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
@@ -26,6 +26,7 @@ from federation.core.stub_status import StubStatus
 from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.gate import Step, Verdict
+from federation.inbound import Inbound
 from federation.link_books import LinkBooks, Outcome
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
 from protofly import codec
@@ -34,11 +35,10 @@ from protofly.errors import Code, PeerError
 from protofly.lifetime import ttl_of
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
-from protofly.records import MessageRecord, envelope_digest
+from protofly.records import envelope_digest
 
 logger = logging.getLogger("federation")
 
-SPOOFS_BEFORE_CLOSE = 3
 SLOW_SECONDS = 0.25
 FIRST_CONTACT_SECONDS = 2.0
 
@@ -77,14 +77,13 @@ class DomainLink(LinkPort):
         self._context = context
         self.books = LinkBooks(domain, context)
         self._outward = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
-        self._domains = frozenset({domain})
         self._our_domains = context.our_aliases | {context.our_domain}
+        self._we = Speaker(self._our_domains)
         self._is_legacy = context.interworking.admission(domain) is not None
-        self._inward = self._border()
-        self._transactions = Transactions()
+        self.transactions = Transactions()
         self.streams = PeerStreams()
+        self._inbound = Inbound(self, context, self._our_domains)
         self.carriers: list[Carrier] = []
-        self._spoofs = 0
         self.needed = trio.Event()
         self.scope = trio.CancelScope()
         self.last_used_seconds = time.monotonic()
@@ -115,12 +114,6 @@ class DomainLink(LinkPort):
         while not self.carriers:
             await self._came_up.wait()
 
-    def _border(self) -> InwardBorder:
-        """What may come in from now on; a stub that starts anew may speak for other addresses than the one before."""
-        legacy = self._context.interworking
-        is_theirs = partial(legacy.speaks_for, self.domain) if legacy else None
-        return InwardBorder(self._context.node, self._domains, max_hops=self._context.max_hops, is_theirs=is_theirs)
-
     def stub_verified(self) -> None:
         """It is known now what the stub is: what waits for it and is not for such a stub is answered."""
         for pending, code in self.leg.withdraw(partial(self._context.interworking.check_sent, self.domain)):
@@ -146,7 +139,9 @@ class DomainLink(LinkPort):
             if message.type != "response" and (
                 from_domain not in self._our_domains or message.peek.source or "@" in message.from_
             ):
-                check_speaks_for(message, self._our_domains)  # what the far end would take for a forgery of ours
+                check_speaks_for(
+                    message, Speaker(self._our_domains)
+                )  # what the far end would take for a forgery of ours
             who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
         except PeerError as exc:
             return Refusal(exc.code)
@@ -209,10 +204,12 @@ class DomainLink(LinkPort):
         self.last_used_seconds = started
         self.touched(self)
         tracking = tracking_of(message)
-        if tracking is Tracking.ONE_REPLY:
-            self._transactions.started(message, started, ttl_seconds)
+        if tracking is not Tracking.NOTHING and domain_of(message.to) in self._our_domains:
+            self.transactions.addressed(message, started)  # to observers of ours abroad: no answer in its name counts
+        elif tracking is Tracking.ONE_REPLY:
+            self.transactions.started(message, started, ttl_seconds)
         elif tracking is Tracking.ANY_REPLIES and domain_of(message.to) != self.domain:
-            self._transactions.addressed(message, started)
+            self.transactions.addressed(message, started)
         if message.peek.trace:
             context.traces.hop(message.trace, "gate out", started)
         if not self.carriers:
@@ -251,12 +248,10 @@ class DomainLink(LinkPort):
             old.end()
         self.carriers.append(carrier)
         self.peer_node = peer_node
-        self._domains |= domains
-        self._inward = self._border()
+        self._inbound.carrier_live(domains)
         self.state, self.detail = "live", ""
         self.leg.is_carried = True
         self.refuse_code = self.last_code = None
-        self._spoofs = 0
         self._came_up.set()
         self.books.came_up(carrier.direction, peer_node=peer_node)
         self._tell_books()
@@ -333,7 +328,7 @@ class DomainLink(LinkPort):
         self.books.ended(pending, outcome, code, now)
         if pending.message.peek.trace:
             self._context.traces.hop(pending.message.trace, outcome, now)
-        was_open = self._transactions.replied(mirrored(pending.message, "response"), now)
+        was_open = self.transactions.replied(mirrored(pending.message, "response"), now)
         if was_open or tracking_of(pending.message) is not Tracking.ONE_REPLY:
             self.answer(pending.message, code, detail)
 
@@ -353,99 +348,8 @@ class DomainLink(LinkPort):
         Raises:
             PeerError: SPOOFED_SOURCE after the third message in the name of somebody else: the carrier is to be closed.
         """
-        processed = self.streams.processed(stream)
-        arrived = time.monotonic()
-        now = time.time()
-        batch: list[Message] = []
-        entries: list[MessageRecord] = []
-        for number, raw in messages:
-            if number and number <= processed:
-                self.counters["duplicates"] += 1
-                continue
-            processed = number or processed
-            try:
-                for message in codec.decode(raw):
-                    self._enter(message, len(raw), now, batch, entries)
-            except codec.BrokenMessageError as exc:
-                self.counters["broken"] += 1
-                self.books.broken(exc)
-        self.streams.heard(stream, processed)
-        self.last_used_seconds = arrived
-        if batch:
-            self._hand_to_bus(batch, entries, arrived)
-        if self._spoofs >= SPOOFS_BEFORE_CLOSE:
-            self._spoofs = 0
-            raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=self.domain)
-
-    def _enter(
-        self, message: Message, size: int, now: float, batch: list[Message], entries: list[MessageRecord]
-    ) -> None:
-        """Check, clean and judge one message; those that may pass join the batch."""
-        try:
-            self._check_sender(message)
-            if message.type in INTERWORKING_TYPES:
-                raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this", domain=self.domain)
-            inner, msg_id = self._inward.cross(message)
-            from_domain = self.domain if self._is_legacy else domain_of(inner.from_)  # its ranges are of its domain
-            to_domain = domain_of(inner.to)
-            identify = self._context.identify
-            who = UNIDENTIFIED if identify is None else identify(inner, self.domain, now)
-        except PeerError as exc:
-            self.books.refused(message, id_carried(message), exc.code, now, size)
-            self._refuse_inbound(message, exc.code, exc.detail)
-            return
-        hops = self._inward.hops_crossed
-        facts = Facts("in", inner, from_domain, to_domain, self.domain, size, hops, now, *who)
-        verdict = self._context.gate.judge(facts)
-        digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
-        entry = self.books.entering(facts, verdict, msg_id, digest)
-        if not verdict.permitted:
-            code = verdict.code or Code.POLICY
-            self.counters["denied"] += 1
-            self.books.denied(entry, facts, verdict, msg_id)
-            self.send_refusal(inner, code)
-            if self._transactions.replied(inner, time.monotonic()):
-                self.answer(mirrored(inner, "read"), code, value=verdict.told)
-            return
-        if inner.type == "response" and not (
-            self._transactions.replied(inner, time.monotonic()) or self._transactions.is_open(inner)
-        ):
-            self.counters["late replies"] += 1
-        batch.append(inner)
-        entries.append(entry)
-
-    def _check_sender(self, message: Message) -> None:
-        """A stranger's address may only answer what one of us asked it. Source: message specification, section 18.4."""
-        try:
-            self._inward.check_sender(message)
-        except PeerError:
-            if not (message.is_response and self._transactions.is_open(message)):
-                raise
-            if domain_of(message.from_) in self._our_domains:
-                self._transactions.addressed(mirrored(message, "read"), time.monotonic())  # others may answer too
-
-    def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
-        context = self._context
-        codes = context.deliver(self.domain, batch)
-        total_us = int((time.monotonic() - arrived) * 1e6)
-        arrived_at_bus = self.books.arrived
-        for message, entry, code in zip(batch, entries, codes, strict=True):
-            if message.peek.trace:
-                context.traces.hop(message.trace, "link in", arrived)
-                context.traces.hop(message.trace, "bus")
-            arrived_at_bus(entry, code, total_us)
-            if code is not None:
-                self.counters["undeliverable"] += 1
-                self.send_refusal(message, code)
-        self.counters["received"] += codes.count(None)
-
-    def _refuse_inbound(self, message: Message, code: Code, detail: str) -> None:
-        if code is Code.SPOOFED_SOURCE:
-            self._spoofs += not message.is_response  # an honest node may be late with replies, or bring too many
-            self.counters["spoofed"] += 1
-            self.books.spoofed(message.from_, code)
-            return
-        self.send_refusal(message, code, detail)
+        self.last_used_seconds = time.monotonic()
+        self._inbound.take(messages, stream)
 
     # Time.
 
@@ -456,7 +360,7 @@ class DomainLink(LinkPort):
             is_over = pending.ttl_seconds and pending.accepted_seconds + pending.ttl_seconds <= now
             code = Code.TIMEOUT if is_over else Code.DEPLOY_TIMEOUT
             self._end(pending, "expired", self.refuse_code or self.last_code or code, self.detail)
-        unanswered = [] if overdue else self._transactions.expired(now)  # what still waits here has another code
+        unanswered = [] if overdue else self.transactions.expired(now)  # what still waits here has another code
         for request in unanswered:
             self.counters["timeouts"] += 1
             self.answer(request, Code.GATEWAY_TIMEOUT)
@@ -477,7 +381,7 @@ class DomainLink(LinkPort):
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits or is under way, nobody expects a reply or listens there, and no legacy is there."""
-        is_used = self.leg.waiting or self.leg.under_way or len(self._transactions) or self._is_legacy
+        is_used = self.leg.waiting or self.leg.under_way or len(self.transactions) or self._is_legacy
         return not (is_used or self._context.is_wanted(self.domain))
 
     # The books.
@@ -486,7 +390,7 @@ class DomainLink(LinkPort):
         """Receipts for senders who asked for one, hops for those who follow their message."""
         for pending in gone:
             if pending.message.peek.receipt and pending.message.wants_receipt:
-                self._transactions.replied(mirrored(pending.message, "response"), now)
+                self.transactions.replied(mirrored(pending.message, "response"), now)
                 self._context.answer(codec.response(pending.message, 200, source=self._context.node))
             if pending.message.peek.trace:
                 self._context.traces.hop(pending.message.trace, "stub", pending.handed_seconds)

@@ -105,13 +105,15 @@ class Identity:
             peer_domain: Who it must be, or "" to learn it from the token.
 
         Raises:
-            PeerError: One of the AUTH codes, or why the domain's documents could not be had.
+            PeerError: One of the AUTH codes; NAME_INVALID or OWN_DOMAIN for a domain that it may not claim; or why the
+                domain's documents could not be had.
         """
         now = time.time()
         expected = Expected(self.domain, endpoints, bindings, nonce, peer_domain)
         unverified = auth.check_form(token, expected, now=now)
         domain = valid_domain(unverified.claims.iss)
-        if domain in self.domains:
+        claimed = {domain, *map(valid_domain, unverified.claims.doms)}
+        if not claimed.isdisjoint(self.domains):
             raise PeerError(Code.OWN_DOMAIN, "a foreign node cannot be of our domain", domain=domain)
         trust = await self._trust_of(domain, is_refresh=False)
         if unverified.key_id not in trust.live.node_keys:

@@ -87,6 +87,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
                 "duplicates",
                 "late replies",
                 "spoofed",
+                "unheard acknowledgements",
                 "timeouts",
                 "undeliverable",
                 "stub faults",

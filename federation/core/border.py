@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from protofly import address, codec
 from protofly.errors import Code, PeerError
+from protofly.legacy_range import host_of
 from protofly.lifetime import with_ttl
 from protofly.limits import CROSSING_BYTES, MAX_HOPS
 from protofly.message import Message
@@ -70,31 +72,70 @@ IsTheirs = Callable[[str], bool | None]
 """Says whether the other side speaks for an address, None where its domain decides; may raise BAD_HEADER."""
 
 
-def check_speaks_for(message: Message, domains: frozenset[str], *, is_theirs: IsTheirs | None = None) -> None:
-    """The sender of a message, and the source if it names one, must be of the domains that a side speaks for.
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """In whose name one side may speak.
 
-    Args:
-        message: What the side wants to say.
-        domains: Its domain and aliases.
+    Attributes:
+        domains: Its domain and the aliases that were proved.
+        never: Domains in whose name it may not speak, whatever else is said here: those of the receiving side.
         is_theirs: Knows the address ranges of interworking stubs.
+    """
+
+    domains: frozenset[str]
+    never: frozenset[str] = frozenset()
+    is_theirs: IsTheirs | None = None
+
+    def is_never(self, text: str) -> bool:
+        """Whether an address is of a domain in whose name this side may not speak.
+
+        Raises:
+            PeerError: BAD_HEADER when it is no address.
+        """
+        return bool(self.never) and (address.domain_of(text) in self.never or host_of(text) in self.never)
+
+    def may_use(self, text: str) -> bool:
+        """Whether this side may use an address as a sender.
+
+        Raises:
+            PeerError: BAD_HEADER when it is no address.
+        """
+        if self.is_never(text):
+            return False
+        verdict = None if self.is_theirs is None else self.is_theirs(text)
+        return (
+            address.domain_of(text) in self.domains and "@" not in address.parse(text).authority
+            if verdict is None
+            else verdict
+        )
+
+
+def check_speaks_for(message: Message, speaker: Speaker) -> None:
+    """Check that a side may use the sender of a message, and its source if it names one.
 
     Raises:
         PeerError: SPOOFED_SOURCE, or BAD_HEADER when the sender is no address, BAD_BODY when the source is none.
 
     Source: message specification, section 18.4.
     """
-    verdict = None if is_theirs is None else is_theirs(message.from_)
-    if verdict is None:
-        verdict = address.domain_of(message.from_) in domains and "@" not in address.parse(message.from_).authority
-    if not verdict:
+    if not speaker.may_use(message.from_):
         raise PeerError(Code.SPOOFED_SOURCE, "from is not of the linked domain")
-    if message.peek.source and message.peek.source != b"null":
-        source = codec.body_text(bytes(message.peek.source))
-        if not source:
-            raise PeerError(Code.BAD_BODY, "source must be an address")
-        verdict = None if is_theirs is None else is_theirs(source)
-        if not (address.domain_of(source) in domains if verdict is None else verdict):
-            raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
+    check_source(message, speaker)
+
+
+def check_source(message: Message, speaker: Speaker) -> None:
+    """Check that a side may use the source that a message names, if it names one.
+
+    Raises:
+        PeerError: SPOOFED_SOURCE, or BAD_BODY when the source is no address.
+    """
+    if not message.peek.source or message.peek.source == b"null":
+        return
+    source = codec.body_text(bytes(message.peek.source))
+    if not source:
+        raise PeerError(Code.BAD_BODY, "source must be an address")
+    if not speaker.may_use(source):
+        raise PeerError(Code.SPOOFED_SOURCE, "source is not of the linked domain")
 
 
 class OutwardBorder:
@@ -168,21 +209,17 @@ class InwardBorder:
 
     Args:
         node: Address of our node, for the loop rule.
-        domains: Domains for which the other side has proved itself.
+        speaker: In whose name the other side may speak; holds as long as this border does.
         max_hops: Entries that `via` may have.
-        is_theirs: See `check_speaks_for`; what it says holds as long as this border does.
 
     Attributes:
         hops_crossed: Entries of `via` of the message that crossed last.
     """
 
-    def __init__(
-        self, node: str, domains: frozenset[str], *, max_hops: int = MAX_HOPS, is_theirs: IsTheirs | None = None
-    ) -> None:
+    def __init__(self, node: str, speaker: Speaker, *, max_hops: int = MAX_HOPS) -> None:
         self._node = node
         self._max_hops = max_hops
-        self._domains = domains
-        self._is_theirs = is_theirs
+        self.speaker = speaker
         self._known_via = b""
         self._known_tail = b""
         self._known_senders: set[str] = set()
@@ -196,7 +233,7 @@ class InwardBorder:
         """
         sender = message.from_
         if message.peek.source or sender not in self._known_senders:
-            check_speaks_for(message, self._domains, is_theirs=self._is_theirs)
+            check_speaks_for(message, self.speaker)
             if len(self._known_senders) >= _KNOWN_SENDERS:
                 self._known_senders.clear()
             self._known_senders.add(sender)

@@ -1,8 +1,9 @@
 """Requests that left for another domain and wait for their reply.
 
 Tracked for `body.ttl` or 15 s; a code below 200 restarts the timer; silence is answered 504. What goes to everybody who
-observes an object may be acknowledged by each of them in the object's name, or by nobody: of that we remember only who
-addressed what. Source: message specification, sections 3, 9.5, 9.6 and 18.4.
+observes an object of ours may be acknowledged by each of them in the object's name, or by nobody: of that we remember
+only who addressed what. Nobody abroad speaks in a name of ours, so such an acknowledgement is delivered to nobody;
+remembered, it is told apart from a forgery. Source: message specification, sections 3, 9.5, 9.6 and 18.4.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Transactions:
             return False
         asker, asked = reply.to_key, reply.from_key
         return (asker, reply.id, asked) in self._open or (asker, asked) in self._addressed
+
+    def is_asked(self, reply: Message) -> bool:
+        """Whether `reply` would answer an open request, by asker, id and asked; nothing changes."""
+        return reply.id is not None and (reply.to_key, reply.id, reply.from_key) in self._open
 
     def replied(self, reply: Message, now: float) -> bool:
         """A reply came; returns whether it answers an open request. Provisional replies restart the timer."""

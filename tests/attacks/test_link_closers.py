@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.domain_link import SPOOFS_BEFORE_CLOSE
+from federation.inbound import SPOOFS_BEFORE_CLOSE
 from federation.link_context import Refusal
 from protofly.codec import build
 from protofly.errors import Code

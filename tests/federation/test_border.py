@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.border import InwardBorder, OutwardBorder, check_speaks_for, id_carried
+from federation.core.border import InwardBorder, OutwardBorder, Speaker, check_speaks_for, id_carried
 from federation.core.message_ids import MessageIds
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -34,7 +34,7 @@ def cross(outgoing: Message) -> tuple[Message, bytes, bytes]:
     """Out at a.example, in at b.example."""
     crossing = OutwardBorder(OUR_NODE, STUB).cross(outgoing, IDS.next(1_000_000.0))
     [arrived] = codec.decode(crossing.wire)
-    inner, msg_id = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(arrived)
+    inner, msg_id = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(arrived)
     return inner, crossing.msg_id, msg_id
 
 
@@ -60,7 +60,7 @@ def test_both_sides_hash_the_same_envelope(body: dict[str, Any]) -> None:
     outgoing = message(json.dumps(body))
     crossing = OutwardBorder(OUR_NODE, STUB).cross(outgoing, IDS.next(1.0))
     [arrived] = codec.decode(crossing.wire)
-    inner, _ = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(arrived)
+    inner, _ = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(arrived)
     sent = envelope_digest(outgoing.type, outgoing.from_, outgoing.to, outgoing.id, crossing.body)
     assert envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body) == sent or not body
 
@@ -87,7 +87,7 @@ def test_flags_that_mean_nothing_abroad_are_taken_off_on_both_sides(flag: str) -
     inner, _, _ = cross(message(json.dumps({flag: True, "value": 2})))
     assert json.loads(inner.raw)["body"] == {"value": 2}
     arrived = message(json.dumps({flag: True, "value": 2}))
-    cleaned, _ = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(arrived)
+    cleaned, _ = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(arrived)
     assert json.loads(cleaned.raw)["body"] == {"value": 2}
 
 
@@ -128,13 +128,13 @@ def test_a_message_that_was_here_before_is_a_loop() -> None:
         OutwardBorder(OUR_NODE, STUB).cross(message(json.dumps({"via": [OUR_NODE]})), bytes(16))
     assert caught.value.code is Code.LOOP
     with pytest.raises(PeerError) as caught:
-        InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(message(json.dumps({"via": [PEER_NODE, "x"]})))
+        InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(message(json.dumps({"via": [PEER_NODE, "x"]})))
     assert caught.value.code is Code.LOOP
 
 
 def test_a_message_that_travelled_too_far_is_refused() -> None:
     with pytest.raises(PeerError) as caught:
-        InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(message(json.dumps({"via": ["x"] * 9})))
+        InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(message(json.dumps({"via": ["x"] * 9})))
     assert caught.value.code is Code.HOP_LIMIT
 
 
@@ -154,7 +154,9 @@ def test_hops_that_are_no_addresses_are_refused(via: str) -> None:
 @given(trailer=st.text(max_size=60))
 def test_a_forged_trailer_never_damages_the_body(trailer: str) -> None:
     body = {"value": 1, "text": f'","via":["{trailer}"]}}'}
-    inner, _ = InwardBorder(PEER_NODE, frozenset({"a.example"})).cross(message(json.dumps({**body, "via": ["y"]})))
+    inner, _ = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(
+        message(json.dumps({**body, "via": ["y"]}))
+    )
     assert json.loads(inner.raw)["body"] == body
 
 
@@ -171,10 +173,10 @@ _SOURCES = ["", "null", '"hyperty://a.example/s"', '"hyperty://b.example/s"', "7
 @given(st.lists(st.tuples(st.sampled_from(_SENDERS), st.sampled_from(_SOURCES)), max_size=8))
 def test_senders_are_judged_alike_whoever_was_seen_before(seen: list[tuple[str, str]]) -> None:
     domains = frozenset({"a.example"})
-    border = InwardBorder(PEER_NODE, domains)
+    border = InwardBorder(PEER_NODE, Speaker(domains))
     for sender, source in seen:
         one = message(f'{{"source":{source}}}' if source else "", from_=sender)
-        assert _code(border.check_sender, one) is _code(check_speaks_for, one, domains)
+        assert _code(border.check_sender, one) is _code(check_speaks_for, one, Speaker(domains))
 
 
 def _code(check: Callable[..., None], *arguments: object) -> Code | None:
@@ -187,7 +189,7 @@ def _code(check: Callable[..., None], *arguments: object) -> Code | None:
 
 @given(st.lists(st.sampled_from([0, 1, 3]), max_size=6))
 def test_hops_are_counted_for_each_message_anew(counts: list[int]) -> None:
-    border = InwardBorder(PEER_NODE, frozenset({"a.example"}))
+    border = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"})))
     for count in counts:
         via = json.dumps([f"runtime://c.example/{number}" for number in range(count)])
         border.cross(message(f'{{"via":{via}}}' if count else ""))

@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.border import InwardBorder
+from federation.core.border import InwardBorder, Speaker
 from federation.core.interworking import Admission, Interworking
 from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
@@ -118,7 +118,8 @@ def test_stub_whose_manifest_does_not_say_so_has_no_ranges() -> None:
 
 def border(made: Interworking, domain: str) -> InwardBorder:
     return InwardBorder(
-        "runtime://a.example/mn-1", frozenset({domain}), is_theirs=lambda one: made.speaks_for(domain, one)
+        "runtime://a.example/mn-1",
+        Speaker(frozenset({domain}), is_theirs=lambda one: made.speaks_for(domain, one)),
     )
 
 

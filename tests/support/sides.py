@@ -51,6 +51,7 @@ class Bus:
     is_wanted: bool = False
     identify: Identify | None = None
     interworking: Interworking = field(default_factory=Interworking)
+    our_aliases: frozenset[str] = frozenset()
     on_delivered: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -77,6 +78,7 @@ class Bus:
             limits=self.limits,
             identify=self.identify,
             interworking=self.interworking,
+            our_aliases=self.our_aliases,
         )
 
     def _deliver(self, _domain: str, messages: list[Message]) -> list[Code | None]:
