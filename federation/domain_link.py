@@ -14,22 +14,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from secrets import token_hex
 
-import msgspec
 import trio
 
+from federation.awaited_replies import AwaitedReplies
 from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
 from federation.core.policy import Facts
 from federation.core.stub_status import StubStatus
-from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.gate import Step, Verdict
 from federation.inbound import Inbound
 from federation.link_books import LinkBooks, Outcome
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
-from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.lifetime import ttl_of
@@ -80,7 +78,7 @@ class DomainLink(LinkPort):
         self._our_domains = context.our_aliases | {context.our_domain}
         self._we = Speaker(self._our_domains)
         self._is_legacy = context.interworking.admission(domain) is not None
-        self.transactions = Transactions()
+        self.replies = AwaitedReplies(domain, self._our_domains, context, self.counters)
         self.streams = PeerStreams()
         self._inbound = Inbound(self, context, self._our_domains)
         self.carriers: list[Carrier] = []
@@ -203,13 +201,7 @@ class DomainLink(LinkPort):
         self.counters["sent"] += 1
         self.last_used_seconds = started
         self.touched(self)
-        tracking = tracking_of(message)
-        if tracking is not Tracking.NOTHING and domain_of(message.to) in self._our_domains:
-            self.transactions.addressed(message, started)  # to observers of ours abroad: no answer in its name counts
-        elif tracking is Tracking.ONE_REPLY:
-            self.transactions.started(message, started, ttl_seconds)
-        elif tracking is Tracking.ANY_REPLIES and domain_of(message.to) != self.domain:
-            self.transactions.addressed(message, started)
+        self.replies.sent(message, started, ttl_seconds)
         if message.peek.trace:
             context.traces.hop(message.trace, "gate out", started)
         if not self.carriers:
@@ -291,7 +283,7 @@ class DomainLink(LinkPort):
             now = time.monotonic()
             self.books.delivered(done, now)
             self.counters["accepted"] += len(done)
-            self._tell_delivered(done, now)
+            self.replies.delivered(done, now)
         if done and not self.leg.is_congested:
             self._relieve()
         if self.leg.is_exhausted and not self.leg.under_way:
@@ -328,9 +320,7 @@ class DomainLink(LinkPort):
         self.books.ended(pending, outcome, code, now)
         if pending.message.peek.trace:
             self._context.traces.hop(pending.message.trace, outcome, now)
-        was_open = self.transactions.replied(mirrored(pending.message, "response"), now)
-        if was_open or tracking_of(pending.message) is not Tracking.ONE_REPLY:
-            self.answer(pending.message, code, detail)
+        self.replies.failed(pending, code, detail, now)
 
     def processed(self, stream: str) -> int:
         """See `LinkPort`."""
@@ -360,10 +350,7 @@ class DomainLink(LinkPort):
             is_over = pending.ttl_seconds and pending.accepted_seconds + pending.ttl_seconds <= now
             code = Code.TIMEOUT if is_over else Code.DEPLOY_TIMEOUT
             self._end(pending, "expired", self.refuse_code or self.last_code or code, self.detail)
-        unanswered = [] if overdue else self.transactions.expired(now)  # what still waits here has another code
-        for request in unanswered:
-            self.counters["timeouts"] += 1
-            self.answer(request, Code.GATEWAY_TIMEOUT)
+        unanswered = 0 if overdue else self.replies.expire(now)  # what still waits here has another code
         return bool(overdue or unanswered)
 
     def give_up(self, code: Code, detail: str) -> None:
@@ -372,29 +359,13 @@ class DomainLink(LinkPort):
         for pending in self.leg.abandon():
             self._end(pending, "rejected", code, detail)
 
-    def answer(self, message: Message, code: Code, detail: str = "", value: object = None) -> None:
-        """Tell a local sender that its message ended here."""
-        if message.expects_reply:
-            told = msgspec.UNSET if value is None else value
-            self._context.answer(codec.refusal(message, code, source=self._context.node, detail=detail, value=told))
-
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits or is under way, nobody expects a reply or listens there, and no legacy is there."""
-        is_used = self.leg.waiting or self.leg.under_way or len(self.transactions) or self._is_legacy
+        is_used = self.leg.waiting or self.leg.under_way or len(self.replies) or self._is_legacy
         return not (is_used or self._context.is_wanted(self.domain))
 
     # The books.
-
-    def _tell_delivered(self, gone: list[Pending], now: float) -> None:
-        """Receipts for senders who asked for one, hops for those who follow their message."""
-        for pending in gone:
-            if pending.message.peek.receipt and pending.message.wants_receipt:
-                self.transactions.replied(mirrored(pending.message, "response"), now)
-                self._context.answer(codec.response(pending.message, 200, source=self._context.node))
-            if pending.message.peek.trace:
-                self._context.traces.hop(pending.message.trace, "stub", pending.handed_seconds)
-                self._context.traces.hop(pending.message.trace, "acknowledged", now)
 
     def _tell_books(self) -> None:
         self.books.carried(channel=self.carried_by, peer_node=self.peer_node, stub_version=self.stub_version)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from federation.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder, Speaker, check_source, id_carried
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
 from federation.core.policy import Facts
-from federation.core.transactions import Transactions, mirrored
 from federation.link_books import LinkBooks
 from federation.link_context import UNIDENTIFIED, LinkContext
 from protofly import codec
@@ -35,13 +35,10 @@ class Near(Protocol):
     books: LinkBooks
     counters: Counter[str]
     streams: PeerStreams
-    transactions: Transactions
+    replies: AwaitedReplies
 
     def send_refusal(self, request: Message, code: Code, detail: str = "") -> None:
         """Answer a request of the peer's with a refusal."""
-
-    def answer(self, message: Message, code: Code, detail: str = "", value: object = None) -> None:
-        """Tell a local sender that its message ended here."""
 
 
 class Inbound:
@@ -122,19 +119,16 @@ class Inbound:
         verdict = self._context.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = link.books.entering(facts, verdict, msg_id, digest)
-        transactions = link.transactions
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
             link.counters["denied"] += 1
             link.books.denied(entry, facts, verdict, msg_id)
             link.send_refusal(inner, code)
-            if transactions.replied(inner, time.monotonic()):
-                link.answer(mirrored(inner, "read"), code, value=verdict.told)
+            if inner.is_response:
+                link.replies.denied(inner, code, verdict.told)
             return
-        if inner.type == "response" and not (
-            transactions.replied(inner, time.monotonic()) or transactions.is_open(inner)
-        ):
-            link.counters["late replies"] += 1
+        if inner.type == "response":
+            inner = link.replies.came(inner, time.monotonic())
         batch.append(inner)
         entries.append(entry)
 
@@ -146,7 +140,7 @@ class Inbound:
         try:
             self._border.check_sender(message)
         except PeerError:
-            is_asked = message.is_response and self._link.transactions.is_asked(message)
+            is_asked = message.is_response and self._link.replies.is_asked(message)
             if not is_asked or self._border.speaker.is_never(message.from_):
                 raise
             check_source(message, self._border.speaker)
@@ -155,7 +149,7 @@ class Inbound:
         link = self._link
         if code is not Code.SPOOFED_SOURCE:
             link.send_refusal(message, code, detail)
-        elif message.is_response and link.transactions.is_open(message):
+        elif message.is_response and link.replies.is_open(message):
             link.counters["unheard acknowledgements"] += 1  # an honest observer of an object of ours, in its name
         else:
             self._spoofs += not message.is_response  # an honest node may be late with replies, or bring too many

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -54,6 +55,7 @@ class LinkContext:
     `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where there
     are identity providers. `hides_addresses` says that records hash addresses. `interworking` knows legacy addresses,
     and the stubs behind them.
+    `started_seconds` is when this process started, in monotonic seconds.
     """
 
     our_domain: str
@@ -77,6 +79,7 @@ class LinkContext:
     hides_addresses: bool = False
     max_hops: int = MAX_HOPS
     interworking: Interworking = field(default_factory=Interworking)
+    started_seconds: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True)

@@ -257,6 +257,7 @@ class Outcomes:
             port.sid = bind.sid
             session = self._around.state.sessions.get(bind.sid)
             port.roles = session.roles if session is not None else frozenset()
+            port.wants_late = session is not None and session.wants_late
             self._around.ports[bind.sid] = port
             self._around.arriving(bind.sid)
 

@@ -110,8 +110,13 @@ class Outlets:
     def to_listeners(self, numbers: tuple[int, ...], message: Message, blockers: set[Congestible]) -> Code | None:
         """Queue for every listener; a code only when nobody could be given the message.
 
-        `blockers` gains whoever the sender should wait for.
+        `blockers` gains whoever the sender should wait for. A late reply is for those alone who asked for such replies;
+        the links of other domains pass it on, since their node knows its own runtimes.
         """
+        if message.is_late:
+            numbers = self._wanting_late(numbers)
+            if not numbers:
+                return Code.GATEWAY_TIMEOUT
         delivered = False
         refused: Code | None = None
         local = message
@@ -139,6 +144,13 @@ class Outlets:
             return refused
         self._counters["unheard"] += 1  # events need no listener
         return None
+
+    def _wanting_late(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        ports = self.ports
+        wanting = [one for one in numbers if one < 0 or ((port := ports.get(one)) is not None and port.wants_late)]
+        self._counters["late replies kept back"] += len(numbers) - len(wanting)
+        self._counters["late replies"] += len(wanting)
+        return tuple(wanting)
 
     # Observers that come back.
 

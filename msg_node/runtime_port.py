@@ -137,6 +137,7 @@ class RuntimePort:
         "roles",
         "sid",
         "stuck_since",
+        "wants_late",
     )
 
     def __init__(
@@ -159,6 +160,7 @@ class RuntimePort:
         self.counters = counters
         self.sid: int | None = None
         self.roles: frozenset[str] = frozenset()
+        self.wants_late = False
         self.heard_at = now
         self.pings_unanswered = 0
         self.broken_in_a_row = 0

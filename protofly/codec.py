@@ -402,7 +402,8 @@ def with_body(message: Message, body: bytes) -> Message:
         members: dict[str, Raw] = _decode_members(raw)
         members["body"] = Raw(body)
         new_raw = _encode(members)
-    return Message(message.id, message.type, message.from_, message.to, body, new_raw, _decode_peek(body))
+    peek = _decode_peek(body)
+    return Message(message.id, message.type, message.from_, message.to, body, new_raw, peek, message.is_late)
 
 
 def append_members(body: bytes, members: bytes) -> bytes:

@@ -64,6 +64,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     raw: bytes
     peek: BodyPeek = NO_PEEK
+    is_late: bool = False
+    """A reply to a request that has been answered already; see `protofly.late_replies`."""
 
     @property
     def from_key(self) -> str:

@@ -3,7 +3,16 @@
 Tracked for `body.ttl` or 15 s; a code below 200 restarts the timer; silence is answered 504. What goes to everybody who
 observes an object of ours may be acknowledged by each of them in the object's name, or by nobody: of that we remember
 only who addressed what. Nobody abroad speaks in a name of ours, so such an acknowledgement is delivered to nobody;
-remembered, it is told apart from a forgery. Source: message specification, sections 3, 9.5, 9.6 and 18.4.
+remembered, it is told apart from a forgery.
+
+A reply that answers nothing open is late, with these exceptions:
+
+* further replies to one request, for a minute after the first: of several hyperties of one user, or of several
+  repliers that name themselves in `body.source`;
+* acknowledgements of observers, which answer something that never had a final answer;
+* in the first seconds of a process, replies to requests that the process before it may have sent.
+
+Source: message specification, sections 3, 9.5, 9.6 and 18.4.
 """
 
 from __future__ import annotations
@@ -19,6 +28,9 @@ from protofly.message import Message
 MAX_OPEN = 100_000
 MAX_ADDRESSED = 10_000
 ADDRESSED_SECONDS = 60.0
+MAX_SHARED = 10_000
+SHARED_SECONDS = 60.0
+MAX_ENDED = 20_000
 _FORGOTTEN = 1000  # deadlines of requests that are open no more; beyond these they are sorted out
 
 
@@ -35,23 +47,34 @@ TransactionKey = tuple[str, bytes, str]
 
 
 class Transactions:
-    """Open requests of one leg, oldest first, and who addressed observers through it."""
+    """Open requests of one leg, oldest first, and who addressed observers through it.
 
-    def __init__(self) -> None:
+    Args:
+        doubt_until: Monotonic seconds. Until then a reply to an unknown request may be one to a request that was sent
+            before this process started.
+    """
+
+    def __init__(self, *, doubt_until: float = 0.0) -> None:
+        self._doubt_until = doubt_until
         self._open: OrderedDict[TransactionKey, tuple[float, float, Message]] = OrderedDict()
         self._deadlines: list[tuple[float, TransactionKey]] = []  # heap; of some that are open no more as well
+        self._displaced: list[Message] = []
         self._addressed: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._shared: OrderedDict[TransactionKey, tuple[float, bytes]] = OrderedDict()
+        self._ended: OrderedDict[TransactionKey, None] = OrderedDict()  # where the key alone does not say it
 
     def __len__(self) -> int:
         return len(self._open)
 
     def started(self, request: Message, now: float, ttl_seconds: float) -> None:
-        """A request was handed on; `now` is monotonic. The oldest is forgotten when too many are open."""
+        """A request was handed on; `now` is monotonic. When too many are open, the oldest expires."""
         assert request.id is not None
         key = request.from_key, request.id, request.to_key
         self._wait_for(key, now, ttl_seconds, request)
         if len(self._open) > MAX_OPEN:
-            self._open.popitem(last=False)
+            oldest = next(iter(self._open))
+            self._displaced.append(self._open[oldest][2])
+            self._end(oldest, now)
 
     def addressed(self, message: Message, now: float) -> None:
         """Observers at the far end were told something that they may acknowledge, for a minute from `now`."""
@@ -82,23 +105,55 @@ class Transactions:
             return False
         if is_provisional(reply):
             self._wait_for(key, now, found[1], found[2])
-        else:
-            del self._open[key]
+            return True
+        self._end(key, now)
+        if reply.peek.source or key[2].startswith(_USERS):
+            self._shared[key] = now + SHARED_SECONDS, reply.source
+            if len(self._shared) > MAX_SHARED:
+                self._shared.popitem(last=False)
+        return True
+
+    def answered(self, request: Message, now: float) -> bool:
+        """The node itself gives the final answer to `request`; returns whether one was due."""
+        key = request.from_key, request.id or b"", request.to_key
+        if key not in self._open:
+            return False
+        self._end(key, now)
+        return True
+
+    def is_late(self, reply: Message, now: float) -> bool:
+        """Whether a reply that answers nothing open comes after the final answer to its request."""
+        if reply.id is None:
+            return now >= self._doubt_until
+        key = reply.to_key, reply.id, reply.from_key
+        shared = self._shared.get(key)
+        if shared is not None and shared[0] > now:
+            return not key[2].startswith(_USERS) and reply.source in (b"", shared[1])
+        if now < self._doubt_until or _is_observed(key[2]):
+            return key in self._ended
         return True
 
     def expired(self, now: float, *, most: int = ANSWERED_AT_ONCE) -> list[Message]:
-        """Some of the requests whose time is over; they are forgotten."""
+        """Some of the requests whose time is over, or that made room for others; they are forgotten."""
         while self._addressed and next(iter(self._addressed.values())) <= now:
             self._addressed.popitem(last=False)
-        late: list[Message] = []
+        late, self._displaced = self._displaced[:most], self._displaced[most:]
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now and len(late) < most:
             deadline, key = heapq.heappop(deadlines)
             found = self._open.get(key)
             if found is not None and found[0] <= deadline:
-                del self._open[key]
+                self._end(key, now)
                 late.append(found[2])
         return late
+
+    def _end(self, key: TransactionKey, now: float) -> None:
+        del self._open[key]
+        if now < self._doubt_until or _is_observed(key[2]):
+            self._ended[key] = None
+            self._ended.move_to_end(key)
+            if len(self._ended) > MAX_ENDED:
+                self._ended.popitem(last=False)
 
     def _wait_for(self, key: TransactionKey, now: float, ttl_seconds: float, request: Message) -> None:
         deadline = now + ttl_seconds
@@ -108,6 +163,15 @@ class Transactions:
         if len(self._deadlines) > 2 * len(self._open) + _FORGOTTEN:
             self._deadlines = [(one[0], key) for key, one in self._open.items()]
             heapq.heapify(self._deadlines)
+
+
+_USERS = ("user:", "user-guid:", "acct:")
+"""Beginnings of the keys of users, whose hyperties may all reply. Source: message specification, section 20.4."""
+
+
+def _is_observed(key: str) -> bool:
+    """Whether observers may reply in the name of this address. Source: message specification, sections 9.5 and 9.6."""
+    return key.endswith(_CHANGES) or _CHILDREN in key
 
 
 def is_provisional(reply: Message) -> bool:

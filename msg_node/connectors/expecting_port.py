@@ -5,7 +5,7 @@ Source: message specification, sections 3 and 19.5.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +16,8 @@ from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
 from protofly.answer_codes import code_of
 from protofly.codec import body_members
 from protofly.errors import Code, PeerError
+from protofly.late_replies import marked_late
+from protofly.limits import HTTP_OVERDUE_REPLIES
 from protofly.message import Message
 
 _PROVISIONAL: Final = range(100, 200)
@@ -47,7 +49,7 @@ _Transaction = tuple[bytes | None, str]
 class ExpectingPort(RuntimePort):
     """A runtime's port that knows which replies are waited for."""
 
-    __slots__ = ("_expected",)
+    __slots__ = ("_expected", "_overdue")
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class ExpectingPort(RuntimePort):
     ) -> None:
         super().__init__(connection, channel, bearer=bearer, counters=counters, now=now, dialect=dialect, bounds=bounds)
         self._expected: dict[_Transaction, deque[Expected]] = {}
+        self._overdue: OrderedDict[int, None] = OrderedDict()  # hashes: some would hold addresses of 2 kB each
 
     def expect(self, request: Message, then: Callable[[Message], None] | None = None) -> Expected:
         """From now on the final reply to `request` goes to who asked here, and with `then` to the runtime as well.
@@ -70,7 +73,9 @@ class ExpectingPort(RuntimePort):
             PeerError: BAD_HEADER when the sender is no address.
         """
         expected = Expected(then)
-        self._expected.setdefault(_transaction(request.id, request.from_key), deque()).append(expected)
+        key = _transaction(request.id, request.from_key)
+        self._overdue.pop(hash(key), None)
+        self._expected.setdefault(key, deque()).append(expected)
         return expected
 
     def give_up(self, request: Message, expected: Expected) -> None:
@@ -82,6 +87,12 @@ class ExpectingPort(RuntimePort):
             if not waiting:
                 del self._expected[key]
 
+    def answered(self, request: Message) -> None:
+        """Who posted a request was answered 504: its reply is late when it comes."""
+        self._overdue[hash(_transaction(request.id, request.from_key))] = None
+        if len(self._overdue) > HTTP_OVERDUE_REPLIES:
+            self._overdue.popitem(last=False)
+
     def give_up_all(self) -> None:
         """The session is over: no reply will come."""
         expected, self._expected = self._expected, {}
@@ -90,12 +101,14 @@ class ExpectingPort(RuntimePort):
                 one.settle(None)
 
     def enqueue(self, message: Message) -> Code | None:
-        """See `RuntimePort`; a reply that is waited for goes to who waits."""
-        if self._expected and message.type in _ANSWERS:
+        """See `RuntimePort`; an expected reply goes to who waits for it, a late one to a runtime that wants those."""
+        if (self._expected or self._overdue) and message.type in _ANSWERS:
             try:
                 key = _transaction(message.id, message.to_key)
             except PeerError:
                 return super().enqueue(message)
+            if self._overdue and hash(key) in self._overdue:
+                return self._late(message)
             waiting = self._expected.get(key)
             if waiting and code_of(message) not in _PROVISIONAL:
                 expected = waiting.popleft()
@@ -106,6 +119,13 @@ class ExpectingPort(RuntimePort):
                     return None
                 expected.then(message)
         return super().enqueue(message)
+
+    def _late(self, reply: Message) -> Code | None:
+        if not self.wants_late:
+            self.counters["late replies kept back"] += 1
+            return None
+        self.counters["late replies"] += not reply.is_late  # else it is counted already
+        return super().enqueue(marked_late(reply))
 
 
 def _transaction(id_: bytes | None, requester_key: str) -> _Transaction:

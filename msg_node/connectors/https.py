@@ -245,9 +245,11 @@ class HttpsBinding:
                     with trio.move_on_after(wait_seconds):
                         await session.ended.wait()
                 return Response(status_code=202, headers=_NO_STORE)
-            await _wait(request, expected, wait_seconds)
+            is_overdue = await _wait(request, expected, wait_seconds)
             if not expected.has_come.is_set():
-                raise PeerError(Code.GATEWAY_TIMEOUT, "no reply in time; a late one takes the return channel")
+                if is_overdue:  # else who asked has hung up, and nobody was answered
+                    port.answered(message)
+                raise PeerError(Code.GATEWAY_TIMEOUT, "no reply in time")
             if expected.reply is None:
                 raise PeerError(Code.NOT_CONNECTED, "the session has ended")
             return self._reply(session, message, expected.reply)
@@ -424,10 +426,12 @@ async def _cancel_when_gone(request: Request, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _wait(request: Request, expected: Expected, seconds: float) -> None:
-    async with _until_gone(request):
-        with trio.move_on_after(seconds):
+async def _wait(request: Request, expected: Expected, seconds: float) -> bool:
+    """Wait for a reply; whether it did not come in time. False as well when who asked has gone."""
+    with trio.move_on_after(seconds) as patience:
+        async with _until_gone(request):
             await expected.has_come.wait()
+    return patience.cancelled_caught
 
 
 def _wait_seconds(request: Request) -> float:

@@ -49,6 +49,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     roles: tuple[str, ...] = ()
     proof_ends: float | None = None
     login: str = ""
+    wants_late: bool = False
 
 
 @dataclass(slots=True)
@@ -56,7 +57,8 @@ class Session:
     """One session. `connection` is None while it is parked, `grace_ends` None while it is live.
 
     `proof_ends` is when what its runtime proved expires, `lease_ends` when it is to be renewed at the latest; None:
-    never. `login` is the login at our identity manager that it was opened with, "" for none.
+    never. `login` is the login at our identity manager that it was opened with, "" for none. `wants_late`: its runtime
+    asked for late replies.
     """
 
     sid: int
@@ -75,6 +77,7 @@ class Session:
     proof_ends: float | None = None
     lease_ends: float | None = None
     login: str = ""
+    wants_late: bool = False
 
     @property
     def ends(self) -> float | None:
@@ -104,6 +107,7 @@ class Session:
             roles=tuple(sorted(self.roles)),
             proof_ends=self.proof_ends,
             login=self.login,
+            wants_late=self.wants_late,
         )
 
 

@@ -28,6 +28,7 @@ from msg_node.core.service import (
 from msg_node.core.session import Dialect, Opened, Opener, OpenRefused, Session
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
+from protofly.late_replies import LATE
 from protofly.limits import HTTP_POLL_SECONDS, PING_SECONDS, SESSION_GRACE_SECONDS, UNPROVED_OPENS
 from protofly.message import Message
 
@@ -141,6 +142,7 @@ class SessionService:
                 `OpenRefusedError` for what may work later.
         """
         runtime_key = message.from_key
+        wants_late = _wants_late(members)
         is_guest = self._is_guest(runtime_key)
         offered = Offered(_token(members) or offered.token, offered.certificate)
         proven = self._state.sessions.credentials.check(offered, runtime_key, now=now)
@@ -155,6 +157,7 @@ class SessionService:
         result, status_changes = self._state.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
+        self._state.sessions.want_late(result.sid, wants=bool(wants_late))
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         if dialect.has_token:
             told = {"runtimeToken": token, **told}
@@ -165,6 +168,7 @@ class SessionService:
     ) -> SessionStep:
         """Bring a session back by its session address, or renew the one that the connection has.
 
+        `body.late` says anew whether the runtime wants late replies; without it that stays as it was.
         What came with the connection may have expired meanwhile and is then passed over; what stands in the body is
         judged.
 
@@ -172,6 +176,7 @@ class SessionService:
             PeerError: NO_CREDENTIALS, BAD_TOKEN, or what the policies say; `ReconnectionError` when the token is no
                 good one, or not any more.
         """
+        wants_late = _wants_late(members)
         session = self._state.sessions.by_session_address(message.from_key)
         if session is None:
             raise ReconnectionError(RECONNECTION_FAIL)
@@ -182,6 +187,8 @@ class SessionService:
         result, status_changes = self._state.re_open(message.from_key, connection, now=now, proven=proven)
         if result is None:
             raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
+        if wants_late is not None:
+            self._state.sessions.want_late(result.sid, wants=wants_late)
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         return self._opened(result, connection, told, status_changes, before)
 
@@ -288,6 +295,8 @@ class SessionService:
         told = {**self._told, "listening": [session.runtime, f"{session.runtime}/sm"]}
         if session.dialect is Dialect.HTTPS:
             told["poll"] = self._poll_seconds
+        if session.wants_late:
+            told[LATE] = True
         return told if session.ends is None else {**told, "expires": max(int(session.ends - now), 0)}
 
     def _opened(
@@ -322,6 +331,14 @@ class SessionService:
 
 def _gone(session: Session) -> Effect:
     return Ended(session.sid) if session.is_guest else Parked(session.sid)
+
+
+def _wants_late(members: Members) -> bool | None:
+    """Whether `body.late` asks for late replies, None when it says nothing. Source: message specification, 3.3."""
+    wants = members.get(LATE)
+    if wants is not None and not isinstance(wants, bool):
+        raise PeerError(Code.BAD_BODY, "`late` is true or false")
+    return wants
 
 
 def _token(members: Members) -> str:

@@ -211,6 +211,13 @@ class Sessions:
             self._park(session, now=now)
         return session
 
+    def want_late(self, sid: int, *, wants: bool) -> None:
+        """The runtime of a session says whether it is to be given late replies."""
+        session = self._sessions.get(sid)
+        if session is not None and session.wants_late is not wants:
+            session.wants_late = wants
+            self._store(session)
+
     def heard(self, sid: int, *, now: float) -> None:
         """The connection of a session gave a sign of life: a pong or a frame."""
         session = self._sessions.get(sid)
@@ -452,4 +459,5 @@ class Sessions:
             is_displaced=row.is_displaced,
             proof_ends=row.proof_ends,
             login=row.login,
+            wants_late=row.wants_late,
         )

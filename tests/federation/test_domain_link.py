@@ -271,7 +271,7 @@ def test_a_provisional_reply_gives_more_time() -> None:
     pair, _ = live_pair()
     pair.to_b.send(request(1))
     pair.to_b.inbound(inbound(reply(1, 183)), STREAM)
-    assert not pair.to_b.transactions.expired(after(REQUEST_TTL_SECONDS - 1))
+    assert not pair.to_b.replies.expire(after(REQUEST_TTL_SECONDS - 1))
     pair.to_b.tick(after(REQUEST_TTL_SECONDS + 1))
     assert pair.a.answer_codes == [Code.GATEWAY_TIMEOUT]
 

@@ -103,8 +103,10 @@ async def test_who_does_not_want_to_wait_gets_the_reply_by_the_return_channel(ho
     assert (reply["id"], reply["body"]["code"]) == (5, 404)
 
 
-async def test_a_reply_that_is_late_takes_the_return_channel(house: RuntimeHouse) -> None:
-    ana, bob = await opened_http(house), await house.opened("bob")
+@pytest.mark.parametrize("wants", [True, False])
+async def test_a_reply_after_the_504_is_late_and_for_those_who_want_such(house: RuntimeHouse, wants: bool) -> None:
+    ana, bob = await http_runtime(house), await house.opened("bob")
+    assert (await ana.open({"late": wants}))["body"]["code"] == 200
     async with trio.open_nursery() as nursery:
         answers = []
 
@@ -115,9 +117,15 @@ async def test_a_reply_that_is_late_takes_the_return_channel(house: RuntimeHouse
         request = await bob.next()
     [answer] = answers
     assert (answer.status, json.loads(answer.body)["reason"]) == (504, "timeout")
-    await bob.say(a_message("response", bob.address, ANA, {"code": 200}, id_=request["id"]))
-    [reply] = await ana.polled()
-    assert reply["id"] == 8
+    for code in (183, 200, 200):
+        await bob.say(a_message("response", bob.address, ANA, {"code": code}, id_=request["id"]))
+    await bob.ask("ping", SESSION)
+    assert [one["body"] for one in await ana.polled(wait=0)] == [
+        {"code": code, "late": True} for code in ((183, 200, 200) if wants else ())
+    ]
+    assert house.counters["late replies" if wants else "late replies kept back"] == 3
+    answer = await ana.post(a_message("read", ANA, runtime_address("nobody"), id_=8))  # the id is free again
+    assert json.loads(answer.body)["body"]["reason"] == "no-route"
 
 
 async def test_a_reply_whose_poster_has_gone_takes_the_return_channel(house: RuntimeHouse) -> None:

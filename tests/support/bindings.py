@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 import trio
 
@@ -34,6 +35,8 @@ class BoundRuntime(ABC):
     """A runtime with a session, over some binding."""
 
     address: str
+    wishes: Json | None = None
+    """Body of its `open`."""
 
     def __init__(self, house: RuntimeHouse, name: str) -> None:
         self.house = house
@@ -93,7 +96,7 @@ class OverWebSocket(BoundRuntime):
     async def begin(self) -> None:
         before, self._runtime = self._runtime, await self.house.runtime()
         if before is None:
-            await self._runtime.open(self.name)
+            await self._runtime.open(self.name, self.wishes)
             self.address = self._runtime.address
             return
         self._runtime.address, self._runtime.token = before.address, before.token
@@ -121,7 +124,7 @@ class OverSocketIo(BoundRuntime):
 
     async def begin(self) -> None:
         self._runtime = await polling(self.house, self.name)
-        reply = await self._runtime.ask("open", SESSION, id_="open")
+        reply = await self._runtime.ask("open", SESSION, self.wishes, id_="open")
         assert reply["body"]["code"] == 200, reply
         self.address = self._runtime.address
 
@@ -149,7 +152,7 @@ class OverHttps(BoundRuntime):
         self._got = []
         self.address = self._runtime.address
         if before is None:
-            assert (await self._runtime.open())["body"]["code"] == 200
+            assert (await self._runtime.open(self.wishes))["body"]["code"] == 200
         else:
             reply = await self._runtime.ask("re-open", SESSION, from_=f"{before.address}/{before.token}")
             assert reply["body"]["code"] == 200
@@ -212,7 +215,7 @@ class OverMqtt(BoundRuntime):
         await self.runtime.ready()
         self.address = self.runtime.address
         if before is None:
-            assert (await self.runtime.open())["body"]["code"] == 200
+            assert (await self.runtime.open(self.wishes))["body"]["code"] == 200
         else:
             reply = await self.runtime.ask("re-open", SESSION, from_=f"{before.address}/{before.token}")
             assert reply["body"]["code"] == 200
@@ -232,7 +235,10 @@ class OverMqtt(BoundRuntime):
         return await self.runtime.next()
 
 
-MakeRuntime = Callable[[str], Awaitable[BoundRuntime]]
+class MakeRuntime(Protocol):
+    """Makes a runtime with a session, and with these wishes in the body of its `open`."""
+
+    def __call__(self, name: str, wishes: Json | None = None, /) -> Awaitable[BoundRuntime]: ...
 
 
 @asynccontextmanager
@@ -260,8 +266,9 @@ async def runtimes_over(binding: Binding, house: RuntimeHouse, folder: Path) -> 
             def make(name: str) -> BoundRuntime:
                 return kinds[binding](house, name)
 
-        async def begun(name: str) -> BoundRuntime:
+        async def begun(name: str, wishes: Json | None = None, /) -> BoundRuntime:
             runtime = make(name)
+            runtime.wishes = wishes
             await runtime.begin()
             return runtime
 

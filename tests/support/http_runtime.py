@@ -129,9 +129,9 @@ class HttpRuntime:
         named = {"Last-Event-ID": after} if after else {}
         return await self._polls.fetch("GET", f"{MESSAGES}?wait={wait}", headers={**self.headers, **named})
 
-    async def polled(self) -> list[Json]:
+    async def polled(self, wait: int = 5) -> list[Json]:
         """Messages of a poll, acknowledged by the next one."""
-        answer = await self.poll(after=self._read_up_to)
+        answer = await self.poll(wait, after=self._read_up_to)
         assert answer.status == 200, answer
         self._read_up_to = answer.headers["last-event-id"]
         messages: list[Json] = json.loads(answer.body)

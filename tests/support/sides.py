@@ -53,6 +53,7 @@ class Bus:
     interworking: Interworking = field(default_factory=Interworking)
     our_aliases: frozenset[str] = frozenset()
     on_delivered: Callable[[], None] = lambda: None
+    started_seconds: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.room.set()
@@ -79,6 +80,7 @@ class Bus:
             identify=self.identify,
             interworking=self.interworking,
             our_aliases=self.our_aliases,
+            started_seconds=self.started_seconds,
         )
 
     def _deliver(self, _domain: str, messages: list[Message]) -> list[Code | None]:
