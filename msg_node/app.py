@@ -64,6 +64,7 @@ from msg_node.core.sessions import Sessions
 from msg_node.core.stub_inventory import StubInventory
 from msg_node.core.subscriptions import Listeners
 from msg_node.core.twin import Twin
+from msg_node.expiry_watch import ExpiryWatch, Renew, watch_node
 from msg_node.node_status import node_status
 from msg_node.policy_deployment import PolicyDeployment
 from msg_node.quarantine import Quarantine
@@ -112,6 +113,7 @@ class Node:
     site: Site | None
     gate: Gate
     policies: PolicyDeployment
+    expiries: ExpiryWatch
     started_at: float
 
     def problems(self) -> list[str]:
@@ -125,7 +127,7 @@ class Node:
             problems.append("sandbox: no zygote")
         if self.mqtt is not None and self.mqtt.client.error:
             problems.append(f"mqtt: {self.mqtt.client.error}")
-        return problems
+        return problems + self.expiries.problems()
 
     def status(self) -> dict[str, object]:
         """How the node is, for operators: links, counters, traces."""
@@ -133,7 +135,11 @@ class Node:
 
 
 async def serve(
-    settings: Settings, *, on_ready: Callable[[dict[str, object]], None], sandbox: Sandbox | None = None
+    settings: Settings,
+    *,
+    on_ready: Callable[[dict[str, object]], None],
+    sandbox: Sandbox | None = None,
+    renew: Renew | None = None,
 ) -> None:
     """Run a node until SIGINT or SIGTERM.
 
@@ -141,6 +147,7 @@ async def serve(
         settings: Loaded and checked.
         on_ready: Told where the node listens once everything is up.
         sandbox: Where stubs run, when it is to be another than the real one (benchmarks compare with none).
+        renew: Renews published documents that are due; None: they are only watched.
 
     Raises:
         SettingsError: Something in the settings or the files that they name cannot be used.
@@ -154,6 +161,7 @@ async def serve(
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     context = config_meaning.server_context(settings)
     node = _build(settings, context, sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp))
+    node.expiries.renew = renew
     listeners = await _listen(settings)
     async with trio.open_nursery() as services:
         await services.start(node.store.run)
@@ -171,6 +179,9 @@ async def serve(
             await traffic.start(node.door.run, listeners)
             if node.mqtt is not None:
                 await traffic.start(node.mqtt.run)
+            await traffic.start(
+                node.expiries.run
+            )  # before the first live document is signed: it may renew what that names
             if node.site is not None:
                 await traffic.start(node.site.run)
             _settle_memory()
@@ -349,11 +360,12 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         site,
         gate,
         policies,
+        watch_node(settings, site.publisher if site is not None else None),
         time.time(),
     )
     if site is not None:
         site.serve_status(node.status)
-        site.serve_readiness(node.problems)
+        site.serve_readiness(node.problems, node.expiries.warnings)
     return node
 
 

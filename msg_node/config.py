@@ -21,7 +21,7 @@ from msg_node.config_identity import Algorithm, GlobalRegistrySettings, Identity
 from msg_node.config_interworking import InterworkingSettings
 from msg_node.config_middleware import MiddlewareSettings
 from msg_node.config_policy import PolicySettings
-from msg_node.config_publish import EndpointSettings
+from msg_node.config_publish import PublishSettings
 from msg_node.config_push import PushSettings
 from msg_node.config_rates import TypeRateSettings
 from msg_node.config_registries import CatalogueSettings, QosSettings, RegistrySettings
@@ -94,35 +94,6 @@ class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = ""
     status_token_sha256: Annotated[
         str, Meta(description="Hex SHA-256 of the bearer token that opens `/status`; absent: loopback clients only.")
-    ] = ""
-
-
-class PublishSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What this domain tells others about itself. Without this table the node federates only outwards."""
-
-    keys_dir: Annotated[
-        Path, Meta(description="Folder of `trapezoid keys init`; the node needs `live` and `node` keys only.")
-    ]
-    site_dir: Annotated[
-        Path, Meta(description="Folder written by `trapezoid publish`: roots, manifests, descriptors, modules.")
-    ]
-    endpoint_url: Annotated[str, Meta(description="Where other domains' stubs connect: `wss://host[:port]/link`.")]
-    endpoint_name: Annotated[Name, Meta(description="Name of that endpoint in `live` and in manifests.")] = "mn"
-    endpoint_spki: Annotated[
-        tuple[str, ...],
-        Meta(description="Key pins (base64url SHA-256 of SubjectPublicKeyInfo) for the endpoint's certificate."),
-    ] = ()
-    live_seconds: Annotated[
-        Annotated[float, Meta(ge=3_600.0, le=limits.LIVE_VALIDITY_SECONDS)],
-        Meta(description="Life of a signed `live` document; a new one is signed at half of it."),
-    ] = 172_800.0
-    cache_seconds: Annotated[NonNegative, Meta(description="`max-age` that readers are told for `live`.")] = 3_600.0
-    mode: Annotated[
-        Literal["enforce", "testing"], Meta(description="`testing` asks others to report failures instead of refusing.")
-    ] = "enforce"
-    endpoint: Annotated[tuple[EndpointSettings, ...], Meta(description="Further endpoints of the domain's stubs.")] = ()
-    contact: Annotated[
-        str, Meta(description="Whom to write to about this domain, for example `mailto:ops@a.example`.")
     ] = ""
 
 

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from federation.core.interworking import NOWHERE, Admission, Interworking
 from federation.core.service_tokens import origin_of, read_token
 from federation.core.stub_status import StubAddresses
-from msg_node.key_files import read_private
+from msg_node.file_checks import read_private
 from protofly.errors import PeerError, SettingsError
 from protofly.legacy_range import LegacyRange, covers_any, natural_range, parse_range
 

@@ -39,6 +39,7 @@ def node_status(node: Node, *, version: str) -> dict[str, object]:
         "discovery": msgspec.to_builtins(node.resolver.statistics()),
         "cache": msgspec.to_builtins(node.cache.statistics()),
         "sandbox": {"zygote_pid": node.sandbox.zygote_pid, **node.sandbox.statistics()},
+        "expiries": node.expiries.status(),
         "insecure": list(insecure_switches(node.settings)),
         "middleware": list(active_steps(node.settings)),
         "policy_revision": node.gate.policies.revision,

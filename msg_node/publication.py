@@ -9,9 +9,11 @@ Source: trust and hosts, sections 3.3 and 3.4; data formats, section 2.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +38,9 @@ from protofly.errors import PeerError, SettingsError
 
 INDEX_NAME = "publication.json"
 WELL_KNOWN = "/.well-known/rethink-mn"
+LIVE_NAME = "live.json"
+"""The live document that a node signed last, in its data folder: for `check` and `keys expiry`."""
+_LOCK_NAME = ".publish.lock"
 _SECONDS_PER_SERIAL = 60
 
 
@@ -91,6 +96,21 @@ class SiteFolder:
             raise SettingsError(f"{path}: {exc.strerror}; run `trapezoid publish` first") from exc
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
             raise SettingsError(f"{path}: {exc}") from exc
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only one who publishes into the folder; it is made when it is missing. Waits. Raises SettingsError."""
+        path = self.path / _LOCK_NAME
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise SettingsError(f"{exc.filename or path}: {exc.strerror}") from exc
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def changed_at(self) -> float:
         """When the index was replaced last, Unix seconds; 0.0 when it is gone."""
@@ -192,6 +212,7 @@ class LiveSigner:
         envelope = sign_document(document, self._keys)
         if len(envelope) > limits.LIVE_BYTES:
             raise SettingsError(f"the live document has {len(envelope):,} bytes; readers take {limits.LIVE_BYTES:,}")
+        _replace(self._serial_file.with_name(LIVE_NAME), envelope)
         return SignedLive(envelope, document)
 
     def _next_serial(self, now: float) -> int:
@@ -200,15 +221,7 @@ class LiveSigner:
         except (FileNotFoundError, ValueError):
             last = 0
         serial = max(last + 1, int(now) // _SECONDS_PER_SERIAL)
-        temporary = self._serial_file.with_suffix(".tmp")
-        try:
-            with temporary.open("w") as file:
-                file.write(str(serial))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(self._serial_file)
-        except OSError as exc:
-            raise SettingsError(f"{self._serial_file}: {exc.strerror}") from exc
+        _replace(self._serial_file, str(serial).encode("ascii"))
         return serial
 
 
@@ -218,3 +231,16 @@ def _check_readable(document: Live) -> None:
         decode_live(encode_document(document), domain=document.domain)
     except PeerError as exc:
         raise SettingsError(f"readers would refuse the live document: {exc.detail}") from exc
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a small file of the data folder; on disk when this returns. Raises SettingsError."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as exc:
+        raise SettingsError(f"{path}: {exc.strerror}") from exc

@@ -54,6 +54,7 @@ class Site:
         self._settings = settings
         self._publisher = publisher
         self._readiness: Readiness = tuple
+        self._warnings: Readiness = tuple
         self._status: Status | None = None
 
     @classmethod
@@ -70,9 +71,14 @@ class Site:
         """Show what `status` returns at `/status`."""
         self._status = status
 
-    def serve_readiness(self, readiness: Readiness) -> None:
-        """Let `readiness` decide at `/readyz`."""
-        self._readiness = readiness
+    def serve_readiness(self, readiness: Readiness, warnings: Readiness = tuple) -> None:
+        """Let `readiness` decide at `/readyz`; what `warnings` returns is shown beside it and decides nothing."""
+        self._readiness, self._warnings = readiness, warnings
+
+    @property
+    def publisher(self) -> Publisher | None:
+        """What the site publishes, if anything."""
+        return self._publisher
 
     def make_app(self) -> Starlette:
         """The ASGI application."""
@@ -102,7 +108,8 @@ class Site:
 
     async def _readyz(self, _request: Request) -> Response:
         problems = list(self._readiness())
-        body = msgspec.json.encode({"ready": not problems, "problems": problems})
+        facts = {"ready": not problems, "problems": problems, "warnings": list(self._warnings())}
+        body = msgspec.json.encode(facts)
         return Response(body, status_code=503 if problems else 200, media_type=JSON)
 
     async def _status_page(self, request: Request) -> Response:

@@ -386,3 +386,14 @@ POLICY_RULES_PER_MESSAGE: Final = 2_000
 POLICY_NESTING_LEVELS: Final = 32
 POLICY_PROGRAM_STEPS: Final = 200_000
 GATE_KNOWN_DOMAINS: Final = 10_000
+
+# Expiry of what a domain publishes, and of its certificates. Source: trust and hosts, section 3.4.
+EXPIRY_RENEW_SECONDS: Final = (
+    30 * 86_400.0
+)  # documents that end sooner are renewed: time for four weekly timers to fail
+EXPIRY_WARNING_SECONDS: Final = 14 * 86_400.0  # nobody renewed it, and there is time to ask who should have
+EXPIRY_WARNING_SHARE: Final = 0.25
+"""Of a life that is too short for the two above: a certificate of six days, or `live`, which is renewed at half."""
+EXPIRY_LOOK_SECONDS: Final = 3_600.0
+EXPIRY_REMINDER_SECONDS: Final = 86_400.0
+"""How often the log repeats what expires or has expired."""

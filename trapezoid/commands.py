@@ -14,6 +14,7 @@ from trapezoid import (
     commands_keys,
     commands_peer,
     commands_policy,
+    commands_publish,
     commands_status,
     commands_stub,
 )
@@ -87,65 +88,6 @@ def check(config: Config, json: Json = False) -> None:
     raise typer.Exit(FOUND_WANTING if problems else 0)
 
 
-@app.command()
-def publish(
-    domain: Annotated[str, typer.Argument(help="The domain that publishes.")],
-    module: Annotated[Path | None, typer.Argument(help="The stub's module; absent: our own link stub.")] = None,
-    *,
-    keys: Annotated[Path, typer.Option(metavar="DIR", help="Folder of `trapezoid keys init`.")],
-    site: Annotated[Path, typer.Option(metavar="DIR", help="Folder to publish into.")],
-    url: Annotated[str, typer.Option(help="How others reach the site; absent: https:// and the domain.")] = "",
-    selector: Annotated[str, typer.Option(help="Name under which `live` lists the stub.")] = "default",
-    description: Annotated[str, typer.Option(help="One line about the stub, for catalogues.")] = "",
-    alias: Annotated[list[str] | None, typer.Option(help="Further domain that these keys speak for.")] = None,
-    endpoint: Annotated[list[str] | None, typer.Option(help="Endpoint that the stub may open.")] = None,
-    address_range: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--range", help="Legacy addresses that it speaks for, such as sip://legacy.example: it interworks."
-        ),
-    ] = None,
-    no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="The stub's protocol proves no node: TLS alone says who is there.")
-    ] = False,
-    serial: Annotated[int, typer.Option(help="Serial of a new manifest; 0: the next.", min=0)] = 0,
-    threshold: Annotated[int, typer.Option(help="Root keys that must sign a new root.", min=1)] = 1,
-    revoke: Annotated[list[str] | None, typer.Option(help="SHA-256 of a module to take back.")] = None,
-    json: Json = False,
-) -> None:
-    """Sign root and manifest, and write them with module and catalogue entry into a site folder."""
-    with errors_reported(as_json=json):
-        import time
-
-        import msgspec
-
-        from protofly.address import valid_domain
-        from stubkit.keys import load_keys
-        from trapezoid.publishing import PublishRequest, default_module
-        from trapezoid.publishing import publish as publish_stub
-
-        report = publish_stub(
-            PublishRequest(
-                domain=valid_domain(domain),
-                keys=load_keys(keys, domain=domain),
-                site=site,
-                module=module or default_module(),
-                now=time.time(),
-                url=url,
-                selector=selector,
-                description=description,
-                aliases=tuple(alias or ()),
-                endpoints=tuple(endpoint or ("mn",)),
-                ranges=tuple(address_range or ()),
-                needs_auth=not no_auth,
-                serial=serial,
-                threshold=threshold,
-                revoke=tuple(revoke or ()),
-            )
-        )
-        print_facts(msgspec.to_builtins(report), as_json=json)
-
-
 @config_app.command("reference")
 def config_reference(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there; absent: standard output.")] = None,
@@ -192,6 +134,7 @@ def demo(
 
 
 app.command()(commands_conformance.conformance)
+app.command()(commands_publish.publish)
 app.command()(commands_status.status)
 app.command()(commands_guid.serve_global_registry)
 

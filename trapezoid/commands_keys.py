@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trapezoid.output import errors_reported, print_facts, print_rows
+from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
     from protofly.documents import Root
@@ -141,6 +141,49 @@ def _root(domain: str, ring: KeyRing, threshold: int) -> Root:
 
     envelope = sign_root(ring, domain=domain, now=0.0, threshold=threshold)
     return decode_root(decode_envelope(envelope).payload, domain=domain)
+
+
+@app.command()
+def expiry(
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings: certificates and live, too.")] = None,
+    site: Annotated[Path | None, typer.Option(metavar="DIR", help="Or: folder of `trapezoid publish`.")] = None,
+    json: Json = False,
+) -> None:
+    """Say how many days are left of root, manifests, live document and certificates; exit code 1 when too few."""
+    with errors_reported(as_json=json):
+        import time
+
+        from msg_node.core.expiry import judge_all
+        from msg_node.expiry_watch import expiry_facts, published_terms, terms_on_disk
+        from msg_node.publication import SiteFolder
+        from protofly.errors import SettingsError
+
+        if config is not None:
+            from msg_node.config_load import load_settings
+
+            terms = terms_on_disk(load_settings(config))
+        elif site is not None:
+            terms = published_terms(SiteFolder(site))
+        else:
+            raise SettingsError("name settings with --config or a folder with --site")
+        expiries = judge_all(terms, time.time())
+        is_good = not any(one.is_failing or one.is_warning for one in expiries)
+        if json:
+            print_facts({"ok": is_good, "expiries": [expiry_facts(one) for one in expiries]}, as_json=True)
+        else:
+            print_rows(
+                [
+                    {
+                        "days left": one.days_left,
+                        "state": one.state.value,
+                        "what": one.advice,
+                        "file": one.term.file or "-",
+                    }
+                    for one in expiries
+                ],
+                as_json=False,
+            )
+    raise typer.Exit(0 if is_good else FOUND_WANTING)
 
 
 @app.command()

@@ -25,14 +25,17 @@ def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = Fa
     with errors_reported(as_json=json):
         token = "" if token_file is None else _text_of(token_file)
         node = _fetch(url, "/status", ca, token)
-        problems = _fetch(url, "/readyz", ca, token).get("problems", [])
+        readiness = _fetch(url, "/readyz", ca, token)
+    problems, warnings = readiness.get("problems", []), readiness.get("warnings", [])
     if json:
-        print_facts({**node, "problems": problems}, as_json=True)
+        print_facts({**node, "problems": problems, "warnings": warnings}, as_json=True)
     else:
         names = ("node", "version", "uptime_seconds", "sessions", "middleware", "policy_revision", "insecure")
         links = [f"{link['domain']}: {link['state']}{_legacy(link)}" for link in node.get("links", [])]
         facts = {name: node.get(name, "") for name in names}
-        print_facts({**facts, "links": links, "problems": problems or "none"}, as_json=False)
+        expiries = [one["text"] for one in node.get("expiries", [])]
+        lists = {"links": links, "expiries": expiries, "warnings": warnings or "none", "problems": problems or "none"}
+        print_facts({**facts, **lists}, as_json=False)
     raise typer.Exit(FOUND_WANTING if problems else 0)
 
 

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from msg_node.core.expiry import Kind, judge
+from msg_node.expiry_watch import document_term
 from msg_node.publication import INDEX_NAME, WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from protofly.address import valid_domain
 from protofly.documents import (
@@ -36,8 +38,6 @@ from stubkit.keys import KeyRing
 from stubkit.pack import build_descriptor, build_source_package, class_name
 from stubkit.sign import StubRelease, sign_manifest, sign_root, stub_reference
 
-RENEW_SECONDS = 30 * 86_400.0
-"""A document that expires sooner is made anew."""
 LINK_STUB = Path("stubs") / "trapezoid_link" / "link.wasm"
 
 
@@ -171,7 +171,7 @@ def _root(folder: SiteFolder, request: PublishRequest) -> tuple[bytes, bool]:
         return envelope, False  # the root keys are elsewhere, as they should be
     listed = {key.key_id for key in (*keys.root, *keys.live, *keys.pkg)}
     is_same = listed == set(root.keys) and set(request.aliases) == set(root.aliases)
-    if is_same and root.expires.timestamp() - request.now > RENEW_SECONDS:
+    if is_same and not judge(document_term(Kind.ROOT, "", root), request.now).is_due:
         return envelope, False
     at_hand = {key.key_id for key in keys.root}
     if len(at_hand & set(root.roles.root.keys)) < root.roles.root.threshold:
@@ -217,7 +217,8 @@ def _manifest(
         is_same = is_same and previous.permissions.connect == list(request.endpoints)
         is_same = is_same and previous.permissions.ranges == list(request.ranges)
         is_same = is_same and previous.permissions.auth == needs_auth and is_signed_for(envelope, root)
-        if is_same and not request.serial and previous.expires.timestamp() - request.now > RENEW_SECONDS:
+        is_due = judge(document_term(Kind.MANIFEST, facts.name, previous), request.now).is_due
+        if is_same and not request.serial and not is_due:
             return envelope, False
     last = previous.serial if previous else 0
     if request.serial and request.serial <= last:

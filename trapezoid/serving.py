@@ -44,8 +44,13 @@ def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
 
 def _run(settings: Settings, sandbox: Sandbox | None) -> None:
     from msg_node.app import serve as serve_node
+    from msg_node.running import running_alone
+    from trapezoid.renewal import node_renewal
 
-    run_services(partial(serve_node, settings, on_ready=tell_ready, sandbox=sandbox))
+    main = partial(serve_node, settings, on_ready=tell_ready, sandbox=sandbox, renew=node_renewal(settings))
+    ports = tuple(one.port for one in (settings.listen, settings.site) if one is not None)
+    with running_alone(settings.node.data_dir, ports):
+        run_services(main)
 
 
 def run_services(main: Callable[[], Awaitable[None]]) -> None:

@@ -22,7 +22,7 @@ from joserfc import jwk, jwt
 
 from msg_node.connectors.backend_http import BackendHttp
 from msg_node.core.push_targets import PushTargets
-from msg_node.key_files import read_private
+from msg_node.file_checks import read_private
 from protofly.errors import HostError, SettingsError
 
 logger = logging.getLogger("msg_node")

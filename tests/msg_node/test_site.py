@@ -24,7 +24,8 @@ from catalogue_client.core.state import TrustAnchor
 from catalogue_client.fetcher import Dialler
 from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
-from msg_node.config import ListenSettings, NodeSettings, PublishSettings, Settings, SiteSettings
+from msg_node.config import ListenSettings, NodeSettings, Settings, SiteSettings
+from msg_node.config_publish import PublishSettings
 from msg_node.key_files import load_online_keys
 from msg_node.publication import SiteFolder
 from msg_node.publisher import Publisher, make_publisher
@@ -355,8 +356,11 @@ async def test_readiness_says_what_is_missing() -> None:
         broken = await client.get("/readyz")
         problems.clear()
         ready = await client.get("/readyz")
-    assert (broken.status_code, broken.json()) == (503, {"ready": False, "problems": ["state store: disk full"]})
-    assert (ready.status_code, ready.json()) == (200, {"ready": True, "problems": []})
+    assert (broken.status_code, broken.json()) == (
+        503,
+        {"ready": False, "problems": ["state store: disk full"], "warnings": []},
+    )
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "problems": [], "warnings": []})
 
 
 async def test_status_is_for_loopback_or_for_the_bearer_of_the_token() -> None:

@@ -1,0 +1,209 @@
+"""`trapezoid publish --renew`, and what a running node does with a `pkg` key: the same documents with new dates.
+
+Nothing but dates, numbers and signatures changes, so this needs none of the options of `publish`, and a second run
+finds nothing due. A document is renewed when `msg_node/core/expiry.py` calls it due, with the keys that are at hand.
+
+Source: trust and hosts, section 3.4; ADR 0004.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from msg_node.config import Settings
+from msg_node.core.expiry import Expiry, Kind, judge_all
+from msg_node.expiry_watch import Renew, expiry_facts, published_terms
+from msg_node.file_checks import read_file
+from msg_node.key_files import load_online_keys
+from msg_node.publication import INDEX_NAME, Publication, SiteFolder
+from protofly.documents import (
+    SigningKey,
+    decode_envelope,
+    decode_manifest,
+    decode_root,
+    document_sha256,
+    sign_document,
+)
+from protofly.errors import SettingsError
+from stubkit.files import replace_file
+from stubkit.keys import KeyRing
+from stubkit.sign import MANIFEST_VALIDITY_SECONDS, ROOT_VALIDITY_SECONDS, stub_reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewalReport:
+    """What one run did. `left_due` is what should have been renewed and could not be, with the reason."""
+
+    domain: str
+    site: str
+    renewed: tuple[str, ...]
+    left_due: tuple[str, ...]
+    expiries: tuple[Expiry, ...]
+
+    def facts(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "domain": self.domain,
+            "site": self.site,
+            "renewed": list(self.renewed),
+            "left_due": list(self.left_due),
+            "expiries": [expiry_facts(one) for one in self.expiries],
+        }
+
+
+def renew(site: Path, keys: KeyRing, *, domain: str, now: float) -> RenewalReport:
+    """Renew the documents of a site folder that are due, and touch nothing when none is.
+
+    The root comes first: manifests have to be signed by keys that the new one names, and it names those of the old.
+
+    Args:
+        site: Folder of `trapezoid publish`.
+        keys: Those at hand; what needs others is left, and said.
+        domain: Whose site it has to be.
+        now: Unix seconds.
+
+    Raises:
+        SettingsError: The folder is of another domain, or files cannot be read or written.
+        PeerError: A published document is malformed.
+    """
+    folder = SiteFolder(site)
+    if folder.load().domain != domain:
+        raise SettingsError(f"{site} is of {folder.load().domain}, not of {domain}")
+    if _settled(folder) == folder.load() and not any(one.is_due for one in judge_all(published_terms(folder), now)):
+        return _report(folder, (), (), now)
+    renewed: list[str] = []
+    left: list[str] = []
+    with folder.locked():  # somebody else may have been faster: everything is read again
+        publication = _settled(folder)
+        for one in sorted(judge_all(published_terms(folder), now), key=lambda one: one.term.kind is not Kind.ROOT):
+            if not one.is_due:
+                continue
+            try:
+                if one.term.kind is Kind.ROOT:
+                    publication = _renew_root(folder, publication, keys, now)
+                else:
+                    publication = _renew_manifest(folder, publication, one.term.name, keys, now)
+            except SettingsError as exc:
+                left.append(f"{one.term.title}: {exc.detail}")
+            else:
+                renewed.append(one.term.title)
+        if publication != folder.load():
+            _write(site / INDEX_NAME, msgspec.json.format(msgspec.json.encode(publication), indent=2))
+    return _report(folder, renewed, left, now)
+
+
+def node_renewal(settings: Settings) -> Renew | None:
+    """What a running node renews by itself: manifests, when `keys_dir` holds a `pkg` key; never the root."""
+    publish = settings.publish
+    if publish is None or not publish.renew:
+        return None
+    return partial(_renew_manifests, publish.site_dir, publish.keys_dir, settings.node.domain)
+
+
+def _renew_manifests(site: Path, keys_dir: Path, domain: str, now: float) -> Sequence[str]:
+    if not any(keys_dir.glob("pkg-*.pem")):
+        return ()
+    ring = KeyRing(pkg=tuple(load_online_keys(keys_dir, "pkg", domain=domain)))
+    report = renew(site, ring, domain=domain, now=now)
+    manifests = [text for text in report.left_due if text.startswith(Kind.MANIFEST.value)]
+    if manifests:
+        raise SettingsError("; ".join(manifests))
+    return report.renewed
+
+
+def _settled(folder: SiteFolder) -> Publication:
+    """The index as it should be: it names the manifests that are there.
+
+    A run that ended between a manifest and the index leaves an index that names the manifest before. Readers would
+    refuse what they get, and as the new manifest is not due, no later run would look at it.
+    """
+    publication = folder.load()
+    stubs = dict(publication.stubs)
+    for selector, stub in stubs.items():
+        reference = stub_reference(read_file(folder.manifest(stub.reference.name)), domain=publication.domain)
+        if reference.serial > stub.reference.serial:
+            stubs[selector] = msgspec.structs.replace(stub, reference=reference)
+    return msgspec.structs.replace(publication, stubs=stubs)
+
+
+def _renew_root(folder: SiteFolder, publication: Publication, keys: KeyRing, now: float) -> Publication:
+    domain, version = publication.domain, publication.root_version
+    root = decode_root(decode_envelope(read_file(folder.root(version))).payload, domain=domain)
+    signers = _signers(keys.root, root.roles.root.keys, root.roles.root.threshold, "root")
+    following = version + 1
+    envelope = sign_document(
+        msgspec.structs.replace(
+            root, version=following, issued=_moment(now), expires=_moment(now + ROOT_VALIDITY_SECONDS)
+        ),
+        signers,
+    )
+    _write(folder.root(following), envelope)
+    return msgspec.structs.replace(publication, root_version=following, root_sha256=document_sha256(envelope))
+
+
+def _renew_manifest(folder: SiteFolder, publication: Publication, name: str, keys: KeyRing, now: float) -> Publication:
+    domain = publication.domain
+    root = decode_root(decode_envelope(read_file(folder.root(publication.root_version))).payload, domain=domain)
+    old = decode_manifest(decode_envelope(read_file(folder.manifest(name))).payload, domain=domain)
+    signers = _signers(keys.pkg, root.roles.pkg.keys, root.roles.pkg.threshold, "pkg")
+    envelope = sign_document(
+        msgspec.structs.replace(
+            old,
+            serial=old.serial + 1,
+            replaces=old.serial,
+            released=_moment(now),
+            expires=_moment(now + MANIFEST_VALIDITY_SECONDS),
+        ),
+        signers,
+    )
+    _write(folder.manifest(name), envelope)
+    stubs = dict(publication.stubs)
+    for selector, stub in stubs.items():
+        if stub.reference.name == name:
+            _write_signature(folder, folder.descriptor(name), envelope)
+            _write_signature(folder, folder.source_package(stub.class_name), envelope)
+            stubs[selector] = msgspec.structs.replace(stub, reference=stub_reference(envelope, domain=domain))
+    return msgspec.structs.replace(publication, stubs=stubs)
+
+
+def _signers(at_hand: Sequence[SigningKey], named: Sequence[str], threshold: int, role: str) -> list[SigningKey]:
+    """The keys that count. Raises SettingsError when they are too few."""
+    counting = [key for key in at_hand if key.key_id in named]
+    if len(counting) < threshold:
+        raise SettingsError(
+            f"needs {threshold} of the {role} keys {', '.join(named)}, and {len(counting)} are in the folder of keys"
+        )
+    return counting
+
+
+def _write_signature(folder: SiteFolder, path: Path, envelope: bytes) -> None:
+    """Put a new manifest into a catalogue object of the original kind, which carries it as `signature`."""
+    stored = folder.read_object(path)
+    if stored is not None:
+        stored["signature"] = msgspec.Raw(msgspec.json.encode(envelope.decode()))
+        _write(path, msgspec.json.encode(stored))
+
+
+def _write(path: Path, content: bytes) -> None:
+    replace_file(path, content)
+
+
+def _report(folder: SiteFolder, renewed: Sequence[str], left: Sequence[str], now: float) -> RenewalReport:
+    expiries = tuple(judge_all(published_terms(folder), now))
+    return RenewalReport(
+        domain=folder.load().domain,
+        site=str(folder.path),
+        renewed=tuple(renewed),
+        left_due=tuple(left),
+        expiries=expiries,
+    )
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)
