@@ -63,7 +63,7 @@ class DomainLink(LinkPort):
         self.asked_by = ""
         self.touched = touched
         self.stub_url = stub_url
-        self.hosted = StubStatus(stub_url, domain)
+        self.hosted = StubStatus(stub_url, domain, on_change=context.on_stub_state)
         self.leg = DomainLeg(stream, context.limits)
         self.counters: Counter[str] = Counter()
         self.times = StepTimes()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
-from federation.core.stub_status import StubAddresses
+from federation.core.stub_status import StubAddresses, StubStatus
 from federation.core.trapezoid import LegLimits, Pending
 from federation.gate import Gate
 from federation.traces import Traces
@@ -53,8 +53,8 @@ class LinkContext:
     carrier, and when it has none any more. `quarantine` keeps a deadly message for people. `is_wanted` says whether
     runtimes here listen to a domain, so that its link is kept. `wake` has everything flushed in this scheduler round.
     `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where there
-    are identity providers. `hides_addresses` says that records hash addresses. `interworking` knows legacy addresses,
-    and the stubs behind them.
+    are identity providers. `hides_addresses` says that records hash addresses. `on_stub_state` is called when a stub
+    that runs here, or was to, is in another state. `interworking` knows legacy addresses, and the stubs behind them.
     `started_seconds` is when this process started, in monotonic seconds.
     """
 
@@ -79,6 +79,7 @@ class LinkContext:
     hides_addresses: bool = False
     max_hops: int = MAX_HOPS
     interworking: Interworking = field(default_factory=Interworking)
+    on_stub_state: Callable[[StubStatus], None] = lambda _: None
     started_seconds: float = field(default_factory=time.monotonic)
 
 

@@ -83,6 +83,7 @@ class StubSupervisor:
         self._lifecycle = Lifecycle()
         self._meters = link.hosted.meters
         self._failures = 0
+        self._is_deployed = False
         self._started = 0.0
         self._verdict: PeerError | None = None
         self._summed_up = time.monotonic()
@@ -153,9 +154,10 @@ class StubSupervisor:
         return 0.0
 
     def _became(self, state: str, detail: str = "") -> None:
-        """The stub is in another state, and its link with it."""
+        """The stub is in another state, and its link with it; one that does not run yet failed in its deployment."""
         self._link.state, self._link.detail = state, detail
-        self._link.hosted.became(state, detail, now=time.time())
+        is_deployment = state == StubState.FAILED.value and not self._is_deployed
+        self._link.hosted.became("deployment-failed" if is_deployment else state, detail, now=time.time())
 
     def _crashed(self, exc: StubFaultError) -> float:
         """Restart after a pause; after too many crashes leave the stub alone for a while."""
@@ -184,6 +186,7 @@ class StubSupervisor:
     async def _deploy_and_run(self) -> None:
         link, context = self._link, self._context
         times = link.times = StepTimes()
+        self._is_deployed = False
         self._became("deploying", link.detail)
         try:
             package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
@@ -238,6 +241,8 @@ class StubSupervisor:
         if stub.manifest.interworking:
             link.stub["interworking"] = ranges
         link.hosted.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
+        self._is_deployed = True
+        link.hosted.became("deployed", now=time.time())
         self._lifecycle.started(time.monotonic())
         link.hosted.became(self._lifecycle.state.value, now=time.time())
         admission = context.interworking.admission(link.domain)

@@ -61,7 +61,7 @@ from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.services import Services
 from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
-from msg_node.core.stub_inventory import StubInventory
+from msg_node.core.stub_inventory import StubInventory, state_events
 from msg_node.core.subscriptions import Listeners
 from msg_node.core.twin import Twin
 from msg_node.expiry_watch import ExpiryWatch, Renew, watch_node
@@ -314,6 +314,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
+            on_stub_state=lambda status: bus.tell_events(state_events(status, node_url, state)),
             on_live=leases.came,
             on_lost=leases.went,
             is_wanted=bus.wants_link,

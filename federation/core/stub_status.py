@@ -7,6 +7,7 @@ specification, section 6.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -49,10 +50,12 @@ class StubStatus:
         version: What its manifest says.
         ranges: The legacy addresses that it speaks for, if it is an interworking stub.
         signature: Whether the last package that we were offered passed every check.
-        state: A word of the specification, "" while there has been no deployment.
+        state: A word of the specification, "" while there has been no deployment: of the deployment (`deploying`,
+            `deployed`, `deployment-failed`), then of the connection, or one of this node's own.
         since: When it came into that state, in seconds since the Unix epoch.
         detail: Why, for people.
         meters: What it has used.
+        on_change: Called after each change of the state, once the other attributes are right.
     """
 
     url: str
@@ -65,12 +68,16 @@ class StubStatus:
     since: float = 0.0
     detail: str = ""
     meters: StubMeters = field(default_factory=StubMeters)
+    on_change: Callable[[StubStatus], None] = lambda _: None
 
     def became(self, state: str, detail: str = "", *, now: float) -> None:
         """It is in a state; `now` is in seconds since the Unix epoch."""
-        if state != self.state:
+        is_change = state != self.state
+        if is_change:
             self.state, self.since = state, now
         self.detail = detail
+        if is_change:
+            self.on_change(self)
 
     def verified(self, *, module_sha256: str, version: str, ranges: str = "") -> None:
         """A package of it passed every check."""

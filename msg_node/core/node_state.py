@@ -19,7 +19,7 @@ from federation.core.interworking import Interworking
 from msg_node.core.allocation import Owners, ancestors
 from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
-from msg_node.core.credentials import Credentials
+from msg_node.core.credentials import OPERATOR, Credentials
 from msg_node.core.delivery_state import DeliveryState
 from msg_node.core.guests import Guests
 from msg_node.core.leases import Leases
@@ -27,7 +27,7 @@ from msg_node.core.parked import Sender
 from msg_node.core.proof import Proven
 from msg_node.core.push_targets import PushTargets
 from msg_node.core.registry import DomainRegistry, StatusChange
-from msg_node.core.resources import P2P_NAMES, is_child_form, object_of_events
+from msg_node.core.resources import P2P_NAMES, TAPS_KEY, is_child_form, object_of_events
 from msg_node.core.rules import Rules
 from msg_node.core.runtime_address import runtime_part
 from msg_node.core.session import Opened, Opener, OpenRefused, Session
@@ -214,6 +214,12 @@ class NodeState:
         self.leases.end_session(sid)
         return self.registry.disconnect_session(sid, now=now)
 
+    def _keep_from_strangers(self) -> None:
+        """Remove the subscriptions to what is for operators of those who are none any more, or never were."""
+        operators = {session.sid for session in self.sessions if OPERATOR in session.roles}
+        for number in [one for one in self.listeners.listeners() if one not in operators]:
+            self.listeners.remove_where(number, lambda key: key == TAPS_KEY or self.is_of_node(key))
+
     # Foreign domains as listeners.
 
     def link_number(self, domain: str) -> int:
@@ -363,6 +369,10 @@ class NodeState:
             return any(self.interworking.home_of(observer) == self.domain_of_link(number) for observer in observers)
         return any(self.owners.owner(observer) == number for observer in observers)
 
+    def is_of_node(self, key: str) -> bool:
+        """Whether an address is that of this node, or below it: its status, its stubs."""
+        return runtime_part(key) in self._nodes
+
     def _object_of_child(self, key: str) -> str:
         """The object of a child in the oldest spelling, `O/n` -> `O`; "" for all else.
 
@@ -395,6 +405,7 @@ class NodeState:
         sids = frozenset(session.sid for session in self.sessions)
         self.owners.restore(rows.get(Table.ADDRESSES, {}), sids=sids)
         self.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | self._link_domains.keys())
+        self._keep_from_strangers()
         self.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
         self.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
         self.delivery.restore(rows, now=now)

@@ -65,11 +65,12 @@ class ServiceRequest(msgspec.Struct):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An `update` of the node's own, for whoever listens to `to`."""
+    """An `update` of the node's own, for whoever listens to `to`; `has_id` unless the specification shows none."""
 
     from_: str
     to: str
     body: dict[str, object]
+    has_id: bool = True
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -218,7 +218,8 @@ class Services:
         return ServiceResult(notifications=[self._event(event) for event in events], changes=self._state.take_changes())
 
     def _event(self, event: Event) -> Message:
-        return codec.build(id=self._fresh_id(), type="update", from_=event.from_, to=event.to, body=event.body)
+        id_ = self._fresh_id() if event.has_id else None
+        return codec.build(id=id_, type="update", from_=event.from_, to=event.to, body=event.body)
 
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [_reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []

@@ -1,4 +1,6 @@
-"""`domain://msg-node.<d>/stubs`: which stubs this node hosts, for operators.
+"""`domain://msg-node.<d>/stubs`, and what `<node>/status` says: which stubs this node hosts and how they are.
+
+Both are for operators.
 
 Source: message specification, section 6.
 """
@@ -8,11 +10,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from federation.core.stub_status import StubStatus
-from msg_node.core.service import Answer, ServiceRequest
+from msg_node.core.node_state import NodeState
+from msg_node.core.service import Answer, Event, ServiceRequest
+from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 
 Hosted = Callable[[], Iterable[StubStatus]]
 """Everything that is hosted now, or was to be."""
+
+DESC_CHARS = 256
+
+
+def state_events(status: StubStatus, node: str, state: NodeState) -> list[Event]:
+    """What the listeners of a stub's status, and of its node's, get when it is in another state; only if there are any.
+
+    Args:
+        status: The stub.
+        node: Address of our node.
+        state: Who listens.
+    """
+    body: dict[str, object] = {"value": status.state}
+    if status.detail:
+        body["desc"] = status.detail[:DESC_CHARS]
+    events = [
+        Event(status.url, f"{status.url}/status", body, has_id=False),
+        Event(f"{node}/registry", f"{node}/status", {"resource": status.url, **body}, has_id=False),
+    ]
+    return [event for event in events if state.listeners.is_heard(canonical_key(event.to))]
 
 
 class StubInventory:

@@ -2,11 +2,11 @@
 
 Source: message specification, section 8.
 
-Rights, so that nobody can take the messages of another: `changes`, `status`, `registration` and children are for
-every observer (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and
-everything below it (`/*`) are for its owner. A base address of our domain that nobody owns yet is claimed by listening
-to it. Another domain listens to objects of ours, never through us to those of a third. `*`, which is every message, is
-for operators, if the settings want that.
+Rights, so that nobody can take the messages of another: `changes`, `status`, `registration` and children are for every
+observer (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and everything
+below it (`/*`) are for its owner. What the node says about itself and its stubs is for operators. A base address of
+our domain that nobody owns yet is claimed by listening to it. Another domain listens to objects of ours, never through
+us to those of a third. `*`, which is every message, is for operators, if the settings want that.
 """
 
 from __future__ import annotations
@@ -244,6 +244,8 @@ class SubscriptionService:
         if key == TAPS_KEY:
             return Right.LISTEN if self._state.rules.taps and caller.is_operator else Right.REFUSED
         shape = shape_of(key)
+        if self._state.is_of_node(key):
+            return Right.LISTEN if caller.is_operator and shape is Shape.EVENTS else Right.REFUSED
         if caller.is_link and domain_of(key) not in self._state.domains:
             is_theirs = shape is not Shape.BELOW and self._state.interworking.home_of(key) == caller.domain
             return Right.LISTEN if is_theirs else Right.REFUSED

@@ -358,7 +358,6 @@ def test_session_cannot_listen_to_what_is_for_another(house: StateHouse, address
         f"{ROOM}/children/",
         f"{ROOM}/messages",
         f"hyperty://{DOMAIN}/h-ana/registration",
-        f"runtime://{DOMAIN}/mn-1/status",
         f"{FOREIGN_ROOM}/changes",
         f"{FOREIGN_ROOM}/children/messages",
         f"{FOREIGN_ROOM}/messages",

@@ -54,11 +54,14 @@ async def test_an_operator_reads_the_stubs_that_a_node_hosts_and_nobody_else_doe
         await frontier.node.stop()
         settings.write_text(settings.read_text() + OPERATOR)
         await frontier.start()
+        ops = await operator(frontier)
+        reply = await ops.subscribed(f"runtime://{DOMAIN}/mn-1/status", to=f"domain://msg-node.{DOMAIN}/sm")
+        assert code_and_reason(reply) == (200, "")
         refused, _ = await frontier.add("refused"), await frontier.add("unused")
         spoil(refused)
         assert (await frontier.ask(frontier.good)).is_ok
         assert (await frontier.ask(refused)).code == 502
-        ops = await operator(frontier)
+        told = [(one["from"], one["body"]["resource"], one["body"]["value"]) for one in await ops.heard()]
         found = await lines(ops)
         assert set(found) == {"good", "refused"}
         assert re.fullmatch(r"sha256-[0-9a-f]{64}", found["good"].pop("package"))
@@ -67,6 +70,12 @@ async def test_an_operator_reads_the_stubs_that_a_node_hosts_and_nobody_else_doe
         urls = {found[name].pop("url") for name in found}
         assert all(re.fullmatch(rf"runtime://{DOMAIN}/mn-1/protostub/[0-9a-f]+", url) for url in urls)
         assert len(urls) == 2
+        assert {from_ for from_, _, _ in told} == {f"runtime://{DOMAIN}/mn-1/registry"}
+        assert {url for _, url, _ in told} == urls
+        good = told[0][1]
+        states = [value for _, url, value in told if url == good]
+        assert (states[:2], states[-2:]) == (["deploying", "deployed"], ["in-progress", "live"])
+        assert [value for _, url, value in told if url != good] == ["deploying", "verify-failed"]
         assert found["good"] == {"version": "1.1.0", "signature": "valid", "state": "live"}
         assert found["refused"].pop("desc")
         assert found["refused"] == {"package": "", "version": "", "signature": "unverified", "state": "verify-failed"}
