@@ -338,7 +338,7 @@ class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool, Meta(description="Messages to `user://`, `user-guid://`, `acct://` go to the user's live hyperties.")
     ] = False
     reporter_only: Annotated[
-        bool, Meta(description="What goes to `/changes` of an object has to come from its reporter.")
+        bool, Meta(description="Observers hear an object's reporter, and each other in children; nobody else.")
     ] = True
 
 

@@ -356,3 +356,8 @@ def listens(who: str, *addresses: str) -> tuple[Step, ...]:
         Asks(who, "subscribe", "{sm}", {"resources": list(addresses), "source": f"{{{who}}}"}, from_=f"{{{who}}}/sm"),
         granted(who),
     )
+
+
+def reports(who: str, object_: str) -> tuple[Step, ...]:
+    """`who` becomes the reporter of an object that nobody owns: the first who takes its subscriptions."""
+    return listens(who, f"{object_}/subscription")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msg_node.core.agent_queues import agent_of
 from msg_node.core.node_state import NodeState
+from msg_node.core.objects import NOBODY, OBSERVERS, ObjectRights, Part, part_of
 from msg_node.core.registry import Index
 from msg_node.core.user_places import hyperties_of, live_numbers, user_named
 from protofly.address import destination_of, domain_of
@@ -23,11 +24,8 @@ from protofly.message import Message
 _OWNER_SUFFIXES = ("/subscription", "/status", "/inbox")
 _EVENT_TYPES = frozenset({"update", "event", "response"})
 _EVENT_FORMS = frozenset({"update", "create", "event"})
-_CHANGES = "/changes"
 _REGISTRATION = "/registration"
-_CHANGES_CHARS = len(_CHANGES)
 _THINGS = "thing://"
-_WRITES = frozenset({"update", "create", "delete"})
 
 
 SOMEWHERE = "?"
@@ -127,6 +125,8 @@ class Delivery:
         self._serves = serves
         self._services = services
         self._destination_of = state.interworking.destination_of if state.interworking else destination_of
+        self._rights = ObjectRights(state)
+        self._reporter_only = state.rules.reporter_only
         self.learned = Learned()
 
     def route(self, message: Message, origin: int, now: float) -> Route:
@@ -153,11 +153,11 @@ class Delivery:
         self, message: Message, key: str, origin: int, owner: int | None, listeners: tuple[int, ...]
     ) -> Route:
         """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
-        if key.endswith(_CHANGES) and message.type in _WRITES:
-            object_key = key[:-_CHANGES_CHARS]
-            is_owner = self._state.owners.owner(object_key) == origin
-            if not is_owner and not self._state.may_change(origin, object_key, message.from_key):
-                return _NOT_REPORTER
+        part = part_of(key)
+        if part is not None and self._reporter_only and not (part.is_by_form and self._has_own_rules(key, owner)):
+            audience = self._rights.audience(message, part, origin, listeners)
+            if audience is not OBSERVERS:
+                return _NOT_REPORTER if audience is NOBODY else self._route_to_reporter(message, key, part, origin)
         if owner is None and key.startswith(_THINGS) and domain_of(key) in self._state.domains:
             return self._route_thing(message, key, origin, listeners)
         if owner is not None and message.id is not None and message.type not in _EVENT_TYPES:
@@ -174,6 +174,20 @@ class Delivery:
             if domain and domain not in self._state.domains:
                 return Route(Place.BOTH if listeners else Place.FOREIGN, listeners, domain)
         return Route(LISTENERS, listeners) if listeners else _DROPPED
+
+    def _has_own_rules(self, key: str, owner: int | None) -> bool:
+        """Whether an address that looks like a child is an entity of its own, or belongs to a thing of ours."""
+        return owner is not None or (key.startswith(_THINGS) and domain_of(key) in self._state.domains)
+
+    def _route_to_reporter(self, message: Message, key: str, part: Part, origin: int) -> Route:
+        """What observers are not to hear goes to who answers for the object: a session of ours, or its domain."""
+        domain = self._destination_of(key)
+        if domain and domain not in self._state.domains:
+            return Route(Place.FOREIGN, domain=domain) if origin > 0 else _nowhere(message)
+        reporter = self._state.reporter_of(part.object_key)
+        if reporter is None or reporter < 0 or reporter == origin:
+            return _nowhere(message)
+        return Route(LISTENERS, (reporter,))
 
     def _route_unlisted(self, message: Message, key: str, origin: int, now: float) -> Route:
         domain = self._destination_of(key)

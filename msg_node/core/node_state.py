@@ -339,14 +339,25 @@ class NodeState:
         if origin < 0:
             home_of = self.interworking.home_of
             return owner is None and home_of(object_key) == home_of(from_key)
-        holder = owner if owner is not None else self._holder_above(object_key) or self._reporter_of(object_key)
+        holder = self.reporter_of(object_key)
         if holder is not None:
             return holder == origin
         domain = domain_of(object_key)
-        if domain and domain not in self.domains:
-            session = self.sessions.get(origin)
-            return session is not None and session.is_guest and domain == domain_of(session.runtime_key)
-        return not is_below(from_key, object_key)
+        if not domain or domain in self.domains:
+            return False  # nobody reports it: then nobody changes it
+        session = self.sessions.get(origin)
+        return session is not None and session.is_guest and domain == domain_of(session.runtime_key)
+
+    def reporter_of(self, object_key: str) -> int | None:
+        """The number of who speaks for an object or entity: its owner, the owner of what is above, or its reporter.
+
+        -1 for this node's own address.
+        """
+        owner = self.owners.owner(object_key)
+        if owner is not None:
+            return owner
+        holder = self._holder_above(object_key)
+        return self._reporter_of(object_key) if holder is None else holder
 
     # Who may observe which object.
 

@@ -137,6 +137,7 @@ async def test_row_61_a_request_goes_to_the_owner_alone_and_an_event_to_all(hous
     member = f"{room}/m"  # the oldest spelling of a child, which observers may listen to
     await ana.subscribed(member)
     await bo.subscribed(member)
+    await cy.subscribed(f"{room}/changes")
     await cy.say(a_message("read", cy.address, room, id_=1), a_message("event", cy.address, member, id_=2))
     await cy.heard()
     assert [one["id"] for one in await ana.heard()] == [1, 2]

@@ -78,9 +78,9 @@ def test_all_else_goes_to_owner_and_listeners_once_each(rig: Rig, type_: str, id
 
 def test_a_request_to_an_address_without_owner_goes_to_all_who_listen(rig: Rig) -> None:
     bo, cleo, ana = rig.session("bo"), rig.session("cleo"), rig.session("ana")
-    rig.listen(bo, f"{ROOM}/changes")
-    rig.listen(cleo, f"{ROOM}/changes")
-    assert rig.route("read", f"{ROOM}/changes", ana, id_=1) == to_sessions(bo, cleo)
+    rig.listen(bo, f"{ROOM}/status")
+    rig.listen(cleo, f"{ROOM}/status")
+    assert rig.route("read", f"{ROOM}/status", ana, id_=1) == to_sessions(bo, cleo)
 
 
 def test_the_origin_gets_no_copy(rig: Rig) -> None:
@@ -95,8 +95,8 @@ def test_the_origin_gets_no_copy(rig: Rig) -> None:
 
 def test_what_only_its_sender_listens_to_is_dropped(rig: Rig) -> None:
     bo = rig.session("bo")
-    rig.listen(bo, f"{ROOM}/changes")
-    assert rig.route("update", f"{ROOM}/changes", bo, id_=1) == Route(Place.DROPPED)
+    rig.listen(bo, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", bo, id_=1) == Route(Place.DROPPED)
 
 
 @pytest.mark.parametrize("suffix", ["/subscription", "/status", "/inbox"])
@@ -145,6 +145,8 @@ def test_another_domain_is_foreign_and_its_listeners_here_are_served_as_well(rig
     rig.listen(bo, f"{FAR_ROOM}/changes")
     assert rig.route("update", f"{FAR_ROOM}/changes", ana) == Route(Place.REFUSED, code=Code.NOT_OWNER)
     rig.listen(bo, f"{FAR_ROOM}/children/")
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    rig.listen(ana, f"{FAR_ROOM}/changes")
     assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.BOTH, (bo,), "beta.example")
     rig.state.listeners.remove(bo, f"{FAR_ROOM}/children/")
     rig.listen(ana, f"{FAR_ROOM}/children/")
@@ -170,7 +172,7 @@ def test_an_object_that_somebody_owns_is_changed_by_its_owner_only(rig: Rig) -> 
         assert rig.route(type_, f"{ROOM}/changes", owner, from_=ROOM) == to_sessions(bo)
         for other in (eve, link):
             assert rig.route(type_, f"{ROOM}/changes", other) == Route(Place.REFUSED, code=Code.NOT_OWNER)
-    assert rig.route("response", f"{ROOM}/changes", eve) == to_sessions(bo)
+    assert rig.route("response", f"{ROOM}/changes", eve) == to_sessions(owner)
 
 
 def test_an_object_without_owner_is_changed_by_who_takes_its_subscriptions(rig: Rig) -> None:

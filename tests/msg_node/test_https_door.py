@@ -14,6 +14,7 @@ from tests.support.http_runtime import MESSAGES, HttpRuntime, ServerEvent, http_
 from tests.support.polling import HttpLine
 from tests.support.runtime_house import (
     SESSION,
+    SM,
     Json,
     Runtime,
     RuntimeHouse,
@@ -89,8 +90,10 @@ async def test_events_are_accepted_and_reach_runtimes_of_other_dialects(house: R
 
 async def test_an_event_that_wants_a_receipt_gets_it_in_the_answer(house: RuntimeHouse) -> None:
     ana, bob = await opened_http(house), await house.opened("bob")
-    await bob.subscribed(f"comm://{'alpha.example'}/lamp/changes")
-    reply = await ana.ask("update", "comm://alpha.example/lamp/changes", {"value": 1, "receipt": True})
+    lamp = "comm://alpha.example/lamp"
+    await ana.ask("subscribe", SM, {"resources": [lamp, f"{lamp}/subscription"]})
+    await bob.subscribed(f"{lamp}/changes")
+    reply = await ana.ask("update", f"{lamp}/changes", {"value": 1, "receipt": True})
     assert reply["body"]["code"] == 200
     assert (await bob.next())["body"]["value"] == 1
 

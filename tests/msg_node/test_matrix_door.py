@@ -312,6 +312,7 @@ async def test_by_its_address_a_lost_runtime_comes_back_to_what_it_had_also_afte
 async def said_and_heard(house: RuntimeHouse, ana: Runtime, room: str, changes: str) -> None:
     """Ana speaks as her room, and hears what is sent to it and what she subscribed."""
     bo = await house.opened("bo")
+    await bo.subscribed(changes.replace("/changes", "/subscription"))
     await ana.say(a_message("event", room, bo.address))
     assert (await bo.next())["from"] == room
     await bo.say(a_message("read", bo.address, room, id_=1), a_message("update", bo.address, changes))

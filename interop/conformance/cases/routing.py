@@ -24,6 +24,7 @@ from interop.conformance.model import (
     listens,
     owns,
     refused,
+    reports,
     unreachable,
 )
 
@@ -193,6 +194,7 @@ TARGETS: Final = (
         "route-no-echo",
         "20.5",
         "the session a message came from gets no copy, even if subscribed",
+        reports("ana", OBJECT),
         listens("ana", f"{OBJECT}/changes"),
         listens("bo", f"{OBJECT}/changes"),
         Asks("ana", "update", f"{OBJECT}/changes", {"value": 1}),

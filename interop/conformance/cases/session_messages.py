@@ -29,6 +29,7 @@ from interop.conformance.model import (
     malformed,
     owns,
     refused,
+    reports,
     unreachable,
 )
 
@@ -174,6 +175,7 @@ REOPENING: Final = (
             f"again-{slug}",
             f"{REOPEN_RULE}; reopen and re_open equal re-open",
             owns("ana", "h"),
+            reports("bo", OBJECT),
             listens("ana", f"{OBJECT}/changes"),
             _reopened(type_),
             Answered("back", REOPENED),

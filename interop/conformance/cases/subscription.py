@@ -23,6 +23,7 @@ from interop.conformance.model import (
     malformed,
     owns,
     refused,
+    reports,
 )
 
 FORMS: Final = "all forms accepted, alone or together (union, duplicates dropped)"
@@ -45,9 +46,9 @@ def event_to(address: str, *, type_: str = "update") -> Step:
     return Asks("bo", type_, address, {"value": "news"}, id=ABSENT)
 
 
-def heard(address: str) -> tuple[Step, ...]:
+def heard(address: str, *, type_: str = "update") -> tuple[Step, ...]:
     """What bo says to an address arrives at ana, once."""
-    return event_to(address), Arrives("ana", "bo"), Silent("ana", after="bo")
+    return event_to(address, type_=type_), Arrives("ana", "bo"), Silent("ana", after="bo")
 
 
 def unheard(address: str) -> tuple[Step, ...]:
@@ -56,8 +57,12 @@ def unheard(address: str) -> tuple[Step, ...]:
 
 
 def _form(slug: str, says: str, body: Json, *, hears: tuple[str, ...], not_: tuple[str, ...] = ()) -> Case:
-    """A subscription in this form is granted; then ana hears these addresses and not those."""
-    steps: list[Step] = [_subscribe("ana", body), granted("ana")]
+    """A subscription in this form is granted; then ana hears these addresses and not those.
+
+    Bo reports the object, unless ana herself takes its subscriptions.
+    """
+    steps: list[Step] = [] if f"{OBJECT}/subscription" in hears else [*reports("bo", OBJECT)]
+    steps += [_subscribe("ana", body), granted("ana")]
     for address in hears:
         steps += heard(address)
     for address in not_:
@@ -74,7 +79,7 @@ def _refuses(slug: str, body: Json, says: str = EMPTY) -> Case:
 def _source(slug: str, source: Json, *, code: int = 0, reason: str = "spoofed-source") -> Case:
     """A subscription with this `source`: granted, or refused and without effect."""
     body: Json = {"resources": [f"{OBJECT}/changes"], "source": source}
-    before = owns("ana", "h"), owns("cy", "g")
+    before = owns("ana", "h"), owns("cy", "g"), reports("bo", OBJECT)
     if code:
         after = (refused("ana", code, reason), *unheard(f"{OBJECT}/changes"))
     else:
@@ -87,6 +92,7 @@ FORM_CASES: Final = (
         "sub-resources",
         "8.1",
         FORMS,
+        reports("bo", OBJECT),
         listens("ana", f"{OBJECT}/changes"),
         Asks("bo", "update", f"{OBJECT}/changes", {"value": "news"}),
         Arrives("ana", "bo"),
@@ -180,14 +186,15 @@ FORM_CASES: Final = (
         _subscribe("ana", {"resource": "{o}", "childrenResources": ["m"]}),
         granted("ana"),
         *heard("{o}"),
-        *heard("{o}/children/m"),
-        *heard("{o}/m"),
+        listens("bo", "{o}/changes"),
+        *(step for child in ("children/m", "m") for step in heard(f"{{o}}/{child}", type_="create")),
         cast="ana bo",
     ),
     case(
         "sub-as-in-phase-1",
         "8.3",
         'reply keeps id "1" (text), type response, to as written, code 200 (integer)',
+        reports("bo", OBJECT),
         Asks(
             "ana",
             "SUBSCRIBE",
@@ -204,6 +211,7 @@ FORM_CASES: Final = (
         "sub-again",
         "8.1",
         "idempotent: delivery is once per session",
+        reports("bo", OBJECT),
         listens("ana", f"{OBJECT}/changes"),
         listens("ana", f"{OBJECT}/changes"),
         *heard(f"{OBJECT}/changes"),
@@ -213,6 +221,7 @@ FORM_CASES: Final = (
         "sub-two-subscribers",
         "8.4",
         "listeners are sets per (session, address, source)",
+        reports("bo", OBJECT),
         listens("ana", f"{OBJECT}/changes"),
         listens("cy", f"{OBJECT}/changes"),
         Asks("bo", "update", f"{OBJECT}/changes", {"value": "news"}),
@@ -225,6 +234,7 @@ FORM_CASES: Final = (
         "sub-ten-hundred",
         "1.6",
         "resources: 1000 entries",
+        reports("bo", OBJECT),
         _subscribe("ana", {"resources": [f"{OBJECT}/{number}" for number in range(TOO_MANY - 1)]}),
         granted("ana"),
         *heard(f"{OBJECT}/999"),
@@ -234,6 +244,7 @@ FORM_CASES: Final = (
         "sub-too-many",
         "1.6",
         "resources: 1000 entries; over the limit: 413",
+        reports("bo", OBJECT),
         _subscribe("ana", {"resources": [f"{OBJECT}/{number}" for number in range(TOO_MANY)]}),
         refused("ana", 413, "too-large"),
         *unheard(f"{OBJECT}/0"),
@@ -345,12 +356,13 @@ def _unsubscribe(who: str, body: Json = ABSENT) -> Step:
 
 def _ends(slug: str, body: Json, *, type_: str = "unsubscribe") -> Case:
     """A subscription to the changes of the object ends with this body."""
-    steps = (*listens("ana", f"{OBJECT}/changes"), _subscribe("ana", body, type_=type_), granted("ana"))
+    steps = (*reports("bo", OBJECT), *listens("ana", f"{OBJECT}/changes"), _subscribe("ana", body, type_=type_))
     return case(
         f"unsub-{slug}",
         "8.4",
         "same reading of resources, unsubscribe, subscribe, resource (+ children)",
         *steps,
+        granted("ana"),
         *unheard(f"{OBJECT}/changes"),
         cast="ana bo",
     )
@@ -359,7 +371,7 @@ def _ends(slug: str, body: Json, *, type_: str = "unsubscribe") -> Case:
 def _not_ends(slug: str, body: Json, *, says: str, code: int = 0) -> Case:
     """A subscription to the changes of the object goes on after this body."""
     answer = refused("ana", code, "bad-body") if code else granted("ana")
-    steps = (*listens("ana", f"{OBJECT}/changes"), _unsubscribe("ana", body), answer)
+    steps = (*reports("bo", OBJECT), *listens("ana", f"{OBJECT}/changes"), _unsubscribe("ana", body), answer)
     return case(f"unsub-{slug}", "8.4", says, *steps, *heard(f"{OBJECT}/changes"), cast="ana bo")
 
 
@@ -368,6 +380,7 @@ END_CASES: Final = (
         "unsub-resources",
         "8.4",
         "removes listeners of this session",
+        reports("bo", OBJECT),
         listens("ana", f"{OBJECT}/changes", f"{OBJECT}/status"),
         _unsubscribe("ana", {"resources": [f"{OBJECT}/changes"]}),
         granted("ana"),
@@ -385,6 +398,7 @@ END_CASES: Final = (
         "unsub-children",
         "8.4",
         "same reading of resource (+ children)",
+        reports("bo", OBJECT),
         _subscribe("ana", {"resource": OBJECT, "childrenResources": ["m"]}),
         granted("ana"),
         _unsubscribe("ana", {"resource": OBJECT, "childrenResources": ["m"]}),
@@ -408,6 +422,7 @@ END_CASES: Final = (
         "unsub-another-holds-it",
         "8.4",
         "the session listener stays while another source holds it",
+        reports("bo", OBJECT),
         owns("ana", "h"),
         owns("ana", "g"),
         _subscribe("ana", {"resources": [f"{OBJECT}/changes"], "source": "{h}"}),
@@ -426,6 +441,7 @@ END_CASES: Final = (
         "unsub-all-sources",
         "8.4",
         "removes listeners of this session (all sources, unless source is given)",
+        reports("bo", OBJECT),
         owns("ana", "h"),
         _subscribe("ana", {"resources": [f"{OBJECT}/changes"], "source": "{h}"}),
         granted("ana"),
@@ -440,6 +456,7 @@ END_CASES: Final = (
         "unsub-of-another-session",
         "8.4",
         "removes listeners of this session",
+        reports("bo", OBJECT),
         listens("ana", f"{OBJECT}/changes"),
         _unsubscribe("cy", {"resources": [f"{OBJECT}/changes"]}),
         granted("cy"),
@@ -450,6 +467,7 @@ END_CASES: Final = (
         "unsub-in-the-name-of-another",
         "8.2",
         "a source of another session: 403 spoofed-source",
+        reports("bo", OBJECT),
         listens("ana", f"{OBJECT}/changes"),
         _unsubscribe("cy", {"resources": [f"{OBJECT}/changes"], "source": "{ana}"}),
         Survives("cy"),

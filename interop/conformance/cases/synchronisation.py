@@ -51,10 +51,11 @@ def _change(slug: str, section: str, says: str, body: Json, *, id_: Json = None)
 
 
 def _child(slug: str, says: str, type_: str, body: Json, *, to: str = "{o}/children/messages") -> Case:
-    """Bo says something about a child of ana's object, and ana and cy hear it."""
+    """Bo, who observes ana's object, says something about a child of it, and ana and cy hear it."""
     steps = (
         owns("ana", "o", "comm"),
         owns("bo", "h"),
+        listens("bo", "{o}/changes"),
         listens("ana", "{o}/children/"),
         listens("cy", to),
         Asks("bo", type_, to, body, from_="{h}"),
@@ -293,6 +294,7 @@ CHILDREN: Final = (
         "such a reply carries a from that the replier does not own; told apart by body.source",
         owns("ana", "o", "comm"),
         owns("bo", "h"),
+        listens("bo", "{o}/changes"),
         listens("ana", "{o}/children/messages"),
         listens("cy", "{o}/children/messages"),
         Asks("bo", "create", "{o}/children/messages", MESSAGE, from_="{h}"),
@@ -310,6 +312,7 @@ CHILDREN: Final = (
         "an entry for O/children/ receives messages to O/children/<any>, and the reverse is not true",
         owns("ana", "o", "comm"),
         listens("bo", "{o}/children/messages"),
+        listens("cy", "{o}/changes"),
         Asks("cy", "create", "{o}/children/", {"resource": "messages", "value": 1}, id=ABSENT),
         Silent("bo", after="cy"),
         Asks("cy", "create", "{o}/children/files", {"value": 1}, id=ABSENT),
