@@ -28,13 +28,21 @@ from federation.core.link_frames import (
     encode_messages,
     encode_welcome,
 )
+from federation.core.pending import Pending, PendingTable
 from federation.core.trapezoid import LAST_NUMBER, DomainLeg
 from federation.error_groups import first_error
 from federation.identity import Identity, TokenRequest
 from federation.inbound_turns import InboundTurns
 from federation.log_allowance import LogAllowance
+from protofly.address_group import address_group
 from protofly.errors import Code, HostError, PeerError, TransportError
-from protofly.limits import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, PING_SECONDS
+from protofly.limits import (
+    FRAME_BYTES_MAX,
+    HANDSHAKE_SECONDS,
+    PENDING_LINKS,
+    PENDING_LINKS_PER_ADDRESS,
+    PING_SECONDS,
+)
 from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
 
 logger = logging.getLogger("federation")
@@ -43,8 +51,6 @@ HIGH_WATER_BYTES = 1 << 20
 READ_PAUSE_BYTES = HIGH_WATER_BYTES + FRAME_BYTES_MAX
 """More than our own messages ever leave unwritten: if those stopped the reading, two sides that send would wait for
 each other for ever."""
-HANDSHAKES = 256
-"""Links that may be proving themselves at once; each costs a look-up of ours."""
 REFUSALS_TOLD_PER_MINUTE = 60
 """In the log: anybody may knock, as often as he likes."""
 REAUTHENTICATE_SECONDS = 86_400.0
@@ -69,7 +75,7 @@ class LinkAcceptor:
             AUTH_POLICY.
 
     Attributes:
-        handshakes: Links that are proving themselves now.
+        pending: Links that are proving themselves now.
         refused: Links that were refused, or ended because of a fault of the other side.
     """
 
@@ -85,21 +91,29 @@ class LinkAcceptor:
         self.endpoints = endpoints
         self.bindings = bindings
         self.admit = admit
-        self.handshakes = 0
+        self.pending: PendingTable[trio.CancelScope] = PendingTable(
+            most=PENDING_LINKS, most_per_address=PENDING_LINKS_PER_ADDRESS, replaces_own=True
+        )
         self.refused = 0
         self._log_lines = LogAllowance(REFUSALS_TOLD_PER_MINUTE)
 
     async def serve(
-        self, line: ByteChannel, websocket: ServerWebSocket, *, on_proved: Callable[[], None] = lambda: None
+        self,
+        line: ByteChannel,
+        websocket: ServerWebSocket,
+        *,
+        remote: str,
+        on_proved: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve one accepted WebSocket until it ends; the caller closes the line.
 
         Args:
             line: What the WebSocket runs on.
             websocket: Accepted, with binary frames.
+            remote: Address of the client.
             on_proved: Told once the other side has proved its domain.
         """
-        session = PeerSession(self, line, websocket, on_proved)
+        session = PeerSession(self, line, websocket, remote, on_proved)
         try:
             await session.run()
         except HostError as exc:
@@ -121,8 +135,10 @@ class PeerSession(Carrier):
         acceptor: LinkAcceptor,
         line: ByteChannel,
         websocket: ServerWebSocket,
+        remote: str,
         on_proved: Callable[[], None],
     ) -> None:
+        self._remote = remote
         self._on_proved = on_proved
         self._acceptor = acceptor
         self._line = line
@@ -143,16 +159,7 @@ class PeerSession(Carrier):
         Raises:
             PeerError: The other side broke the protocol or could not prove itself.
         """
-        if self._acceptor.handshakes >= HANDSHAKES:
-            raise PeerError(Code.AUTH_LIMIT, "too many links are proving themselves")
-        self._acceptor.handshakes += 1
-        try:
-            with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
-                early = await self._handshake()
-        finally:
-            self._acceptor.handshakes -= 1
-        if handshake.cancelled_caught:
-            raise PeerError(Code.FETCH_TIMEOUT, "the handshake took too long")
+        early = await self._prove()
         assert self._port is not None
         try:
             self._turns.begin()
@@ -175,7 +182,32 @@ class PeerSession(Carrier):
 
     # The handshake.
 
-    async def _handshake(self) -> list[bytes]:
+    async def _prove(self) -> list[bytes]:
+        """The handshake, counted for the client's address for as long as it takes; returns what came behind it.
+
+        Raises:
+            PeerError: AUTH_LIMIT when there are too many handshakes, FETCH_TIMEOUT, and those of the handshake.
+        """
+        pending = self._acceptor.pending
+        place = trio.CancelScope()
+        entry, displaced = pending.enter(address_group(self._remote), place)
+        if displaced is not None:
+            displaced.holder.cancel()
+        if entry is None:
+            raise PeerError(Code.AUTH_LIMIT, "too many links of this address are proving themselves")
+        early = None
+        try:
+            with place, trio.move_on_after(HANDSHAKE_SECONDS):
+                early = await self._handshake(entry)
+        finally:
+            pending.leave(entry)
+        if early is not None:
+            return early
+        if place.cancelled_caught:
+            raise PeerError(Code.AUTH_LIMIT, "too many links of this address are proving themselves, this one longest")
+        raise PeerError(Code.FETCH_TIMEOUT, "the handshake took too long")
+
+    async def _handshake(self, entry: Pending[trio.CancelScope]) -> list[bytes]:
         hello_raw, rest = await self._next_frame([])
         hello = decode_hello(decode_frame(hello_raw))
         challenge = token_bytes(32)
@@ -185,6 +217,7 @@ class PeerSession(Carrier):
         if token.kind is not Kind.TOKEN:
             raise PeerError(Code.PROTOCOL_ERROR, "a TOKEN must follow the challenge", domain=hello.domain[:253])
         identity = self._acceptor.identity
+        entry.waits_for_us = True
         claims = await identity.verify(
             token.payload,
             endpoints=self._acceptor.endpoints,

@@ -18,9 +18,11 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 import trio
-from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, wrap_client_stream
+from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection
 
+from interop.bounded_websocket import open_bounded
 from protofly.errors import Code, TransportError
+from protofly.limits import FRAME_BYTES
 
 Members = Mapping[str, object]
 _Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
@@ -148,12 +150,13 @@ class RuntimeClient:
         parts = urlsplit(self._url)
         try:
             with trio.fail_after(CONNECT_SECONDS):
-                return await wrap_client_stream(
+                return await open_bounded(
                     nursery,
                     stream,
                     parts.netloc,
                     parts.path,
                     message_queue_size=QUEUE_MESSAGES,
+                    max_message_size=FRAME_BYTES,
                     receive_buffer_size=READ_BYTES,
                 )
         except (OSError, HandshakeError, trio.TooSlowError) as error:

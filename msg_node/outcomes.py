@@ -255,6 +255,7 @@ class Outcomes:
         port = self._around.connections.get(bind.connection)
         if port is not None:
             port.sid = bind.sid
+            port.on_opened()
             session = self._around.state.sessions.get(bind.sid)
             port.roles = session.roles if session is not None else frozenset()
             port.wants_late = session is not None and session.wants_late

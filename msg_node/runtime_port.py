@@ -17,7 +17,7 @@ from msg_node.core.certificates import PeerCertificate
 from msg_node.core.session import Dialect
 from protofly.errors import Code
 from protofly.lifetime import aged
-from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
+from protofly.limits import OPEN_SECONDS, SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
 from protofly.websocket import TRY_AGAIN_LATER
 
@@ -108,6 +108,8 @@ class RuntimePort:
         answer: Queues what the node itself has to say, and has it written; the bus sets it for as long as it knows the
             port.
         on_expired: Told about each message whose time was over before the runtime read it.
+        on_opened: Called when a session has been opened here.
+        without_session_since: Seconds since the Unix epoch; of the connect, or when `check` last saw a session here.
     """
 
     __slots__ = (
@@ -133,11 +135,13 @@ class RuntimePort:
         "is_closing",
         "is_slow",
         "on_expired",
+        "on_opened",
         "pings_unanswered",
         "roles",
         "sid",
         "stuck_since",
         "wants_late",
+        "without_session_since",
     )
 
     def __init__(
@@ -162,6 +166,7 @@ class RuntimePort:
         self.roles: frozenset[str] = frozenset()
         self.wants_late = False
         self.heard_at = now
+        self.without_session_since = now
         self.pings_unanswered = 0
         self.broken_in_a_row = 0
         self.blockers: set[Congestible] = set()
@@ -172,6 +177,7 @@ class RuntimePort:
         self.is_arriving = False
         self.answer: Callable[[Message], None] = _forget
         self.on_expired: Callable[[Message], None] = _forget
+        self.on_opened: Callable[[], None] = _ignore
         self._queue: list[Message] = []  # nearly always empty, and then, unlike a deque, it holds no memory
         self._queued_bytes = 0
         self._kept = 0  # so many in front are no events, so that nobody looks through thousands of answers again
@@ -332,7 +338,9 @@ class RuntimePort:
         self._queued_bytes = self._kept = 0
 
     def check(self, now: float, *, ping_seconds: float) -> None:
-        """Ping who is silent, close who stays silent, never opened a session, or does not read.
+        """Ping who is silent, close who stays silent, has no session for too long, or does not read.
+
+        The time without a session counts from the connect, or from the end of the session, whatever was heard since.
 
         Args:
             now: Seconds since the Unix epoch.
@@ -341,16 +349,23 @@ class RuntimePort:
         if self.close_stuck(trio.current_time()):
             self.counters["stuck runtimes"] += 1
             return
+        if self.sid is None:
+            if now - self.without_session_since > OPEN_SECONDS:
+                self.channel.drop()
+            return
+        self.without_session_since = now
         silent_seconds = now - self.heard_at
-        if self.sid is None and silent_seconds > ping_seconds:
-            self.channel.drop()
-        elif silent_seconds > ping_seconds * (self.pings_unanswered + 1):
+        if silent_seconds > ping_seconds * (self.pings_unanswered + 1):
             if self.pings_unanswered >= self.channel.silent_periods:
                 self.counters["silent runtimes"] += 1
                 self.channel.drop()
                 return
             self.pings_unanswered += 1
             self.channel.ping()
+
+
+def _ignore() -> None:
+    """Nobody wants to know."""
 
 
 def _forget(_message: Message) -> None:

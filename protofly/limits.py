@@ -7,6 +7,7 @@ from typing import Final
 # Messages. Source: message specification, section 1.6.
 FRAME_BYTES: Final = 1 << 20
 FRAME_BYTES_MAX: Final = 8 << 20
+MESSAGE_FRAGMENTS: Final = 4096  # WebSocket frames of one message; 2 KiB each for the longest one
 NESTING_LEVELS: Final = 64
 HEADER_CHARS: Final = 2048
 REMEMBERED_CHARS: Final = 160  # of addresses whose parsing is remembered; longer ones are parsed anew each time
@@ -42,6 +43,9 @@ BEARER_TOKEN_CHARS: Final = 8 << 10
 BEARER_SKEW_SECONDS: Final = 60.0
 BEARER_SKEW_MAX_SECONDS: Final = 600.0
 UNPROVED_OPENS: Final = 5
+HALF_OPEN: Final = 2048  # connections without a session or a proof, of all addresses
+HALF_OPEN_PER_ADDRESS: Final = 256  # or per /64 of IPv6, like every number per address
+OPEN_SECONDS: Final = 30.0  # from the connect to a session, whatever is said in between
 
 # Runtimes over HTTP long-polling. Source: wire facts of the reference nodes, section 3.1.
 POLLING_SESSIONS_PER_ADDRESS: Final = 256
@@ -321,6 +325,8 @@ TOKEN_SECONDS: Final = 30.0
 TOKEN_SKEW_SECONDS: Final = 60.0
 TOKENS_PER_MINUTE: Final = 10
 HANDSHAKE_SECONDS: Final = 10.0
+PENDING_LINKS: Final = 256  # links that prove themselves at once; each may cost a look-up of ours
+PENDING_LINKS_PER_ADDRESS: Final = 16
 
 # HTTP exchanges of stubs. The answer is one guest event and has to fit INPUT_BYTES_MAX; the time allows long polls.
 HTTP_ANSWER_BYTES: Final = 1 << 20

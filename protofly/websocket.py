@@ -1,9 +1,9 @@
 """Batch adapter around the sans-I/O protocol of the `websockets` library.
 
 Feed what one `recv` brought, get every complete message in it; queue any number of messages, take one block of bytes
-to write. The library does RFC 6455; what is added here is the batch shape, the assembly of fragments, and
-three rules: text is UTF-8, one connection speaks one kind of message (text for runtimes, binary for links), and no
-frame comes before the request was answered. Compression is never negotiated.
+to write. The library does RFC 6455; what is added here is the batch shape, the assembly of fragments, and four rules:
+text is UTF-8, one connection speaks one kind of message (text for runtimes, binary for links), no frame comes before
+the request was answered, and a message has a bounded number of fragments. Compression is never negotiated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from protofly.errors import Code, PeerError
-from protofly.limits import FRAME_BYTES
+from protofly.limits import FRAME_BYTES, MESSAGE_FRAGMENTS
 
 GOING_AWAY = 1001
 PROTOCOL_ERROR = 1002
@@ -51,12 +51,13 @@ class WebSocket:
 
     __slots__ = (
         "_binary",
+        "_fragment_count",
         "_fragments",
         "_frames_itself",
         "_has_failed",
         "_missing_bytes",
         "_opcode",
-        "_parts",
+        "_partial",
         "_plain_head",
         "protocol",
     )
@@ -65,11 +66,12 @@ class WebSocket:
         self.protocol = protocol
         self._binary = is_binary
         self._opcode = Opcode.BINARY if is_binary else Opcode.TEXT
-        self._fragments: list[bytes] | None = None
+        self._fragments: bytearray | None = None
+        self._fragment_count = 0
         self._frames_itself = False
         self._has_failed = False
         self._plain_head = _FINAL | self._opcode
-        self._parts: list[bytes] = []
+        self._partial = bytearray()  # a list of pieces would take forty bytes for each, however short
         self._missing_bytes = 0
 
     @property
@@ -139,15 +141,15 @@ class WebSocket:
         where this takes 0.6; a test holds the two against each other.
         """
         if not data or len(data) < self._missing_bytes:
-            self._parts.append(data)
+            self._partial += data
             self._missing_bytes -= len(data)
             if not data:
-                self._leave_to_library(b"".join(self._parts), messages)
+                self._leave_to_library(bytes(self._partial), messages)
                 self._feed(b"", messages)
             return
-        if self._parts:
-            data = b"".join((*self._parts, data))
-            self._parts.clear()
+        if self._partial:
+            data = b"".join((self._partial, data))
+            self._partial.clear()
         protocol, is_binary = self.protocol, self._binary
         position, end = 0, len(data)
         most = protocol.max_message_size or end
@@ -172,12 +174,12 @@ class WebSocket:
             position = stop
         self._missing_bytes = stop - end
         if position < end:
-            self._parts.append(data[position:])
+            self._partial += data[position:]
 
     def _leave_to_library(self, data: bytes, messages: list[bytes]) -> None:
         """From here on the library reads alone: the stream is broken, closing, or too large."""
         self._frames_itself = False
-        self._parts.clear()
+        self._partial.clear()
         if data:
             self._feed(data, messages)
 
@@ -186,12 +188,16 @@ class WebSocket:
         if frame.opcode is Opcode.CONT:
             if self._fragments is None:
                 return
-            self._fragments.append(bytes(frame.data))
-            if frame.fin:
-                self._take_message(b"".join(self._fragments), messages)
+            self._fragments += frame.data
+            self._fragment_count += 1
+            if self._fragment_count > MESSAGE_FRAGMENTS:
                 self._fragments = None
+                self.fail(TOO_BIG, f"a message has at most {MESSAGE_FRAGMENTS} fragments")
+            elif frame.fin:
+                message, self._fragments = bytes(self._fragments), None
+                self._take_message(message, messages)
         elif frame.opcode is self._opcode:
-            self._fragments = [bytes(frame.data)]
+            self._fragments, self._fragment_count = bytearray(frame.data), 1
         elif frame.opcode in (Opcode.TEXT, Opcode.BINARY):
             self.fail(UNSUPPORTED, f"this connection carries {'binary' if self._binary else 'text'} messages")
 

@@ -18,9 +18,9 @@ from trio_websocket import (
     ConnectionRejected,
     HandshakeError,
     WebSocketConnection,
-    wrap_client_stream,
 )
 
+from interop.bounded_websocket import open_bounded
 from interop.conformance.jsontext import Json, NotJsonError, parse, shorten
 from interop.conformance.model import Dialect
 from interop.processes import leaves
@@ -261,7 +261,7 @@ async def _hold(
     try:
         async with trio.open_nursery() as nursery:
             with trio.fail_after(CONNECT_SECONDS):
-                connection = await wrap_client_stream(
+                connection = await open_bounded(
                     nursery,
                     stream,
                     authority,

@@ -1,7 +1,8 @@
 """The door: one listener for local runtimes of every dialect and for the stubs of other domains.
 
-A connection is counted for its address until it has said what it is. The target of its first request tells who serves
-it (`msg_node/core/dialects.py`). Source: message specification, section 5; design, section 3.
+A connection is half-open, with a deadline that runs from the connect, until a session has been opened on it or its
+domain is proved (`half_open.py`). The target of its first request decides who serves it (`msg_node/core/dialects.py`).
+Source: message specification, section 5; design, section 3.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from federation.byte_channel import ByteChannel
 from federation.core.link_frames import SUBPROTOCOL
 from federation.peer_session import LinkAcceptor
 from msg_node.bus import Bus
+from msg_node.connectors.half_open import HalfOpen, Newcomer
 from msg_node.connectors.https import HttpsBinding, HttpsOptions
 from msg_node.connectors.matrix import REASON_HEADER, Matrix
 from msg_node.connectors.polling import PollingConnection
-from msg_node.connectors.reception import ANY_ORIGIN, Reception
+from msg_node.connectors.reception import ANY_ORIGIN, OnOpened, Reception
 from msg_node.connectors.socketio import SocketIo
 from msg_node.connectors.websocket import WebSocketChannel, serve_messages
 from msg_node.core.certificates import PeerCertificate, read_certificate
@@ -32,34 +34,14 @@ from msg_node.core.session import Dialect
 from msg_node.runtime_port import QueueBounds
 from protofly.errors import PeerError, TransportError
 from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS
-from protofly.websocket import ServerWebSocket
+from protofly.websocket import POLICY, TRY_AGAIN_LATER, ServerWebSocket
 
 logger = logging.getLogger("msg_node")
 
-HALF_OPEN_PER_ADDRESS: Final = 256
 UNPROVED_BYTES: Final = 64 << 10
 """Largest frame of a link that has not proved its domain yet."""
 _HEAD_BYTES: Final = 16 << 10
 _END_OF_HEAD: Final = b"\r\n\r\n"
-
-
-class _Knock:
-    """One connection that is not through its handshake yet, counted for its address until it is."""
-
-    def __init__(self, counts: Counter[str], remote: str) -> None:
-        self._counts = counts
-        self._remote = remote
-        self._is_done = False
-        counts[remote] += 1
-
-    def done(self) -> None:
-        """Through, or gone. May be called again."""
-        if self._is_done:
-            return
-        self._is_done = True
-        self._counts[self._remote] -= 1
-        if self._counts[self._remote] <= 0:
-            del self._counts[self._remote]
 
 
 class Door:
@@ -87,8 +69,8 @@ class Door:
     ) -> None:
         self._context = context
         self._acceptor = acceptor
-        self._half_open: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
+        self.half_open = HalfOpen(self.counters)
         self.reception = Reception(bus, max_bytes, queue or QueueBounds(), origins, self.counters)
         self._matrix = Matrix(self.reception)
         self._https = None if https is None else HttpsBinding(self.reception, https)
@@ -99,7 +81,8 @@ class Door:
         """Serve until cancelled."""
         async with trio.open_nursery() as drains, trio.open_nursery() as connections:
             self._drains = drains
-            self._socket_io = SocketIo(self.reception, connections)
+            self._socket_io = SocketIo(self.reception, connections, self.half_open)
+            connections.start_soon(self.half_open.run)
             if self._https is not None:
                 connections.start_soon(self._https.run)
             task_status.started()
@@ -111,20 +94,11 @@ class Door:
         except OSError:  # reset before we looked
             stream.socket.close()
             return
-        knock = _Knock(self._half_open, remote)
+        newcomer = Newcomer(self.half_open, remote)
         try:
-            if self._half_open[remote] > HALF_OPEN_PER_ADDRESS:
-                self.counters["too many half-open"] += 1
-                return
-            line = None
-            with trio.move_on_after(HANDSHAKE_SECONDS):
-                line, head = await self._meet(stream)
-            if line is None:
-                self.counters["slow handshakes"] += 1
-                return
-            async with line:
-                await self._receive(line, head, knock, remote)
-                await line.aclose()
+            if not newcomer.is_refused:
+                with newcomer.scope:
+                    await self._serve_newcomer(stream, newcomer, remote)
         except TransportError as exc:
             self.counters["failed handshakes"] += 1
             logger.debug("handshake with %s failed: %s", remote, exc)
@@ -132,8 +106,19 @@ class Door:
             self.counters["internal errors"] += 1
             logger.exception("the connection of %s is closed", remote)
         finally:
-            knock.done()
+            newcomer.opened()
             stream.socket.close()
+
+    async def _serve_newcomer(self, stream: trio.SocketStream, newcomer: Newcomer, remote: str) -> None:
+        line = None
+        with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
+            line, head = await self._meet(stream)
+        if line is None:
+            self.counters["slow handshakes"] += handshake.cancelled_caught
+            return
+        async with line:
+            await self._receive(line, head, newcomer, remote)
+            await line.aclose()
 
     async def _meet(self, stream: trio.SocketStream) -> tuple[ByteChannel, bytes]:
         """TLS, then everything up to the end of the first request's head; without that end there is no request."""
@@ -150,18 +135,19 @@ class Door:
             raise
         return line, head
 
-    async def _receive(self, line: ByteChannel, head: bytes, knock: _Knock, remote: str) -> None:
+    async def _receive(self, line: ByteChannel, head: bytes, newcomer: Newcomer, remote: str) -> None:
         """Answer the first request and serve what it asks for."""
         arrival = _arrival_in(head)
         certificate = read_certificate(line.peer_certificate) if line.peer_certificate else None
         if arrival.entry is Entry.ENGINE_IO and arrival.parameters.get("transport") != "websocket":
             polling = PollingConnection(
-                self._socket_io, line, remote=remote, certificate=certificate, on_known=knock.done
+                self._socket_io, line, remote=remote, certificate=certificate, on_known=newcomer.opened
             )
             await polling.serve(head)
             return
         if arrival.entry is Entry.HTTPS and self._https is not None:
-            await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=knock.done)
+            newcomer.end = line.close  # Hypercorn takes a cancellation between two parts of an answer for a defect
+            await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=newcomer.opened)
             return
         websocket = ServerWebSocket(max_bytes=self.reception.max_bytes)
         websocket.receive(head)
@@ -170,12 +156,23 @@ class Door:
                 websocket.receive(b"")
         elif self._may_enter(websocket, arrival):
             try:
-                await self._serve_websocket(line, websocket, arrival, certificate, knock)
+                await self._serve_websocket(line, websocket, arrival, certificate, newcomer, remote)
+            except trio.Cancelled:
+                if newcomer.scope.cancel_called:  # and not the whole node
+                    self._say_why(websocket, newcomer)
+                    line.send_nowait(websocket.data_to_send())
+                raise
             finally:
                 self.counters["broken connections"] += websocket.is_broken
         else:
             self.counters["failed handshakes"] += 1
         line.send_nowait(websocket.data_to_send())
+
+    def _say_why(self, websocket: ServerWebSocket, newcomer: Newcomer) -> None:
+        if newcomer.is_late:
+            websocket.close(POLICY, "no session was opened in time")
+        else:
+            websocket.close(TRY_AGAIN_LATER, "too many connections without a session")
 
     def _may_enter(self, websocket: ServerWebSocket, arrival: Arrival) -> bool:
         """Whether an upgrade request is for something here and may have it; else it is answered."""
@@ -202,36 +199,40 @@ class Door:
         websocket: ServerWebSocket,
         arrival: Arrival,
         certificate: PeerCertificate | None,
-        knock: _Knock,
+        newcomer: Newcomer,
+        remote: str,
     ) -> None:
         if arrival.entry is Entry.LINK and self._acceptor is not None:
             websocket.allow_bytes(UNPROVED_BYTES)
             websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
             line.send_nowait(websocket.data_to_send())
             self.counters["links"] += 1
-            await self._acceptor.serve(line, websocket, on_proved=knock.done)
+            await self._acceptor.serve(line, websocket, remote=remote, on_proved=newcomer.opened)
             self.counters["refused links"] = self._acceptor.refused
             return
-        knock.done()
         offered = Offered(websocket.bearer, certificate)
         if arrival.entry in (Entry.COMMAND_FRAMES, Entry.QUERY):
             offered = Offered(websocket.bearer or arrival.parameters.get("access_token", ""), certificate)
         if arrival.entry is Entry.QUERY:
-            await self._matrix.serve_query(line, websocket, arrival.parameters["runtimeURL"], offered)
+            runtime = arrival.parameters["runtimeURL"]
+            await self._matrix.serve_query(line, websocket, runtime, offered, newcomer.opened)
             return
         websocket.accept()
         line.send_nowait(websocket.data_to_send())
         if arrival.entry is Entry.COMMAND_FRAMES:
-            await self._matrix.serve_command_frames(line, websocket, offered)
+            await self._matrix.serve_command_frames(line, websocket, offered, newcomer.opened)
         elif arrival.entry is Entry.ENGINE_IO:
             websocket.allow_bytes(_event_bytes(self.reception.max_bytes))
-            await self._socket_io.serve_websocket(line, websocket, arrival.parameters.get("sid", ""), offered)
+            sid = arrival.parameters.get("sid", "")
+            await self._socket_io.serve_websocket(line, websocket, sid, offered, newcomer.opened)
         else:
-            await self._serve_messages(line, websocket, offered)
+            await self._serve_messages(line, websocket, offered, newcomer.opened)
 
-    async def _serve_messages(self, line: ByteChannel, websocket: ServerWebSocket, offered: Offered) -> None:
+    async def _serve_messages(
+        self, line: ByteChannel, websocket: ServerWebSocket, offered: Offered, on_opened: OnOpened
+    ) -> None:
         channel = WebSocketChannel(line, websocket)
-        port = self.reception.welcome(channel, Dialect.SESSION_MESSAGES, offered)
+        port = self.reception.welcome(channel, Dialect.SESSION_MESSAGES, offered, on_opened)
         try:
             await serve_messages(self.reception.bus, port, channel)
         finally:

@@ -118,7 +118,7 @@ class HttpSession:
     """A runtime's session from its first post to its end; see `MessageChannel`.
 
     Args:
-        remote: Address of the client that opened it.
+        remote: What the client that opened it counts for; see `address_group`.
         on_ended: Told once, when it is over.
     """
 

@@ -11,6 +11,7 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -39,6 +40,7 @@ from msg_node.core.session import Dialect
 from msg_node.runtime_port import QueueBounds
 from protofly import codec
 from protofly.address import domain_of
+from protofly.address_group import address_group
 from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
 from protofly.limits import (
@@ -172,13 +174,14 @@ class HttpsBinding:
 
     def _begin(self, request: Request, bearer: str) -> HttpSession:
         """A session that nobody has a token for yet."""
-        remote = remote_of(request.scope)
+        remote = address_group(remote_of(request.scope))
         if self._per_address[remote] >= HTTP_SESSIONS_PER_ADDRESS or len(self._sessions) >= SESSIONS:
             self._reception.counters["too many http sessions"] += 1
             raise PeerError(Code.OVERLOAD, "too many sessions")
         session = HttpSession(remote, self._end)
         offered = Offered(bearer, certificate_of(request.scope))
         session.port = self._reception.welcome_as(ExpectingPort, session, Dialect.HTTPS, offered, self._queue)
+        session.port.on_opened = partial(is_known, request.scope)
         self._per_address[remote] += 1
         return session
 
@@ -214,7 +217,8 @@ class HttpsBinding:
             if refusal is not None and not is_opening:
                 raise refusal
             session = self._begin(request, _bearer(request))
-        is_known(request.scope)
+        else:
+            is_known(request.scope)
         try:
             return await self._exchange(request, session, raw, message, is_alone=not others)
         finally:

@@ -11,7 +11,7 @@ import time
 import trio
 
 from federation.byte_channel import ByteChannel
-from msg_node.connectors.reception import Reception
+from msg_node.connectors.reception import OnOpened, Reception
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
 from msg_node.core.command_frames import (
     CONNECT,
@@ -57,10 +57,12 @@ class Matrix:
     def __init__(self, reception: Reception) -> None:
         self._reception = reception
 
-    async def serve_command_frames(self, line: ByteChannel, websocket: ServerWebSocket, offered: Offered) -> None:
+    async def serve_command_frames(
+        self, line: ByteChannel, websocket: ServerWebSocket, offered: Offered, on_opened: OnOpened
+    ) -> None:
         """Dialect B: the WebSocket is open, its first frame says who it is."""
         channel = MatrixChannel(line, websocket)
-        port = self._reception.welcome(channel, Dialect.COMMAND_FRAMES, offered)
+        port = self._reception.welcome(channel, Dialect.COMMAND_FRAMES, offered, on_opened)
         try:
             frames: list[bytes] = []
             with trio.move_on_after(HANDSHAKE_SECONDS):
@@ -81,10 +83,12 @@ class Matrix:
         finally:
             self._reception.farewell(port)
 
-    async def serve_query(self, line: ByteChannel, websocket: ServerWebSocket, runtime: str, offered: Offered) -> None:
+    async def serve_query(
+        self, line: ByteChannel, websocket: ServerWebSocket, runtime: str, offered: Offered, on_opened: OnOpened
+    ) -> None:
         """Dialect C: the request, a valid upgrade, says who it is, and is answered when the session is open."""
         channel = MatrixChannel(line, websocket)
-        port = self._reception.welcome(channel, Dialect.QUERY, offered)
+        port = self._reception.welcome(channel, Dialect.QUERY, offered, on_opened)
         try:
             refusal = await self._open(port, runtime)
             if refusal is None and port.is_closing:  # somebody has taken over before we could say yes

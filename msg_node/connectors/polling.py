@@ -144,7 +144,6 @@ class PollingConnection:
         if request.method == "OPTIONS":
             self._reply(200, b"", _TEXT)
             return
-        self._on_known()
         arrival = arrival_at(request.target)
         if not arrival.parameters.get("sid"):
             self._begin(request)
@@ -152,6 +151,7 @@ class PollingConnection:
         session = self._session_of(arrival)
         if session is None:  # it has ended since its head was judged
             raise _RefusedError(400, Trouble.UNKNOWN_SID.body())
+        self._look_at(session)
         if request.method == "GET":
             self._polled = session
             if not session.polled(self):
@@ -161,9 +161,15 @@ class PollingConnection:
             is_binary = request.headers.get("content-type", "").lower().startswith(_BYTES)
             packets = engine_io.decode_payload(request.body, is_binary=is_binary)
             await session.take(self._sessions.reception.bus, packets)
+            self._look_at(session)
             self._reply(200, b"ok", "text/html")
         else:
             raise _RefusedError(405, b"GET and POST only\n", kind=_TEXT)
+
+    def _look_at(self, session: EngineSession) -> None:
+        """A client whose runtime has its session at the bus is no stranger any more."""
+        if session.port is not None and session.port.sid is not None:
+            self._on_known()
 
     def _begin(self, request: HttpRequest) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -189,6 +195,8 @@ class PollingConnection:
 
     def respond(self, payload: bytes) -> None:
         """See `Poll`."""
+        if self._polled is not None:
+            self._look_at(self._polled)
         self._polled = None
         self._reply(200, payload, _TEXT)
         self._line.send_nowait(self._http.data_to_send())

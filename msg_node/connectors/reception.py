@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypeVar
@@ -16,6 +16,8 @@ from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
 from protofly.limits import FRAME_BYTES
 
 ANY_ORIGIN: Final = "*"
+OnOpened = Callable[[], None]
+"""Called when a session has been opened at a port: its connection is not half-open any more."""
 _Port = TypeVar("_Port", bound=RuntimePort)
 
 
@@ -41,9 +43,11 @@ class Reception:
         """Whether pages of a web origin may connect; what is no browser names none ("")."""
         return not origin or ANY_ORIGIN in self.origins or origin.lower() in self.origins
 
-    def welcome(self, channel: MessageChannel, dialect: Dialect, offered: Offered) -> RuntimePort:
+    def welcome(self, channel: MessageChannel, dialect: Dialect, offered: Offered, on_opened: OnOpened) -> RuntimePort:
         """Give a connection its port. Whoever calls this calls `farewell` when the connection has ended."""
-        return self.welcome_as(RuntimePort, channel, dialect, offered, self.queue)
+        port = self.welcome_as(RuntimePort, channel, dialect, offered, self.queue)
+        port.on_opened = on_opened
+        return port
 
     def welcome_as(
         self, kind: type[_Port], channel: MessageChannel, dialect: Dialect, offered: Offered, queue: QueueBounds

@@ -10,19 +10,22 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import trio
 
 from federation.byte_channel import ByteChannel
 from msg_node.connectors.engine_session import EngineSession
-from msg_node.connectors.reception import Reception
+from msg_node.connectors.half_open import Entry, HalfOpen
+from msg_node.connectors.reception import OnOpened, Reception
 from msg_node.connectors.websocket import WebSocketChannel
 from msg_node.core import engine_io
 from msg_node.core.engine_io import Kind, Packet, Trouble
 from msg_node.core.proof import Offered
 from msg_node.core.session import Dialect
 from msg_node.runtime_port import LINE_BYTES
+from protofly.address_group import address_group
 from protofly.limits import PAYLOAD_FRAMES, POLLING_SESSIONS_PER_ADDRESS, SESSIONS, UPGRADE_SECONDS
 from protofly.websocket import ServerWebSocket
 
@@ -34,11 +37,13 @@ class SocketIo:
 
     Args:
         nursery: Where sessions are kept until their end.
+        half_open: Where polling sessions count until the runtime has opened its session.
     """
 
-    def __init__(self, reception: Reception, nursery: trio.Nursery) -> None:
+    def __init__(self, reception: Reception, nursery: trio.Nursery, half_open: HalfOpen) -> None:
         self.reception = reception
         self._nursery = nursery
+        self._half_open = half_open
         self._sessions: dict[str, EngineSession] = {}
         self._polling: Counter[str] = Counter()
 
@@ -73,35 +78,37 @@ class SocketIo:
 
     def begin_polling(self, remote: str, offered: Offered) -> tuple[EngineSession, bytes] | None:
         """A session for a client that polls, and the packet to greet it with; None when there are too many."""
-        is_full = self._polling[remote] >= POLLING_SESSIONS_PER_ADDRESS or len(self._sessions) >= SESSIONS
-        if is_full:
+        network = address_group(remote)
+        is_full = self._polling[network] >= POLLING_SESSIONS_PER_ADDRESS or len(self._sessions) >= SESSIONS
+        session = EngineSession(secrets.token_urlsafe(engine_io.SID_BYTES), max_bytes=self.reception.max_bytes)
+        entry = None if is_full else self._half_open.enter(remote, session.drop)
+        if entry is None:
             self.reception.counters["too many polling sessions"] += 1
             return None
-        session = self._begin(offered)
-        self._polling[remote] += 1
-        self._nursery.start_soon(self._keep, session, remote)
+        self._begin(session, offered, partial(self._half_open.leave, entry))
+        self._polling[network] += 1
+        self._nursery.start_soon(self._keep, session, network, entry)
         session.say(engine_io.CONNECTED)
         return session, self._greeting(session, ["websocket"])
 
-    def _begin(self, offered: Offered) -> EngineSession:
-        session = EngineSession(secrets.token_urlsafe(engine_io.SID_BYTES), max_bytes=self.reception.max_bytes)
-        session.port = self.reception.welcome(session, Dialect.SOCKET_IO, offered)
+    def _begin(self, session: EngineSession, offered: Offered, on_opened: OnOpened) -> None:
+        session.port = self.reception.welcome(session, Dialect.SOCKET_IO, offered, on_opened)
         self._sessions[session.sid] = session
         self.reception.counters["socket.io sessions"] += 1
-        return session
 
     def _greeting(self, session: EngineSession, upgrades: list[str]) -> bytes:
         return engine_io.open_packet(session.sid, upgrades=upgrades, ping_seconds=self.reception.bus.ping_seconds)
 
-    async def _keep(self, session: EngineSession, remote: str) -> None:
+    async def _keep(self, session: EngineSession, network: str, entry: Entry) -> None:
         """Tell the bus when a polling session has ended, whoever ended it."""
         try:
             await session.left_polling.wait()
-            self._polling[remote] -= 1
-            if not self._polling[remote]:
-                del self._polling[remote]
+            self._polling[network] -= 1
+            if not self._polling[network]:
+                del self._polling[network]
             await session.ended.wait()
         finally:
+            self._half_open.leave(entry)
             self._end(session)
 
     def _end(self, session: EngineSession) -> None:
@@ -118,13 +125,15 @@ class SocketIo:
         websocket: ServerWebSocket,
         sid: str,
         offered: Offered,
+        on_opened: OnOpened,
     ) -> None:
         """Serve an accepted WebSocket: a session of its own, or with `sid` the move of a polling one."""
         socket = WebSocketChannel(line, websocket)
         if sid:
-            await self._serve_move(self._sessions[sid], socket)
+            await self._serve_move(self._sessions[sid], socket, on_opened)
             return
-        session = self._begin(offered)
+        session = EngineSession(secrets.token_urlsafe(engine_io.SID_BYTES), max_bytes=self.reception.max_bytes)
+        self._begin(session, offered, on_opened)
         try:
             session.moved_to(socket)
             session.say(self._greeting(session, []))
@@ -133,8 +142,11 @@ class SocketIo:
         finally:
             self._end(session)
 
-    async def _serve_move(self, session: EngineSession, socket: WebSocketChannel) -> None:
-        """Probe and upgrade packet, in this order and in time; anything else costs only the WebSocket."""
+    async def _serve_move(self, session: EngineSession, socket: WebSocketChannel, on_moved: OnOpened) -> None:
+        """Probe and upgrade packet, in this order and in time; anything else costs only the WebSocket.
+
+        From then on the session is what counts, which has its own place while it is half-open.
+        """
         session.has_suitor = True
         rest: list[bytes] | None = None
         try:
@@ -147,6 +159,7 @@ class SocketIo:
             self.reception.counters["failed upgrades"] += 1
             socket.close(1000, "")
             return
+        on_moved()
         try:
             session.moved_to(socket)
             await self._read(session, socket, rest)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
@@ -16,9 +18,15 @@ from catalogue_client.core.state import DomainTrust
 from federation.core.link_frames import SUBPROTOCOL, Kind, encode_frame, encode_messages
 from federation.identity import Identity
 from msg_node.bus import Bus as NodeBus
-from msg_node.connectors.door import HALF_OPEN_PER_ADDRESS, Door
-from protofly.limits import HANDSHAKE_SECONDS
-from protofly.websocket import ClientWebSocket
+from msg_node.connectors.door import Door
+from protofly.limits import (
+    HALF_OPEN_PER_ADDRESS,
+    HANDSHAKE_SECONDS,
+    MESSAGE_FRAGMENTS,
+    PENDING_LINKS,
+    PENDING_LINKS_PER_ADDRESS,
+)
+from protofly.websocket import TOO_BIG, ClientWebSocket
 from tests.support.link_endpoint import LinkHouse, link_house, make_world
 from tests.support.sides import chat, node_of
 
@@ -116,6 +124,21 @@ async def test_a_client_that_drips_its_hello_is_ended_in_time(
     assert house.link.state == "created"
 
 
+@pytest.mark.parametrize("is_proved", [False, True])
+async def test_fragments_without_end_cost_the_line_and_no_memory(house: LinkHouse, is_proved: bool) -> None:
+    async with house.client() as client:
+        if is_proved:
+            await client.handshake()
+        client.websocket.protocol.send_binary(b"", fin=False)
+        for _ in range(MESSAGE_FRAGMENTS):
+            client.websocket.protocol.send_continuation(b"", fin=False)
+        client.line.send_nowait(client.websocket.data_to_send())
+        while await client.receive() is not None:
+            pass
+        assert client.websocket.close_code == TOO_BIG
+    assert house.bus.delivered == []
+
+
 async def test_an_endless_stream_of_pings_does_not_stretch_the_handshake(
     house: LinkHouse, mock_clock: trio.testing.MockClock
 ) -> None:
@@ -140,10 +163,10 @@ async def test_half_open_connections_of_one_address_are_limited_and_end_in_time(
         while door.counters["too many half-open"] < 44:
             await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()
-        assert sum(door._half_open.values()) == HALF_OPEN_PER_ADDRESS
+        assert len(door.half_open) == HALF_OPEN_PER_ADDRESS
         mock_clock.jump(HANDSHAKE_SECONDS)
         await trio.testing.wait_all_tasks_blocked()
-        assert sum(door._half_open.values()) == 0
+        assert len(door.half_open) == 0
         assert door.counters["slow handshakes"] == HALF_OPEN_PER_ADDRESS
         nursery.cancel_scope.cancel()
     for client in clients:
@@ -157,19 +180,95 @@ async def test_a_frame_of_eight_mebibytes_is_the_most_that_a_stranger_can_make_u
     assert house.documents.asked == {}
 
 
-async def test_links_of_one_address_that_have_proved_nothing_are_limited(house: LinkHouse) -> None:
+def silent_line(port: int, source: str) -> socket.socket:
+    """A link that has upgraded and says nothing, from a loopback address."""
+    line = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
+    line.sendall(ClientWebSocket("ws://mn.b.example/link", subprotocol=SUBPROTOCOL).data_to_send())
+    line.setblocking(False)
+    return line
+
+
+def byes(lines: list[socket.socket]) -> list[bytes]:
+    """What each line was told, if its connection has been ended."""
+    told = []
+    for line in lines:
+        with contextlib.suppress(BlockingIOError):
+            data = line.recv(65_536)
+            if b"auth-limit" in data:
+                told.append(data)
+    return told
+
+
+@asynccontextmanager
+async def link_door(house: LinkHouse) -> AsyncIterator[tuple[Door, int]]:
     door = Door(cast("NodeBus", None), context=None, acceptor=house.endpoint.acceptor)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_024)
-    address = listeners[0].socket.getsockname()
-    request = ClientWebSocket("ws://mn.b.example/link", subprotocol=SUBPROTOCOL).data_to_send()
     async with trio.open_nursery() as nursery:
         await nursery.start(door.run, listeners)
-        clients = [socket.create_connection(address) for _ in range(HALF_OPEN_PER_ADDRESS + 44)]
-        for client in clients:
-            client.sendall(request)
-        for _ in range(3):
-            await trio.testing.wait_all_tasks_blocked(0.001)
+        yield door, listeners[0].socket.getsockname()[1]
         nursery.cancel_scope.cancel()
-    for client in clients:
-        client.close()
-    assert door.counters["links"] <= HALF_OPEN_PER_ADDRESS
+
+
+async def test_silent_lines_of_one_address_get_a_share_of_the_table_and_an_honest_one_its_link(
+    house: LinkHouse,
+) -> None:
+    pending = house.endpoint.acceptor.pending
+    async with link_door(house) as (door, port):
+        lines = [silent_line(port, "127.0.0.2") for _ in range(2 * PENDING_LINKS)]
+        await house.wait_until(lambda: door.counters["links"] + door.counters["too many half-open"] == len(lines))
+        await house.wait_until(lambda: len(pending) == PENDING_LINKS_PER_ADDRESS)
+        assert pending.count_of("127.0.0.2") == PENDING_LINKS_PER_ADDRESS
+        other = silent_line(port, "127.0.0.3")
+        await house.wait_until(lambda: pending.count_of("127.0.0.3") == 1)
+        assert byes([other]) == []
+        for line in (*lines, other):
+            line.close()
+        await house.wait_until(lambda: not pending and not door.half_open)
+
+
+async def test_a_full_table_costs_the_address_with_the_most_its_oldest_line_and_an_honest_one_nothing(
+    house: LinkHouse,
+) -> None:
+    pending = house.endpoint.acceptor.pending
+    async with link_door(house) as (door, port):
+        early = silent_line(port, "127.0.1.1")
+        await house.wait_until(lambda: len(pending) == 1)
+        hostile: list[socket.socket] = []
+        for number in range(PENDING_LINKS // PENDING_LINKS_PER_ADDRESS + 2):
+            hostile += [silent_line(port, f"127.0.2.{number + 1}") for _ in range(PENDING_LINKS_PER_ADDRESS)]
+        await house.wait_until(lambda: door.counters["links"] == 1 + len(hostile))
+        await house.wait_until(lambda: house.endpoint.acceptor.refused == 1 + len(hostile) - PENDING_LINKS)
+        assert len(pending) == PENDING_LINKS
+        late = silent_line(port, "127.0.1.2")
+        await house.wait_until(lambda: pending.count_of("127.0.1.2") == 1)
+        assert pending.count_of("127.0.1.1") == 1
+        assert byes([early, late]) == []
+        async with house.live_client() as client:  # by the same table, from an address of its own
+            assert client.welcome is not None
+        for line in (*hostile, early, late):
+            line.close()
+        await house.wait_until(lambda: not pending and not door.half_open)
+
+
+async def test_a_line_that_waits_for_our_look_up_is_not_displaced_by_its_own_address(house: LinkHouse) -> None:
+    documents, may_go_on = house.documents, trio.Event()
+
+    async def slow(domain: str, *, is_refresh: bool) -> DomainTrust:
+        await may_go_on.wait()
+        return await documents.trust_of(domain, is_refresh)
+
+    acceptor = house.endpoint.acceptor
+    acceptor.identity = Identity(
+        node=node_of("b.example"), domains=["b.example"], key=documents.keys["b.example"], trust_of=slow
+    )
+    async with house.client() as honest, link_door(house) as (door, port):
+        honest.say_hello()
+        await honest.receive_challenge()
+        honest.send(Kind.TOKEN, 0, honest.token())
+        await house.wait_until(lambda: any(entry.waits_for_us for entry in acceptor.pending._entries["127.0.0.1"]))
+        lines = [silent_line(port, "127.0.0.1") for _ in range(4 * PENDING_LINKS_PER_ADDRESS)]
+        await house.wait_until(lambda: door.counters["links"] == len(lines))
+        may_go_on.set()
+        await honest.receive_kind(Kind.WELCOME)
+        for line in lines:
+            line.close()

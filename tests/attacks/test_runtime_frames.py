@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from protofly.limits import BROKEN_FRAMES_IN_A_ROW, FRAME_BYTES, NESTING_LEVELS
+from protofly.limits import BROKEN_FRAMES_IN_A_ROW, FRAME_BYTES, MESSAGE_FRAGMENTS, NESTING_LEVELS
 from tests.support.runtime_house import (
     DOMAIN,
     SESSION,
@@ -200,6 +200,14 @@ BROKEN_FRAMES = {
     "four exbibytes promised": (b"\x81\xff" + struct.pack(">Q", HUGE) + _MASK, 1009),
     "a length with its top bit": (b"\x81\xff" + struct.pack(">Q", TOP_BIT) + _MASK, 1009),
     "a ping with a length of eight bytes": (b"\x89\xff" + struct.pack(">Q", TOP_BIT) + _MASK, 1009),
+    "fragments without end": (
+        frame(TEXT, b"", fin=False) + frame(CONTINUATION, b"", fin=False) * MESSAGE_FRAGMENTS,
+        1009,
+    ),
+    "short fragments without end": (
+        frame(TEXT, b" ", fin=False) + frame(CONTINUATION, b" ", fin=False) * MESSAGE_FRAGMENTS,
+        1009,
+    ),
     "large by fragments": (frame(TEXT, b" " * FRAME_BYTES, fin=False) + frame(CONTINUATION, b"x"), 1009),
 }
 
@@ -321,7 +329,7 @@ async def test_a_reset_in_the_middle_of_the_upgrade_is_forgotten(house: RuntimeH
     await wire.cut()
     assert house.door is not None
     with trio.fail_after(10):
-        while house.door._half_open:
+        while house.door.half_open:
             await trio.lowlevel.checkpoint()
 
 

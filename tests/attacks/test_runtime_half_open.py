@@ -12,7 +12,7 @@ import trustme
 
 from msg_node import sweeper
 from msg_node.connectors import door as door_module
-from msg_node.connectors.door import HALF_OPEN_PER_ADDRESS
+from protofly.limits import HALF_OPEN_PER_ADDRESS
 from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_house
 
 STARTS = [b"", b"G", b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"]
@@ -34,7 +34,7 @@ def server_context() -> ssl.SSLContext:
 async def forgotten(house: RuntimeHouse) -> None:
     assert house.door is not None
     with trio.fail_after(10):
-        while house.door._half_open:
+        while house.door.half_open:
             await trio.lowlevel.checkpoint()
 
 
@@ -125,7 +125,7 @@ async def test_one_address_gets_so_many_half_open_connections_and_then_no_more(h
     for wire in waiting[:10]:
         await wire.cut()
     with trio.fail_after(10):
-        while house.door._half_open.total() > HALF_OPEN_PER_ADDRESS - 10:
+        while len(house.door.half_open) > HALF_OPEN_PER_ADDRESS - 10:
             await trio.lowlevel.checkpoint()
     assert (await house.opened("ana")).token
 

@@ -51,7 +51,7 @@ async def forgotten(house: RuntimeHouse) -> None:
     """Wait until no connection is half-open any more."""
     assert house.door is not None
     with trio.fail_after(10):
-        while house.door._half_open:
+        while house.door.half_open:
             await trio.lowlevel.checkpoint()
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from protofly.limits import HALF_OPEN_PER_ADDRESS
 from tests.support.runtime_house import SESSION, a_message, runtime_address
 
 RUNTIMES = 1000
@@ -31,6 +32,10 @@ _UPGRADE = (
 def masked(text: bytes) -> bytes:
     """One text frame under a mask of zeros, below 64 KiB."""
     return b"\x81\xfe" + len(text).to_bytes(2, "big") + bytes(4) + text
+
+
+GROUP = HALF_OPEN_PER_ADDRESS // 2
+"""So many connect before the first of them opens its session."""
 
 
 def rss_kib(pid: int) -> int:
@@ -50,8 +55,15 @@ def received(sock: socket.socket, end: bytes) -> bytes:
 
 
 def open_sessions(port: int, numbers: range, stack: ExitStack) -> list[socket.socket]:
-    """Connect and open one session per number; replies are awaited together, as the disk commits them together."""
-    sockets = []
+    """Connect and open one session per number, in groups: replies are awaited together, as the disk commits them."""
+    sockets: list[socket.socket] = []
+    for first in numbers[::GROUP]:
+        sockets += _open_group(port, range(first, min(first + GROUP, numbers.stop)), stack)
+    return sockets
+
+
+def _open_group(port: int, numbers: range, stack: ExitStack) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
     for _ in numbers:
         sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         sock.sendall(_UPGRADE)

@@ -160,6 +160,24 @@ async def test_a_server_that_never_answers_the_upgrade_is_left(mock_clock: trio.
         assert (await ours.wait_for(Event.CLOSED)).payload == b"fetch-timeout"
 
 
+async def test_a_server_that_sends_fragments_without_end_costs_its_line_and_no_memory() -> None:
+    async def fragment_for_ever(line: ByteChannel) -> None:
+        websocket = await accept(line)
+        websocket.protocol.send_binary(b"", fin=False)
+        while not line.is_closed and websocket.is_open:
+            for _ in range(100):
+                websocket.protocol.send_continuation(b"", fin=False)
+            line.send_nowait(websocket.data_to_send())
+            await line.wait_drained()
+
+    async with lines(fragment_for_ever) as ours:
+        ours.open()
+        await ours.wait_for(Event.OPENED)
+        closed = await ours.wait_for(Event.CLOSED)
+        assert str(TOO_BIG).encode() in closed.payload
+        assert ours.data == b""
+
+
 async def test_a_server_that_falls_silent_is_asked_once_and_then_left(mock_clock: trio.testing.MockClock) -> None:
     async def fall_silent(line: ByteChannel) -> None:
         await accept(line)

@@ -13,7 +13,7 @@ import trio.testing
 
 from msg_node.core.credentials import Credential, digest_of
 from msg_node.core.engine_io import encode_payload
-from protofly.limits import PARKED_PER_RUNTIME, POLLING_SESSIONS_PER_ADDRESS
+from protofly.limits import HALF_OPEN_PER_ADDRESS, PARKED_PER_RUNTIME, POLLING_SESSIONS_PER_ADDRESS
 from tests.support.polling import (
     PATH,
     HttpLine,
@@ -350,11 +350,22 @@ async def test_a_session_that_was_never_opened_is_not_kept(house: RuntimeHouse) 
 
 async def test_one_address_gets_so_many_polling_sessions(house: RuntimeHouse) -> None:
     line = HttpLine(await house.connect())
-    for _ in range(POLLING_SESSIONS_PER_ADDRESS):
-        assert (await line.fetch("GET", f"{PATH}&transport=polling")).status == 200
+    for number in range(POLLING_SESSIONS_PER_ADDRESS):
+        answer = await line.fetch("GET", f"{PATH}&transport=polling")
+        assert answer.status == 200
+        sid = json.loads(answer.packets[0][1:])["sid"]
+        opening = said(a_message("open", runtime_address(f"rt-{number}"), SESSION, id_=1))
+        await line.fetch("POST", f"{PATH}&transport=polling&sid={sid}", body=encode_payload([opening]))
     assert (await line.fetch("GET", f"{PATH}&transport=polling")).status == 503
     assert (await engine_socket(house)).websocket.is_open
     assert (await house.opened("bo")).token
+
+
+async def test_one_address_gets_so_many_polling_sessions_that_open_nothing(house: RuntimeHouse) -> None:
+    line = HttpLine(await house.connect())
+    for _ in range(HALF_OPEN_PER_ADDRESS - 1):  # the connection itself is one more
+        assert (await line.fetch("GET", f"{PATH}&transport=polling")).status == 200
+    assert (await line.fetch("GET", f"{PATH}&transport=polling")).status == 503
 
 
 # Packets that are not carried.

@@ -127,7 +127,7 @@ async def test_nobody_speaks_plainly_to_a_tls_door(tmp_path: Path, server_contex
         await wire.write(b"GET /ws HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP" not in await wire.read_to_end()
         with trio.fail_after(10):
-            while house.door._half_open:
+            while house.door.half_open:
                 await trio.lowlevel.checkpoint()
         assert house.door.counters["failed handshakes"] == 1
 

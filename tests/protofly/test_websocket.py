@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly.errors import PeerError
+from protofly.limits import MESSAGE_FRAGMENTS
 from protofly.websocket import INVALID_DATA, TOO_BIG, UNSUPPORTED, ClientWebSocket, ServerWebSocket
 
 
@@ -47,6 +48,36 @@ def test_messages_survive_any_cutting_of_the_stream(messages: list[bytes], cut: 
         message for start in range(0, len(stream), cut) for message in server.receive(stream[start : start + cut])
     ]
     assert received == messages
+
+
+@pytest.mark.parametrize("is_server", [True, False])
+def test_empty_fragments_are_not_kept_and_a_message_has_a_bounded_number_of_them(is_server: bool) -> None:
+    client, server = connected(is_binary=True)
+    ours, theirs = (server, client) if is_server else (client, server)
+    theirs.protocol.send_binary(b"", fin=False)
+    assert ours.receive(theirs.data_to_send()) == []
+    for _ in range(MESSAGE_FRAGMENTS - 1):
+        theirs.protocol.send_continuation(b"", fin=False)
+    assert ours.receive(theirs.data_to_send()) == []
+    assert ours.is_open
+    assert ours._fragments == b""
+    theirs.protocol.send_continuation(b"x", fin=True)
+    assert ours.receive(theirs.data_to_send()) == []
+    assert (ours.is_open, ours.is_broken, ours.fault_code) == (False, True, TOO_BIG)
+    assert ours._fragments is None
+
+
+@pytest.mark.parametrize("is_server", [True, False])
+def test_a_message_of_the_most_fragments_is_whole_and_the_next_counts_anew(is_server: bool) -> None:
+    client, server = connected(is_binary=True)
+    ours, theirs = (server, client) if is_server else (client, server)
+    for _ in range(3):
+        theirs.protocol.send_binary(b"a", fin=False)
+        for number in range(MESSAGE_FRAGMENTS - 2):
+            theirs.protocol.send_continuation(b"b" if number % 2 else b"", fin=False)
+        theirs.protocol.send_continuation(b"c", fin=True)
+        assert ours.receive(theirs.data_to_send()) == [b"a" + b"b" * ((MESSAGE_FRAGMENTS - 2) // 2) + b"c"]
+    assert ours.is_open
 
 
 def test_fragments_become_one_message_around_a_ping() -> None:
@@ -191,17 +222,26 @@ def test_a_frame_that_comes_byte_by_byte_is_one_message() -> None:
     assert [one for byte in stream for one in server.receive(bytes([byte]))] == [b"x" * 70_000, b"y"]
 
 
-def test_pieces_of_a_large_frame_are_kept_apart_until_it_is_whole() -> None:
-    """Joining what has come at every piece would copy n²/2 bytes: half a gigabyte for a megabyte in 1,000 pieces."""
+@pytest.mark.parametrize("piece_bytes", [1000, 2])
+def test_pieces_of_a_large_frame_are_joined_once_and_take_their_own_bytes(piece_bytes: int) -> None:
+    """Joining what has come at every piece would copy n²/2 bytes: half a gigabyte for a megabyte in 1,000 pieces.
+
+    A list of pieces would take forty bytes and more for each of two.
+    """
     _, server = connected(is_binary=True, max_bytes=1 << 20)
-    stream = frame(2, bytes(1 << 20))
-    pieces = [stream[start : start + 1000] for start in range(0, len(stream), 1000)]
+    stream = frame(2, bytes(1 << 18))
+    pieces = [stream[start : start + piece_bytes] for start in range(0, len(stream), piece_bytes)]
+    kept, allocations = server._partial, 0
     for count, piece in enumerate(pieces[:-1], 1):
+        before = kept.__alloc__()
         assert server.receive(piece) == []
-        assert len(server._parts) == count
-        assert server._parts[-1] is piece  # neither copied nor joined
-    assert server.receive(pieces[-1]) == [bytes(1 << 20)]
-    assert server._parts == []
+        allocations += kept.__alloc__() != before
+        assert len(kept) == count * piece_bytes
+    assert server._partial is kept  # appended to, not made anew
+    assert allocations < 150  # its room grows by parts of itself
+    assert kept.__alloc__() < 1.3 * len(stream) + 1024
+    assert server.receive(pieces[-1]) == [bytes(1 << 18)]
+    assert kept == b""
 
 
 @pytest.mark.parametrize("cut", [10_000, 4, 1])

@@ -111,6 +111,7 @@ class LinkEndpoint:
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
             context = server_context(self.certificate)
+            remote = stream.socket.getpeername()[0]
             line = await ByteChannel.over(stream, drain_nursery=self._drains, context=context, server_side=True)
             self.lines.append(line)
             async with line:
@@ -123,7 +124,7 @@ class LinkEndpoint:
                 websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
                 line.send_nowait(websocket.data_to_send())
                 self.sessions += 1
-                await self.acceptor.serve(line, websocket)
+                await self.acceptor.serve(line, websocket, remote=str(remote))
                 await line.aclose()
         except TransportError:
             return

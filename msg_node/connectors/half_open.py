@@ -1,0 +1,105 @@
+"""Connections without a session: how many there may be, and how long.
+
+A connection is half-open from its first byte until a session has been opened on it, or until the domain of a link is
+proved. A session of a transport that does not live on one connection (long-polling) is half-open until the runtime has
+opened its session at the bus. Pings, probes, failed opens and requests for other things change nothing about that.
+Source: message specification, section 5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from federation.core.pending import Pending, PendingTable
+from protofly.address_group import address_group
+from protofly.limits import HALF_OPEN, HALF_OPEN_PER_ADDRESS, OPEN_SECONDS
+
+Entry = Pending[Callable[[], None]]
+SWEEP_SECONDS: Final = 1.0
+
+
+class HalfOpen:
+    """All that is half-open at one listener.
+
+    Args:
+        counters: Where refused, displaced and late ones are counted.
+    """
+
+    def __init__(self, counters: Counter[str]) -> None:
+        self._counters = counters
+        self._table: PendingTable[Callable[[], None]] = PendingTable(
+            most=HALF_OPEN, most_per_address=HALF_OPEN_PER_ADDRESS
+        )
+        self._deadlines: dict[Entry, float] = {}  # in the order in which they end: all have the same time
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def enter(self, remote: str, end: Callable[[], None]) -> Entry | None:
+        """Count something half-open for the address of its client; None: the address has too many.
+
+        `end` is called when its time is over, or when there are too many in all and it is the oldest one of the address
+        with the most. It has left the table by then.
+        """
+        entry, displaced = self._table.enter(address_group(remote), end)
+        if entry is None:
+            self._counters["too many half-open"] += 1
+            return None
+        self._deadlines[entry] = trio.current_time() + OPEN_SECONDS
+        if displaced is not None:
+            self._counters["displaced half-open"] += 1
+            del self._deadlines[displaced]
+            displaced.holder()
+        return entry
+
+    def leave(self, entry: Entry) -> None:
+        """It is open now, or has ended. May be called again."""
+        self._table.leave(entry)
+        self._deadlines.pop(entry, None)
+
+    async def run(self) -> None:
+        """End what has stayed half-open for too long, until cancelled."""
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            self._end_late(trio.current_time())
+
+    def _end_late(self, now: float) -> None:
+        while self._deadlines:
+            entry, deadline = next(iter(self._deadlines.items()))
+            if deadline > now:
+                return
+            self._counters["without a session"] += 1
+            self.leave(entry)
+            entry.holder()
+
+
+class Newcomer:
+    """One connection until it is open.
+
+    Attributes:
+        scope: Everything that is done for the connection runs in it.
+        end: What ends the connection while it is half-open; at first the scope is cancelled.
+        is_refused: The address has too many of them already.
+    """
+
+    def __init__(self, half_open: HalfOpen, remote: str) -> None:
+        self.scope = trio.CancelScope()
+        self.end: Callable[[], None] = self.scope.cancel
+        self._half_open = half_open
+        self._since = trio.current_time()
+        self._entry = half_open.enter(remote, lambda: self.end())
+        self.is_refused = self._entry is None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has existed for longer than a connection may be half-open."""
+        return trio.current_time() >= self._since + OPEN_SECONDS
+
+    def opened(self) -> None:
+        """It has a session or a proof, or has ended: it counts no longer, and has no deadline. May be called again."""
+        if self._entry is not None:
+            self._half_open.leave(self._entry)

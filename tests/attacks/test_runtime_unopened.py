@@ -1,0 +1,249 @@
+"""Connections that open no session: whatever they say, each has one deadline and counts for its address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from msg_node import runtime_port, sweeper
+from msg_node.connectors import half_open
+from msg_node.core.engine_io import encode_payload
+from protofly.limits import HALF_OPEN_PER_ADDRESS, OPEN_SECONDS
+from protofly.websocket import ClientWebSocket
+from tests.support.http_runtime import MESSAGES, opened_http
+from tests.support.polling import PATH, HttpLine, engine_socket, heard, opened_polling, polling
+from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_address, runtime_house
+
+SOON_SECONDS = 0.25
+BROKEN_OPEN = a_message("open", "runtime://somebody.else/rt-1", SESSION, id_=1)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
+    async with runtime_house(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_open, "OPEN_SECONDS", SOON_SECONDS)
+    monkeypatch.setattr(runtime_port, "OPEN_SECONDS", SOON_SECONDS)
+    monkeypatch.setattr(half_open, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.02)
+
+
+async def none_left(house: RuntimeHouse) -> None:
+    assert house.door is not None
+    with trio.fail_after(10):
+        while house.door.half_open or house.bus._connections or house.socket_io._sessions:
+            await trio.lowlevel.checkpoint()
+
+
+async def shaken(house: RuntimeHouse, path: str) -> Runtime:
+    runtime = Runtime(await house.connect(), ClientWebSocket(f"ws://localhost{path}", is_binary=False))
+    await runtime.shake_hands()
+    return runtime
+
+
+# What somebody does who opens no session. Each does one step; the test goes on until the connection has ended.
+
+Step = Callable[[], Awaitable[None]]
+
+
+async def pings(house: RuntimeHouse, path: str) -> tuple[Wire, Step]:
+    runtime = await shaken(house, path)
+
+    async def step() -> None:
+        runtime.websocket.ping(b"here")
+        await runtime.wire.write(runtime.websocket.data_to_send())
+
+    return runtime.wire, step
+
+
+async def messages(house: RuntimeHouse, path: str) -> tuple[Wire, Step]:
+    runtime = await shaken(house, path)
+    return runtime.wire, partial(runtime.say, a_message("ping", runtime_address("nobody"), SESSION, id_=1))
+
+
+async def empty_fragments(house: RuntimeHouse, path: str) -> tuple[Wire, Step]:
+    runtime = await shaken(house, path)
+    await runtime.wire.write(bytes([0x01, 0x80, 1, 2, 3, 4]))
+    return runtime.wire, partial(runtime.wire.write, bytes([0x00, 0x80, 1, 2, 3, 4]))
+
+
+async def engine_pings(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
+    socket = await engine_socket(house)
+    return socket.wire, partial(socket.say, b"2")
+
+
+async def http_requests(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
+    line = HttpLine(await house.connect())
+
+    async def step() -> None:
+        assert (await line.fetch("GET", MESSAGES)).status == 401
+
+    return line.wire, step
+
+
+async def http_opens(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
+    line = HttpLine(await house.connect())
+
+    async def step() -> None:
+        body = json.dumps(BROKEN_OPEN).encode()
+        assert (await line.fetch("POST", MESSAGES, body=body)).status in (200, 400, 403)
+
+    return line.wire, step
+
+
+async def preflights(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
+    line = HttpLine(await house.connect())
+
+    async def step() -> None:
+        assert (await line.fetch("OPTIONS", f"{PATH}&transport=polling")).status == 200
+
+    return line.wire, step
+
+
+async def polling_posts(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
+    runtime = await polling(house)
+
+    async def step() -> None:
+        await runtime.posts.fetch("POST", runtime.target, body=encode_payload([b"2"]))
+
+    return runtime.posts.wire, step
+
+
+ATTEMPTS = {
+    "pings": (pings, "/ws"),
+    "messages": (messages, "/ws"),
+    "empty fragments": (empty_fragments, "/ws"),
+    "pings, dialect B": (pings, "/stub/connect"),
+    "engine.io pings": (engine_pings, ""),
+    "http requests": (http_requests, ""),
+    "http opens": (http_opens, ""),
+    "preflights": (preflights, ""),
+    "polling posts": (polling_posts, ""),
+}
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
+async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said(
+    house: RuntimeHouse,
+    attempt: tuple[Callable[[RuntimeHouse, str], Awaitable[tuple[Wire, Step]]], str],
+    short: None,
+) -> None:
+    begin, path = attempt
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(house.bus.run_sweeper)
+        wire, step = await begin(house, path)
+        began = trio.current_time()
+        with trio.fail_after(20 * SOON_SECONDS), trio.CancelScope() as until_the_end:
+
+            async def read_to_end() -> None:
+                while await wire.read():
+                    pass
+                until_the_end.cancel()
+
+            async def go_on() -> None:
+                while True:
+                    try:
+                        await step()
+                    except (trio.BrokenResourceError, AssertionError):
+                        until_the_end.cancel()
+                        return
+                    await trio.sleep(SOON_SECONDS / 20)
+
+            async with trio.open_nursery() as both:
+                both.start_soon(go_on)
+                if path or begin is engine_pings:
+                    both.start_soon(read_to_end)
+        assert trio.current_time() - began > SOON_SECONDS / 2
+        await none_left(house)
+        nursery.cancel_scope.cancel()
+    assert house.door is not None
+    assert house.door.counters["internal errors"] == 0
+
+
+async def test_a_websocket_without_a_session_is_told_why_it_is_closed(house: RuntimeHouse, short: None) -> None:
+    runtime = await house.runtime()
+    assert await runtime.close_code() == 1008
+    assert house.door is not None
+    assert house.door.counters["without a session"] == 1
+
+
+async def test_connections_with_a_session_have_no_deadline(
+    house: RuntimeHouse, mock_clock: trio.testing.MockClock
+) -> None:
+    ana, bob = await house.opened("ana"), await opened_polling(house, "bob")
+    eve = await opened_http(house, "eve")
+    stream = await eve.stream()
+    await bob.gets.ask("GET", bob.target)
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    mock_clock.jump(OPEN_SECONDS + 1)
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    for other in (bob.address, eve.address):
+        await ana.say(a_message("event", ana.address, other, {"value": 1}))
+    assert heard((await bob.gets.answer()).packets)[0]["body"] == {"value": 1}
+    assert (await stream.message())["body"] == {"value": 1}
+
+
+async def test_websockets_without_a_session_count_until_they_have_one(house: RuntimeHouse) -> None:
+    assert house.door is not None
+    waiting = [await house.runtime() for _ in range(HALF_OPEN_PER_ADDRESS)]
+    assert len(house.door.half_open) == HALF_OPEN_PER_ADDRESS
+    refused = await house.connect()
+    assert await refused.read_to_end() == b""
+    for number, runtime in enumerate(waiting[:3]):
+        assert (await runtime.open(f"rt-{number}"))["body"]["code"] == 200
+    assert len(house.door.half_open) == HALF_OPEN_PER_ADDRESS - 3
+    assert (await house.opened("ana")).token
+    assert house.door.counters["too many half-open"] == 1
+
+
+async def test_polling_sessions_count_until_their_runtimes_have_opened(house: RuntimeHouse) -> None:
+    assert house.door is not None
+    ana = await polling(house)
+    assert len(house.door.half_open) == 3  # the session, and the two connections that it came over
+    await opened_polling(house, "bob")
+    assert len(house.door.half_open) == 3
+    (session,) = [one for one in house.socket_io._sessions.values() if one.sid == ana.sid]
+    session.drop()
+    for line in (ana.gets, ana.posts):
+        await line.wire.cut()
+    with trio.fail_after(10):
+        while house.door.half_open:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_when_all_places_are_taken_the_address_with_the_most_gives_one(
+    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_open, "HALF_OPEN", 8)
+    table = half_open.HalfOpen(house.counters)
+    ended: list[str] = []
+    honest = table.enter("192.0.2.1", partial(ended.append, "honest"))
+    for number in range(20):
+        assert table.enter(f"2001:db8:0:{number % 2}::{number}", partial(ended.append, f"{number}")) is not None
+    assert len(table) == 8
+    assert honest is not None
+    assert "honest" not in ended
+    assert len(ended) == 13
+    assert house.counters["displaced half-open"] == 13
+
+
+async def test_a_displaced_websocket_is_told_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_open, "HALF_OPEN", 2)
+    async with runtime_house(tmp_path) as house:
+        first, second = await house.runtime(), await house.runtime()
+        assert (await second.open("second"))["body"]["code"] == 200
+        third = await house.runtime()
+        fourth = await house.opened("fourth")
+        assert await first.close_code() == 1013
+        assert (await third.open("third"))["body"]["code"] == 200
+        assert (await fourth.ask("ping", SESSION))["type"] == "pong"
