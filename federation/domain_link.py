@@ -20,6 +20,7 @@ from federation.awaited_replies import AwaitedReplies
 from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.interworking import INTERWORKING_TYPES
+from federation.core.line_watch import LineWatch, Sight
 from federation.core.peer_streams import PeerStreams
 from federation.core.policy import Facts
 from federation.core.stub_status import StubStatus
@@ -80,6 +81,7 @@ class DomainLink(LinkPort):
         self._is_legacy = context.interworking.admission(domain) is not None
         self.replies = AwaitedReplies(domain, self._our_domains, context, self.counters)
         self.streams = PeerStreams()
+        self._watch = LineWatch()
         self._inbound = Inbound(self, context, self._our_domains)
         self.carriers: list[Carrier] = []
         self.needed = trio.Event()
@@ -241,7 +243,8 @@ class DomainLink(LinkPort):
         self.carriers.append(carrier)
         self.peer_node = peer_node
         self._inbound.carrier_live(domains)
-        self.state, self.detail = "live", ""
+        if not self._watch.is_stalled:
+            self.state, self.detail = "live", ""
         self.leg.is_carried = True
         self.refuse_code = self.last_code = None
         self._came_up.set()
@@ -264,9 +267,11 @@ class DomainLink(LinkPort):
         self.books.went_down(carrier.direction, waiting=self.leg.under_way + self.leg.waiting, detail=self.detail)
         self._tell_books()
         if was_active:
+            self._watch.reset()
             self.leg.carrier_lost(time.monotonic())
             self._relief.unpark_all()
         if self.carriers:
+            self.state, self.detail = ("stalled", self.detail) if self._watch.is_stalled else ("live", "")
             self.leg.is_carried = True
             self.carriers[0].pump()
         else:
@@ -350,8 +355,34 @@ class DomainLink(LinkPort):
             is_over = pending.ttl_seconds and pending.accepted_seconds + pending.ttl_seconds <= now
             code = Code.TIMEOUT if is_over else Code.DEPLOY_TIMEOUT
             self._end(pending, "expired", self.refuse_code or self.last_code or code, self.detail)
-        unanswered = 0 if overdue else self.replies.expire(now)  # what still waits here has another code
-        return bool(overdue or unanswered)
+        if self.carriers:
+            self._watch_line(self.carriers[0], now)
+        silent_seconds = self.silent_seconds(now)
+        detail = f"{self.domain} is stalled: nothing heard for {silent_seconds:.0f} s" if silent_seconds else ""
+        value = {"link": "stalled", "silentSeconds": round(silent_seconds, 1)} if silent_seconds else None
+        unanswered = 0 if overdue else self.replies.expire(now, detail=detail, value=value)
+        return bool(overdue or unanswered)  # what still waits here has another code
+
+    def silent_seconds(self, now: float) -> float:
+        """How long a stalled line has been silent; 0 while it is not stalled. `now` is monotonic seconds."""
+        since = self._watch.silent_since
+        return 0.0 if since is None else now - since
+
+    def _watch_line(self, carrier: Carrier, now: float) -> None:
+        """Find out whether the line on which our messages go is stalled, or is heard again."""
+        untaken = self.leg.under_way + self.leg.waiting
+        awaited = len(self.replies)
+        sight = self._watch.look(now, heard=carrier.heard_seconds, is_owed=untaken > 0 or awaited > 0)
+        if sight is Sight.SILENT and not carrier.probe() and not untaken:
+            self._watch.reset()  # a reply may take its time, and this line cannot be asked
+        elif sight is Sight.STALLED:
+            waits = f"{untaken} messages are not taken, {awaited} requests wait for their reply"
+            self.state, self.detail = "stalled", f"nothing heard for {self.silent_seconds(now):.0f} s; {waits}"
+            self.counters["stalls"] += 1
+            self.books.stalled(self.detail)
+        elif sight is Sight.HEARD_AGAIN:
+            self.state, self.detail = "live", ""
+            self.books.heard_again(self._watch.stalled_seconds)
 
     def give_up(self, code: Code, detail: str) -> None:
         """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -96,6 +97,8 @@ class Egress:
         self._emit = emit
         self._wait_for_room = wait_for_room
         self._channels: dict[int, Channel] = {}
+        self._heard_seconds = 0.0
+        self._digesting = 0
 
     @property
     def backlog_bytes(self) -> int:
@@ -106,11 +109,29 @@ class Egress:
             if channel.bytes_channel is not None
         )
 
+    @property
+    def heard_seconds(self) -> float:
+        """When anything came on any line, in monotonic seconds; 0 for never."""
+        if self._digesting:  # the guest has enough to read: that is no silence of the far end
+            return time.monotonic()
+        return self._heard_seconds
+
     async def wait_drained(self) -> None:
         """Wait until every line has taken its bytes."""
         for channel in list(self._channels.values()):
             if channel.bytes_channel is not None:
                 await channel.bytes_channel.wait_drained()
+
+    def probe(self) -> bool:
+        """Ping on every open WebSocket; False when there is none."""
+        is_asked = False
+        for channel in self._channels.values():
+            line, websocket = channel.bytes_channel, channel.websocket
+            if line is not None and websocket is not None and websocket.is_open:
+                websocket.ping()
+                line.send_nowait(websocket.data_to_send())
+                is_asked = True
+        return is_asked
 
     def channel(self, number: int) -> Channel:
         """An open or opening line.
@@ -281,7 +302,8 @@ class Egress:
         )
         line.send_nowait(exchange.data_to_send())
         while (answer := exchange.receive(await line.receive())) is None:
-            pass
+            self._heard_seconds = time.monotonic()
+        self._heard_seconds = time.monotonic()
         await self._wait_for_room()  # type: ignore[misc]
         head = msgspec.json.encode({"status": answer.status, "headers": answer.headers})
         whole = head + b"\n" + answer.body
@@ -300,11 +322,14 @@ class Egress:
             data = b""
             with trio.move_on_after(KEEPALIVE_SECONDS) as idle:
                 data = await line.receive()
+            if data:
+                self._heard_seconds = time.monotonic()
             if idle.cancelled_caught and websocket is not None:
                 with trio.move_on_after(KEEPALIVE_SECONDS) as silent:
                     websocket.ping()
                     line.send_nowait(websocket.data_to_send())
                     data = await line.receive()
+                    self._heard_seconds = time.monotonic()
                 if silent.cancelled_caught:
                     return Code.TIMEOUT.word + " the far end is silent"
             elif idle.cancelled_caught:
@@ -325,7 +350,11 @@ class Egress:
                 # Who does not read our answers is not read either. What the stub sends is no reason to stop: two sides
                 # that send much at once would wait for each other for ever.
                 await line.wait_drained()
-            await self._wait_for_room()  # type: ignore[misc]
+            self._digesting += 1
+            try:
+                await self._wait_for_room()  # type: ignore[misc]
+            finally:
+                self._digesting -= 1
 
     def send(self, number: int, payloads: list[bytes]) -> None:
         """Send on a line: one WebSocket message per payload, one write for all.

@@ -10,15 +10,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
-import msgspec
 import trio
 
 from federation.core.auth import StubIdentity, channel_binding
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.stub_meters import StubMeters
+from federation.core.stub_settings import StubSettings
 from federation.core.trapezoid import DomainLeg, Pending
 from federation.egress import Egress
 from federation.error_groups import first_error
@@ -45,37 +44,6 @@ _LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 _TRAP_CHARS = 256
 _CODES = {code.word: code for code in reversed(Code)}
-
-
-@dataclass(frozen=True, slots=True)
-class StubSettings:
-    """What `start` tells the stub."""
-
-    our_domain: str
-    our_node: str
-    stub_url: str
-    peer_domain: str
-    stream: str
-    peer_stream: str
-    delivered: int
-    tokens: tuple[str, ...] = ()
-
-    def start_event(self, endpoints: list[str]) -> GuestEvent:
-        """The first event. Source: docs/abi.md."""
-        members = {
-            "abi": 1,
-            "our_domain": self.our_domain,
-            "our_node": self.our_node,
-            "stub_url": self.stub_url,
-            "peer_domain": self.peer_domain,
-            "endpoints": endpoints,
-            "stream": self.stream,
-            "peer_stream": self.peer_stream,
-            "delivered": self.delivered,
-            "configuration": {},
-            "tokens": self.tokens,
-        }
-        return GuestEvent(Event.START, 0, msgspec.json.encode(members))
 
 
 class HostedStub(Carrier):
@@ -135,6 +103,15 @@ class HostedStub(Carrier):
         }
 
     # What the surroundings call.
+
+    @property
+    def heard_seconds(self) -> float:
+        """See `Carrier`."""
+        return 0.0 if self._egress is None else self._egress.heard_seconds
+
+    def probe(self) -> bool:
+        """See `Carrier`."""
+        return self._egress is not None and self._egress.probe()
 
     def pump(self) -> None:
         """Wake the exchange loop."""
@@ -489,7 +466,7 @@ class HostedStub(Carrier):
             logger.log(level, "stub %s of %s: %s", self._verified.name, self._verified.domain, text)
 
 
-__all__ = ["HostedStub", "StubSettings", "StubState"]
+__all__ = ["HostedStub", "StubState"]
 
 
 _make_event: Callable[..., GuestEvent] = partial(tuple.__new__, GuestEvent)

@@ -218,6 +218,16 @@ class LinkBooks:
         words = "".join(char if char.isprintable() else "." for char in detail[:LOG_DETAIL_CHARS])
         self._log("is down", f"{_LINES[direction]}, {waiting} messages wait" + (f"; {words}" if words else ""))
 
+    def stalled(self, detail: str) -> None:
+        """The far end is silent although it owes us something."""
+        if self._log_lines.takes("stall"):
+            logger.warning("the link to %s is stalled: %s; senders get 504 until it is heard", self._domain, detail)
+
+    def heard_again(self, seconds: float) -> None:
+        """A stall has ended; it lasted so long."""
+        if self._log_lines.takes("stall"):
+            logger.warning("the link to %s is heard again after %.0f s", self._domain, seconds)
+
     def spoofed(self, sender: str, code: Code) -> None:
         """A message came in the name of somebody for whom the other side does not speak."""
         self.happened("spoofed", direction="in", code=code, sender=sender)

@@ -151,6 +151,8 @@ class PeerSession(Carrier):
         self._acknowledged = 0
         self._ack_due = trio.Event()
         self._heard_seconds = trio.current_time()
+        self._clock_offset_seconds = time.monotonic() - self._heard_seconds
+        self._is_reading = True
         self._claims: Claims
 
     async def run(self) -> None:
@@ -258,6 +260,7 @@ class PeerSession(Carrier):
         while True:
             data = await self._line.receive()
             self._heard_seconds = trio.current_time()
+            self._is_reading = False
             self._turns.begin()
             for raw in self._websocket.receive(data):
                 await self._frame(decode_frame(raw))
@@ -265,9 +268,11 @@ class PeerSession(Carrier):
             if not data or not self._websocket.is_open:
                 return
             if self._line.backlog_bytes > READ_PAUSE_BYTES:
+                self._is_reading = True
                 await self._line.wait_drained()  # who does not read our answers is not read either
             assert self._port is not None
             await self._port.wait_for_room()
+            self._is_reading = True
 
     async def _keep_alive(self) -> None:
         while True:
@@ -316,6 +321,19 @@ class PeerSession(Carrier):
         """See `Carrier`."""
         self._websocket.close(GOING_AWAY)
         self._line.send_nowait(self._websocket.data_to_send())
+
+    @property
+    def heard_seconds(self) -> float:
+        """See `Carrier`."""
+        if not self._is_reading:  # what was heard is being digested: that is no silence of theirs
+            return time.monotonic()
+        return self._heard_seconds + self._clock_offset_seconds
+
+    def probe(self) -> bool:
+        """See `Carrier`."""
+        self._websocket.ping()
+        self._line.send_nowait(self._websocket.data_to_send())
+        return True
 
     def _acknowledge(self) -> None:
         self._acknowledged = self._processed

@@ -19,9 +19,10 @@ from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
 from federation.core.interworking import Interworking
 from federation.core.service_tokens import ServiceTokens
+from federation.core.stub_settings import StubSettings
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
-from federation.hosted_stub import HostedStub, StubSettings
+from federation.hosted_stub import HostedStub
 from federation.identity import Identity
 from federation.link_context import StepTimes
 from federation.peer_session import REAUTHENTICATE_SECONDS

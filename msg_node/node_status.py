@@ -67,6 +67,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "domain": link.domain,
         "state": link.state,
         "detail": link.detail,
+        "silent_seconds": round(link.silent_seconds(time.monotonic()), 1),
         "carried_by": link.carried_by,
         "worker_pid": link.worker_pid,
         "stub": link.stub,
@@ -92,6 +93,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
                 "timeouts",
                 "undeliverable",
                 "stub faults",
+                "stalls",
             )
         },
         "lost": 0 if link.leg.is_carried or not link.leg.under_way else link.leg.under_way,

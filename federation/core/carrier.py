@@ -27,6 +27,15 @@ class Carrier(ABC):
         """Who opened it, for records: we, or the far end."""
         return "out" if self.channel == "stub" else "in"
 
+    @property
+    def heard_seconds(self) -> float:
+        """When anything came from the far end last, in monotonic seconds; 0 for never."""
+        return 0.0
+
+    def probe(self) -> bool:
+        """Ask the far end for a sign of life; False when its lines know none. Never blocks, never raises."""
+        return False
+
     @abstractmethod
     def end(self) -> None:
         """End in good order: the next carrier starts with another stream of numbers. Never blocks, never raises."""

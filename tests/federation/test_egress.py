@@ -391,3 +391,23 @@ async def test_the_kind_of_channel_must_fit_the_endpoint(url: str, kind: Channel
 def test_the_tests_use_real_checks_of_certificates() -> None:
     assert client_context().check_hostname
     assert client_context().verify_mode is ssl.CERT_REQUIRED
+
+
+async def test_a_ping_tells_whether_a_silent_server_is_there() -> None:
+    async with lines(accept_and_listen) as ours:
+        assert (ours.egress.heard_seconds, ours.egress.probe()) == (0.0, False)  # no line, nobody to ask
+        ours.open()
+        await ours.wait_for(Event.OPENED)
+        assert ours.egress.probe()
+        with trio.fail_after(5):
+            while not ours.egress.heard_seconds:
+                await trio.lowlevel.checkpoint()
+        assert len({ours.egress.heard_seconds for _ in range(100)}) == 1
+
+
+async def accept_and_listen(line: ByteChannel) -> None:
+    """A server that says nothing and answers pings."""
+    websocket = await accept(line)
+    while data := await line.receive():
+        websocket.receive(data)
+        line.send_nowait(websocket.data_to_send())

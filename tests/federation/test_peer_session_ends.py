@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,13 @@ async def test_a_client_that_has_not_been_heard_for_long_is_given_up(
         client.patience_seconds = 1e9
         assert await client.code_of_bye() == "timeout"
     assert house.endpoint.failures == []
+
+
+async def test_when_a_client_was_heard_last_stands_still_until_it_is_heard_again(house: LinkHouse) -> None:
+    """Two clocks that are read one after the other differ each time: that would end every stall at once."""
+    async with house.live_client():
+        [carrier] = house.link.carriers
+        heard = {carrier.heard_seconds for _ in range(100)}
+        assert len(heard) == 1
+        assert 0 <= time.monotonic() - heard.pop() < 60
+        assert carrier.probe()

@@ -13,9 +13,10 @@ from typing import cast
 import trio
 
 from federation.core.stub_meters import StubMeters
+from federation.core.stub_settings import StubSettings
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
-from federation.hosted_stub import HostedStub, StubSettings
+from federation.hosted_stub import HostedStub
 from federation.identity import Identity
 from protofly.errors import StubFaultError
 from protofly.stub import VerifiedStub
