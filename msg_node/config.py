@@ -93,8 +93,20 @@ class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(description="How others reach this site; absent: `https://` and the domain. Never taken from a request."),
     ] = ""
     status_token_sha256: Annotated[
-        str, Meta(description="Hex SHA-256 of the bearer token that opens `/status`; absent: loopback clients only.")
+        str,
+        Meta(
+            description="Hex SHA-256 of the bearer token that opens `/status`; absent: loopback clients over TLS only, "
+            "and none behind a proxy."
+        ),
     ] = ""
+    connections: Annotated[PositiveInt, Meta(description="Connections at a time.")] = limits.WEB_CONNECTIONS
+    connections_per_address: Annotated[
+        PositiveInt,
+        Meta(description="Connections of one address, or of one /64 of IPv6. Behind a proxy, all have its address."),
+    ] = limits.WEB_CONNECTIONS_PER_ADDRESS
+    requests_per_second: Annotated[
+        Rate, Meta(description="Requests of one address, five seconds' worth at once; further ones get 429.")
+    ] = limits.WEB_REQUESTS_PER_SECOND
 
 
 class DiscoverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from federation.gate import Gate, PeerRule
 from federation.link_context import UNIDENTIFIED, Identify, Refusal
 from federation.policy_files import read_policies
 from msg_node import middleware
-from msg_node.config import PeerSettings, Settings
+from msg_node.config import PeerSettings, Settings, SiteSettings
 from msg_node.config_middleware import StepName, active_steps
 from msg_node.config_rates import rate_limit, type_rates
 from msg_node.connectors.https import HttpsOptions
@@ -184,6 +184,15 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_OPTIONAL  # other domains' stubs have none; who needs one is asked at `open`
         context.num_tickets = 0  # every connection proves itself anew, against the authorities of today
     return context
+
+
+def status_access(site: SiteSettings) -> str:
+    """Who may see `/status`, in words."""
+    if site.status_token_sha256:
+        return "/status is for the bearer of the token"
+    if site.certificate is None:
+        return "/status is closed: without TLS anybody may be behind a local address; set this to open it for a token"
+    return "/status is for clients on this machine; behind a proxy set this, else what the proxy hides is local"
 
 
 def https_options(settings: Settings) -> HttpsOptions | None:

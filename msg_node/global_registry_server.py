@@ -21,7 +21,6 @@ from pathlib import Path
 
 import msgspec
 import trio
-from hypercorn.trio import serve as serve_asgi
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -29,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from msg_node.guid_store import GuidStore
-from msg_node.web_listener import listen
+from msg_node.web_server import WebBounds, WebServer, listen
 from protofly.errors import DESCRIPTIONS, Code, HostError, PeerError
 from protofly.guid import bare_guid
 from protofly.guid_record import Flaw, GuidRecord, RecordError, check_usable, read_record
@@ -147,14 +146,13 @@ async def serve(options: ServerOptions, *, version: str, on_ready: Callable[[dic
         options.port,
         certificate=options.certificate,
         key=options.key,
-        request_seconds=_REQUEST_SECONDS,
     )
     with GuidStore(options.store) as store:
         app = GlobalRegistryServer(
             store, version=version, deletion_token_sha256=options.deletion_token_sha256
         ).make_app()
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_asgi, app, listener.config)
+            await nursery.start(WebServer(app, listener, WebBounds(request_seconds=_REQUEST_SECONDS)).run)
             on_ready({"url": listener.url, "store": str(options.store), "records": len(store)})
 
 

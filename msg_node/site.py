@@ -13,23 +13,30 @@ import hmac
 import ipaddress
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import trio
-from hypercorn.trio import serve
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from msg_node.config import Settings, SiteSettings
+from msg_node.connectors.http_line import remote_of
 from msg_node.publisher import Publisher, make_publisher
 from msg_node.site_pages import JSON, published_routes
-from msg_node.web_listener import listen
+from msg_node.web_server import WebBounds, WebServer, listen
 from protofly.documents import SigningKey
 from protofly.errors import MisuseError, PeerError, SettingsError
 
 logger = logging.getLogger("msg_node.site")
+
+_FORWARDING: Final = frozenset(
+    {"cf-connecting-ip", "client-ip", "forwarded", "true-client-ip", "via", "x-client-ip", "x-cluster-client-ip"}
+    | {"x-original-forwarded-for", "x-originating-ip", "x-proxyuser-ip", "x-real-ip", "x-remote-addr", "x-remote-ip"}
+)
+"""Header fields that proxies add, besides all that begin with `X-Forwarded`."""
 
 Readiness = Callable[[], Sequence[str]]
 """What keeps the node from being ready, in words; nothing when it is."""
@@ -51,6 +58,8 @@ class Site:
         self.node_key = node_key
         self.url = ""
         """Where it was bound, without a final slash; "" before that."""
+        self.server: WebServer | None = None
+        """What serves it, once it runs."""
         self._settings = settings
         self._publisher = publisher
         self._readiness: Readiness = tuple
@@ -97,11 +106,33 @@ class Site:
             settings.host, settings.port, certificate=settings.certificate, key=settings.key, named="site"
         )
         self.url = listener.url
+        self.server = WebServer(
+            self.make_app(),
+            listener,
+            WebBounds(
+                connections=settings.connections,
+                connections_per_address=settings.connections_per_address,
+                requests_per_second=settings.requests_per_second,
+            ),
+        )
         async with trio.open_nursery() as nursery:
             if self._publisher is not None:
                 nursery.start_soon(self._publisher.run)
-            await nursery.start(serve, self.make_app(), listener.config)
+            await nursery.start(self.server.run)
             task_status.started()
+
+    def _why_not_local(self, request: Request) -> str | None:
+        """Why nobody can say that a request comes from this machine; None if it does.
+
+        Without TLS there may be a proxy on this machine that adds nothing to what it passes on.
+        """
+        if self._settings.certificate is None:
+            return "without TLS, anybody may be behind a local address"
+        if is_forwarded(request):
+            return "this request was passed on by a proxy"
+        if not _is_loopback(remote_of(request.scope)):
+            return "this is not for other machines"
+        return None
 
     async def _livez(self, _request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -115,20 +146,36 @@ class Site:
     async def _status_page(self, request: Request) -> Response:
         if self._status is None:
             return PlainTextResponse("no status here\n", status_code=404)
-        if not _may_see_status(request, self._settings.status_token_sha256):
-            return PlainTextResponse("not for you\n", status_code=403)
+        if self._settings.status_token_sha256:
+            if not _has_token(request, self._settings.status_token_sha256):
+                return PlainTextResponse("the token of `site.status_token_sha256` is wanted\n", status_code=403)
+        elif (reason := self._why_not_local(request)) is not None:
+            return PlainTextResponse(f"{reason}: set `site.status_token_sha256`\n", status_code=403)
         return Response(msgspec.json.encode(self._status()), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
-def _may_see_status(request: Request, token_sha256: str) -> bool:
-    if token_sha256:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        given = hashlib.sha256(token.strip().encode()).hexdigest()
-        return scheme.lower() == "bearer" and hmac.compare_digest(given, token_sha256)
+def _has_token(request: Request, token_sha256: str) -> bool:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    given = hashlib.sha256(token.strip().encode()).hexdigest()
+    return scheme.lower() == "bearer" and hmac.compare_digest(given, token_sha256.lower())
+
+
+def _is_loopback(remote: str) -> bool:
     try:
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+        address = ipaddress.ip_address(remote)
     except ValueError:
         return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def is_forwarded(request: Request) -> bool:
+    """Whether a request shows that a proxy has passed it on: then its client is not who the connection says.
+
+    Proxies are known by what they add, and by HTTP/1.0, in which the most used one asks unless it is told otherwise.
+    """
+    return request.scope["http_version"] == "1.0" or any(
+        name in _FORWARDING or name.startswith("x-forwarded") for name in request.headers
+    )
 
 
 async def _refuse(_request: Request, exc: Exception) -> Response:

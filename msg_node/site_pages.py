@@ -5,6 +5,7 @@ Source: trust and hosts, section 3.4; data formats, sections 2.2 to 2.7.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from contextlib import aclosing
@@ -15,6 +16,7 @@ import trio
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from msg_node.catalogue_query import CatalogueObject, attribute_text, decode_constraints, satisfies, without_empty
 from msg_node.publication import WELL_KNOWN, Publication, SiteFolder
@@ -27,6 +29,7 @@ ROOT_CACHE = "public, max-age=86400"
 SHORTLY = "public, max-age=300"
 CATALOGUE_TYPES = ("protocolstub", "sourcepackage")
 JSON = "application/json"
+_PIECE_BYTES = 64 << 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -64,7 +67,7 @@ class Documents:
 
     async def root(self, request: Request) -> Response:
         """One root version; old ones stay."""
-        return await _file(self._publisher.folder.root(request.path_params["version"]), JSON, ROOT_CACHE)
+        return _File(self._publisher.folder.root(request.path_params["version"]), JSON, ROOT_CACHE)
 
     async def manifest(self, request: Request) -> Response:
         """The current manifest of a stub."""
@@ -73,14 +76,14 @@ class Documents:
         known = {stub.reference.name for stub in publication.stubs.values()} if publication else set()
         if name not in known:
             return _missing("no such stub")
-        return await _file(self._publisher.folder.manifest(name), JSON, SHORTLY)
+        return _File(self._publisher.folder.manifest(name), JSON, SHORTLY)
 
     async def module(self, request: Request) -> Response:
         """A module by its hash."""
         sha256 = request.path_params["sha256"]
         if not _SHA256.fullmatch(sha256):
             return _missing("no such module")
-        return await _file(self._publisher.folder.module(sha256), "application/wasm", FOREVER)
+        return _File(self._publisher.folder.module(sha256), "application/wasm", FOREVER)
 
 
 class Catalogue:
@@ -157,14 +160,33 @@ async def _constraints(request: Request) -> dict[str, object]:
     return decode_constraints(bytes(body))
 
 
-async def _file(path: Path, media_type: str, cache_control: str) -> Response:
-    try:
-        content = await trio.Path(path).read_bytes()
-    except FileNotFoundError:
-        return _missing()
-    except OSError as exc:
-        raise SettingsError(f"{path}: {exc.strerror}") from exc
-    return Response(content, media_type=media_type, headers={"Cache-Control": cache_control})
+class _File(Response):
+    """A published file in pieces: many readers that take their time must not keep as many whole modules in memory.
+
+    Raises:
+        SettingsError: It is there and cannot be read.
+    """
+
+    def __init__(self, path: Path, media_type: str, cache_control: str) -> None:
+        super().__init__(None, headers={"Cache-Control": cache_control}, media_type=media_type)
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            file = await trio.open_file(self._path, "rb")
+        except FileNotFoundError:
+            await _missing()(scope, receive, send)
+            return
+        except OSError as exc:
+            raise SettingsError(f"{self._path}: {exc.strerror}") from exc
+        async with file:
+            left = os.fstat(file.fileno()).st_size  # published files are replaced, never changed
+            self.headers["Content-Length"] = str(left)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            while piece := await file.read(min(left, _PIECE_BYTES)):
+                left -= len(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
 
 
 def _catalogue_json(body: bytes) -> Response:

@@ -72,6 +72,14 @@ HTTP_STREAM_BYTES: Final = 64 << 10  # waiting in a stream itself; the queue hol
 HTTP_KEEP_ALIVE_SECONDS: Final = 30.0
 HTTP_ENDED_REMEMBERED: Final = 1000
 
+# HTTP servers of ours that strangers reach: the site, and the global registry for laboratories.
+WEB_CONNECTIONS: Final = 512
+WEB_CONNECTIONS_PER_ADDRESS: Final = 32  # or per /64 of IPv6; browsers open six
+WEB_REQUESTS_PER_SECOND: Final = 20.0  # of one address; a node that looks us up sends three
+WEB_BURST_SECONDS: Final = 5.0
+WEB_REQUEST_SECONDS: Final = 10.0  # for a body; the largest has 64 KiB
+WEB_BACKLOG_BYTES: Final = 64 << 10  # of an answer, for a client that reads slowly
+
 # Runtimes behind an MQTT broker.
 MQTT_CONNECT_SECONDS: Final = 5.0
 MQTT_KEEP_ALIVE_SECONDS: Final = 15

@@ -50,6 +50,7 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
     site = settings.site
     if site is not None:
         yield "site", lambda: _check_door(site)
+        yield "site.status_token_sha256", lambda: config_meaning.status_access(site)
     if settings.publish is not None:
         yield "publish", lambda: _check_publication(settings)
     yield "discovery.ca_file", lambda: _check_authorities(settings.discovery.ca_file)

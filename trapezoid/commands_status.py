@@ -87,7 +87,9 @@ def _fetch(url: str, page: str, ca: Path | None, token: str) -> dict[str, Any]:
         finally:
             connection.close()
         if answer.status == 403:
-            detail = f"{url}{page} is for the node's own machine, or for who has the token: say --token-file"
+            detail = (
+                f"{url}{page} is for the node's own machine over TLS, or for the bearer of the token: say --token-file"
+            )
             raise TransportError(Code.HTTP_STATUS, detail)
         if answer.status not in {200, 503}:
             raise TransportError(Code.HTTP_STATUS, f"{url}{page}: {answer.status} {answer.reason}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, cast
 
@@ -43,6 +44,7 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _REMOTE: Final = "trapezoid.remote"
 _CERTIFICATE: Final = "trapezoid.certificate"
 _ON_KNOWN: Final = "trapezoid.on_known"
+_END_OF_HEAD: Final = b"\r\n\r\n"
 _TOO_MANY_REQUESTS: Final = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
@@ -64,10 +66,14 @@ class HttpApplication:
         app: The application; the one exception that it has to answer is the PeerError TIMEOUT of a body that does not
             come in time.
         request_seconds: How long the body of a request may take to come.
+        backlog_bytes: How much of an answer may wait for a client that reads slowly.
     """
 
-    def __init__(self, app: Asgi, *, request_seconds: float = HTTP_REQUEST_SECONDS) -> None:
+    def __init__(
+        self, app: Asgi, *, request_seconds: float = HTTP_REQUEST_SECONDS, backlog_bytes: int = LINE_BYTES
+    ) -> None:
         self._app = app
+        self._backlog_bytes = backlog_bytes
         self.request_seconds = request_seconds
         self._context = WorkerContext(None)
         self._config = Config()
@@ -106,7 +112,7 @@ class HttpApplication:
                 logger.exception("a request of %s failed", remote)
 
         async with TaskGroup() as requests:
-            connection = _Connection(line)
+            connection = _Connection(line, self._backlog_bytes)
             connection.protocol = _Protocol(
                 ASGIWrapper(cast("ASGIFramework", app)),
                 self._config,
@@ -219,8 +225,9 @@ class _Protocol(H11Protocol):
 class _Connection:
     """One line between its reader and Hypercorn's protocol, which is set before anything is read."""
 
-    def __init__(self, line: ByteChannel) -> None:
+    def __init__(self, line: ByteChannel, backlog_bytes: int) -> None:
         self._line = line
+        self._backlog_bytes = backlog_bytes
         self._patience = trio.CancelScope(deadline=trio.current_time() + HTTP_KEEP_ALIVE_SECONDS)
         self._is_over = False
         self._writing = trio.Lock()
@@ -262,22 +269,47 @@ class _Connection:
             self._patience.deadline = trio.current_time() + HTTP_KEEP_ALIVE_SECONDS if event.idle else math.inf
 
     async def _write(self, data: bytes) -> None:
-        """Write at the pace of who reads; who does not is cut off."""
-        line = self._line
-        line.send_nowait(data)
-        if line.backlog_bytes > LINE_BYTES:
-            with trio.move_on_after(STUCK_SECONDS) as patience:
-                await line.wait_drained()
-            if patience.cancelled_caught:
-                line.close()
-        else:
-            await trio.lowlevel.checkpoint()
-        if line.is_closed:
-            self._end()
+        """Write at the pace of the reader; one that does not read is cut off."""
+        for start in range(0, len(data), self._backlog_bytes):
+            self._line.send_nowait(data[start : start + self._backlog_bytes])
+            if self._line.backlog_bytes >= self._backlog_bytes:
+                with trio.move_on_after(STUCK_SECONDS) as patience:
+                    await self._line.wait_drained()
+                if patience.cancelled_caught:
+                    self._line.close()
+            else:
+                await trio.lowlevel.checkpoint()
+            if self._line.is_closed:
+                self._end()
+                return
 
     def _end(self) -> None:
         self._is_over = True
         self._patience.cancel()
+
+
+async def read_first_head(
+    stream: trio.SocketStream, *, drain_nursery: trio.Nursery, context: ssl.SSLContext | None
+) -> tuple[ByteChannel, bytes]:
+    """TLS, then everything up to the end of the first request's head; without that end there is no request.
+
+    The caller sets the time limit.
+
+    Raises:
+        TransportError: See `ByteChannel.over`.
+    """
+    line = await ByteChannel.over(stream, drain_nursery=drain_nursery, context=context, server_side=True)
+    try:
+        head = b""
+        while _END_OF_HEAD not in head and len(head) <= HTTP_HEAD_BYTES:
+            data = await line.receive()
+            if not data:
+                break
+            head += data
+    except BaseException:
+        line.close()
+        raise
+    return line, head
 
 
 async def _linger(line: ByteChannel) -> None:

@@ -20,6 +20,7 @@ from protofly.http_serving import HttpRequest, HttpServing
 from protofly.websocket import ServerWebSocket
 from tests.support.http_runtime import opened_http
 from tests.support.runtime_house import RuntimeHouse, runtime_house
+from tests.support.web import web_house
 
 CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -156,6 +157,18 @@ async def test_listener_answers_once_and_closes(house: RuntimeHouse, path: bytes
     assert answer.count(b"HTTP/1.1 ") <= 1, "what was smuggled has no answer"
     status = int(answer[9:12]) if answer else 400
     assert 400 <= status <= 505
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_site_answers_once_and_closes(name: str) -> None:
+    async with web_house() as site:
+        wire = await site.wire()
+        await wire.write(REQUESTS[name] % b"/.well-known/" + SMUGGLED)
+        wire.socket.shutdown(SHUT_WR)
+        answer = await wire.read_to_end()
+        await wire.cut()
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert 400 <= int(answer[9:12]) <= 505
 
 
 async def test_nothing_of_a_smuggled_request_is_done_in_a_session(house: RuntimeHouse) -> None:

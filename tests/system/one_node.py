@@ -18,6 +18,7 @@ import trio
 
 from protofly.websocket import ClientWebSocket
 from tests.support.runtime_house import PATIENCE_SECONDS, SESSION, Runtime, Wire, code_and_reason, runtime_address
+from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 
 SETTINGS = """
 [node]
@@ -29,9 +30,10 @@ insecure_plaintext = true
 [site]
 port = 0
 insecure_plaintext = true
+status_token_sha256 = "STATUS_TOKEN_SHA256"
 [sessions]
 grace_seconds = {grace}
-"""
+""".replace("STATUS_TOKEN_SHA256", STATUS_TOKEN_SHA256)
 
 
 class Process:
@@ -75,7 +77,7 @@ class Process:
         return runtime, reply["body"]["code"]
 
     async def counters(self) -> dict[str, int]:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
             counters: dict[str, int] = (await client.get(f"{self.ready['site']}/status")).json()["counters"]
             return counters
 

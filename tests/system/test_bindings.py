@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from tests.support.mqtt_broker import Broker, MqttRuntime, needs_broker
+from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 
 pytestmark = pytest.mark.long
 
@@ -31,6 +32,8 @@ insecure_plaintext = true
 [site]
 port = 0
 insecure_plaintext = true
+requests_per_second = 10000
+status_token_sha256 = "{token_sha256}"
 [mqtt]
 host = "127.0.0.1"
 port = {port}
@@ -47,7 +50,7 @@ every = 1
 @asynccontextmanager
 async def a_node(folder: Path, broker: Broker) -> AsyncIterator[dict[str, Any]]:
     """What the node says when it is ready."""
-    (folder / "node.toml").write_text(SETTINGS.format(port=broker.port))
+    (folder / "node.toml").write_text(SETTINGS.format(port=broker.port, token_sha256=STATUS_TOKEN_SHA256))
     command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(folder / "node.toml")]
     with trio.fail_after(LIMIT_SECONDS):
         process = await trio.lowlevel.open_process(command, stdout=PIPE, stderr=DEVNULL)
@@ -64,6 +67,10 @@ async def a_node(folder: Path, broker: Broker) -> AsyncIterator[dict[str, Any]]:
                 process.send_signal(signal.SIGTERM)
                 assert await process.wait() == 0
                 await process.stdout.aclose()
+
+
+def a_client(url: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, headers=AS_OPERATOR)
 
 
 async def until_ready(site: httpx.AsyncClient, *, problem: str) -> None:
@@ -86,7 +93,7 @@ async def test_a_session_moves_from_https_to_mqtt_on_a_real_node_that_tells_its_
     try:
         async with a_node(tmp_path, broker) as ready:
             door = ready["listen"].replace("ws://", "http://").removesuffix("/ws")
-            async with httpx.AsyncClient(base_url=door) as http, httpx.AsyncClient(base_url=ready["site"]) as site:
+            async with httpx.AsyncClient(base_url=door) as http, a_client(ready["site"]) as site:
                 await until_ready(site, problem="")
                 opened = (await http.post("/messages", json=message("open", "mn:/session"))).json()
                 token = opened["body"]["runtimeToken"]

@@ -21,6 +21,7 @@ from tests.peers.qos_broker import QosBrokerPeer
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
 from tests.support.runtime_house import SM, Runtime, Wire, code_and_reason
+from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 
 REGISTRY = f"domain://registry.{DOMAIN}"
 QOS = f"domain://qos.{DOMAIN}"
@@ -69,7 +70,7 @@ class Node:
         return runtime
 
     async def status(self) -> dict[str, dict[str, dict[str, object]]]:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
             answer = await client.get(f"{self._ready['site']}/status")
             found: dict[str, dict[str, dict[str, object]]] = answer.json()
             return found
@@ -94,6 +95,7 @@ async def running(folder: Path, registry: DomainRegistryPeer) -> AsyncIterator[t
             [site]
             port = 0
             insecure_plaintext = true
+            status_token_sha256 = "{STATUS_TOKEN_SHA256}"
             [registry]
             url = "{registry_server.url}"
             insecure_plaintext = true

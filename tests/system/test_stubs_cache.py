@@ -9,6 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.status_token import AS_OPERATOR
+
 from .one_node import SETTINGS, serving
 
 SANDBOX = """
@@ -28,7 +30,7 @@ async def test_a_node_brings_a_cache_that_is_too_large_within_its_room_and_says_
         os.utime(module, (used_at, used_at))
     async with (
         serving(tmp_path, SETTINGS.format(grace=120) + SANDBOX) as node,
-        httpx.AsyncClient(trust_env=False) as client,
+        httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client,
     ):
         status = (await client.get(f"{node.ready['site']}/status")).json()
     cache = status["cache"]

@@ -22,6 +22,7 @@ from catalogue_client.core.state import TrustAnchor
 from msg_node.publication import SiteFolder
 from protofly.documents import Manifest, decode_envelope, decode_manifest, document_sha256
 from stubkit.keys import load_keys
+from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN, STATUS_TOKEN_SHA256
 from trapezoid.commands import app
 from trapezoid.publishing import PublishRequest, default_module, publish
 
@@ -189,6 +190,7 @@ insecure_plaintext = true
 [site]
 port = 0
 insecure_plaintext = true
+status_token_sha256 = "{STATUS_TOKEN_SHA256}"
 [publish]
 keys_dir = "keys"
 site_dir = "site"
@@ -215,12 +217,18 @@ def serving(folder: Path, more: str = "") -> Iterator[tuple[httpx.Client, list[s
             log += child.communicate(timeout=30)[1].splitlines()
 
 
+def shown_status(client: httpx.Client, folder: Path) -> Result:
+    token = folder / "status-token"
+    token.write_text(STATUS_TOKEN)
+    return run("status", client.base_url, "--token-file", token)
+
+
 def test_a_node_that_has_the_pkg_key_renews_its_manifest_and_serves_the_new_one(site: Site, tmp_path: Path) -> None:
     site.publish(days_ago=175)
     with serving(tmp_path) as (client, log):
         ready = client.get("/readyz").json()
         live = json.loads(decode_envelope(client.get("/.well-known/rethink-mn").content).payload)
-        status = client.get("/status").json()
+        status = client.get("/status", headers=AS_OPERATOR).json()
         on_disk = json.loads(run("keys", "expiry", "--config", tmp_path / "node.toml", "--json").stdout)
     assert ready == {"ready": True, "problems": [], "warnings": []}
     assert site.manifest().serial == 2
@@ -238,8 +246,7 @@ def test_a_node_that_cannot_renew_says_how_many_days_are_left(site: Site, tmp_pa
         next(site.keys.glob("pkg-*.pem")).unlink()
     with serving(tmp_path, more) as (client, log):
         answer = client.get("/readyz")
-        url = str(client.base_url)
-        shown = run("status", url)
+        shown = shown_status(client, tmp_path)
     assert (answer.status_code, answer.json()["problems"]) == (200, [])
     [warning] = answer.json()["warnings"]
     assert warning.startswith("manifest trapezoid-link expires in 4 days")
@@ -254,7 +261,7 @@ def test_a_node_whose_manifest_has_expired_is_not_ready(site: Site, tmp_path: Pa
     next(site.keys.glob("pkg-*.pem")).unlink()
     with serving(tmp_path) as (client, log):
         answer = client.get("/readyz")
-        shown = run("status", str(client.base_url))
+        shown = shown_status(client, tmp_path)
     assert (answer.status_code, answer.json()["ready"]) == (503, False)
     assert "manifest trapezoid-link expired" in answer.json()["problems"][0]
     assert str(tmp_path) not in answer.text
