@@ -352,9 +352,11 @@ class DomainLink(LinkPort):
         """Answer some of what waited too long; whether there may be more. `now` is monotonic seconds."""
         overdue = self.leg.expire(now)
         for pending in overdue:
-            is_over = pending.ttl_seconds and pending.accepted_seconds + pending.ttl_seconds <= now
-            code = Code.TIMEOUT if is_over else Code.DEPLOY_TIMEOUT
-            self._end(pending, "expired", self.refuse_code or self.last_code or code, self.detail)
+            if self.carriers:  # the far end has not taken it in time, which is the same as no answer in time
+                self._end(pending, "expired", Code.GATEWAY_TIMEOUT, self.detail)
+            else:
+                code = self.refuse_code or self.last_code or Code.DEPLOY_TIMEOUT
+                self._end(pending, "expired", code, self.detail)
         if self.carriers:
             self._watch_line(self.carriers[0], now)
         silent_seconds = self.silent_seconds(now)

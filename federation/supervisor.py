@@ -128,7 +128,8 @@ class StubSupervisor:
             logger.warning("%s cannot be reached: %s", link.domain, exc)
             self._refused(exc)
             self._became(StubState.FAILED.value, str(exc))
-            link.refuse_code, link.last_code = None, exc.code
+            # Unreachable has one code for whoever waits, `deploy-timeout`; what was tried stands in the detail.
+            link.refuse_code = link.last_code = None
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         except StubFaultError as exc:
             return self._crashed(exc)

@@ -32,6 +32,7 @@ from msg_node.core.services import SESSION_KEY, Services
 from msg_node.core.twin_service import keep_value
 from msg_node.deliveries import Deliveries, Parks, park_nothing
 from msg_node.foreign_objects import ForeignObjects
+from msg_node.local_requests import LocalRequests
 from msg_node.middleware import Stack
 from msg_node.outcomes import Outcomes, Surroundings
 from msg_node.outlets import Outlets
@@ -94,6 +95,7 @@ class Bus:
         self._delivery = Delivery(state, serves=services.serves, services=services.keys)
         self.counters: Counter[str] = Counter()
         self.outlets = Outlets(state, self.counters, wait_accepting=wait_accepting, is_accepting=is_accepting)
+        self._requests = self.outlets.requests = LocalRequests(self.counters, refuse=self._refuse_later)
         self._ports, self._connections = self.outlets.ports, self.outlets.connections
         self._to_listeners, self._enqueue = self.outlets.to_listeners, self.outlets.enqueue
         self.wait_for_port, self.wait_for_room = self.outlets.wait_for_port, self.outlets.wait_for_room
@@ -138,7 +140,7 @@ class Bus:
             self._outcomes,
             self._connections,
             ping_seconds=ping_seconds,
-            slices=(lambda: self.deliveries.sweep(time.time()),),
+            slices=(lambda: self.deliveries.sweep(time.time()), self._requests.expire),
             ticks=(self.foreign.expire, lambda: self.deliveries.tick(time.time())),
         ).run
 
@@ -288,10 +290,7 @@ class Bus:
             self.deliveries.take(message, port.sid, now, roles=port.roles)
             return
         elif route.place is LISTENERS:
-            code = self._to_listeners(route.numbers, message, port.blockers)
-            refusal = None if code is None else Refusal(code)
-            if message.type == "delete" or message.peek.guarantee:
-                self._told(message, route.numbers, now)
+            refusal = self._to_sessions(message, route, port.sid, port, now)
         elif route.domain:
             refusal = self._to_foreign(message, route, port.sid, port)
         elif route.place is SERVICE:
@@ -304,6 +303,21 @@ class Bus:
             self._refuse(port, message, refusal)
         elif not route.domain and message.wants_receipt:  # abroad, the link says when the far end has it
             self._enqueue(port, codec.response(message, 200, source=self._node))
+
+    def _to_sessions(self, message: Message, route: Route, sid: int, port: RuntimePort, now: float) -> Refusal | None:
+        """To those who listen here, sessions and links."""
+        if message.type == "response" and self._requests:
+            message = self._requests.came(message)
+        code = self._to_listeners(route.numbers, message, port.blockers)
+        if message.type == "delete":
+            self._observed_deletion(message, route.numbers)
+        elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
+            self.deliveries.guarantee(message, route.numbers, now)
+        if code is not None:
+            return Refusal(code)
+        if message.peek.ttl:
+            self._requests.sent(message, sid)
+        return None
 
     def _session_verb(self, port: RuntimePort, message: Message, now: float) -> None:
         if message.to_key != SESSION_KEY:
@@ -423,13 +437,6 @@ class Bus:
 
     # Out.
 
-    def _told(self, message: Message, numbers: tuple[int, ...], now: float) -> None:
-        """What else follows from having told listeners something."""
-        if message.type == "delete":
-            self._observed_deletion(message, numbers)
-        elif bytes(message.peek.guarantee) == b'"ack"':
-            self.deliveries.guarantee(message, numbers, now)
-
     def _observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
         """The observers of an object were told that it is no more. Source: message specification, section 9.6."""
         object_key = object_of_events(message.to_key)
@@ -440,7 +447,7 @@ class Bus:
     def _expired(self, message: Message) -> None:
         """The time of a message was over before a slow runtime read it."""
         self.counters["expired"] += 1
-        if message.expects_reply and not self.deliveries.keeps(message):
+        if message.expects_reply and not self.deliveries.keeps(message) and not self._requests.ended_unread(message):
             self.answer(codec.refusal(message, Code.TIMEOUT, source=self._node))
 
     def _route_own(self, message: Message) -> None:
@@ -461,6 +468,7 @@ class Bus:
         """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
         self._delivery.learned.forget(sid)
         self.outlets.forget(sid)
+        self._requests.session_ended(sid)
         self.foreign.forget_unheard()
 
     def tell_statuses(self, changes: list[StatusChange]) -> None:

@@ -17,6 +17,7 @@ from msg_node.core.answers import gap_word
 from msg_node.core.missed import Missed
 from msg_node.core.node_state import NodeState
 from msg_node.core.resources import object_of_events
+from msg_node.local_requests import LocalRequests
 from msg_node.runtime_port import Congestible, RuntimePort, wait_relief
 from protofly import codec
 from protofly.errors import Code
@@ -33,6 +34,7 @@ class Outlets:
     Attributes:
         ports: The live connections by session.
         connections: All of them by number.
+        requests: Times the requests between sessions; set once, before anything runs.
         on_own: Told what the node itself says to which session; None: nobody wants to know.
     """
 
@@ -51,6 +53,7 @@ class Outlets:
         self._federation: Federation | None = None
         self._missed: Missed | None = None
         self.on_own: Callable[[Message, int | None], None] | None = None
+        self.requests: LocalRequests
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
         self._dirty_ports: set[RuntimePort] = set()

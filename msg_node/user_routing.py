@@ -274,6 +274,8 @@ class UserRouting:
         code = self._outlets.to_listeners(numbers, message, set() if port is None else port.blockers)
         if code is not None:
             return Refusal(code)
+        if message.peek.ttl:
+            self._outlets.requests.sent(message, waiting.number)
         if message.wants_receipt and port is not None:
             self._outlets.enqueue(port, codec.response(message, 200, source=self._node))
         return None

@@ -276,6 +276,10 @@ IN_FLIGHT_BYTES: Final = 8 << 20
 
 ANSWERED_AT_ONCE: Final = 64  # of what a link gives up: two milliseconds; the bus goes on in between
 
+# Requests with a `ttl` between our own runtimes, which the node answers in the end: 0.6 kB each.
+AWAITED_ANSWERS: Final = 100_000
+AWAITED_ANSWERS_PER_SESSION: Final = 1_000
+
 # Documents. Source: trust and hosts, section 3.3.
 ROOT_BYTES: Final = 64 << 10
 LIVE_BYTES: Final = 50 << 10

@@ -165,7 +165,7 @@ def test_a_short_life_ends_the_waiting_earlier() -> None:
     pair = Pair()
     pair.to_b.send(request(1, ttl=2))
     pair.to_b.tick(after(2.1))
-    assert pair.a.answer_codes == [Code.TIMEOUT]
+    assert pair.a.answer_codes == [Code.DEPLOY_TIMEOUT]
 
 
 def test_the_time_spent_in_a_queue_is_subtracted_and_both_books_still_agree() -> None:
@@ -189,7 +189,7 @@ def test_a_message_that_did_not_wait_keeps_its_bytes() -> None:
     assert pair.b.delivered[0].raw == request(1, ttl=5).raw
 
 
-def test_what_outlived_its_time_in_a_queue_is_answered_408_once_and_never_sent() -> None:
+def test_what_outlived_its_time_in_a_queue_is_answered_504_once_and_never_sent() -> None:
     pair, carrier = live_pair()
     carrier.is_blocked = True
     pair.to_b.send(request(1, ttl=5))
@@ -197,7 +197,7 @@ def test_what_outlived_its_time_in_a_queue_is_answered_408_once_and_never_sent()
     assert [one.message.id for one in pair.to_b.leg.take_batch(10, 1 << 20, after(6.0))] == [b"2"]
     pair.to_b.tick(after(6.0))
     pair.to_b.tick(after(7.0))
-    assert pair.a.answer_codes == [Code.TIMEOUT]
+    assert pair.a.answer_codes == [Code.GATEWAY_TIMEOUT]
     assert [(one.outcome, one.outcome_code) for one in pair.a.message_records] == [("expired", "timeout")]
 
 

@@ -11,10 +11,10 @@ import trio
 import trio.testing
 
 from federation.supervisor import StubSupervisor, SupervisorContext
-from protofly.errors import Code, StubFaultError
+from protofly.errors import Code, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
 from protofly.message import Message
-from tests.support.sides import Pair, chat, request
+from tests.support.sides import Pair, body_of, chat, request
 
 
 class CrashingStub:
@@ -29,12 +29,25 @@ class CrashingStub:
         raise StubFaultError(Code.STUB_TRAPPED, "unreachable", domain=domain, fault="unreachable")
 
 
+class UnreachableDomain:
+    """A supply whose domain cannot be reached, for another reason at each attempt."""
+
+    def __init__(self, *codes: Code) -> None:
+        self.codes = list(codes)
+
+    async def package(self, *_: object, **__: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+        raise TransportError(code, "nobody is there", phase="connect")
+
+
 class House:
     """The link of a.example to b.example with its supervisor, in the time of the test."""
 
     def __init__(self) -> None:
         self.pair, self.supply = Pair(), CrashingStub()
-        context = cast("SupervisorContext", SimpleNamespace(supply=self.supply))
+        self.context = SimpleNamespace(supply=self.supply)
+        context = cast("SupervisorContext", self.context)
         self.supervisor = StubSupervisor(self.pair.to_b, context)
 
     async def comes_and_goes(self, message: Message) -> None:
@@ -91,4 +104,33 @@ async def test_an_open_circuit_stays_open_although_the_other_node_came_and_went(
         link.send(request(4))
         await trio.sleep(1.0)
         assert house.supply.deployments == CRASHES_BEFORE_CIRCUIT + 1
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("ttl_seconds", [None, 1, 10])
+@pytest.mark.parametrize(
+    "codes",
+    [
+        (Code.CONNECT_FAILED,),
+        (Code.DNS_FAILED,),
+        (Code.FETCH_TIMEOUT,),
+        (Code.CONNECT_FAILED, Code.DISCOVERY_BACKOFF),
+        (Code.FETCH_TIMEOUT, Code.CONNECT_FAILED, Code.DISCOVERY_BACKOFF),
+    ],
+)
+async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
+    house: House, autojump_clock: trio.testing.MockClock, codes: tuple[Code, ...], ttl_seconds: float | None
+) -> None:
+    link = house.pair.to_b
+    more: dict[str, Any] = {} if ttl_seconds is None else {"ttl": ttl_seconds}
+    house.context.supply = UnreachableDomain(*codes)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(house.supervisor.run)
+        for number in range(1, 4):
+            assert link.send(request(number, **more)) is None
+            for _ in range(80):
+                await trio.sleep(0.25)
+                link.tick(trio.current_time())
+        assert house.pair.a.answer_codes == [Code.DEPLOY_TIMEOUT] * 3
+        assert all("nobody is there" in str(body_of(one)["description"]) for one in house.pair.a.answers)
         nursery.cancel_scope.cancel()
