@@ -38,7 +38,11 @@ def node_status(node: Node, *, version: str) -> dict[str, object]:
         "twin": node.state.twin.statistics(),
         "discovery": msgspec.to_builtins(node.resolver.statistics()),
         "cache": msgspec.to_builtins(node.cache.statistics()),
-        "sandbox": {"zygote_pid": node.sandbox.zygote_pid, **node.sandbox.statistics()},
+        "sandbox": {
+            "zygote_pid": node.sandbox.zygote_pid,
+            "engine": node.sandbox.fingerprint,
+            **node.sandbox.statistics(),
+        },
         "expiries": node.expiries.status(),
         "insecure": list(insecure_switches(node.settings)),
         "middleware": list(active_steps(node.settings)),

@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -29,6 +28,7 @@ from protofly.errors import Code, PeerError, StubFaultError
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import output_limit
 from sandbox.core.frames import clean_text
+from sandbox.engine_version import engine_version
 
 PROFILE: Final = 1
 """Number of the settings below: change it with them, it is part of the key of every piece of compiled code."""
@@ -248,8 +248,9 @@ class Guest:
 
 
 def engine_fingerprint() -> str:
-    """One word of wheel version, profile number and processor; compiled code is of use only under the same word."""
-    return f"wasmtime-{version('wasmtime')}-p{PROFILE}-{hashlib.sha256(_processor()).hexdigest()[:16]}"
+    """One word of both versions, profile number and processor; compiled code is of use only under the same word."""
+    engine = engine_version()
+    return f"wasmtime-{engine.library}-{engine.package}-p{PROFILE}-{hashlib.sha256(_processor()).hexdigest()[:16]}"
 
 
 def _profile() -> wasmtime.Config:

@@ -23,6 +23,7 @@ from msg_node.key_files import load_online_keys
 from msg_node.people import keys_in_file
 from msg_node.publisher import make_publisher
 from protofly.errors import HostError, SettingsError
+from sandbox.engine_version import engine_version
 from trapezoid.publishing import is_signed_for, newest_root
 
 EXPIRY_WARNING_SECONDS = 14 * 86_400.0
@@ -229,4 +230,6 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _check_sandbox(settings: Settings) -> str:
-    return "workers without system call filter" if settings.sandbox.insecure_no_seccomp else "confined workers"
+    """How guests run, and on which engine: advisories name the version of the library, not of its package."""
+    workers = "workers without system call filter" if settings.sandbox.insecure_no_seccomp else "confined workers"
+    return f"{workers}, engine {engine_version()}"

@@ -43,7 +43,9 @@ def _print_version(*, is_asked: bool) -> None:
     if is_asked:
         from importlib.metadata import version
 
-        typer.echo(f"trapezoid {version('trapezoid')}")
+        from sandbox.engine_version import engine_version
+
+        typer.echo(f"trapezoid {version('trapezoid')}, engine {engine_version()}")
         raise typer.Exit
 
 

@@ -183,5 +183,5 @@ def resident_bytes() -> int:
 
 def test_fingerprint_names_version_profile_and_processor() -> None:
     assert engine_fingerprint() == engine_fingerprint()
-    assert engine_fingerprint().startswith("wasmtime-50.0.1-p1-")
+    assert engine_fingerprint().startswith("wasmtime-50.0.0-50.0.1-p1-")
     assert limits.CPU_TICK_SECONDS > 0

@@ -371,7 +371,8 @@ def test_values_are_never_broken_over_lines(keys: Path, tmp_path: Path, monkeypa
 
 
 def test_the_program_tells_its_version() -> None:
-    assert run("--version").stdout == f"trapezoid {version('trapezoid')}\n"
+    engine = f"wasmtime 50.0.0 (package {version('wasmtime')})"
+    assert run("--version").stdout == f"trapezoid {version('trapezoid')}, engine {engine}\n"
 
 
 def test_stub_check_shows_a_line_for_each_step_and_the_verdict() -> None:
