@@ -1,0 +1,172 @@
+"""Which tests call which functions of a group, and how long they take: found by running them once, and kept.
+
+What is kept of a test file holds as long as the file, what it shares with other tests, and the names of the group's
+functions stay the same; `.mutation/` in the checkout has it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.mutation.imports import imported_by
+from tests.mutation.inside import Calls, run_tests
+from tests.mutation.processes import Task, run_all
+from tests.mutation.targets import ROOT, Group, module_name
+
+KEPT: Final = ROOT / ".mutation"
+_FILE_SECONDS: Final = 240.0
+
+
+class TestCalls(msgspec.Struct, frozen=True):
+    """One test: its seconds, and the functions that it called by file. `is_useless`: it does not pass as it is."""
+
+    __test__ = False
+
+    seconds: float = 0.0
+    called: dict[str, list[str]] = {}
+    is_useless: bool = False
+
+
+class _KeptFile(msgspec.Struct, frozen=True):
+    digest: str
+    tests: dict[str, TestCalls]
+
+
+class Callers:
+    """The tests of one group.
+
+    Attributes:
+        useless: Tests that fail or are skipped without any change, and files that did not end in time.
+    """
+
+    def __init__(self, group: Group, kept: dict[str, _KeptFile]) -> None:
+        self._by_function: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        self._by_module: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self._seconds: dict[str, float] = {}
+        self._paths = {module_name(path): str(path.relative_to(ROOT)) for path in group.paths()}
+        self.useless: list[str] = []
+        for name, file in kept.items():
+            if not file.tests:
+                self.useless.append(name)
+            for nodeid, test in file.tests.items():
+                if test.is_useless:
+                    self.useless.append(nodeid)
+                    continue
+                self._seconds[nodeid] = test.seconds
+                for path, functions in test.called.items():
+                    self._by_module[path][nodeid] = test.seconds
+                    for function in functions:
+                        self._by_function[path, _outermost(function)][nodeid] = test.seconds
+
+    def of(self, module: str, function: str) -> dict[str, float]:
+        """Seconds of the tests that may notice a change: those that call the function.
+
+        What stands outside of functions is noticed by any test that calls the module, or whose file imports it.
+        """
+        path = self._paths[module]
+        called = self._by_function.get((path, function), {})
+        if called or function in _functions_of(ROOT / path):
+            return called
+        return self._by_module.get(path) or {
+            nodeid: seconds
+            for nodeid, seconds in self._seconds.items()
+            if module in imported_by(ROOT / nodeid.partition("::")[0])
+        }
+
+
+def callers_of(group: Group, workers: int, on_progress: Callable[[int, int], None]) -> Callers:
+    """Find out, or remember, which tests call what."""
+    store = KEPT / f"{group.name.replace('/', '-')}.json"
+    kept = msgspec.json.decode(store.read_bytes(), type=dict[str, _KeptFile]) if store.exists() else {}
+    modules = {module_name(path) for path in group.paths()}
+    names = _digest(*(" ".join(sorted(_functions_of(path))).encode() for path in group.paths()))
+    current: dict[str, _KeptFile] = {}
+    KEPT.mkdir(exist_ok=True)
+    stale: list[tuple[str, str]] = []
+    for path in _test_files(group):
+        if not modules & imported_by(path):
+            continue
+        name, digest = str(path.relative_to(ROOT)), _digest(names.encode(), *_shared_sources(path))
+        found = kept.get(name)
+        if found is not None and found.digest == digest:
+            current[name] = found
+        else:
+            stale.append((name, digest))
+    tasks = [Task(lambda folder, name=name: _watched(group, name, folder), _FILE_SECONDS) for name, _ in stale]  # type: ignore[misc]
+    for done, (number, ended) in enumerate(run_all(tasks, workers), 1):
+        name, digest = stale[number]
+        tests = msgspec.json.decode(ended.answer, type=dict[str, TestCalls]) if ended.answer else {}
+        current[name] = _KeptFile(digest, tests)
+        store.write_bytes(msgspec.json.encode({**kept, **current}))  # whoever interrupts loses nothing
+        on_progress(done, len(stale))
+    store.write_bytes(msgspec.json.encode(current))
+    return Callers(group, current)
+
+
+def _watched(group: Group, name: str, folder: Path) -> object:
+    """In a process of its own: run one test file and say what its tests call."""
+    plugin = Calls(group.paths())
+    run_tests([name], plugin, folder)
+    return plugin.tests
+
+
+def _test_files(group: Group) -> list[Path]:
+    return sorted({path for home in group.homes for path in (ROOT / "tests").glob(home)})
+
+
+@cache
+def _functions_of(path: Path) -> frozenset[str]:
+    """Qualified names of the functions of a module that tests can call."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST, names: tuple[str, ...]) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef):
+                found.add(".".join((*names, child.name)))
+            elif isinstance(child, ast.ClassDef):
+                walk(child, (*names, child.name))
+            else:
+                walk(child, names)
+
+    walk(ast.parse(path.read_bytes()), ())
+    return frozenset(found)
+
+
+def _outermost(function: str) -> str:
+    """The function of a module or class in which an inner one stands."""
+    return function.partition(".<locals>")[0]
+
+
+def _shared_sources(path: Path) -> list[bytes]:
+    names = sorted(name for name in imported_by(path) if name.startswith("tests."))
+    files = [ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names]
+    return [path.read_bytes(), *(file.read_bytes() for file in files if file.is_file())]
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
+
+
+def chosen_within(tests: dict[str, float], budget_seconds: float) -> dict[str, float]:
+    """The quickest of some tests that fit into so many seconds; at least one."""
+    found: dict[str, float] = {}
+    total = 0.0
+    for nodeid, seconds in sorted(tests.items(), key=lambda one: (one[1], one[0])):
+        total += seconds
+        if found and total > budget_seconds:
+            break
+        found[nodeid] = seconds
+    return found
+
+
+def files_of(tests: Sequence[str]) -> list[str]:
+    """Files of some tests, each once."""
+    return sorted({nodeid.partition("::")[0] for nodeid in tests})
