@@ -97,7 +97,7 @@ class Downloads:
     async def _fetch(self, location: Location, url: str, max_bytes: int, deadline_seconds: float) -> Fetched:
         return await self._fetcher.fetch(
             url,
-            domain=location.domain,
+            domain=location.for_domain or location.domain,
             max_bytes=max_bytes,
             deadline_seconds=deadline_seconds,
             connect_to=location.connect_to_for(url),

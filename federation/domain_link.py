@@ -242,7 +242,7 @@ class DomainLink(LinkPort):
             old.end()
         self.carriers.append(carrier)
         self.peer_node = peer_node
-        self._inbound.carrier_live(domains)
+        self._inbound.carrier_live(carrier, domains, is_node=bool(peer_node))
         if not self._watch.is_stalled:
             self.state, self.detail = "live", ""
         self.leg.is_carried = True
@@ -254,6 +254,19 @@ class DomainLink(LinkPort):
         self.carriers[0].pump()
         self._relieve()
 
+    def carrier_proved(self, carrier: Carrier, domains: frozenset[str]) -> None:
+        """See `LinkPort`."""
+        self._inbound.carrier_proved(carrier, domains)
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """The domains for which the far end speaks now: its own, and the aliases that were proved or are listed."""
+        return self._inbound.domains()
+
+    def forged_names(self, most: int) -> dict[str, int]:
+        """The names of others in which messages came, the most frequent first."""
+        return self._inbound.forged_names.most(most)
+
     def _relieve(self) -> None:
         self.is_slow = False
         self._relief.unpark_all()
@@ -264,6 +277,7 @@ class DomainLink(LinkPort):
             return
         was_active = carrier is self.carriers[0]
         self.carriers.remove(carrier)
+        self._inbound.carrier_lost(carrier)
         self.books.went_down(carrier.direction, waiting=self.leg.under_way + self.leg.waiting, detail=self.detail)
         self._tell_books()
         if was_active:
@@ -337,14 +351,14 @@ class DomainLink(LinkPort):
 
     # Inward.
 
-    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str) -> None:
+    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
         """See `LinkPort`.
 
         Raises:
-            PeerError: SPOOFED_SOURCE after the third message in the name of somebody else: the carrier is to be closed.
+            PeerError: SPOOFED_SOURCE after too many messages in the name of others: the carrier is to be closed.
         """
         self.last_used_seconds = time.monotonic()
-        self._inbound.take(messages, stream)
+        self._inbound.take(messages, stream, carrier)
 
     # Time.
 

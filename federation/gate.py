@@ -25,7 +25,7 @@ from federation.core.policy import (
     compile_policies,
 )
 from federation.core.policy_patterns import DomainPattern, parents, parse_domain_pattern
-from federation.core.rates import UNLIMITED, Bucket, RateLimit, TypeRate, make_bucket
+from federation.core.rates import UNLIMITED, BothBuckets, Bucket, RateLimit, TypeRate, make_bucket
 from protofly.address import P2P_STUBS, domain_of, valid_domain
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.forwarding import FORWARD, carried
@@ -130,6 +130,21 @@ class _Lane:
         self.default = default
 
 
+def _both_lanes(link: _Lane, sender: _Lane) -> _Lane:
+    """What is settled about messages of one domain over the link of another."""
+    is_listed = link.is_listed and sender.is_listed
+    if sender.entry is link.entry or sender.entry is _UNNAMED:
+        return _Lane(link.entry, link.bucket, is_listed=is_listed, default=link.default, bars_p2p=link.bars_p2p)
+    buckets = [bucket for bucket in (link.bucket, sender.bucket) if bucket is not None]
+    return _Lane(
+        link.entry,
+        BothBuckets(*buckets) if len(buckets) == 2 else buckets[0] if buckets else None,
+        is_listed=is_listed,
+        default=link.default if sender.default.permitted else sender.default,
+        bars_p2p=link.bars_p2p or sender.bars_p2p,
+    )
+
+
 class Gate:
     """All gates of a node: they share policies, peers and rates, and differ by the `hook` in the facts.
 
@@ -174,9 +189,10 @@ class Gate:
 
     def judge(self, facts: Facts) -> Verdict:
         """Decide whether one message passes, and count it. Never raises."""
-        lane = self._lanes.get((facts.hook, facts.link_domain))
-        if lane is None:
-            lane = self._open_lane(facts.hook, facts.link_domain)
+        if facts.hook == "in" and facts.from_domain != facts.link_domain:
+            lane = self._lane_of_sender(facts)
+        else:
+            lane = self._lane(facts.hook, facts.link_domain)
         bucket = lane.bucket
         if bucket is not None:
             wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
@@ -193,6 +209,7 @@ class Gate:
     def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict) -> Verdict:
         """What a message carries has to pass as well, if it can be read. Source: message specification, section 9.7."""
         inner = facts.message
+        is_inbound = facts.hook == "in"
         for _ in range(FORWARD_LEVELS):
             message = carried(inner)
             if message is None:
@@ -211,7 +228,7 @@ class Gate:
                 identity_user="",
                 identity_issuer="",
             )
-            inner_verdict = self._decide(lane, inner_facts)
+            inner_verdict = self._decide(self._lane_of_sender(inner_facts) if is_inbound else lane, inner_facts)
             if not inner_verdict.permitted:
                 return inner_verdict
         return verdict
@@ -219,6 +236,8 @@ class Gate:
     def explain(self, facts: Facts) -> Explanation:
         """Say what the verdict would be and why; changes and counts nothing."""
         lane = self._open_lane(facts.hook, facts.link_domain)
+        if facts.hook == "in":
+            lane = self._lane_of_sender(facts)
         return Explanation(
             self._decide(lane, facts),
             lane.entry.name,
@@ -226,6 +245,15 @@ class Gate:
             self._policies.outcomes(facts),
             self._policies.facts_of(facts),
         )
+
+    def bars(self, facts: Facts) -> bool:
+        """Whether a domain is kept out as such, by the lists, by a rule or by its entry; counts nothing.
+
+        A domain that nothing names is not let in either, but nothing is said against it.
+        """
+        lane = self._open_lane(facts.hook, facts.link_domain)
+        verdict = self._decide(lane, facts)
+        return not verdict.permitted and not (lane.entry is _UNNAMED and verdict.step is Step.DEFAULT)
 
     def _use(self, policies: CompiledPolicies) -> None:
         """Everything that depends on the policies is new at once."""
@@ -237,6 +265,7 @@ class Gate:
         self._no_p2p = Verdict(False, Code.POLICY, "", policies.revision, 0.0, Step.LIST)
         self._verdicts: dict[Decision, Verdict] = {}
         self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._lanes_of_senders: dict[tuple[str, str], _Lane] = {}
 
     def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
         if not lane.is_listed:
@@ -271,6 +300,26 @@ class Gate:
         if effect is Effect.PERMIT:
             return Verdict(True, None, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
         return Verdict(False, Code.POLICY, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
+
+    def _lane(self, hook: str, domain: str) -> _Lane:
+        return self._lanes.get((hook, domain)) or self._open_lane(hook, domain)
+
+    def _lane_of_sender(self, facts: Facts) -> _Lane:
+        """How a message is judged that comes over a link in the name of another domain than the linked one.
+
+        By both: the lists have to let both pass, and where an entry names the sender's domain, its rates and its
+        default count as well.
+        """
+        link, sender = facts.link_domain, facts.from_domain
+        if sender in (link, ""):
+            return self._lane("in", link)
+        found = self._lanes_of_senders.get((link, sender))
+        if found is None:
+            if len(self._lanes_of_senders) >= GATE_KNOWN_DOMAINS:
+                self._lanes_of_senders.clear()
+            found = _both_lanes(self._lane("in", link), self._lane("in", sender))
+            self._lanes_of_senders[link, sender] = found
+        return found
 
     def _open_lane(self, hook: str, domain: str) -> _Lane:
         if hook == "local":

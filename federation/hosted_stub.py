@@ -14,19 +14,19 @@ from functools import partial
 
 import trio
 
-from federation.core.auth import StubIdentity, channel_binding
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.core.trapezoid import DomainLeg, Pending
 from federation.egress import Egress
 from federation.error_groups import first_error
-from federation.identity import Identity, TokenRequest
+from federation.identity import Identity
 from federation.inbound_turns import InboundTurns
+from federation.peer_proof import PeerProof
+from federation.peer_session import RECHECK_SECONDS
 from protofly.errors import Code, HostError, PeerError, StubFaultError
-from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
 from protofly.stub import VerifiedStub
-from sandbox.core.exchange import FLAG_GRANTED, Action, Event, GuestAction, GuestEvent
+from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from sandbox.core.grants import Grants, Ledger
 from sandbox.core.lifecycle import REPORTABLE, StubState
 from sandbox.host import StubProcess
@@ -71,7 +71,7 @@ class HostedStub(Carrier):
     ) -> None:
         self._verified, self._process, self._settings = verified, process, settings
         self._leg, self._port = leg, port
-        self._turns = InboundTurns()
+        self._turns = InboundTurns(self)
         self._identity = identity
         self._on_state = on_state
         self._meters = meters
@@ -84,10 +84,7 @@ class HostedStub(Carrier):
         self._room = trio.lowlevel.ParkingLot()
         self._timers: dict[int, trio.CancelScope] = {}
         self._peer_stream = settings.peer_stream
-        self._verified_channel, self._verified_node = 0, ""
-        self._verified_domains: frozenset[str] = frozenset()
-        self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
-        self._nonces: dict[int, str] = {}
+        self._proof = PeerProof(verified, identity)
         auth = verified.manifest.permissions.auth
         self._ledger = Ledger(Grants(frozenset(verified.endpoints), auth=auth, http=allows_http))
         self.state = StubState.CREATED
@@ -128,13 +125,10 @@ class HostedStub(Carrier):
     def _channel_closed(self, number: int) -> None:
         """No proof survives its line."""
         self._ledger.close_channel(number)
-        self._nonces.pop(number, None)
-        if number == self._verified_channel:
-            self._verified_channel, self._verified_node = 0, ""
-            if self.state is StubState.LIVE:
-                self.state = StubState.DISCONNECTED
-                self._on_state(StubState.DISCONNECTED.value)
-                self._port.carrier_lost(self)
+        if self._proof.channel_closed(number) and self.state is StubState.LIVE:
+            self.state = StubState.DISCONNECTED
+            self._on_state(StubState.DISCONNECTED.value)
+            self._port.carrier_lost(self)
 
     async def wait_for_room(self) -> None:
         """Wait while the guest has too much to read already."""
@@ -364,7 +358,7 @@ class HostedStub(Carrier):
         state = REPORTABLE.get(text.partition(" ")[0])
         if state is None:
             raise StubFaultError(Code.STUB_OUTPUT, "unknown status", domain=self._verified.domain)
-        if state is StubState.LIVE and self._verified.manifest.permissions.auth and not self._verified_node:
+        if state is StubState.LIVE and self._verified.manifest.permissions.auth and not self._proof.node:
             raise StubFaultError(
                 Code.STUB_FAILED, "the stub said live before the peer was verified", domain=self._verified.domain
             )
@@ -375,9 +369,9 @@ class HostedStub(Carrier):
                 Code.STUB_FAILED, text.partition(" ")[2] or "the stub gave up", domain=self._verified.domain
             )
         if state is StubState.LIVE and not was_live:
-            self._port.carrier_live(self, peer_node=self._verified_node, domains=self._verified_domains)
+            self._port.carrier_live(self, peer_node=self._proof.node, domains=self._proof.domains)
         elif was_live and state is not StubState.LIVE:
-            self._verified_channel, self._verified_node = 0, ""
+            self._proof.forget()
             self._port.carrier_lost(self)
 
     def _set_timer(self, action: GuestAction) -> None:
@@ -405,57 +399,41 @@ class HostedStub(Carrier):
 
     def _request_token(self, action: GuestAction) -> None:
         assert self._egress is not None
-        now = time.time()
         self._ledger.request_token(action.arg, action.payload)
-        channel = self._egress.channel(action.arg)
-        try:
-            if action.arg in self._nonces or channel.bytes_channel is None:
-                raise StubFaultError(Code.AUTH_LIMIT, "one token per open channel")
-            if len(self._token_times) == TOKENS_PER_MINUTE and now - self._token_times[0] < 60:
-                raise StubFaultError(Code.AUTH_LIMIT, "too many tokens")
-            token, cnonce = self._identity.token_for(
-                TokenRequest(
-                    peer_domain=self._verified.domain,
-                    endpoint=channel.endpoint.url,
-                    binding=channel_binding(channel.bytes_channel.peer_certificate_sha256),
-                    challenge=action.payload,
-                    stub=StubIdentity(
-                        name=self._verified.name, serial=self._verified.serial, sha256=self._verified.module_sha256
-                    ),
-                )
-            )
-        except HostError as exc:
-            self.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
-            return
-        self._token_times.append(now)
-        self._nonces[action.arg] = cnonce
-        self.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, token.encode(), FLAG_GRANTED))
+        self.emit(self._proof.token(action.arg, action.payload, self._egress.channel(action.arg)))
 
     async def _verify_peer(self, action: GuestAction) -> None:
         assert self._egress is not None
-        verified = GuestEvent(Event.PEER_VERIFIED, action.arg, b"", FLAG_GRANTED)
         try:
-            channel = self._egress.channel(action.arg)
-            nonce = self._nonces.pop(action.arg, "")
-            if not nonce or channel.bytes_channel is None:
-                raise StubFaultError(Code.AUTH_NONCE, "nobody asked for this token")
-            binding = channel_binding(channel.bytes_channel.peer_certificate_sha256)
-            with trio.fail_after(HANDSHAKE_SECONDS):
-                claims = await self._identity.verify(
-                    action.payload,
-                    peer_domain=self._verified.domain,
-                    endpoints=frozenset({channel.endpoint.url}),
-                    bindings=frozenset({binding}),
-                    nonce=nonce,
-                )
-            self._verified_channel = action.arg
-            self._verified_node, self._verified_domains = claims.node, frozenset(claims.doms)
-        except HostError as exc:
-            logger.warning("the peer %s did not prove itself: %s", self._verified.domain, exc)
-            verified = GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode())
-        except trio.TooSlowError:
-            verified = GuestEvent(Event.PEER_VERIFIED, action.arg, Code.FETCH_TIMEOUT.word.encode())
-        self.emit(verified)
+            outcome = await self._proof.verify(action.arg, action.payload, self._egress.channel(action.arg))
+        except StubFaultError as exc:
+            outcome = GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode())
+        if self.state is StubState.LIVE:
+            self._port.carrier_proved(self, self._proof.domains)
+        self.emit(outcome)
+        await self._watch_proof()
+
+    async def _watch_proof(self) -> None:
+        """What was proved holds as long as its key is published, and for the aliases that documents prove now.
+
+        Returns when something else was proved meanwhile, or nothing.
+
+        Raises:
+            StubFaultError: STUB_FAILED when the key holds no more: the far end has to prove itself anew.
+        """
+        while (claims := self._proof.claims) is not None:
+            await self._identity.wait_renewed(claims, seconds=RECHECK_SECONDS)
+            domains = frozenset[str]()
+            try:
+                domains = await self._identity.check_again(claims)
+            except HostError as exc:
+                logger.info("the proof of %s cannot be checked again now: %s", self._verified.domain, exc)
+                if exc.code in (Code.AUTH_KEY_REVOKED, Code.AUTH_KEY_UNKNOWN):
+                    raise StubFaultError(Code.STUB_FAILED, exc.detail, domain=self._verified.domain) from exc
+            if not self._proof.renew(claims, domains):
+                return
+            if self.state is StubState.LIVE:
+                self._port.carrier_proved(self, domains)
 
     def _log(self, action: GuestAction) -> None:
         text = self._ledger.log_line(action.payload, time.monotonic())

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from secrets import token_bytes
 from typing import Protocol
 
+import msgspec
+import trio
+
 from catalogue_client.core.state import DomainTrust
+from federation.aliases import Aliases
 from federation.core import auth
 from federation.core.auth import Claims, Expected, StubIdentity
 from protofly.address import domain_of, valid_domain
@@ -35,6 +39,17 @@ class TokenRequest:
     stub: StubIdentity | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """What a token that was accepted rests on: the key that signed it, and the domains that it claims."""
+
+    key_id: str
+    claimed: frozenset[str]
+
+
+_FORGOTTEN = _Proof("", frozenset())
+
+
 class TrustOf(Protocol):
     """Gives the verified documents of a domain, by our own discovery."""
 
@@ -50,15 +65,20 @@ class Identity:
         domains: Our domain first, then its aliases.
         trust_of: Verified documents of a domain, by our own discovery; `is_refresh` asks for newer ones than the
             cache has.
+        aliases: Judges the aliases that other nodes claim; without it none counts.
     """
 
-    def __init__(self, *, node: str, domains: list[str], key: SigningKey, trust_of: TrustOf) -> None:
+    def __init__(
+        self, *, node: str, domains: list[str], key: SigningKey, trust_of: TrustOf, aliases: Aliases | None = None
+    ) -> None:
         self.node = node
         self.domains = domains
         self._key = key
         self._trust_of = trust_of
         self._seen = auth.SeenTokens()
-        self._proofs: OrderedDict[str, str] = OrderedDict()
+        self._aliases = aliases
+        self._proofs: OrderedDict[tuple[str, str], _Proof] = OrderedDict()
+        self._watchers: dict[trio.Event, frozenset[str]] = {}
 
     @property
     def domain(self) -> str:
@@ -97,6 +117,8 @@ class Identity:
     ) -> Claims:
         """Check a token of another node, with keys from our own discovery of its domain.
 
+        What comes back names in `doms` the domains for which it counts: the main one and the aliases that hold now.
+
         Args:
             token: As it came.
             endpoints: Endpoints that the token may be for.
@@ -121,30 +143,60 @@ class Identity:
             trust = await self._trust_of(domain, is_refresh=True)
         revoked = frozenset(trust.live.revoked.keys)
         claims = auth.check_signature(unverified, trust.live.node_keys, revoked=revoked, now=now)
-        strangers = set(claims.doms) - {domain, *trust.root.aliases}
-        if strangers:
+        listed = frozenset[str]() if self._aliases is None else self._aliases.rules.listed(domain)
+        if claimed - {domain, *trust.root.aliases, *listed}:
             raise PeerError(
                 Code.AUTH_POLICY, "the token claims domains that the root document does not name", domain=domain
             )
-        if domain_of(claims.node) not in {domain, *claims.doms}:
-            raise PeerError(Code.AUTH_AUDIENCE, "the node is not of the domain that it proves", domain=domain)
         self._seen.use(claims, now=now)
-        self._proofs[claims.jti] = unverified.key_id
+        proof = _Proof(unverified.key_id, frozenset(claimed))
+        domains = await self._domains_of(trust, proof)
+        if domain_of(claims.node) not in domains:
+            raise PeerError(Code.AUTH_AUDIENCE, "the node is not of the domain that it proves", domain=domain)
+        self._proofs[claims.iss, claims.jti] = proof
         if len(self._proofs) > REMEMBERED_PROOFS:
             self._proofs.popitem(last=False)
-        return claims
+        return msgspec.structs.replace(claims, doms=[domain, *sorted(domains - {domain})])
 
-    async def check_again(self, claims: Claims) -> None:
-        """Whether what was proved by `claims` still holds: the key is published, in its time, and not revoked.
+    async def _domains_of(self, trust: DomainTrust, proof: _Proof) -> frozenset[str]:
+        """The domains for which a proof counts by the documents of now."""
+        main = frozenset({trust.domain})
+        if self._aliases is None or proof.claimed == main:
+            return main
+        return main | await self._aliases.proved(trust, proof.claimed - main)
+
+    def documents_renewed(self, domain: str) -> None:
+        """Have what rests on the documents of a domain checked again: they are others than before."""
+        for event in [event for event, domains in self._watchers.items() if domain in domains]:
+            event.set()
+
+    async def wait_renewed(self, claims: Claims, *, seconds: float) -> None:
+        """Wait until documents are renewed on which the proof of `claims` rests, and no longer than `seconds`."""
+        proof = self._proofs.get((claims.iss, claims.jti))
+        event = trio.Event()
+        self._watchers[event] = frozenset({claims.iss}) if proof is None else proof.claimed
+        try:
+            with trio.move_on_after(seconds):
+                await event.wait()
+        finally:
+            del self._watchers[event]
+
+    async def check_again(self, claims: Claims) -> frozenset[str]:
+        """Check whether what was proved by `claims` still holds: the key is published, in its time, and not revoked.
+
+        Returns:
+            The domains for which the proof counts now.
 
         Raises:
             PeerError: AUTH_KEY_UNKNOWN, AUTH_KEY_REVOKED, or why the domain's documents could not be had.
         """
         now = time.time()
         trust = await self._trust_of(claims.iss, is_refresh=False)
-        key_id = self._proofs.get(claims.jti, "")
+        proof = self._proofs.get((claims.iss, claims.jti), _FORGOTTEN)
+        key_id = proof.key_id
         key = trust.live.node_keys.get(key_id)
         if key_id in trust.live.revoked.keys:
             raise PeerError(Code.AUTH_KEY_REVOKED, "the node key was revoked", domain=claims.iss)
         if key is None or not key.is_valid_at(now):
             raise PeerError(Code.AUTH_KEY_UNKNOWN, "the node key is published no more", domain=claims.iss)
+        return await self._domains_of(trust, proof)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from federation.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder, Speaker, check_source, id_carried
+from federation.core.carrier import Carrier
+from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
 from federation.core.policy import Facts
@@ -25,7 +28,7 @@ from protofly.errors import Code, PeerError
 from protofly.message import Message
 from protofly.records import MessageRecord, envelope_digest
 
-SPOOFS_BEFORE_CLOSE = 3
+FORGED_NAME_CHARS = 256
 
 
 class Near(Protocol):
@@ -41,6 +44,14 @@ class Near(Protocol):
         """Answer a request of the peer's with a refusal."""
 
 
+@dataclass(slots=True)
+class _Side:
+    """The far end as one carrier brings it."""
+
+    border: InwardBorder
+    limit: ForgeryLimit
+
+
 class Inbound:
     """The way in of one link."""
 
@@ -49,30 +60,49 @@ class Inbound:
         self._context = context
         self._our_domains = our_domains
         self._is_legacy = context.interworking.admission(link.domain) is not None
-        self._domains = frozenset({link.domain})
-        self._border = self._new_border()
-        self._spoofs = 0
+        self._sides: dict[Carrier | None, _Side] = {None: self._side(frozenset(), is_node=True)}
+        self._side_now = self._sides[None]
+        self.forged_names = ForgedNames()
 
-    def carrier_live(self, domains: frozenset[str]) -> None:
-        """A carrier is up: what was counted against the far end is forgotten, and its stub may be another one."""
-        self._domains |= domains
-        self._border = self._new_border()
-        self._spoofs = 0
+    def carrier_live(self, carrier: Carrier, domains: frozenset[str], *, is_node: bool) -> None:
+        """A carrier is up. `domains` were proved on it; `is_node`: the far end has proved itself as a node."""
+        self._sides[None] = self._side(frozenset(), is_node=True)
+        self._sides[carrier] = self._side(domains, is_node=is_node)
 
-    def _new_border(self) -> InwardBorder:
+    def carrier_proved(self, carrier: Carrier, domains: frozenset[str]) -> None:
+        """From now on a carrier that is up speaks for these domains besides the main one, and for no others."""
+        side = self._sides.get(carrier)
+        if side is not None:
+            side.border = self._border(domains)
+
+    def carrier_lost(self, carrier: Carrier) -> None:
+        """A carrier is gone, and what was proved on it."""
+        self._sides.pop(carrier, None)
+
+    def domains(self) -> frozenset[str]:
+        """The domains for which somebody speaks now."""
+        return frozenset[str]().union(*(side.border.speaker.domains for side in self._sides.values()))
+
+    def _side(self, domains: frozenset[str], *, is_node: bool) -> _Side:
+        return _Side(self._border(domains), ForgeryLimit(is_node=is_node))
+
+    def _border(self, domains: frozenset[str]) -> InwardBorder:
         """What may come in from now on; a stub that starts anew may speak for other addresses than the one before."""
         legacy = self._context.interworking
         is_theirs = partial(legacy.speaks_for, self._link.domain) if legacy else None
-        speaker = Speaker(self._domains, self._our_domains, is_theirs)
+        domain = self._link.domain
+        theirs = domains | {domain} | self._context.listed_aliases(domain)
+        speaker = Speaker(theirs, self._our_domains, is_theirs)
         return InwardBorder(self._context.node, speaker, max_hops=self._context.max_hops)
 
-    def take(self, messages: Sequence[tuple[int, bytes]], stream: str) -> None:
+    def take(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None) -> None:
         """Take messages in, in order; see `LinkPort.inbound`.
 
         Raises:
-            PeerError: SPOOFED_SOURCE after the third message in the name of somebody else: the carrier is to be closed.
+            PeerError: SPOOFED_SOURCE after too many messages in the name of others: the carrier is to be closed.
         """
         link = self._link
+        side = self._side_now = self._sides.get(carrier) or self._sides[None]
         processed = link.streams.processed(stream)
         arrived = time.monotonic()
         now = time.time()
@@ -92,20 +122,20 @@ class Inbound:
         link.streams.heard(stream, processed)
         if batch:
             self._hand_to_bus(batch, entries, arrived)
-        if self._spoofs >= SPOOFS_BEFORE_CLOSE:
-            self._spoofs = 0
+        if side.limit.is_reached:
+            side.limit = ForgeryLimit(is_node=True)
             raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=link.domain)
 
     def _enter(
         self, message: Message, size: int, now: float, batch: list[Message], entries: list[MessageRecord]
     ) -> None:
         """Check, clean and judge one message; those that may pass join the batch."""
-        link = self._link
+        link, border = self._link, self._side_now.border
         try:
-            self._check_sender(message)
+            self._check_sender(message, border)
             if message.type in INTERWORKING_TYPES:
                 raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this", domain=link.domain)
-            inner, msg_id = self._border.cross(message)
+            inner, msg_id = border.cross(message)
             from_domain = link.domain if self._is_legacy else domain_of(inner.from_)  # its ranges are of its domain
             to_domain = domain_of(inner.to)
             identify = self._context.identify
@@ -114,7 +144,7 @@ class Inbound:
             link.books.refused(message, id_carried(message), exc.code, now, size)
             self._refuse(message, exc.code, exc.detail)
             return
-        hops = self._border.hops_crossed
+        hops = border.hops_crossed
         facts = Facts("in", inner, from_domain, to_domain, link.domain, size, hops, now, *who)
         verdict = self._context.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
@@ -132,18 +162,18 @@ class Inbound:
         batch.append(inner)
         entries.append(entry)
 
-    def _check_sender(self, message: Message) -> None:
+    def _check_sender(self, message: Message, border: InwardBorder) -> None:
         """A stranger's address may only answer what one of us asked it; nobody answers in a name of ours.
 
         Source: message specification, section 18.4.
         """
         try:
-            self._border.check_sender(message)
+            border.check_sender(message)
         except PeerError:
             is_asked = message.is_response and self._link.replies.is_asked(message)
-            if not is_asked or self._border.speaker.is_never(message.from_):
+            if not is_asked or border.speaker.is_never(message.from_):
                 raise
-            check_source(message, self._border.speaker)
+            check_source(message, border.speaker)
 
     def _refuse(self, message: Message, code: Code, detail: str) -> None:
         link = self._link
@@ -152,8 +182,10 @@ class Inbound:
         elif message.is_response and link.replies.is_open(message):
             link.counters["unheard acknowledgements"] += 1  # an honest observer of an object of ours, in its name
         else:
-            self._spoofs += not message.is_response  # an honest node may be late with replies, or bring too many
+            if not message.is_response:  # an honest node may be late with replies, or bring too many
+                self._side_now.limit.caught(time.monotonic())
             link.counters["spoofed"] += 1
+            self.forged_names.count(message.from_[:FORGED_NAME_CHARS])
             link.books.spoofed(message.from_, code)
 
     def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:

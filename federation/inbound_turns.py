@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from federation.core.carrier import LinkPort
+from federation.core.carrier import Carrier, LinkPort
 
 TURN_SECONDS = 0.005
 SLICE_MESSAGES = 128
@@ -26,10 +26,12 @@ class InboundTurns:
     """Hands the messages of one carrier to its link.
 
     Args:
+        carrier: Brought them; None speaks for the main domain only.
         waits_for_room: Waits for receivers of ours that cannot keep up.
     """
 
-    def __init__(self, *, waits_for_room: bool = False) -> None:
+    def __init__(self, carrier: Carrier | None = None, *, waits_for_room: bool = False) -> None:
+        self._carrier = carrier
         self._waits_for_room = waits_for_room
         self._ends_seconds = 0.0
 
@@ -44,7 +46,7 @@ class InboundTurns:
             PeerError: See `LinkPort.inbound`; what came behind is not handed over.
         """
         for part in _slices(messages):
-            port.inbound(part, stream)
+            port.inbound(part, stream, self._carrier)
             if self._waits_for_room:
                 await port.wait_for_room()
             if time.monotonic() > self._ends_seconds:

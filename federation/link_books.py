@@ -229,9 +229,9 @@ class LinkBooks:
             logger.warning("the link to %s is heard again after %.0f s", self._domain, seconds)
 
     def spoofed(self, sender: str, code: Code) -> None:
-        """A message came in the name of somebody for whom the other side does not speak."""
-        self.happened("spoofed", direction="in", code=code, sender=sender)
+        """A message came in a name for which the other side does not speak; told within an allowance."""
         if self._log_lines.takes("spoofed"):
+            self.happened("spoofed", direction="in", code=code, sender=sender)
             logger.warning("%s sent a message in the name of %.128s", self._domain, sender)
 
     def broken(self, exc: Exception) -> None:

@@ -55,6 +55,7 @@ class LinkContext:
     `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where there
     are identity providers. `hides_addresses` says that records hash addresses. `on_stub_state` is called when a stub
     that runs here, or was to, is in another state. `interworking` knows legacy addresses, and the stubs behind them.
+    `listed_aliases` gives the aliases of a domain that the operator lists.
     `started_seconds` is when this process started, in monotonic seconds.
     """
 
@@ -80,6 +81,7 @@ class LinkContext:
     max_hops: int = MAX_HOPS
     interworking: Interworking = field(default_factory=Interworking)
     on_stub_state: Callable[[StubStatus], None] = lambda _: None
+    listed_aliases: Callable[[str], frozenset[str]] = lambda _: frozenset()
     started_seconds: float = field(default_factory=time.monotonic)
 
 

@@ -146,7 +146,7 @@ class PeerSession(Carrier):
         self._leg: DomainLeg | None = None
         self._port: LinkPort | None = None
         self._stream = ""
-        self._turns = InboundTurns(waits_for_room=True)
+        self._turns = InboundTurns(self, waits_for_room=True)
         self._processed = 0
         self._acknowledged = 0
         self._ack_due = trio.Event()
@@ -284,12 +284,15 @@ class PeerSession(Carrier):
 
     async def _watch_proof(self) -> None:
         """A proof holds for a day, and only as long as its key is published. Source: trust and hosts, 2.7, rule 7."""
+        assert self._port is not None
+        identity = self._acceptor.identity
         proved_seconds = trio.current_time()
         while trio.current_time() - proved_seconds < REAUTHENTICATE_SECONDS:
-            await trio.sleep(RECHECK_SECONDS)
+            await identity.wait_renewed(self._claims, seconds=RECHECK_SECONDS)
             try:
-                await self._acceptor.identity.check_again(self._claims)
+                self._port.carrier_proved(self, await identity.check_again(self._claims))
             except TransportError as exc:
+                self._port.carrier_proved(self, frozenset())
                 logger.info("the key of %s cannot be checked again now: %s", self._claims.iss, exc)
         raise PeerError(Code.AUTH_STALE, "the proof is a day old", domain=self._claims.iss)
 

@@ -15,7 +15,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -125,19 +125,25 @@ class Resolver:
             if domain not in self._flights and isinstance(known, Known) and known.is_refresh_due:
                 await self._lead(domain)
 
-    async def resolve(self, domain: str, *, asked_by: str = "") -> Location:
+    async def resolve(self, domain: str, *, asked_by: str = "", for_domain: str = "") -> Location:
         """Where the documents of a domain are.
 
         Args:
             domain: The foreign domain.
             asked_by: Whose message needs it (a local runtime); look-ups are bounded per asker. "" is the node itself.
+            for_domain: The peer that claims `domain` as its alias: it is permitted in its place, it is the asker, and
+                its address rules apply. Whether the name may be an alias at all is the caller's to judge.
 
         Raises:
             DiscoveryError: (a PeerError) NAME_INVALID, OWN_DOMAIN, DOMAIN_BLOCKED, RATE, SERVICE_DECLINED,
                 NO_SUCH_DOMAIN, PORT_REFUSED, or whatever was reported about the domain and is still believed.
             DiscoveryLineError: (a TransportError) DNS_FAILED; DISCOVERY_BACKOFF with the seconds to wait.
         """
-        self._judge(domain)
+        self._judge(domain, for_domain or domain)
+        location = await self._location(domain, asked_by or for_domain)
+        return replace(location, for_domain=for_domain) if for_domain else location
+
+    async def _location(self, domain: str, asked_by: str) -> Location:
         entry = self._peers.get(domain)
         while True:
             known = self._known(domain, entry)
@@ -206,7 +212,7 @@ class Resolver:
             rate_refused=self._rate_refused,
         )
 
-    def _judge(self, domain: str) -> None:
+    def _judge(self, domain: str, permitted: str) -> None:
         """Refuse what needs no query to be refused."""
         try:
             valid_domain(domain)
@@ -214,7 +220,7 @@ class Resolver:
             raise Failure(domain[:64], Step.NAME, error.code, error.detail).error() from None
         if domain in self._own_domains:
             raise Failure(domain, Step.NAME, Code.OWN_DOMAIN, "one of our own domains").error()
-        if self._is_permitted is not None and not self._is_permitted(domain):
+        if self._is_permitted is not None and not self._is_permitted(permitted):
             raise Failure(domain, Step.POLICY, Code.DOMAIN_BLOCKED, "no policy lets us talk to this domain").error()
 
     def _known(self, domain: str, entry: PeerEntry | None) -> Location | None:

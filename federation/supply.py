@@ -71,6 +71,7 @@ class Supply:
         self._anchor_of = anchor_of
         self._clock = clock
         self._trusted: dict[str, DomainTrust] = {}
+        self._renewed: Callable[[str], None] = lambda _: None
         self._locks: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
 
     async def package(self, domain: str, times: StepTimes, *, asked_by: str = "") -> Package:
@@ -110,6 +111,19 @@ class Supply:
         """
         return await self._trust(domain, is_refresh=is_refresh, times=StepTimes())
 
+    async def alias_trust_of(self, alias: str, *, of: str) -> DomainTrust:
+        """Verified documents of a domain that `of` claims as its alias, found under its own name.
+
+        Raises:
+            PeerError: They were refused.
+            TransportError: Nobody answered.
+        """
+        return await self._trust(alias, is_refresh=False, times=StepTimes(), for_domain=of)
+
+    def tell_renewed(self, renewed: Callable[[str], None]) -> None:
+        """Have `renewed` called with each domain whose documents were fetched anew."""
+        self._renewed = renewed
+
     async def run_sweeper(
         self,
         running: Callable[[], Iterable[StubStatus]],
@@ -143,7 +157,9 @@ class Supply:
         known = self._trusted.get(domain)
         return max(0.0, known.refresh_at - self._clock()) if known is not None else 0.0
 
-    async def _trust(self, domain: str, *, is_refresh: bool, times: StepTimes, asked_by: str = "") -> DomainTrust:
+    async def _trust(
+        self, domain: str, *, is_refresh: bool, times: StepTimes, asked_by: str = "", for_domain: str = ""
+    ) -> DomainTrust:
         async with self._locks.setdefault(domain, trio.Lock()):
             known = self._trusted.get(domain)
             if known is not None and self._clock() - known.fetched_at < LEAST_REFRESH_SECONDS:
@@ -153,10 +169,12 @@ class Supply:
                 return known
             trust = None if is_refresh else await self._restored(domain, times)
             if trust is None:
-                trust = await self._refreshed(domain, times, asked_by)
+                trust = await self._refreshed(domain, times, asked_by, for_domain)
             if len(self._trusted) >= _TRUSTED_DOMAINS:
                 del self._trusted[next(iter(self._trusted))]
             self._trusted[domain] = trust
+            if known is not None and known.live_envelope != trust.live_envelope:
+                self._renewed(domain)
             return trust
 
     async def _restored(self, domain: str, times: StepTimes) -> DomainTrust | None:
@@ -175,11 +193,11 @@ class Supply:
             times.add("cached documents", time.perf_counter() - started)
         return trust
 
-    async def _refreshed(self, domain: str, times: StepTimes, asked_by: str) -> DomainTrust:
+    async def _refreshed(self, domain: str, times: StepTimes, asked_by: str, for_domain: str) -> DomainTrust:
         known = await self._cache.get_documents(domain)
         started = time.perf_counter()
         try:
-            location = await self._resolver.resolve(domain, asked_by=asked_by)
+            location = await self._resolver.resolve(domain, asked_by=asked_by, for_domain=for_domain)
         except HostError as exc:
             return self._stale(Location.of(domain), domain, known, exc)
         times.add("resolve", time.perf_counter() - started)

@@ -27,6 +27,7 @@ import trio
 from catalogue_client.client import CatalogueClient
 from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
+from federation.aliases import Aliases
 from federation.attempt_log import AttemptLog
 from federation.core.message_ids import MessageIds
 from federation.core.stub_status import StubAddresses
@@ -285,7 +286,11 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         sandbox=sandbox,
         anchor_of=partial(config_meaning.anchor_of, settings),
     )
-    identity = Identity(node=node_url, domains=list(settings.own_domains), key=node_key, trust_of=supply.trust_of)
+    aliases = Aliases(config_meaning.alias_rules(settings, gate, node_url), supply.alias_trust_of)
+    identity = Identity(
+        node=node_url, domains=list(settings.own_domains), key=node_key, trust_of=supply.trust_of, aliases=aliases
+    )
+    supply.tell_renewed(identity.documents_renewed)
     supervision = SupervisorContext(
         our_domain=settings.node.domain,
         node=node_url,
@@ -323,6 +328,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             identify=backends.identify,
             interworking=state.interworking,
             our_aliases=frozenset(settings.node.aliases),
+            listed_aliases=aliases.rules.listed,
             max_hops=settings.limits.max_hops,
             limits=LegLimits(
                 settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds

@@ -396,6 +396,7 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         str,
         Meta(description="Key-set fingerprint (`trapezoid keys fingerprint`), exchanged out of band; for `pinned`."),
     ] = ""
+    aliases: Annotated[tuple[str, ...], Meta(description="Domains for which it speaks too, without documents.")] = ()
     allow_addresses: Annotated[
         tuple[str, ...], Meta(description="Internal ranges that this domain may resolve to, for example `10.7.0.0/16`.")
     ] = ()

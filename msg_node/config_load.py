@@ -325,8 +325,26 @@ def _check_peer(peer: PeerSettings, path: KeyPath, settings: Settings, source: _
             source.complain((*path, "allow_addresses"), str(exc))
     for place, text in rate_problems(peer.rate, (*path, "rate")):
         source.complain(place, text)
+    _check_aliases(peer, (*path, "aliases"), settings, source)
     if peer.connect and not peer.well_known_url:
         source.complain((*path, "connect"), "goes with `well_known_url`")
+
+
+def _check_aliases(peer: PeerSettings, path: KeyPath, settings: Settings, source: _Source) -> None:
+    """An alias is one name, of one peer, that nothing else is said about."""
+    if peer.aliases and peer.domain.startswith("*."):
+        source.complain(path, "only for a domain that is named in full")
+    others = [name for one in settings.peer if one is not peer for name in one.aliases]
+    for name in peer.aliases:
+        _check_domain(path, name, source)
+        if name in settings.own_domains:
+            source.complain(path, f"{name} is our own domain")
+        if name in {one.domain for one in settings.peer} | {one.domain for one in settings.interworking}:
+            source.complain(path, f"{name} has an entry of its own, so it is nobody's alias")
+        if name in others:
+            source.complain(path, f"{name} is listed for another peer as well")
+        if name in settings.policy.deny:
+            source.complain(path, f"policy.deny bars {name}")
 
 
 def _dotted(path: KeyPath) -> str:

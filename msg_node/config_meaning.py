@@ -9,12 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from catalogue_client.core.state import TrustAnchor
+from federation.core.alias_rules import AliasRules
 from federation.core.auth import channel_binding
 from federation.core.policy_model import Facts, Mode
 from federation.core.resolution import PeerEntry
 from federation.gate import Gate, PeerRule
 from federation.link_context import UNIDENTIFIED, Identify, Refusal
 from federation.policy_files import read_policies
+from federation.router import greeting
 from msg_node import middleware
 from msg_node.config import PeerSettings, Settings, SiteSettings
 from msg_node.config_middleware import StepName, active_steps
@@ -146,6 +148,22 @@ def anchor_of(settings: Settings, domain: str) -> TrustAnchor:
     if peer is None:
         return TrustAnchor.web()
     return TrustAnchor(TrustLevel(peer.trust), peer.fingerprint)
+
+
+def alias_rules(settings: Settings, gate: Gate, node_url: str) -> AliasRules:
+    """Which names may be aliases of peers."""
+    named = {peer.domain for peer in settings.peer} | {one.domain for one in settings.interworking}
+
+    def is_barred(domain: str) -> bool:
+        probe = greeting(node_url, node_url)
+        return gate.bars(Facts("peer", probe, settings.node.domain, domain, domain, len(probe.raw), 0, time.time()))
+
+    return AliasRules(
+        own_domains=settings.own_domains,
+        peers=named,
+        listed={peer.domain: peer.aliases for peer in settings.peer},
+        is_barred=is_barred,
+    )
 
 
 def allowed_addresses(settings: Settings) -> dict[str, tuple[Network, ...]]:

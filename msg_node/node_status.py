@@ -15,6 +15,8 @@ from federation.domain_link import DomainLink
 from msg_node.config_middleware import active_steps
 from msg_node.config_weakenings import insecure_switches
 
+FORGED_NAMES_SHOWN = 8
+
 if TYPE_CHECKING:
     from msg_node.app import Node
 
@@ -100,6 +102,8 @@ def link_status(link: DomainLink) -> dict[str, object]:
                 "stalls",
             )
         },
+        "domains": sorted(link.domains),
+        "forged_names": link.forged_names(FORGED_NAMES_SHOWN),
         "lost": 0 if link.leg.is_carried or not link.leg.under_way else link.leg.under_way,
     }
 

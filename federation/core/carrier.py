@@ -50,7 +50,15 @@ class LinkPort(ABC):
 
     @abstractmethod
     def carrier_live(self, carrier: Carrier, *, peer_node: str, domains: frozenset[str] = frozenset()) -> None:
-        """The carrier can take messages from now on; `domains` are aliases for which the far end has proved itself."""
+        """The carrier can take messages from now on.
+
+        `domains` are those for which the far end has proved itself on this connection, and `peer_node` is the node, ""
+        when it has proved nothing. Nothing of it outlives the connection.
+        """
+
+    @abstractmethod
+    def carrier_proved(self, carrier: Carrier, domains: frozenset[str]) -> None:
+        """What was proved on a connection holds for these domains from now on, and for no others."""
 
     @abstractmethod
     def is_active(self, carrier: Carrier) -> bool:
@@ -73,8 +81,11 @@ class LinkPort(ABC):
         """A message that killed the stub twice is taken out of traffic."""
 
     @abstractmethod
-    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str) -> None:
-        """Messages came in, in order: number in the peer's `stream` (0 when it has none) and text."""
+    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
+        """Messages came in, in order: number in the peer's `stream` (0 when it has none) and text.
+
+        They may come in the names for which `carrier` speaks. Without one that is up, only the main domain counts.
+        """
 
     @abstractmethod
     async def wait_for_room(self) -> None:

@@ -50,6 +50,9 @@ class Bucket(Protocol):
     def take(self, size_bytes: int, now: float, type_: str = "") -> float:
         """Let one message of a type pass: 0.0; or refuse it: seconds after which it is worth another try."""
 
+    def give_back(self, size_bytes: int, type_: str = "") -> None:
+        """The message that was let pass last goes nowhere: it costs nothing."""
+
 
 class RateBucket:
     """Token bucket for messages and bytes together: what passes has room in both, what is refused costs nothing."""
@@ -100,8 +103,8 @@ class RateBucket:
         self._byte_debt = byte_debt
         return max(message_debt - self._message_room, byte_debt - max(byte_room, 0.0))
 
-    def give_back(self, size_bytes: int) -> None:
-        """The message that was let pass last goes nowhere: it costs nothing."""
+    def give_back(self, size_bytes: int, _type: str = "") -> None:
+        """See `Bucket`."""
         self._message_debt = max(self._message_debt - self._seconds_per_message, 0.0)
         self._byte_debt = max(self._byte_debt - size_bytes * self._seconds_per_byte, 0.0)
 
@@ -135,6 +138,37 @@ class TypedBuckets:
             if wait_seconds:
                 bucket.give_back(size_bytes)
         return wait_seconds
+
+    def give_back(self, size_bytes: int, type_: str = "") -> None:
+        """See `Bucket`."""
+        bucket = self._by_type.get(type_)
+        if bucket is not None:
+            bucket.give_back(size_bytes)
+        self._all.give_back(size_bytes)
+
+
+class BothBuckets:
+    """Two buckets for one message, each with others behind it: what passes has room in both."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Bucket, second: Bucket) -> None:
+        self._first = first
+        self._second = second
+
+    def take(self, size_bytes: int, now: float, type_: str = "") -> float:
+        """See `Bucket`."""
+        wait_seconds = self._first.take(size_bytes, now, type_)
+        if not wait_seconds:
+            wait_seconds = self._second.take(size_bytes, now, type_)
+            if wait_seconds:
+                self._first.give_back(size_bytes, type_)
+        return wait_seconds
+
+    def give_back(self, size_bytes: int, type_: str = "") -> None:
+        """See `Bucket`."""
+        self._first.give_back(size_bytes, type_)
+        self._second.give_back(size_bytes, type_)
 
 
 def make_bucket(limit: RateLimit, by_type: Sequence[TypeRate] = ()) -> Bucket | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.inbound import SPOOFS_BEFORE_CLOSE
+from federation.core.forgeries import FORGERIES_BEFORE_CLOSE
 from federation.link_context import Refusal
 from protofly.codec import build
 from protofly.errors import Code
@@ -28,7 +28,7 @@ def live_pair() -> Pair:
 )
 def test_what_the_far_end_would_take_for_a_forgery_does_not_leave(from_: str) -> None:
     pair = live_pair()
-    for number in range(SPOOFS_BEFORE_CLOSE):
+    for number in range(FORGERIES_BEFORE_CLOSE):
         message = build(id=number, type="read", from_=from_, to=BO)
         assert pair.to_b.send(message) == Refusal(Code.SPOOFED_SOURCE)
     assert pair.to_b.leg.waiting == 0
@@ -47,9 +47,9 @@ def test_replies_that_nobody_waits_for_are_dropped_and_do_not_close_the_link() -
     pair = live_pair()
     replies = [
         build(id=number, type="response", from_=f"{ANA}/x", to=BO, body={"code": 200}).raw
-        for number in range(SPOOFS_BEFORE_CLOSE + 1)
+        for number in range(FORGERIES_BEFORE_CLOSE + 1)
     ]
     pair.to_b.inbound(inbound(*replies), STREAM)
-    assert (pair.a.delivered, pair.to_b.counters["spoofed"]) == ([], SPOOFS_BEFORE_CLOSE + 1)
+    assert (pair.a.delivered, pair.to_b.counters["spoofed"]) == ([], FORGERIES_BEFORE_CLOSE + 1)
     pair.to_b.inbound(inbound(build(id=1, type="read", from_=BO, to=ANA).raw, first=90), STREAM)
     assert len(pair.a.delivered) == 1

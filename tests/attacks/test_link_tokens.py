@@ -367,7 +367,7 @@ async def _verdicts(attack: Attack, answers: Callable[[str], list[bytes]], *, as
         if event.op == Event.OPENED:
             return [ASK] if asks else [act(Action.VERIFY_PEER, 1, answer) for answer in answers("n")]
         if event.op == Event.AUTH_TOKEN:
-            counter = next(iter(attack.house.hosted._nonces.values()))
+            counter = next(iter(attack.house.hosted._proof._nonces.values()))
             return [act(Action.VERIFY_PEER, 1, answer) for answer in answers(counter)]
         return []
 
@@ -426,7 +426,7 @@ def live_stub(attack: Attack, then: Callable[[GuestEvent], Answer]) -> ScriptedP
         if event.op == Event.OPENED and event.arg == 1:
             return [ASK]
         if event.op == Event.AUTH_TOKEN and event.flags:
-            counter = next(iter(attack.house.hosted._nonces.values()))
+            counter = next(iter(attack.house.hosted._proof._nonces.values()))
             return [act(Action.VERIFY_PEER, 1, _token_of(attack, "b.example", counter))]
         if event.op == Event.PEER_VERIFIED:
             return [act(Action.PEER_STREAM, 0, "e" * 32), status("live")]

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from federation.core import auth
+from federation.core.alias_rules import AliasRules
 from federation.core.auth import Claims, StubIdentity
 from federation.identity import Identity, TokenRequest
 from protofly.documents import Revoked
@@ -154,12 +155,21 @@ async def test_domains_that_the_root_does_not_name_cannot_be_claimed(documents: 
     assert await code_of(documents.identity("b.example"), token_of(greedy)) is Code.AUTH_POLICY
 
 
-async def test_an_alias_that_the_root_names_may_be_claimed(documents: Documents) -> None:
+async def test_an_alias_that_only_the_root_names_may_be_claimed_and_counts_for_nothing(documents: Documents) -> None:
     documents.published["a.example"].rotate_root(aliases=["alias.example"])
     documents.publish_keys("a.example", documents.keys["a.example"])
     wide = documents.identity("a.example", domains=["a.example", "alias.example"])
-    claims = await verify(documents.identity("b.example"), token_of(wide))
-    assert claims.doms == ["a.example", "alias.example"]
+    for identity in (documents.identity("b.example"), documents.identity("b.example", rules=AliasRules())):
+        assert (await verify(identity, token_of(wide))).doms == ["a.example"]
+
+
+async def test_a_proof_is_remembered_by_who_gave_it_and_not_by_its_number_alone(documents: Documents) -> None:
+    b = documents.identity("b.example")
+    claims = await verify(b, token_of(documents.identity("a.example")))
+    stranger = msgspec.structs.replace(claims, iss="c.example")
+    with pytest.raises(PeerError):
+        await b.check_again(stranger)
+    assert await b.check_again(claims) == {"a.example"}
 
 
 async def test_a_key_that_the_cached_documents_do_not_know_is_looked_up_once_more(documents: Documents) -> None:

@@ -12,8 +12,10 @@ import trio
 import trustme
 
 from catalogue_client.core.state import DomainTrust
+from federation.aliases import Aliases
 from federation.byte_channel import ByteChannel
 from federation.core import auth
+from federation.core.alias_rules import AliasRules
 from federation.core.link_frames import (
     SUBPROTOCOL,
     Kind,
@@ -50,6 +52,7 @@ class Documents:
         self.known: dict[str, DomainTrust] = {}
         self.asked: Counter[str] = Counter()
         self.refreshes: Counter[str] = Counter()
+        self.claimed: Counter[tuple[str, str]] = Counter()
         self.failure: HostError | None = None
         for name in self.published:
             self.publish_keys(name, self.keys[name])
@@ -70,9 +73,26 @@ class Documents:
             self.known[domain] = await self.world.refresh(self.published[domain])
         return self.known[domain]
 
-    def identity(self, domain: str, *, key: SigningKey | None = None, domains: list[str] | None = None) -> Identity:
+    async def alias_trust_of(self, alias: str, *, of: str) -> DomainTrust:
+        """As `trust_of`; `claimed` counts for whom an alias was looked up."""
+        self.claimed[alias, of] += 1
+        return await self.trust_of(alias, is_refresh=False)
+
+    def identity(
+        self,
+        domain: str,
+        *,
+        key: SigningKey | None = None,
+        domains: list[str] | None = None,
+        rules: AliasRules | None = None,
+    ) -> Identity:
+        """The identity of a domain's node; with `rules` it believes aliases."""
         return Identity(
-            node=node_of(domain), domains=domains or [domain], key=key or self.keys[domain], trust_of=self.trust_of
+            node=node_of(domain),
+            domains=domains or [domain],
+            key=key or self.keys[domain],
+            trust_of=self.trust_of,
+            aliases=None if rules is None else Aliases(rules, self.alias_trust_of),
         )
 
 

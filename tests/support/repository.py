@@ -76,10 +76,10 @@ class Clock:
 class PublishedDomain:
     """What one domain serves. Every publishing method takes members to replace, and keys to sign with instead."""
 
-    def __init__(self, domain: str = "b.example", *, code: bytes = MODULE) -> None:
+    def __init__(self, domain: str = "b.example", *, code: bytes = MODULE, keys_of: str = "") -> None:
         self.domain = domain
         self.now = START
-        self.keys = {name: signing_key(name, of=domain) for name in ("K1", "K2", "L1", "L2", "P1", "P2")}
+        self.keys = {name: signing_key(name, of=keys_of or domain) for name in ("K1", "K2", "L1", "L2", "P1", "P2")}
         self.files: dict[str, bytes] = {}
         self.location = Location.of(domain)
         self.code = code

@@ -52,6 +52,7 @@ class Bus:
     identify: Identify | None = None
     interworking: Interworking = field(default_factory=Interworking)
     our_aliases: frozenset[str] = frozenset()
+    listed_aliases: Callable[[str], frozenset[str]] = lambda _domain: frozenset()
     on_delivered: Callable[[], None] = lambda: None
     started_seconds: float = field(default_factory=time.monotonic)
 
@@ -80,6 +81,7 @@ class Bus:
             identify=self.identify,
             interworking=self.interworking,
             our_aliases=self.our_aliases,
+            listed_aliases=self.listed_aliases,
             started_seconds=self.started_seconds,
         )
 

@@ -49,6 +49,7 @@ class ForeignDomain:
     def __init__(self, domain: str, authority: DevelopmentAuthority) -> None:
         self.domain = domain
         self.keys = make_keys()
+        self.aliases: tuple[str, ...] = ()
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.connections = 0
@@ -57,6 +58,11 @@ class ForeignDomain:
         self.site_port = self.link_port = 0
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._context.load_cert_chain(*authority.certificate_for(domain))
+
+    def claim(self, *aliases: str) -> None:
+        """Name these aliases in the root, when it is published first, and in tokens."""
+        self.aliases = aliases
+        self.peer.domains = [self.domain, *aliases]
 
     @property
     def records(self) -> dict[str, list[str]]:
@@ -131,7 +137,7 @@ class ForeignDomain:
         signers, moment = signed_by or self.keys, time.time() if now is None else now
         mark = custom_section("of", self.domain.encode())  # else the cache knows the module from another domain
         code = LINK_STUB.read_bytes() + mark if module is None else module
-        root = self.files.get(ROOT) or sign_root(self.keys, domain=self.domain, now=time.time())
+        root = self.files.get(ROOT) or sign_root(self.keys, domain=self.domain, now=time.time(), aliases=self.aliases)
         release = StubRelease(
             domain=self.domain,
             name="foreignStub",
@@ -228,6 +234,7 @@ class LinkPeer:
 
     def __init__(self, domain: str, keys: KeyRing) -> None:
         self.domain = domain
+        self.domains = [domain]
         self.node = f"runtime://{domain}/mn-1"
         self.keys = keys
         self.heard: list[dict[str, Any]] = []
@@ -245,7 +252,7 @@ class LinkPeer:
             nonce=nonce,
             binding=binding,
             stub=None,
-            domains=[self.domain],
+            domains=self.domains,
             now=time.time(),
             random_bytes=token_bytes(48),
         )

@@ -57,6 +57,8 @@ class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int = 0
     waiting: int = 0
     spoofed: int = 0
+    domains: list[str] = []
+    forged_names: dict[str, int] = {}
     stub_faults: int = 0
     trapped: int = 0
 
@@ -78,9 +80,16 @@ class Frontier:
         self._names = names
         self._records: dict[str, list[str]] = {}
 
-    async def add(self, name: str) -> ForeignDomain:
-        """A new foreign domain, `name.foreign.example`, honest so far."""
+    async def add(self, name: str, *aliases: str, alias_of: ForeignDomain | None = None) -> ForeignDomain:
+        """A new foreign domain, `name.foreign.example`, honest so far. Its root names `aliases`, and so do its tokens.
+
+        With `alias_of` it has the keys of that domain and names it as its alias in turn.
+        """
         foreign = ForeignDomain(f"{name}.foreign.example", self.authority)
+        foreign.claim(*aliases)
+        if alias_of is not None:
+            foreign.keys = alias_of.keys
+            foreign.claim(alias_of.domain)
         await self.nursery.start(foreign.run)
         self.announce(foreign.records)
         return foreign

@@ -77,14 +77,14 @@ def speaking(*senders: str, to: str) -> bytes:
     return constant(encode_actions([GuestAction(Action.STATUS, 0, b"live"), *said]))
 
 
-async def test_stub_that_speaks_for_others_is_stopped_and_nobody_hears_it(tmp_path: Path) -> None:
+async def test_stub_that_speaks_for_others_goes_on_and_nobody_hears_what_it_forged(tmp_path: Path) -> None:
     async with running_legacy(tmp_path, "") as (frontier, legacy):
         anna = frontier.anna
         forged = [f"chat://bo@x.{HOST}", f"sip://bo@{HOST}", anna.hyperty, "user://a.example/anna"]
         legacy.publish(module=speaking(BO, *forged, to=anna.hyperty), serial=2)
         await use_settings(frontier, ADMITTED)
-        link = await wait_until(lambda: frontier.link(legacy), lambda one: one.stub_faults >= 1)
-        assert link.spoofed >= len(forged)
+        link = await wait_until(lambda: frontier.link(legacy), lambda one: one.spoofed >= len(forged))
+        assert (link.state, link.stub_faults, link.forged_names) == ("live", 0, dict.fromkeys(forged, 1))
         await anna.wait_for(lambda: any(one.from_ == BO for one in anna.heard))
         assert not any(one.from_ in forged for one in anna.heard)
         await frontier.assert_unharmed()
