@@ -32,6 +32,7 @@ from federation.attempt_log import AttemptLog
 from federation.core.message_ids import MessageIds
 from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits
+from federation.decision_records import DecisionRecords
 from federation.dialler import Dialler
 from federation.gate import Gate
 from federation.identity import Identity
@@ -255,11 +256,12 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     node_key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     records = _build_records(settings, node_key, secret)
     gate = config_meaning.build_gate(settings)
+    decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     inventory = StubInventory()
     backends = Backends(settings, state, node_key)
     taps = Taps(state, node=node_url) if settings.subscriptions.taps else None
-    bus = _build_bus(settings, state, store, records, node_url, gate, inventory, backends, taps)
+    bus = _build_bus(settings, state, store, records, node_url, decisions, inventory, backends, taps)
     backends.connect(bus)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
@@ -268,7 +270,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         names,
         own_domains=settings.own_domains,
         peers=config_meaning.peer_entries(settings),
-        is_permitted=lambda domain: may_talk(gate, domain, greeting(node_url, node_url)),
+        is_permitted=lambda domain: may_talk(decisions, domain, greeting(node_url, node_url)),
         log=log,
     )
     plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
@@ -334,7 +336,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
                 settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
             ),
         ),
-        gate,
+        decisions,
         supervise=lambda link: StubSupervisor(link, supervision).run(),
         max_links=settings.limits.links,
     )
@@ -397,7 +399,7 @@ def _build_bus(
     store: StateStore,
     records: RecordsWriter,
     node_url: str,
-    gate: Gate,
+    decisions: DecisionRecords,
     inventory: StubInventory,
     backends: Backends,
     taps: Taps | None,
@@ -409,7 +411,7 @@ def _build_bus(
         poll_seconds=settings.https.poll_seconds,
         allows_guests=settings.sessions.guests,
         functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
-        permit=partial(config_meaning.permit_session, gate, settings.node.domain),
+        permit=partial(config_meaning.permit_session, decisions, settings.node.domain),
     )
     first_id = random.SystemRandom().randrange(1, 1 << 31)
     services = Services(
@@ -432,8 +434,10 @@ def _build_bus(
         store=store,
         remote=remote,
         record=records.append,
-        parks=partial(config_meaning.parks, gate),
-        stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify, taps, backends.validation),
+        parks=partial(config_meaning.parks, decisions.gate),
+        stack=config_meaning.build_stack(
+            settings, decisions, state.sessions, backends.identify, taps, backends.validation
+        ),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,

@@ -62,6 +62,7 @@ def _counters(node: Node) -> Counter[str]:
     counters = Counter(node.bus.counters)
     counters.update(node.door.counters)
     counters["messages to barred domains"] = node.federation.barred_messages
+    counters["decisions not recorded"] = node.federation.decisions.left_out
     if node.mqtt is not None:
         counters["mqtt messages retained"] = node.mqtt.client.retained_ignored
     return counters

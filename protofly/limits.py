@@ -280,6 +280,10 @@ ANSWERED_AT_ONCE: Final = 64  # of what a link gives up: two milliseconds; the b
 AWAITED_ANSWERS: Final = 100_000
 AWAITED_ANSWERS_PER_SESSION: Final = 1_000
 
+# Decisions of the gates `local` and `peer` that are recorded: some 300 bytes each, half a MiB a minute at most.
+DECISIONS_PER_SOURCE: Final = 60
+DECISIONS_PER_MINUTE: Final = 1_200
+
 # Documents. Source: trust and hosts, section 3.3.
 ROOT_BYTES: Final = 64 << 10
 LIVE_BYTES: Final = 50 << 10
