@@ -80,6 +80,7 @@ from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.errors import SettingsError
 from protofly.record_segments import Signer
+from protofly.records import address_key
 from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -387,7 +388,7 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> R
         segment_bytes=chosen.segment_bytes,
         segment_seconds=chosen.segment_seconds,
         sync_seconds=chosen.sync_seconds,
-        address_key=hashlib.sha256(b"trapezoid addresses\0" + secret).digest() if chosen.hash_addresses else None,
+        address_key=address_key(secret) if chosen.hash_addresses else None,
     )
     signer = Signer(node_key.key_id, node_key.sign)
     return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)

@@ -391,6 +391,11 @@ def hash_address(address: str, key: bytes) -> str:
     return f"{scheme}:{digits}" if scheme else digits
 
 
+def address_key(secret: bytes) -> bytes:
+    """The key of a node's `hash_address`, from the secret of its data folder."""
+    return sha256(b"trapezoid addresses\0" + secret).digest()
+
+
 _BLOCK_HEADER_BYTES = 3
 _CHECKSUM_BYTES = 4
 _RLE_BLOCK = 1
