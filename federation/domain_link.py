@@ -19,6 +19,7 @@ import trio
 from federation.awaited_replies import AwaitedReplies
 from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carrier import Carrier, LinkPort
+from federation.core.contact_trouble import ContactTrouble, Side
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.line_watch import LineWatch, Sight
 from federation.core.peer_streams import PeerStreams
@@ -82,6 +83,7 @@ class DomainLink(LinkPort):
         self.replies = AwaitedReplies(domain, self._our_domains, context, self.counters)
         self.streams = PeerStreams()
         self._watch = LineWatch()
+        self.trouble = ContactTrouble(domain)
         self._inbound = Inbound(self, context, self._our_domains)
         self.carriers: list[Carrier] = []
         self.needed = trio.Event()
@@ -248,6 +250,7 @@ class DomainLink(LinkPort):
         self.leg.is_carried = True
         self.refuse_code = self.last_code = None
         self._came_up.set()
+        self.trouble.over()
         self.books.came_up(carrier.direction, peer_node=peer_node)
         self._tell_books()
         self._context.on_live(self.domain)
@@ -405,6 +408,19 @@ class DomainLink(LinkPort):
         self.detail = detail
         for pending in self.leg.abandon():
             self._end(pending, "rejected", code, detail)
+
+    def met(self, side: Side, text: str) -> None:
+        """Something keeps us from the domain: a warning when it is another trouble than before."""
+        warning = self.trouble.met(side, text, time.time())
+        if warning:
+            self.books.troubled(warning)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the link, in words for operators; "" when nothing is."""
+        if self._watch.is_stalled:
+            return f"{self.domain} is stalled: {self.detail}"
+        return "" if self.carriers else self.trouble.text(time.time())
 
     @property
     def is_idle(self) -> bool:

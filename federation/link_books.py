@@ -196,6 +196,11 @@ class LinkBooks:
         words = "".join(char if char.isprintable() else "." for char in detail[:LOG_DETAIL_CHARS])
         self._log("is down", f"{_LINES[direction]}, {waiting} messages wait" + (f"; {words}" if words else ""))
 
+    def troubled(self, text: str) -> None:
+        """The domain is not reached, for another reason than before."""
+        if self._log_lines.takes("trouble"):
+            logger.warning("%s", text)
+
     def stalled(self, detail: str) -> None:
         """The far end is silent although it owes us something."""
         if self._log_lines.takes("stall"):

@@ -74,6 +74,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "domain": link.domain,
         "state": link.state,
         "detail": link.detail,
+        "problem": link.problem,
         "silent_seconds": round(link.silent_seconds(time.monotonic()), 1),
         "carried_by": link.carried_by,
         "worker_pid": link.worker_pid,
