@@ -134,7 +134,6 @@ class StubSupervisor:
             await self._deploy_and_run()
         except TransportError as exc:
             link.met(Side.LINE, str(exc))
-            self._renewal.failed(time.monotonic())
             self._refused(exc)
             self._became(StubState.FAILED.value, str(exc))
             # Unreachable has one code for whoever waits, `deploy-timeout`; what was tried stands in the detail.
