@@ -18,6 +18,7 @@ import trio
 
 from federation.awaited_replies import AwaitedReplies
 from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
+from federation.core.carried import cleaned_forward
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.contact_trouble import ContactTrouble, Side
 from federation.core.interworking import INTERWORKING_TYPES
@@ -30,8 +31,10 @@ from federation.gate import Step, Verdict
 from federation.inbound import Inbound
 from federation.link_books import LinkBooks, Outcome
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
+from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
 from protofly.lifetime import ttl_of
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
@@ -144,6 +147,8 @@ class DomainLink(LinkPort):
                 check_speaks_for(
                     message, Speaker(self._our_domains)
                 )  # what the far end would take for a forgery of ours
+            if message.type == FORWARD and message.body:
+                message = codec.with_body(message, cleaned_forward(message.body, self._we.may_use))
             who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
         except PeerError as exc:
             return Refusal(exc.code)

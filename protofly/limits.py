@@ -111,6 +111,7 @@ CONSENT_OBJECTS: Final = 10_000
 CONSENTS_PER_OBJECT: Final = 1_000
 CONSENTS: Final = 50_000
 FORWARD_LEVELS: Final = 2
+REPEATED_MEMBERS_BYTES: Final = 64 << 10  # of an object that gives a member twice; reading it costs more than others
 MISSED_MESSAGES: Final = 200
 MISSED_BYTES_PER_SESSION: Final = 1 << 20
 MISSED_BYTES: Final = 64 << 20
