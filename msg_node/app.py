@@ -6,13 +6,10 @@ then the services that they used; each service cleans up behind itself.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import logging
 import os
 import random
-import resource
 import signal
 import ssl
 import time
@@ -69,6 +66,7 @@ from msg_node.core.twin import Twin
 from msg_node.expiry_watch import ExpiryWatch, Renew, watch_node
 from msg_node.node_status import node_status
 from msg_node.policy_deployment import PolicyDeployment
+from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.quarantine import Quarantine
 from msg_node.records_writer import RecordsWriter, WriterOptions
 from msg_node.runtime_port import QueueBounds
@@ -157,7 +155,7 @@ async def serve(
         HostError: STORAGE, when the data directory cannot be used.
     """
     logging.getLogger("websockets").setLevel(logging.ERROR)  # it tells of every connection; our counters do
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     for switch in insecure_switches(settings):
         logger.warning("INSECURE by the settings: %s", switch)
     data_dir = settings.node.data_dir
@@ -188,7 +186,7 @@ async def serve(
             )  # before the first live document is signed: it may renew what that names
             if node.site is not None:
                 await traffic.start(node.site.run)
-            _settle_memory()
+            settle_memory()
             on_ready(_ready(node, listeners))
             await _wait_for_signal(node)
             logger.info("stopping")
@@ -207,24 +205,6 @@ async def _wait_for_signal(node: Node) -> None:
             if forgiven := node.resolver.forgive():
                 logger.info("%d domains that were not found may be looked up again", forgiven)
             await node.policies.reload()
-
-
-def _settle_memory() -> None:
-    """What stands now stays: the collector need not look at it again, nor look after every few hundred messages.
-
-    Measured: 2 % of a node's CPU in a flood on the way out, 6 % on the way in. Messages themselves are not tracked, nor
-    is what the great tables hold: looking through a million young objects at once would hold everybody up.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 5, 50)
-
-
-def _raise_descriptor_limit() -> None:
-    """Every runtime is a descriptor; the usual soft limit of 1,024 would be the bound of the node."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:
