@@ -59,6 +59,12 @@ def build_mqtt(settings: Settings, reception: Reception, node: str) -> MqttBindi
     return MqttBinding(reception, options, node=node, domains=settings.own_domains)
 
 
+def check_broker_files(mqtt: MqttSettings) -> None:
+    """Read the files for the broker, which is not asked. Raises SettingsError."""
+    _password(mqtt)
+    _tls(mqtt)
+
+
 def _password(mqtt: MqttSettings) -> str:
     if mqtt.password_file is None:
         return ""

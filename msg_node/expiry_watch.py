@@ -165,12 +165,16 @@ def terms_on_disk(settings: Settings) -> list[Term]:
     terms = [read_certificate(path).term(name) for name, path in own_certificates(settings)]
     if settings.publish is None:
         return terms
-    data_dir = settings.node.data_dir
-    live = data_dir / LIVE_NAME
-    if live.exists() and running_node(data_dir) is not None:
-        document = decode_live(_payload(live), domain=settings.node.domain)
-        terms.append(document_term(Kind.LIVE, "document", document, live))
-    return [*published_terms(SiteFolder(settings.publish.site_dir)), *terms]
+    folder = SiteFolder(settings.publish.site_dir)
+    return [*published_terms(folder), *live_on_disk(settings), *terms]
+
+
+def live_on_disk(settings: Settings) -> list[Term]:
+    """The live document of the node that runs on the data folder, if one runs. Raises HostError."""
+    path = settings.node.data_dir / LIVE_NAME
+    if not path.exists() or running_node(settings.node.data_dir) is None:
+        return []
+    return [document_term(Kind.LIVE, "document", decode_live(_payload(path), domain=settings.node.domain), path)]
 
 
 def published_terms(folder: SiteFolder) -> list[Term]:

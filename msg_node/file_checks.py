@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from protofly.errors import SettingsError
@@ -18,12 +19,13 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class FileError(SettingsError):
     """One file or folder cannot be used as it is.
 
-    `word` is the stable code of the finding, `action` a sentence without a full stop, "" when there is none.
+    `word` is the stable code of the finding, `what` what is wrong, `action` what to do, "" when nobody can say.
     """
 
     def __init__(self, word: str, file: Path | str, what: str, action: str = "") -> None:
         super().__init__(f"{file}: {what}{'; ' if action else ''}{action}")
         self.word = word
+        self.what = what
         self.file = str(file)
         self.action = action
 
@@ -108,6 +110,31 @@ def check_writable_folder(folder: Path) -> bool:
         there = there.parent
     if not there.is_dir():
         raise FileError("not-a-folder", there, "is not a folder", "name another one, or move the file away")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise FileError("not-writable", there, "cannot be written to", "run the node as its owner, or change the owner")
+    try:
+        with tempfile.TemporaryFile(dir=there):  # what access() says is not true of read-only mounts and full disks
+            pass
+    except OSError as exc:
+        raise FileError(
+            "not-writable",
+            there,
+            f"cannot be written to: {exc.strerror}",
+            "run the node as its owner, or change the owner",
+        ) from exc
     return there == folder
+
+
+def check_state_file(path: Path) -> None:
+    """Refuse what stands in the place of a file of the node's own state; none at all is all right.
+
+    Raises:
+        FileError: `not-a-file`, `unreadable` (another user made it) or `key-open` (others may read it).
+    """
+    if not (path.exists() or path.is_symlink()):
+        return
+    if not path.is_file():
+        raise FileError("not-a-file", path, "is not a file", "move it away")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise FileError("unreadable", path, "cannot be read and written", "give it to the user that runs the node")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _OTHERS:
+        raise FileError("key-open", path, f"is open to others (mode {mode:04o})", f"run: chmod 600 {path}")

@@ -1,41 +1,40 @@
-"""`trapezoid check`: everything that would keep a node from starting or from being understood, without starting it."""
+"""The one list of checks: `trapezoid check` shows all of it, and `trapezoid serve` goes through it before it starts.
+
+A finding has a level. `problem`: the node does not start. `failing`: it starts, and `/readyz` says 503 for the same
+reason, because its own runtimes can still talk. `warning`: somebody should look. Its code and file are for programs.
+"""
 
 from __future__ import annotations
 
-import errno
-import os
-import socket
+import logging
 import ssl
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from msg_node import config_meaning
-from msg_node.config import ListenSettings, Settings, SiteSettings
+from msg_node.config import Settings
+from msg_node.config_bindings import MqttSettings
 from msg_node.config_interworking import build_interworking, token_readers
+from msg_node.config_mqtt import check_broker_files
 from msg_node.config_push import PushSettings
 from msg_node.config_registries import BackendSettings, backend_context
 from msg_node.config_sessions import build_credentials
 from msg_node.connectors.web_push import PushKey
+from msg_node.file_checks import FileError, read_file
 from msg_node.key_files import load_online_keys
 from msg_node.people import keys_in_file
-from msg_node.publisher import make_publisher
 from protofly.errors import HostError, SettingsError
 from sandbox.engine_version import engine_version
-from trapezoid.publishing import is_signed_for, newest_root
+from trapezoid.check_files import check_bind, check_certificate, check_data_dir, check_own_certificate, check_spool
+from trapezoid.check_publication import check_documents, check_publication
+from trapezoid.findings import Finding, Level, remark
 
-EXPIRY_WARNING_SECONDS = 14 * 86_400.0
+logger = logging.getLogger("trapezoid.check")
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check and what came out of it."""
-
-    part: str
-    is_good: bool
-    text: str
+Check = Callable[[], "str | Finding"]
+"""Returns what is good, or a finding that is not; raises HostError or OSError for a problem."""
 
 
 def check_node(settings: Settings) -> list[Finding]:
@@ -43,18 +42,47 @@ def check_node(settings: Settings) -> list[Finding]:
     return [_run(part, check) for part, check in _checks(settings)]
 
 
-def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
+def check_start(settings: Settings) -> None:
+    """Run all checks for a node that is about to start, and log what does not keep it from starting.
+
+    Raises:
+        SettingsError: Everything that does, one line each.
+    """
+    findings = check_node(settings)
+    problems = [one.line for one in findings if one.level is Level.PROBLEM]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    for one in findings:
+        if not one.is_good:
+            logger.error("%s", one.line)
+        elif one.level is Level.WARNING:
+            logger.warning("%s", one.line)
+
+
+def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
+    listen, site = settings.listen, settings.site
     yield "settings", lambda: f"{settings.node_id}, {_counted(len(settings.peer), 'peer')} named"
-    yield "node.data_dir", lambda: _check_folder(settings.node.data_dir)
-    yield "records.spool_dir", lambda: _check_folder(settings.spool_dir)
-    yield "listen", lambda: _check_door(settings.listen)
-    site = settings.site
+    yield "node.data_dir", lambda: check_data_dir(settings.node.data_dir)
+    yield "records.spool_dir", lambda: check_spool(settings.spool_dir)
+    yield "listen", lambda: check_bind(settings, listen)
+    if listen.certificate is not None:
+        yield "listen.certificate", lambda: check_certificate(settings, listen)
     if site is not None:
-        yield "site", lambda: _check_door(site)
+        yield "site", lambda: check_bind(settings, site)
+        if site.certificate is not None:
+            yield "site.certificate", lambda: check_certificate(settings, site)
         yield "site.status_token_sha256", lambda: config_meaning.status_access(site)
     if settings.publish is not None:
-        yield "publish", lambda: _check_publication(settings)
+        yield "publish", lambda: check_publication(settings)
+        yield from check_documents(settings)
     yield "discovery.ca_file", lambda: _check_authorities(settings.discovery.ca_file)
+    yield from _checks_of_services(settings)
+    yield "policy", lambda: _check_policies(settings)
+    yield "sandbox", lambda: _check_sandbox(settings)
+
+
+def _checks_of_services(settings: Settings) -> Iterator[tuple[str, Check]]:
+    """Files for people, and for the servers that the settings name."""
     yield "sessions", lambda: _check_sessions(settings)
     if settings.identity.provider or settings.global_registry is not None:
         yield "people", lambda: _check_people(settings)
@@ -62,48 +90,29 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[], str]]]:
     for table, backend in elsewhere.items():
         if backend is not None:
             yield table, partial(_check_backend, table, backend)
-    push = settings.push
+    push, mqtt = settings.push, settings.mqtt
     if push is not None:
         yield "push", lambda: _check_push(push)
+    if mqtt is not None:
+        yield "mqtt", lambda: _check_broker(mqtt)
     if settings.interworking:
         yield "interworking", lambda: _check_interworking(settings)
-    yield "policy", lambda: _check_policies(settings)
-    yield "sandbox", lambda: _check_sandbox(settings)
 
 
-def _run(part: str, check: Callable[[], str]) -> Finding:
+def _run(part: str, check: Check) -> Finding:
     try:
-        return Finding(part, is_good=True, text=check())
+        found = check()
+    except FileError as exc:
+        return remark(Level.PROBLEM, exc.word, exc.what, file=exc.file, action=exc.action, part=part)
     except HostError as exc:
-        return Finding(part, is_good=False, text=exc.detail or exc.code.word)
+        return remark(Level.PROBLEM, exc.code.word, exc.detail or exc.code.word, part=part)
     except OSError as exc:
-        return Finding(part, is_good=False, text=f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc))
+        return _run(part, partial(_raise, FileError.unreadable(Path(exc.filename or part), exc)))
+    return Finding(part, is_good=True, text=found) if isinstance(found, str) else replace(found, part=part)
 
 
-def _check_folder(folder: Path) -> str:
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise SettingsError(f"{there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise SettingsError(f"{there} cannot be written to")
-    return f"{folder}{'' if there == folder else ' (will be made)'}"
-
-
-def _check_door(door: ListenSettings | SiteSettings) -> str:
-    text = f"{door.host}:{door.port}"
-    _check_bind(door.host, door.port)
-    if door.certificate is None or door.key is None:
-        return f"{text}, without TLS"
-    if door.key.stat().st_mode & 0o077:
-        raise SettingsError(f"{door.key} is open to others; run: chmod 600 {door.key}")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(door.certificate, door.key)
-    except ssl.SSLError as exc:
-        raise SettingsError(f"{door.certificate} and {door.key} do not fit: {exc.reason}") from exc
-    return f"{text}, {_check_expiry(door.certificate)}"
+def _raise(error: FileError) -> str:
+    raise error
 
 
 def _check_interworking(settings: Settings) -> str:
@@ -151,71 +160,38 @@ def _check_push(push: PushSettings) -> str:
     return f"key {key.public[:16]}…, {', '.join(one.url for one in push.service)}"
 
 
-def _check_backend(table: str, backend: BackendSettings) -> str:
+def _check_backend(table: str, backend: BackendSettings) -> str | Finding:
     """The files for a server that the settings name; it is not asked."""
-    backend_context(table, backend)
+    if backend.ca_file is not None:
+        read_file(backend.ca_file)
     if backend.certificate is None or backend.key is None:
+        backend_context(table, backend)
         return f"{backend.url}, without a certificate of ours"
-    if backend.key.stat().st_mode & 0o077:
-        raise SettingsError(f"{backend.key} is open to others; run: chmod 600 {backend.key}")
-    return f"{backend.url}, {_check_expiry(backend.certificate)}"
+    found = check_own_certificate(backend.certificate, backend.key)
+    backend_context(table, backend)
+    return found if isinstance(found, Finding) else f"{backend.url}, {found}"
 
 
-def _check_bind(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as exc:
-            by_whom = " (by this node, if it runs)" if exc.errno == errno.EADDRINUSE else ""
-            raise SettingsError(f"cannot bind {host} port {port}: {exc.strerror}{by_whom}") from exc
-
-
-def _check_expiry(certificate: Path) -> str:
-    from cryptography import x509
-
-    try:
-        expires = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
-    except ValueError as exc:
-        raise SettingsError(f"{certificate}: {exc}") from exc
-    left_seconds = expires.timestamp() - time.time()
-    if left_seconds <= 0:
-        raise SettingsError(f"{certificate} expired on {expires:%Y-%m-%d}")
-    warning = " (soon)" if left_seconds < EXPIRY_WARNING_SECONDS else ""
-    return f"certificate until {expires:%Y-%m-%d}{warning}"
-
-
-def _check_publication(settings: Settings) -> str:
-    publisher, node_key = make_publisher(settings)
-    publication = publisher.folder.load()
-    newest = newest_root(publisher.folder, settings.node.domain)
-    if newest is None:
-        raise SettingsError(f"{publisher.folder.path}: no root is published here")
-    root = newest[1]
-    if root.expires.timestamp() <= time.time():
-        raise SettingsError(f"the published root expired on {root.expires:%Y-%m-%d}; run `trapezoid publish`")
-    strangers = [key_id for key_id in publisher.live_key_ids if key_id not in root.roles.live.keys]
-    if strangers:
-        raise SettingsError(f"the published root does not name {', '.join(strangers)}; run `trapezoid publish`")
-    references = {name: stub.reference for name, stub in publication.stubs.items()}
-    for reference in references.values():
-        if not is_signed_for(publisher.folder.manifest(reference.name).read_bytes(), root):
-            raise SettingsError(
-                f"no pkg key that the published root names signed the manifest of {reference.name}; "
-                "run `trapezoid publish` with that module"
-            )
-    stubs = ", ".join(f"{name}: {reference.name} {reference.serial}" for name, reference in references.items())
-    return f"root {root.version} until {root.expires:%Y-%m-%d}, {stubs}, node key {node_key.key_id}"
+def _check_broker(mqtt: MqttSettings) -> str | Finding:
+    """The files for the broker; it is not asked."""
+    check_broker_files(mqtt)
+    found = "without a certificate of ours"
+    if mqtt.certificate is not None and mqtt.key is not None:
+        certified = check_own_certificate(mqtt.certificate, mqtt.key)
+        if isinstance(certified, Finding):
+            return certified
+        found = certified
+    return f"{mqtt.host}:{mqtt.port}, {found}"
 
 
 def _check_authorities(ca_file: Path | None) -> str:
     if ca_file is None:
         return "those of the system"
+    read_file(ca_file)
     try:
         ssl.create_default_context(cafile=str(ca_file))
     except ssl.SSLError as exc:
-        raise SettingsError(f"{ca_file}: {exc.reason}") from exc
+        raise FileError("certificate-malformed", ca_file, f"holds no certificate authorities: {exc.reason}") from exc
     return str(ca_file)
 
 

@@ -15,7 +15,6 @@ from trapezoid import (
     commands_peer,
     commands_policy,
     commands_publish,
-    commands_records,
     commands_status,
     commands_stub,
 )
@@ -34,7 +33,6 @@ app.add_typer(commands_guid.app, name="guid")
 app.add_typer(commands_keys.app, name="keys")
 app.add_typer(commands_peer.app, name="peer")
 app.add_typer(commands_policy.app, name="policy")
-app.add_typer(commands_records.app, name="records")
 app.add_typer(commands_stub.app, name="stub")
 app.add_typer(pipeline_app, name="pipeline")
 config_app = typer.Typer(help="About settings.", no_args_is_help=True)
@@ -77,19 +75,19 @@ def serve(config: Config) -> None:
 
 @app.command()
 def check(config: Config, json: Json = False) -> None:
-    """Say what is wrong with settings, and with the files that they name, without starting anything."""
+    """Validate the settings and the files that they name, as `serve` does before it starts."""
     with errors_reported(as_json=json):
         from msg_node.config_load import load_settings
         from trapezoid.checking import check_node
 
         findings = check_node(load_settings(config))
-    problems = [finding for finding in findings if not finding.is_good]
+    is_good = all(finding.is_good for finding in findings)
     if json:
-        print_facts({"ok": not problems, "checks": findings}, as_json=True)
+        print_facts({"ok": is_good, "checks": findings}, as_json=True)
     else:
         for finding in findings:
-            typer.echo(f"{'ok     ' if finding.is_good else 'problem'}  {finding.part}: {finding.text}")
-    raise typer.Exit(FOUND_WANTING if problems else 0)
+            typer.echo(f"{finding.level:7}  {finding.line}")
+    raise typer.Exit(0 if is_good else FOUND_WANTING)
 
 
 @config_app.command("reference")

@@ -39,6 +39,9 @@ def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
 
         settings = load_settings(config)
         set_up_log(settings.log)
+        from trapezoid.checking import check_start
+
+        check_start(settings)
         _run(settings, sandbox)
 
 

@@ -63,7 +63,6 @@ DECISION_RECORD = extended(
     obligations=TEXTS,
     facts=TEXT,
     trace_id=TEXT,
-    left_out=LONG,
 )
 
 STUB_EVENT = extended(

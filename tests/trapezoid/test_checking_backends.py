@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from msg_node.config_load import load_settings
-from trapezoid.checking import Finding, check_node
+from trapezoid.checking import check_node
+from trapezoid.findings import Finding
 
 SMALLEST = """
 [node]
@@ -66,7 +67,7 @@ def test_the_key_for_push_services_is_read(tmp_path: Path) -> None:
 def test_a_certificate_is_read_and_its_end_is_told(certificates: Path) -> None:
     found = finding(certificates, "registry", 'certificate = "mn.pem"\nkey = "mn.key"\n')
     assert found.is_good
-    assert "certificate until" in found.text
+    assert f"certificate {certificates / 'mn.pem'} until" in found.text
 
 
 def test_a_key_that_others_can_read_is_a_problem(certificates: Path) -> None:
@@ -79,4 +80,4 @@ def test_a_key_that_others_can_read_is_a_problem(certificates: Path) -> None:
 def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     found = finding(tmp_path, "registry", 'ca_file = "nothing.pem"\n')
     assert not found.is_good
-    assert "registry.ca_file" in found.text
+    assert (found.code, found.file) == ("missing", str(tmp_path / "nothing.pem"))

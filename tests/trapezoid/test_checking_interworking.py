@@ -6,7 +6,8 @@ from pathlib import Path
 
 from msg_node.config_load import load_settings
 from tests.msg_node.test_config_interworking import SIP, settings_file
-from trapezoid.checking import Finding, check_node
+from trapezoid.checking import check_node
+from trapezoid.findings import Finding
 
 TOKEN = 'http = true\ntoken_file = "token"\ntoken_origins = ["https://api.legacy.example"]\n'
 

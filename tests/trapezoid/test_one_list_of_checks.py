@@ -1,0 +1,347 @@
+"""`check` and `serve` judge alike: what the one calls a problem the other does not start with, by the same code."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from typer.testing import CliRunner
+
+from msg_node.running import running_alone
+from trapezoid.commands import app
+
+DOMAIN = "a.example"
+
+
+@dataclass
+class House:
+    """A node that `check` finds good, until a test spoils something."""
+
+    folder: Path
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    authority: trustme.CA = field(default_factory=trustme.CA)
+
+    def __post_init__(self) -> None:
+        run("keys", "init", DOMAIN, "--keys", self.folder / "keys")
+        places = ("--keys", self.folder / "keys", "--site", self.folder / "site", "--url", f"https://{DOMAIN}:8444")
+        assert run("publish", DOMAIN, *places)[0] == 0
+        self.issue("cert", DOMAIN, f"mn.{DOMAIN}")
+        identity = {"port": 0, "certificate": "cert.pem", "key": "cert.key"}
+        self.settings = {
+            "node": {"domain": DOMAIN, "data_dir": "data"},
+            "listen": dict(identity),
+            "site": {**identity, "public_url": f"https://{DOMAIN}:8444"},
+            "publish": {"keys_dir": "keys", "site_dir": "site", "endpoint_url": f"wss://mn.{DOMAIN}/link"},
+        }
+
+    @property
+    def config(self) -> Path:
+        tables = (
+            f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in members.items())
+            for name, members in self.settings.items()
+        )
+        path = self.folder / "node.toml"
+        path.write_text("\n".join(tables))
+        return path
+
+    def issue(self, name: str, *hosts: str, days: float = 30, is_early: bool = False) -> None:
+        now = dt.datetime.now(dt.UTC)
+        begin = now + dt.timedelta(days=1) if is_early else now - dt.timedelta(days=30)
+        end = now + dt.timedelta(days=days)
+        leaf = self.authority.issue_cert(*hosts, not_before=begin, not_after=end)
+        (self.folder / f"{name}.pem").write_bytes(b"".join(part.bytes() for part in leaf.cert_chain_pems))
+        (self.folder / f"{name}.key").touch(mode=0o600)
+        leaf.private_key_pem.write_to_path(str(self.folder / f"{name}.key"))
+        (self.folder / f"{name}.key").chmod(0o600)
+
+    def check(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        code, output = run("check", "--config", self.config, "--json")
+        return code, {one["part"]: one for one in json.loads(output)["checks"]}
+
+    def serve(self) -> tuple[int, str]:
+        """Exit code 0 means that it got ready."""
+        command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(self.config)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            if child.stdout.readline().startswith("ready"):
+                child.send_signal(signal.SIGTERM)
+            _, log = child.communicate(timeout=60)
+        return child.returncode, log
+
+
+def run(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.stdout
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def expired(house: House) -> None:
+    house.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=-1)
+
+
+def early(house: House) -> None:
+    house.issue("cert", DOMAIN, f"mn.{DOMAIN}", is_early=True)
+
+
+def foreign_listener(house: House) -> None:
+    house.issue("other", DOMAIN, "mn.b.example", f"x.mn.{DOMAIN}")
+    house.settings["listen"] |= {"certificate": "other.pem", "key": "other.key"}
+
+
+def foreign_site(house: House) -> None:
+    house.issue("other", f"mn.{DOMAIN}", f"{DOMAIN}.evil.example", f"*.{DOMAIN}")
+    house.settings["site"] |= {"certificate": "other.pem", "key": "other.key"}
+
+
+def foreign_url(house: House) -> None:
+    house.settings["site"]["public_url"] = "https://www.a.example"
+
+
+def another_key(house: House) -> None:
+    house.issue("other", DOMAIN)
+    house.settings["site"]["key"] = "other.key"
+
+
+def not_pinned(house: House) -> None:
+    house.settings["publish"]["endpoint_spki"] = ["A" * 43]
+
+
+def open_tls_key(house: House) -> None:
+    (house.folder / "cert.key").chmod(0o640)
+
+
+def open_folder_of_tls_key(house: House) -> None:
+    (house.folder / "tls").mkdir(mode=0o700)
+    for name in ("cert.pem", "cert.key"):
+        (house.folder / name).rename(house.folder / "tls" / name)
+    (house.folder / "tls").chmod(0o777)
+    for table in ("listen", "site"):
+        house.settings[table] |= {"certificate": "tls/cert.pem", "key": "tls/cert.key"}
+
+
+def open_folder_of_keys(house: House) -> None:
+    (house.folder / "keys").chmod(0o777)
+
+
+def open_live_key(house: House) -> None:
+    next((house.folder / "keys").glob("live-*.pem")).chmod(0o644)
+
+
+def keys_of_another_domain(house: House) -> None:
+    run("keys", "init", "b.example", "--keys", house.folder / "b")
+    house.settings["publish"]["keys_dir"] = "b"
+
+
+def missing_certificate(house: House) -> None:
+    (house.folder / "cert.pem").unlink()
+
+
+def missing_key(house: House) -> None:
+    (house.folder / "cert.key").unlink()
+
+
+def unreadable_certificate(house: House) -> None:
+    (house.folder / "cert.pem").unlink()
+    (house.folder / "cert.pem").mkdir()
+
+
+def nonsense_certificate(house: House) -> None:
+    (house.folder / "cert.pem").write_text("nonsense")
+
+
+def data_is_a_file(house: House) -> None:
+    (house.folder / "data").write_text("a file")
+
+
+def data_below_a_file(house: House) -> None:
+    (house.folder / "file").touch()
+    house.settings["node"]["data_dir"] = "file/data"
+
+
+def data_where_nobody_may_write(house: House) -> None:
+    house.settings["node"]["data_dir"] = "/proc/data"
+
+
+def data_into_which_others_write(house: House) -> None:
+    (house.folder / "data").mkdir()
+    (house.folder / "data").chmod(0o777)
+
+
+def secret_is_a_folder(house: House) -> None:
+    (house.folder / "data" / "secret").mkdir(parents=True, mode=0o700)
+    (house.folder / "data").chmod(0o700)
+
+
+def open_secret(house: House) -> None:
+    (house.folder / "data").mkdir(mode=0o700)
+    (house.folder / "data" / "secret").write_bytes(bytes(32))
+    (house.folder / "data" / "secret").chmod(0o644)
+
+
+def spool_is_a_file(house: House) -> None:
+    (house.folder / "spool").touch()
+    house.settings["records"] = {"spool_dir": "spool"}
+
+
+def missing_authorities(house: House) -> None:
+    house.settings["discovery"] = {"ca_file": "none.pem"}
+
+
+def nothing_published(house: House) -> None:
+    (house.folder / "site" / "publication.json").unlink()
+
+
+def one_port_for_both(house: House) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for table in ("listen", "site"):
+        house.settings[table]["port"] = port
+
+
+PROBLEMS: list[tuple[Callable[[House], None], str, str]] = [
+    (expired, "listen.certificate", "certificate-expired"),
+    (early, "site.certificate", "certificate-not-yet-valid"),
+    (foreign_listener, "listen.certificate", "certificate-foreign"),
+    (foreign_site, "site.certificate", "certificate-foreign"),
+    (foreign_url, "site.certificate", "certificate-foreign"),
+    (another_key, "site.certificate", "key-mismatch"),
+    (not_pinned, "listen.certificate", "certificate-not-pinned"),
+    (open_tls_key, "listen.certificate", "key-open"),
+    (open_folder_of_tls_key, "site.certificate", "folder-open"),
+    (open_folder_of_keys, "publish", "folder-open"),
+    (open_live_key, "publish", "key-open"),
+    (keys_of_another_domain, "publish", "key-foreign"),
+    (missing_certificate, "site.certificate", "missing"),
+    (unreadable_certificate, "listen.certificate", "unreadable"),
+    (missing_key, "site.certificate", "missing"),
+    (nonsense_certificate, "listen.certificate", "certificate-malformed"),
+    (data_is_a_file, "node.data_dir", "not-a-folder"),
+    (data_below_a_file, "node.data_dir", "not-a-folder"),
+    (data_where_nobody_may_write, "node.data_dir", "not-writable"),
+    (data_into_which_others_write, "node.data_dir", "folder-open"),
+    (secret_is_a_folder, "node.data_dir", "not-a-file"),
+    (open_secret, "node.data_dir", "key-open"),
+    (spool_is_a_file, "records.spool_dir", "not-a-folder"),
+    (missing_authorities, "discovery.ca_file", "missing"),
+    (nothing_published, "publish", "settings"),
+    (one_port_for_both, "site", "port-in-use"),
+]
+
+
+def test_a_node_that_is_found_good_starts(house: House) -> None:
+    code, checks = house.check()
+    assert code == 0, checks
+    assert {one["level"] for one in checks.values()} == {"ok"}
+    returncode, log = house.serve()
+    assert returncode == 0, log
+    assert "WARNING" not in log.replace("WARNING federation", "")
+
+
+@pytest.mark.parametrize(("spoil", "part", "word"), PROBLEMS, ids=[spoil.__name__ for spoil, _, _ in PROBLEMS])
+def test_a_problem_is_named_by_both_and_keeps_the_node_from_starting(
+    house: House, spoil: Callable[[House], None], part: str, word: str
+) -> None:
+    spoil(house)
+    code, checks = house.check()
+    found = checks[part]
+    assert (code, found["level"], found["code"]) == (1, "problem", word)
+    assert found["file"] == "" or found["file"] in found["text"]
+    returncode, log = house.serve()
+    assert returncode == 2, log
+    assert f"{part}: {found['text']} [{word}]" in log
+    assert "Traceback" not in log
+
+
+def test_a_port_of_somebody_else_is_a_problem_to_both(house: House) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        house.settings["site"]["port"] = taken.getsockname()[1]
+        code, checks = house.check()
+        returncode, log = house.serve()
+    assert (code, checks["site"]["code"], returncode) == (1, "port-in-use", 2)
+    assert "stop what listens there" in log
+
+
+@contextmanager
+def held(data_dir: Path, port: int) -> Iterator[None]:
+    """Another process that holds the data folder, as a node does."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with running_alone(data_dir, (port,)):
+            os.write(writing, b"x")
+            signal.pause()
+        os._exit(0)
+    try:
+        os.read(reading, 1)
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_check_beside_the_running_node_knows_its_ports_and_no_others(house: House) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours, socket.create_server(("127.0.0.1", 0)) as theirs:
+        port, other = ours.getsockname()[1], theirs.getsockname()[1]
+        house.settings["listen"]["port"] = port
+        with held(house.folder / "data", port):
+            code, checks = house.check()
+            assert code == 0, checks
+            assert "in use by this node" in checks["listen"]["text"]
+            house.settings["listen"]["port"] = other
+            assert house.check()[1]["listen"]["code"] == "port-in-use"
+            house.settings["listen"]["port"] = 0
+            returncode, log = house.serve()
+            assert (returncode, "is in use by a running node" in log) == (2, True)
+        house.settings["listen"]["port"] = port
+        assert house.check()[1]["listen"]["code"] == "port-in-use"  # it was killed, and somebody has its port
+
+
+@pytest.mark.parametrize(
+    ("spoil", "part", "word"),
+    [
+        (lambda house: (house.folder / "keys").chmod(0o755), "publish", "folder-readable"),
+        (lambda house: (house.folder / "data").mkdir(mode=0o755), "node.data_dir", "folder-readable"),
+        (lambda house: house.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=2), "site.certificate", "certificate-expiring"),
+    ],
+    ids=["keys", "data", "certificate"],
+)
+def test_a_warning_is_shown_by_both_and_the_node_starts(
+    house: House, spoil: Callable[[House], object], part: str, word: str
+) -> None:
+    spoil(house)
+    code, checks = house.check()
+    assert (code, checks[part]["level"], checks[part]["code"]) == (0, "warning", word)
+    returncode, log = house.serve()
+    assert returncode == 0
+    assert f"WARNING trapezoid.check: {part}: " in log
+    assert f"[{word}]" in log
+
+
+def test_names_of_certificates_are_compared_as_clients_compare_them(house: House) -> None:
+    house.issue("cert", f"*.{DOMAIN}", DOMAIN.upper())
+    assert house.check()[0] == 0
+    house.settings["publish"]["endpoint_url"] = "wss://127.0.0.1:8443/link"
+    assert house.check()[1]["listen.certificate"]["code"] == "certificate-foreign"
+    house.issue("cert", DOMAIN, "127.0.0.1")
+    assert house.check()[0] == 0
+    house.settings["publish"]["endpoint_url"] = f"wss://x.y.{DOMAIN}/link"
+    house.issue("cert", DOMAIN, f"*.{DOMAIN}")
+    assert house.check()[1]["listen.certificate"]["code"] == "certificate-foreign"

@@ -1,0 +1,108 @@
+"""Checks of folders, addresses and certificates."""
+
+from __future__ import annotations
+
+import errno
+import math
+import socket
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msg_node.certificates import CertificateFile, check_key_of, check_names, read_certificate
+from msg_node.config import ListenSettings, Settings, SiteSettings
+from msg_node.core.expiry import judge
+from msg_node.file_checks import FileError, check_private_folder, check_state_file, check_writable_folder
+from msg_node.running import LOCK_NAME, running_node
+from trapezoid.findings import Finding, Level, remark
+
+_STATE_FILES = ("secret", "state.sqlite", "trust.sqlite", "tokens.sqlite", "guids.sqlite", LOCK_NAME)
+
+
+def check_data_dir(folder: Path) -> str | Finding:
+    """Whether the node can keep its state there, and nobody else changes it. Raises FileError."""
+    text = check_spool(folder)
+    warning = check_private_folder(folder)
+    for name in _STATE_FILES:
+        check_state_file(folder / name)
+    return remark(Level.WARNING, "folder-readable", warning, file=str(folder)) if warning else text
+
+
+def check_spool(folder: Path) -> str:
+    """Whether files can be written there. Raises FileError."""
+    return f"{folder}{'' if check_writable_folder(folder) else ' (will be made)'}"
+
+
+def check_bind(settings: Settings, bound: ListenSettings | SiteSettings) -> str:
+    """Whether the address can be bound, or is by this very node. Raises FileError."""
+    host, port = bound.host, bound.port
+    if port and bound is settings.site and (host, port) == (settings.listen.host, settings.listen.port):
+        raise FileError("port-in-use", f"{host} port {port}", "is that of [listen], too", "choose another port")
+    text = f"{host}:{port}{'' if bound.certificate is not None else ', without TLS'}"
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as exc:
+        running = running_node(settings.node.data_dir)
+        if exc.errno == errno.EADDRINUSE and running is not None and port in running.ports:
+            return f"{text}, in use by this node (process {running.pid})"
+        word = "port-in-use" if exc.errno == errno.EADDRINUSE else "address-unusable"
+        action = "stop what listens there, or choose another port" if exc.errno == errno.EADDRINUSE else ""
+        raise FileError(word, f"{host} port {port}", f"cannot be bound: {exc.strerror or exc}", action) from exc
+    return text
+
+
+def check_certificate(settings: Settings, bound: ListenSettings | SiteSettings) -> str | Finding:
+    """Whether others take the certificate that is served there: key, life, names, pins. Raises FileError."""
+    assert bound.certificate is not None
+    assert bound.key is not None
+    found = check_own_certificate(bound.certificate, bound.key)
+    certificate = read_certificate(bound.certificate)
+    publish = settings.publish
+    if bound is settings.listen:
+        if publish is not None:
+            host = urlsplit(publish.endpoint_url).hostname or ""
+            check_names(certificate, [host], asked_by="nodes of other domains (publish.endpoint_url)")
+            _check_pins(certificate, publish.endpoint_spki)
+        return found
+    if publish is not None:
+        hosts = [settings.node.domain, urlsplit(settings.site_url).hostname or ""]
+        check_names(certificate, hosts, asked_by="nodes of other domains (node.domain, site.public_url)")
+        uncovered = [alias for alias in settings.node.aliases if not certificate.covers(alias)]
+        if uncovered and not isinstance(found, Finding):
+            text = f"is not for the aliases {', '.join(uncovered)}"
+            action = "get a certificate that has them, or publish them at another site"
+            return remark(Level.WARNING, "certificate-foreign", text, file=str(bound.certificate), action=action)
+    return found
+
+
+def check_own_certificate(path: Path, key: Path) -> str | Finding:
+    """Whether key and certificate fit, are closed to others, and are valid now. Raises FileError."""
+    certificate = read_certificate(path)
+    check_key_of(path, key)
+    now = time.time()
+    one = judge(certificate.term(str(path)), now)
+    if one.is_failing:
+        raise FileError(one.code, path, one.text.removeprefix(f"{one.term.title} "), one.action)
+    if one.is_warning:
+        text = one.text.removeprefix(f"{one.term.title} ")
+        return remark(Level.WARNING, one.code, text, file=str(path), action=one.action)
+    if certificate.chain_ends_at - now <= 0:
+        text = "a certificate further up in its chain has expired"
+        return remark(
+            Level.WARNING, "chain-expired", text, file=str(path), action="put the issuer's current chain there"
+        )
+    left = "" if math.isinf(one.left_seconds) else f", {one.days_left} days left"
+    return f"certificate {path} until {time.strftime('%Y-%m-%d', time.gmtime(certificate.ends_at))}{left}"
+
+
+def _check_pins(certificate: CertificateFile, pins: tuple[str, ...]) -> None:
+    if pins and certificate.spki_sha256 not in pins:
+        raise FileError(
+            "certificate-not-pinned",
+            certificate.path,
+            f"has the key {certificate.spki_sha256}, which publish.endpoint_spki does not name",
+            "other nodes refuse it: add that pin, or use the pinned key",
+        )

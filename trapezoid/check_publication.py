@@ -1,0 +1,75 @@
+"""Checks of what a domain publishes: keys, root, manifests, and how long they live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from msg_node.config import Settings
+from msg_node.core.expiry import Kind, Term, judge
+from msg_node.expiry_watch import live_on_disk, published_terms
+from msg_node.file_checks import check_private_folder, check_writable_folder
+from msg_node.publication import SiteFolder
+from msg_node.publisher import make_publisher
+from protofly.errors import HostError, SettingsError
+from trapezoid.findings import Finding, Level, remark
+from trapezoid.publishing import is_signed_for, newest_root
+
+
+def check_publication(settings: Settings) -> str | Finding:
+    """Whether keys, root and manifests fit together. Raises HostError, OSError."""
+    publisher, node_key = make_publisher(settings)
+    publish = settings.publish
+    assert publish is not None
+    publication = publisher.folder.load()
+    newest = newest_root(publisher.folder, settings.node.domain)
+    if newest is None:
+        raise SettingsError(f"{publisher.folder.path}: no root is published here; run `trapezoid publish`")
+    root = newest[1]
+    strangers = [key_id for key_id in publisher.live_key_ids if key_id not in root.roles.live.keys]
+    if strangers:
+        raise SettingsError(f"the published root does not name {', '.join(strangers)}; run `trapezoid publish`")
+    references = {name: stub.reference for name, stub in publication.stubs.items()}
+    for reference in references.values():
+        if not is_signed_for(publisher.folder.manifest(reference.name).read_bytes(), root):
+            raise SettingsError(
+                f"no pkg key that the published root names signed the manifest of {reference.name}; "
+                "run `trapezoid publish` with that module"
+            )
+    warning = check_private_folder(publish.keys_dir)
+    if warning:
+        return remark(Level.WARNING, "folder-readable", warning, file=str(publish.keys_dir))
+    if publish.renew and any(publish.keys_dir.glob("pkg-*.pem")):
+        check_writable_folder(publish.site_dir)  # the node is to write renewed manifests there
+    stubs = ", ".join(f"{name}: {reference.name} {reference.serial}" for name, reference in references.items())
+    return f"root {root.version}, {stubs}, node key {node_key.key_id}"
+
+
+def check_documents(settings: Settings) -> Iterator[tuple[str, Callable[[], str | Finding]]]:
+    """One check for each published document: how long it is valid."""
+    assert settings.publish is not None
+    try:
+        terms = [*published_terms(SiteFolder(settings.publish.site_dir)), *live_on_disk(settings)]
+    except HostError as exc:
+        yield "publish.documents", partial(_fail, exc)
+        return
+    is_renewed = settings.publish.renew and any(settings.publish.keys_dir.glob("pkg-*.pem"))
+    for term in terms:
+        yield (
+            f"publish.{term.kind.value}",
+            partial(_check_term, term, is_renewed=is_renewed and term.kind is Kind.MANIFEST),
+        )
+
+
+def _check_term(term: Term, *, is_renewed: bool) -> str | Finding:
+    one = judge(term, time.time())
+    action = "the node renews it by itself" if is_renewed else one.action
+    if one.is_failing or one.is_warning:
+        level = Level.FAILING if one.is_failing and not is_renewed else Level.WARNING
+        return remark(level, one.code, one.text, file=term.file, action=action)
+    return f"{one.text}; {action}" if one.is_due else one.text
+
+
+def _fail(error: HostError) -> str:
+    raise error
