@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.mutation.callers import callers_of
 from tests.mutation.equivalents import stale
-from tests.mutation.report import Verdict, show
+from tests.mutation.report import Verdict, show_shares, show_survivors
 from tests.mutation.targets import Group, chosen
 from tests.mutation.trials import Bounds, Trial, drawn, tried
 
@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
     for name in (*_PRELOADED, *(name for group, _ in groups for name in group.preloaded)):
         importlib.import_module(name)
     verdicts = [_judged(group, paths, arguments, console) for group, paths in groups]
-    show(verdicts, console)
+    show_shares(verdicts, console)
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode([one.facts() for one in verdicts])))
     return 0 if all(one.is_good for one in verdicts) else 1
@@ -78,7 +78,9 @@ def _judged(group: Group, paths: list[Path], arguments: argparse.Namespace, cons
         trials = tried(group, mutations, callers, bounds, on_trial)
     if callers.useless:
         console.print(f"{group.name}: {len(callers.useless)} tests are of no use here, such as {callers.useless[0]}")
-    return Verdict(group, trials, stale(group))
+    verdict = Verdict(group, trials, stale(group))
+    show_survivors(verdict, console)
+    return verdict
 
 
 if __name__ == "__main__":

@@ -64,4 +64,10 @@ def stale(group: Group) -> list[str]:
 @cache
 def changes_of(path: Path) -> tuple[Mutation, ...]:
     """All changes of a module of ours."""
-    return tuple(mutations_of(path.read_bytes(), module_name(path)))
+    return tuple(mutations_of(source_of(path), module_name(path)))
+
+
+@cache
+def source_of(path: Path) -> bytes:
+    """A module as it was when it was first asked for: places of changes stay true when somebody edits it meanwhile."""
+    return path.read_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -69,9 +69,16 @@ class Verdict:
         }
 
 
-def show(verdicts: Iterable[Verdict], console: Console) -> None:
-    """Print the shares and then every survivor with its two lines."""
-    verdicts = list(verdicts)
+def show_survivors(verdict: Verdict, console: Console) -> None:
+    """Print every survivor with its two lines, and what is stale."""
+    for trial in verdict.survivors:
+        _show_survivor(trial, console)
+    for entry in verdict.stale:
+        console.print(f"[yellow]stale[/] {escape(entry)}", soft_wrap=True)
+
+
+def show_shares(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Print one line for each group."""
     table = Table("group", box=None, pad_edge=False)
     for name in ("changes", "noticed", "late", "equivalent", "survived", "guards", "share", "target"):
         table.add_column(name, justify="right")
@@ -84,11 +91,6 @@ def show(verdicts: Iterable[Verdict], console: Console) -> None:
             f"{one.share:.1%}",
             f"{one.group.target:.0%} {'holds' if one.is_good else 'MISSED'}",
         )
-    for one in verdicts:
-        for trial in one.survivors:
-            _show_survivor(trial, console)
-        for entry in one.stale:
-            console.print(f"[yellow]stale[/] {escape(entry)}", soft_wrap=True)
     console.print(table)
     slow = Counter(trial.mutation.module for one in verdicts for trial in one.trials if trial.outcome is Outcome.LATE)
     if slow:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from tests.mutation.callers import Callers, chosen_within, files_of
-from tests.mutation.equivalents import changes_of, equivalents_of, reasons
+from tests.mutation.equivalents import changes_of, equivalents_of, reasons, source_of
 from tests.mutation.imports import imported_directly
 from tests.mutation.inside import ChangedModule, Selection, run_tests
 from tests.mutation.mutations import Mutation
@@ -59,7 +59,7 @@ class Bounds:
 
 def drawn(group: Group, paths: Sequence[Path], *, number: int, seed: str, only_guards: bool) -> list[Mutation]:
     """So many changes of some modules of a group, the same for the same seed and modules; all for 0."""
-    sources = {module_name(path): path.read_bytes() for path in paths}
+    sources = {module_name(path): source_of(path) for path in paths}
     everything = [one for path in paths for one in changes_of(path) if one.is_guard or not only_guards]
     random.Random(f"{seed} {group.name}").shuffle(everything)
     possible = (one for one in everything if one.is_possible_in(sources[one.module]))
@@ -113,7 +113,7 @@ def _attempt(mutation: Mutation, tests: dict[str, float], folder: Path) -> _Answ
     """In a process of its own: run tests against the changed module."""
     path = ROOT.joinpath(*mutation.module.split(".")).with_suffix(".py")
     assert mutation.module not in sys.modules
-    sys.meta_path.insert(0, ChangedModule(mutation.module, path, mutation.applied_to(path.read_bytes())))
+    sys.meta_path.insert(0, ChangedModule(mutation.module, path, mutation.applied_to(source_of(path))))
     plugin = Selection(tests)
     code = run_tests(files_of(list(tests)), plugin, folder)
     return _Answer(plugin.failed or ("" if code == 0 else f"pytest ended with {code}"), plugin.ran)
