@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from tests.mutation.imports import imported_by
+from tests.mutation.imports import imported_by, imported_directly
 from tests.mutation.inside import Calls, run_tests
 from tests.mutation.processes import Task, run_all
-from tests.mutation.targets import ROOT, Group, module_name
+from tests.mutation.targets import ELSEWHERE, ROOT, Group, module_name
 
 KEPT: Final = ROOT / ".mutation"
 _FILE_SECONDS: Final = 240.0
@@ -86,14 +86,11 @@ def callers_of(group: Group, workers: int, on_progress: Callable[[int, int], Non
     """Find out, or remember, which tests call what."""
     store = KEPT / f"{group.name.replace('/', '-')}.json"
     kept = msgspec.json.decode(store.read_bytes(), type=dict[str, _KeptFile]) if store.exists() else {}
-    modules = {module_name(path) for path in group.paths()}
     names = _digest(*(" ".join(sorted(_functions_of(path))).encode() for path in group.paths()))
     current: dict[str, _KeptFile] = {}
     KEPT.mkdir(exist_ok=True)
     stale: list[tuple[str, str]] = []
     for path in _test_files(group):
-        if not modules & imported_by(path):
-            continue
         name, digest = str(path.relative_to(ROOT)), _digest(names.encode(), *_shared_sources(path))
         found = kept.get(name)
         if found is not None and found.digest == digest:
@@ -119,7 +116,12 @@ def _watched(group: Group, name: str, folder: Path) -> object:
 
 
 def _test_files(group: Group) -> list[Path]:
-    return sorted({path for home in group.homes for path in (ROOT / "tests").glob(home)})
+    modules, tests = {module_name(path) for path in group.paths()}, ROOT / "tests"
+    found = {path for home in group.homes for path in tests.glob(home) if modules & imported_by(path)}
+    if group.asks_importers:
+        others = (path for path in tests.glob("*/test_*.py") if path.parent.name not in ELSEWHERE)
+        found |= {path for path in others if modules & imported_directly(path)}
+    return sorted(found)
 
 
 @cache

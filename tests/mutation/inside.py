@@ -13,6 +13,7 @@ import importlib.util
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -110,6 +111,7 @@ class Calls(Selection):
         self._called = set()
         self._began = time.perf_counter()
         sys.settrace(self._trace)
+        threading.settrace(self._trace)  # threads outlive tests: each notes for the test that runs
         try:
             result = yield
         finally:

@@ -183,12 +183,14 @@ class _Walk(ast.NodeVisitor):
                 self.visit(inner)
         if node.value is not None:
             self._change_effect(node, [node.target])
-            self.visit(node.value)
+            if not self._is_chosen(node.value):
+                self.visit(node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """What is assigned to a member or an entry is an effect."""
         self._change_effect(node, node.targets)
-        if not (isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__"):
+        is_list_of_names = isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__"
+        if not is_list_of_names and not self._is_chosen(node.value):
             self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
@@ -204,6 +206,12 @@ class _Walk(ast.NodeVisitor):
     def visit_Delete(self, node: ast.Delete) -> None:
         """What is deleted is an effect."""
         self._replace(node, "pass", "effect removed")
+
+    def _is_chosen(self, value: ast.expr) -> bool:
+        """Whether this is a number that is worked out at the top, such as `512 << 20`."""
+        inner = list(ast.walk(value))
+        is_number = all(isinstance(one, ast.BinOp | ast.operator | ast.Constant) for one in inner)
+        return not self._functions and isinstance(value, ast.BinOp) and is_number
 
     def _change_effect(self, node: ast.stmt, targets: list[ast.expr]) -> None:
         is_new = self._names[-1:] == ["__init__"]  # without it everything would break

@@ -17,7 +17,8 @@ class Group:
     Attributes:
         name: Of the group; a folder, unless `modules` says otherwise.
         target: Share of the changes that tests must notice.
-        homes: Patterns of test files that may notice; only those that import something of the group are asked.
+        homes: Patterns of test files that may notice, if they import something of the group, by others as well.
+        asks_importers: Whether all other test files may that import something of the group themselves.
         folder: Where its modules are.
         begins_with: What the names of its modules begin with.
         excludes: Names of modules that are not changed, or belong to another group.
@@ -31,6 +32,7 @@ class Group:
     begins_with: str = ""
     excludes: tuple[str, ...] = ()
     preloaded: tuple[str, ...] = ()
+    asks_importers: bool = True
 
     def paths(self) -> list[Path]:
         """Its modules, by name; those that only list names have nothing to change."""
@@ -74,6 +76,11 @@ def chosen(words: Sequence[str]) -> Iterator[tuple[Group, list[Path]]]:
         raise KeyError(", ".join(sorted(wanted - known)))
 
 
+ELSEWHERE: Final = frozenset(
+    {"conformance", "delivery", "examples_stubs", "fuzz", "house", "interop", "mutation", "peers", "support", "system"}
+)
+"""Folders of tests that start programs, or of no tests: what runs elsewhere is not changed."""
+
 _NUMBERS_ONLY: Final = "limits"
 """A table of chosen numbers: nothing in it is logic."""
 
@@ -84,6 +91,7 @@ _GROUPS: Final = (
         0.97,
         ("protofly/test_*.py", _DOCUMENTS, "catalogue_client/test_documents.py"),
         excludes=(_NUMBERS_ONLY,),
+        asks_importers=False,  # everybody imports its words
     ),
     Group("sandbox/core", 0.97, ("sandbox/test_*.py",)),
     Group("catalogue_client/core", 0.97, ("catalogue_client/test_*.py", _DOCUMENTS)),

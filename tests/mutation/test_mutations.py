@@ -59,6 +59,8 @@ def test_a_value_is_changed_in_each_way_that_it_can_be(expression: str, after: s
         "z = isinstance(a, str | None)",
         "Pair = dict[str, int] | None",
         "CHOSEN_BYTES = 65_536",
+        "CHOSEN_BYTES: Final = 512 << 20",
+        "class C:\n    seconds = 30 * 86_400.0",
         "@decorated(maxsize=7, flag=True)\nclass C(Base, frozen=True):\n    name: Annotated[str, Other(3)]",
         "__all__ = [1]",
         "if TYPE_CHECKING:\n    pass",

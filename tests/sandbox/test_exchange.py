@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from sandbox.core.exchange import (
     RECORD,
     RECORD_BYTES,
     Action,
+    ChannelKind,
     Event,
     GuestAction,
     GuestEvent,
@@ -118,3 +121,14 @@ def test_random_bytes_of_another_length_are_our_bug() -> None:
 def test_limits_are_those_of_the_contract() -> None:
     assert output_limit(100) == (256 << 10) + 400
     assert action_limit(2, 160) == 138
+
+
+def test_numbers_of_the_contract_are_those_of_its_page() -> None:
+    """Stubs are compiled against docs/abi.md: a number that moves breaks every one that is published."""
+    page = (Path(__file__).parents[2] / "docs/abi.md").read_text(encoding="utf-8")
+    rows = {word.upper(): int(number) for number, word in re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)}
+    ours = {one.name: one.value for one in (*Event, *Action)}
+    assert {name: number for name, number in rows.items() if name in ours} == ours
+    [kinds] = re.findall(r"(\d) `websocket`, (\d) `tcp-tls`, (\d) `http`", page)
+    assert [str(int(kind)) for kind in (ChannelKind.WEBSOCKET, ChannelKind.TCP_TLS, ChannelKind.HTTP)] == list(kinds)
+    assert len(ChannelKind) == 3

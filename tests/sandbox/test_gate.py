@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protofly import limits
 from protofly.errors import Code, PeerError
-from sandbox.core.gate import MAGIC, inspect_module
+from sandbox.core.gate import MAGIC, _Reader, inspect_module
 from tests.support.guests import assemble, custom_section, echo, guest, leb, stub_section
 
 WINDOW = '(func (export "window") (param i32) (result i32) (i32.const 4096))'
@@ -200,3 +200,39 @@ def test_custom_section_decides_the_contract(extra: bytes, code: Code) -> None:
 def test_half_of_the_most_functions_with_locals_pass() -> None:
     functions = "(func (local i32) (local.set 0 (i32.const 1)))" * (limits.MODULE_FUNCTIONS // 2)
     inspect_module(guest("(i64.const 0)", extra=functions))
+
+
+def test_numbers_up_to_32_bits_are_read() -> None:
+    reader = _Reader(b"\xff\xff\xff\xff\x0f\x80\x80\x80\x80\x08\x00", 0, 11)
+    assert [reader.number() for _ in range(3)] == [2**32 - 1, 2**31, 0]
+
+
+@pytest.mark.parametrize("count", [500, 501])
+def test_as_many_locals_as_the_limit_pass(count: int) -> None:
+    parts = (MEMORY, WINDOW, HANDLE, f"(func (local {'i32 ' * count}))")
+    assert limits.MODULE_LOCALS == 500
+    if count > limits.MODULE_LOCALS:
+        assert refusal(module(*parts)) is Code.MODULE_LIMITS
+    else:
+        assert inspect_module(module(*parts)).functions == 3
+
+
+def test_a_module_without_a_table_has_no_elements_in_it() -> None:
+    facts = inspect_module(module(MEMORY, WINDOW, HANDLE))
+    assert (facts.table_elements, facts.has_initialize) == (0, False)
+    assert inspect_module(module(MEMORY, WINDOW, HANDLE, "(table 10000 funcref)")).table_elements == 10_000
+    assert inspect_module(module('(memory (export "memory") 256 256)', WINDOW, HANDLE)).memory_maximum_bytes == 1 << 24
+
+
+@pytest.mark.parametrize("number", [6, 9, 11, 12])
+def test_sections_that_only_the_engine_reads_are_counted(number: int) -> None:
+    """Globals, element segments, data segments and their count."""
+    assert refusal(MAGIC + section(number, leb(10_001))) is Code.MODULE_LIMITS
+    assert refusal(MAGIC + section(number, leb(10_000)) + stub_section()) is Code.MODULE_EXPORTS
+
+
+@pytest.mark.parametrize(("first", "second"), [(9, 12), (12, 10), (10, 11), (7, 9)])
+def test_the_count_of_data_segments_stands_before_the_code(first: int, second: int) -> None:
+    early, late = (section(number, b"\0") for number in (first, second))
+    assert refusal(MAGIC + early + late + stub_section()) is Code.MODULE_EXPORTS
+    assert refusal(MAGIC + late + early + stub_section()) is Code.MODULE_MALFORMED

@@ -8,7 +8,7 @@ import pytest
 
 from protofly import limits
 from protofly.errors import Code, StubFaultError
-from sandbox.core.exchange import ChannelKind
+from sandbox.core.exchange import Action, ChannelKind
 from sandbox.core.grants import DENIALS_BEFORE_FAULT, Grants, Ledger
 
 GRANTS = Grants(frozenset({"mn"}), auth=True)
@@ -116,3 +116,49 @@ def test_stub_that_is_always_refused_is_ended() -> None:
     ledger = Ledger(GRANTS)
     verdicts = [ledger.count_denial() for _ in range(DENIALS_BEFORE_FAULT)]
     assert verdicts.index(True) == DENIALS_BEFORE_FAULT - 1
+
+
+def test_requests_of_one_answer_are_bounded_by_what_was_heard() -> None:
+    ledger = Ledger(GRANTS)
+    for heard in (0, 3):
+        ledger.begin_answer(heard)
+        for _ in range(limits.STUB_REQUESTS_PER_ANSWER + heard):
+            ledger.count_request(Action.SET_TIMER, 0.0)
+        for tells in (Action.REFUSED, Action.LOG):
+            ledger.count_request(tells, 0.0)  # what it only tells does not count
+        with pytest.raises(StubFaultError) as caught:
+            ledger.count_request(Action.SET_TIMER, 0.0)
+        assert caught.value.code is Code.STUB_OUTPUT
+
+
+def test_states_are_bounded_by_the_second() -> None:
+    ledger = Ledger(GRANTS)
+    ledger.begin_answer(1000)
+    for _ in range(limits.STUB_STATES_PER_SECOND):
+        ledger.count_request(Action.STATUS, 5.0)
+    with pytest.raises(StubFaultError) as caught:
+        ledger.count_request(Action.STATUS, 5.0)
+    assert caught.value.code is Code.STUB_OUTPUT
+    ledger.count_request(Action.STATUS, 5.0 + 1.2 / limits.STUB_STATES_PER_SECOND)
+    with pytest.raises(StubFaultError):
+        ledger.count_request(Action.STATUS, 5.0 + 1.2 / limits.STUB_STATES_PER_SECOND)
+    for _ in range(limits.STUB_STATES_PER_SECOND):
+        ledger.count_request(Action.STATUS, 1000.0)  # a long silence saves up no more than a second
+    with pytest.raises(StubFaultError):
+        ledger.count_request(Action.STATUS, 1000.0)
+
+
+@pytest.mark.parametrize("size", [limits.CHALLENGE_BYTES_MIN, limits.CHALLENGE_BYTES_MAX])
+def test_shortest_and_longest_challenge_are_signed(size: int) -> None:
+    ledger = Ledger(GRANTS)
+    ledger.open_channel(1, "mn", WEBSOCKET)
+    ledger.request_token(1, bytes(size))
+    for wrong in (limits.CHALLENGE_BYTES_MIN - 1, limits.CHALLENGE_BYTES_MAX + 1):
+        assert refused(lambda wrong=wrong: ledger.request_token(1, bytes(wrong))) == "auth"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("channel", [1, 65_535])
+def test_first_and_last_channel_number_are_open_to_a_stub(channel: int) -> None:
+    ledger = Ledger(GRANTS)
+    ledger.open_channel(channel, "mn", WEBSOCKET)
+    assert ledger.channels == {channel}

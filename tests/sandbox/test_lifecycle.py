@@ -131,3 +131,62 @@ def test_another_package_starts_at_once_and_its_first_crash_opens_nothing() -> N
     life.started(now)
     restart = life.crashed(now, 0.0)
     assert (restart.opens_circuit, restart.at) == (False, now + limits.RESTART_BASE_SECONDS)
+
+
+def test_a_stub_that_was_live_for_less_than_a_minute_does_not_start_from_the_short_delay() -> None:
+    for live_seconds, delay in ((limits.RESTART_MAX_SECONDS - 1, 2.0), (limits.RESTART_MAX_SECONDS, 1.0)):
+        life = Lifecycle()
+        now = crash(life, 0.0) + 10.0
+        life.started(now)
+        life.reported("live", now)
+        life.reported("live", now + live_seconds)  # live since the first time that it said so
+        assert life.crashed(now + live_seconds, 0.0).at == now + live_seconds + delay
+
+
+def test_a_new_instance_is_not_live_because_the_one_before_was() -> None:
+    life = Lifecycle()
+    life.started(0.0)
+    life.reported("live", 0.0)
+    life.replaced()
+    now = crash(life, 1.0)
+    life.started(life.starts_at())
+    assert life.crashed(now + 1000.0, 0.0).at == now + 1000.0 + 2.0
+
+
+def test_delays_stay_at_a_minute_however_often_it_crashes() -> None:
+    life = Lifecycle()
+    now, delays = 0.0, []
+    for _ in range(30):
+        life.started(now)
+        restart = life.crashed(now, 0.0)
+        assert not restart.opens_circuit
+        delays.append(restart.at - now)
+        now = restart.at + limits.CRASH_WINDOW_SECONDS  # too rare for the circuit
+    assert delays[6:] == [limits.RESTART_MAX_SECONDS] * 24
+
+
+@pytest.mark.parametrize(("apart_seconds", "opens"), [(0.0, True), (1.0, False)])
+def test_crashes_count_for_exactly_the_window(apart_seconds: float, opens: bool) -> None:
+    life = Lifecycle()
+    moments = [0.0, *(limits.CRASH_WINDOW_SECONDS + apart_seconds - rest for rest in (192.0, 128.0, 64.0, 0.0))]
+    for now in moments:
+        life.started(now)
+        restart = life.crashed(now, 0.0)
+    assert restart.opens_circuit is opens
+
+
+def test_a_probe_starts_when_the_rest_is_over_and_not_before() -> None:
+    life = Lifecycle()
+    now = 0.0
+    for _ in range(5):
+        now = crash(life, now)
+    assert not life.may_start(life.starts_at() - 0.001)
+    life.started(life.starts_at())
+    life.reported("in-progress", life.starts_at())
+    assert life.is_circuit_open  # only `live` closes it
+    assert life.refusal() is Code.CIRCUIT_OPEN
+    life.reported("live", life.starts_at())
+    assert life.refusal() is Code.STUB_FAILED
+    for _ in range(4):  # what came before the rest is forgotten
+        life.started(now := max(now + 1.0, life.starts_at()))
+        assert not life.crashed(now, 0.0).opens_circuit

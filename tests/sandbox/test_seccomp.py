@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import re
+from pathlib import Path
 from struct import Struct
 
 import pytest
+import ziglang
 
 from sandbox.core.seccomp import (
     ALLOWED,
@@ -82,3 +86,21 @@ def test_no_page_becomes_executable_any_more(number: int) -> None:
 
 def test_programs_fit_the_kernel() -> None:
     assert 0 < instruction_count(allow_list_program()) < 4096
+
+
+def test_every_number_is_the_kernels_number_of_that_name() -> None:
+    """By the kernel's header as the compiler of the stubkit has it."""
+    header = Path(ziglang.__file__).parent / "lib/libc/include/x86-linux-any/asm/unistd_64.h"
+    known = dict(re.findall(r"^#define __NR_(\w+) (\d+)$", header.read_text(encoding="ascii"), re.MULTILINE))
+    ours = {**ALLOWED, **REFUSED_SOFTLY, **HOSTILE}
+    assert {name: int(known[name]) for name in ours} == ours
+    assert not set(ALLOWED) & set(REFUSED_SOFTLY)
+
+
+def test_programs_have_the_words_of_the_kernels_interface() -> None:
+    """By linux/bpf_common.h, linux/filter.h, linux/seccomp.h and linux/audit.h."""
+    codes = {code for code, *_ in INSTRUCTION.iter_unpack(allow_list_program() + no_new_code_program())}
+    assert codes == {0x20, 0x15, 0x35, 0x45, 0x06}
+    assert (RETURN_ALLOW, RETURN_EPERM, RETURN_KILL) == (0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000)
+    assert AUDIT_ARCH_X86_64 == 62 | 0x80000000 | 0x40000000
+    assert instruction_count(allow_list_program()) == len(allow_list_program()) / INSTRUCTION.size

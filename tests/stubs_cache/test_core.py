@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stubs_cache.core.entry import Entry, Kind, compiled_key, seal, unseal
+from stubs_cache.core.entry import SEAL_BYTES, Entry, Kind, compiled_key, is_key, seal, unseal
 from stubs_cache.core.eviction import Reason, choose_evictions
 
 ENTRIES = st.lists(
@@ -71,3 +72,39 @@ def test_unused_goes_before_space_and_the_oldest_first() -> None:
         ("old", Reason.SPACE),
         ("middle", Reason.SPACE),
     ]
+
+
+def entry_of(key: str, used_at: float, size_bytes: int = 10) -> Entry:
+    return Entry(kind=Kind.MODULE, key=key, size_bytes=size_bytes, used_at=used_at)
+
+
+def test_what_runs_is_kept_however_old_and_large_it_is() -> None:
+    entries = [entry_of("kept", 0, 100), entry_of("other", 99, 10)]
+    assert choose_evictions(entries, now=100, max_bytes=200, unused_seconds=50, kept={"kept"}) == []
+    gone = choose_evictions(entries, now=100, max_bytes=50, unused_seconds=50, kept={"kept"})
+    assert [(one.entry.key, one.reason) for one in gone] == [("other", Reason.SPACE)]
+
+
+def test_an_entry_goes_when_it_was_unused_for_longer_and_not_for_just_as_long() -> None:
+    entries = [entry_of("a", 50.0), entry_of("b", 49.9)]
+    assert [one.entry.key for one in choose_evictions(entries, now=100, unused_seconds=50)] == ["b"]
+
+
+def test_what_fits_to_the_last_byte_stays() -> None:
+    entries = [entry_of("a", 1), entry_of("b", 2)]
+    assert choose_evictions(entries, now=3, max_bytes=20) == []
+    assert [one.entry.key for one in choose_evictions(entries, now=3, max_bytes=19)] == ["a"]
+    assert [one.entry.key for one in choose_evictions(entries, now=3, max_bytes=10)] == ["a"]
+
+
+@pytest.mark.parametrize("text", ["", "0" * 63, "0" * 65, "0" * 63 + "g", "A" * 64, "../" + "0" * 61, "٣" * 64])
+def test_only_the_hex_of_a_hash_is_a_key(text: str) -> None:
+    assert not is_key(text)
+    assert is_key("0123456789abcdef" * 4)
+
+
+def test_a_seal_is_32_bytes_and_a_cut_one_is_none() -> None:
+    sealed = seal(b"secret", Kind.MODULE, "k" * 64, b"")
+    assert len(sealed) == SEAL_BYTES == 32
+    assert unseal(b"secret", Kind.MODULE, "k" * 64, sealed) == b""
+    assert unseal(b"secret", Kind.MODULE, "k" * 64, sealed[:-1]) is None
