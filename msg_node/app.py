@@ -66,6 +66,7 @@ from msg_node.core.stub_inventory import StubInventory, state_events
 from msg_node.core.subscriptions import Listeners
 from msg_node.core.twin import Twin
 from msg_node.expiry_watch import ExpiryWatch, Renew, watch_node
+from msg_node.freed_memory import return_freed_memory
 from msg_node.node_status import node_status
 from msg_node.policy_deployment import PolicyDeployment
 from msg_node.quarantine import Quarantine
@@ -176,6 +177,7 @@ async def serve(
             await traffic.start(node.supply.run_sweeper, node.federation.running_stubs)
             traffic.start_soon(node.bus.run_flusher)
             traffic.start_soon(node.bus.run_sweeper)
+            traffic.start_soon(return_freed_memory)
             await traffic.start(node.bus.inquiries.run)
             await traffic.start(node.backends.run)
             await traffic.start(node.door.run, listeners)

@@ -37,6 +37,10 @@ class LastWords:
         self._said: OrderedDict[_Transaction, _Said] = OrderedDict()
         self._bytes = 0
 
+    def __len__(self) -> int:
+        """How many ends are remembered."""
+        return len(self._said)
+
     def keep(self, entry: Entry, word: Word, now: float) -> None:
         """Remember how a request of ours ended, if it was done."""
         request = entry.request
@@ -46,7 +50,7 @@ class LastWords:
         self._forget(transaction)
         self._said[transaction] = _Said(entry.request_id, entry.sender, _digest(request), word, now)
         self._bytes += _size(transaction, word)
-        while len(self._said) > self._max_words or self._bytes > self._max_bytes:
+        while self._said and self._oldest_must_go(now):
             self._forget(next(iter(self._said)))
 
     def about(self, request: Message, sender: Sender, now: float) -> tuple[str, Word] | None:
@@ -56,6 +60,12 @@ class LastWords:
             return None
         is_same = said.sender == sender and said.digest == _digest(request)
         return (said.request_id, said.word) if is_same else None
+
+    def _oldest_must_go(self, now: float) -> bool:
+        """The oldest serves nobody any more, or there are too many."""
+        oldest = next(iter(self._said.values()))
+        is_over = oldest.at + REPEATED_SECONDS < now
+        return is_over or len(self._said) > self._max_words or self._bytes > self._max_bytes
 
     def _forget(self, transaction: _Transaction) -> None:
         said = self._said.pop(transaction, None)

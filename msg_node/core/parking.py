@@ -132,7 +132,7 @@ class Parking:
         return self.transactions.get((reply.to_key, reply.id, reply.from_key))
 
     def is_late(self, reply: Message, now: float) -> bool:
-        """Whether a reply comes a second time, within half a minute, for a request that it has ended."""
+        """True for a second reply, within half a minute, to a request that the first one ended."""
         ended = None if reply.id is None else self._ended.get((reply.to_key, reply.id, reply.from_key))
         return ended is not None and now - ended < REPEATED_SECONDS
 
@@ -346,7 +346,8 @@ class Parking:
         assert word.status.is_final
         self._remove(entry)
         self._ended[entry.transaction] = now
-        if len(self._ended) > FINISHED_REMEMBERED:
+        self._ended.move_to_end(entry.transaction)
+        while len(self._ended) > FINISHED_REMEMBERED or next(iter(self._ended.values())) + REPEATED_SECONDS < now:
             self._ended.popitem(last=False)
         is_foreign = bool(entry.sender.domain)
         key = row_key(entry.number)

@@ -93,3 +93,12 @@ async def test_a_sender_whose_line_broke_before_the_answer_asks_again_and_the_ag
             assert await again.next() == first
         assert await agent.heard() == []
         assert house.counters["actions completed"] == 1
+
+
+def test_what_nobody_can_repeat_any_more_is_forgotten_with_the_next_word() -> None:
+    words = LastWords()
+    for number in range(1000):
+        words.keep(entry(request(number)), DONE, NOW)
+    words.keep(entry(request(1000)), DONE, NOW + REPEATED_SECONDS + 1)
+    assert len(words) == 1
+    assert words.about(request(1000), Sender(ANA), NOW + REPEATED_SECONDS + 2) is not None

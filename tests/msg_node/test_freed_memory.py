@@ -1,0 +1,52 @@
+"""Freed memory goes back to the kernel: once a minute, when there is enough of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from msg_node.freed_memory import TRIM_SECONDS, malloc_trimmer, return_freed_memory
+
+PROGRAM = """
+import ctypes
+from pathlib import Path
+from msg_node.freed_memory import malloc_trimmer
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+library.free.argtypes = [ctypes.c_void_p]
+blocks = [library.malloc(4000) for _ in range(10_000)]
+for block in blocks:
+    ctypes.memset(block, 1, 4000)
+for block in blocks[:-1]:  # the last one keeps the end of the heap in use
+    library.free(ctypes.c_void_p(block))
+before = resident()
+assert malloc_trimmer()()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(malloc_trimmer() is None, reason="needs a C library that can give memory back")
+def test_a_heap_with_holes_gives_its_free_pages_back() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) > 30_000_000
+
+
+async def test_memory_is_returned_once_a_minute(autojump_clock: MockClock) -> None:
+    times: list[float] = []
+
+    def trim() -> bool:
+        times.append(trio.current_time())
+        return True
+
+    began = trio.current_time()
+    with trio.move_on_after(3 * TRIM_SECONDS + 1):
+        await return_freed_memory(trim=trim)
+    assert [round(time - began) for time in times] == [60, 120, 180]
