@@ -126,6 +126,9 @@ class Laboratory:
         self.plan = plan
         self.nodes: dict[str, LaboratoryNode] = {}
         self.was_used_before = False
+        self.authority: DevelopmentAuthority | None = None
+        self._records: dict[str, list[str]] = {}
+        self._names = NameServer({})
         self._on_prepared = on_prepared
 
     @property
@@ -151,6 +154,11 @@ class Laboratory:
                 finally:
                     with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
                         await self.stop_nodes()
+
+    def announce(self, records: dict[str, list[str]]) -> None:
+        """Add names to what the name server answers, for example those of further domains that a test plays itself."""
+        self._records |= records
+        self._names.replace(self._records)
 
     async def start_nodes(self) -> None:
         """Start both nodes side by side."""
@@ -178,7 +186,7 @@ class Laboratory:
     async def _prepare(self, nursery: trio.Nursery) -> None:
         plan = self.plan
         with self._preparing("development authority and certificates"):
-            authority = DevelopmentAuthority(plan.state_dir / "authority")
+            self.authority = authority = DevelopmentAuthority(plan.state_dir / "authority")
             identities = {domain: authority.certificate_for(domain) for domain in plan.domains}
         ports = self._choose_ports()
         for domain in plan.domains:
@@ -189,10 +197,9 @@ class Laboratory:
             for node in self.nodes.values():
                 publishing.start_soon(self._publish, node, fingerprints)
         with self._preparing("name server for both domains"):
-            records: dict[str, list[str]] = {}
             for domain in plan.domains:
-                records |= zone(domain, ports[domain], fingerprints[domain])
-            name_server_port = await nursery.start(NameServer(records).run)
+                self.announce(zone(domain, ports[domain], fingerprints[domain]))
+            name_server_port = await nursery.start(self._names.run)
         for domain, node in self.nodes.items():
             [peer] = (other for other in plan.domains if other != domain)
             certificate, key = identities[domain]

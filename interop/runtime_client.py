@@ -103,6 +103,8 @@ class RuntimeClient:
         self._connection: WebSocketConnection | None = None
         self._transactions: dict[int, _Transaction] = {}
         self._last_id = 0
+        self.abandoned: set[int] = set()
+        """Ids of requests that ended without an answer; theirs may still come, after the session is open again."""
         self._closed = trio.Event()
 
     @property
@@ -236,6 +238,8 @@ class RuntimeClient:
                 await transaction.done.wait()
         finally:
             del self._transactions[id_]
+            if transaction.answer is None:
+                self.abandoned.add(id_)
         if scope.cancelled_caught:
             raise TransportError(Code.GATEWAY_TIMEOUT, f"no answer to {type_} for {to}")
         if transaction.answer is None:
