@@ -112,24 +112,28 @@ class Door:
     async def _serve_newcomer(self, stream: trio.SocketStream, newcomer: Newcomer, remote: str) -> None:
         line = None
         with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
-            line, head = await self._meet(stream)
+            line, head = await self._meet(stream, newcomer)
         if line is None:
-            self.counters["slow handshakes"] += handshake.cancelled_caught
+            if handshake.cancelled_caught:
+                self.counters["slow handshakes"] += 1
+                self.counters[f"slow handshakes, {newcomer.phase}"] += 1
             return
         async with line:
             await self._receive(line, head, newcomer, remote)
             await line.aclose()
 
-    async def _meet(self, stream: trio.SocketStream) -> tuple[ByteChannel, bytes]:
+    async def _meet(self, stream: trio.SocketStream, newcomer: Newcomer) -> tuple[ByteChannel, bytes]:
         """TLS, then everything up to the end of the first request's head; without that end there is no request."""
         line = await ByteChannel.over(stream, drain_nursery=self._drains, context=self._context, server_side=True)
         try:
             head = b""
+            newcomer.phase = "no request"
             while _END_OF_HEAD not in head and len(head) <= _HEAD_BYTES:
                 data = await line.receive()
                 if not data:
                     break
                 head += data
+                newcomer.phase = "half a request"
         except BaseException:
             line.close()
             raise

@@ -84,11 +84,13 @@ class Newcomer:
         scope: Everything that is done for the connection runs in it.
         end: What ends the connection while it is half-open; at first the scope is cancelled.
         is_refused: The address has too many of them already.
+        phase: What is missing, if its handshake takes too long.
     """
 
     def __init__(self, half_open: HalfOpen, remote: str) -> None:
         self.scope = trio.CancelScope()
         self.end: Callable[[], None] = self.scope.cancel
+        self.phase = "no TLS"
         self._half_open = half_open
         self._since = trio.current_time()
         self._entry = half_open.enter(remote, lambda: self.end())

@@ -49,6 +49,8 @@ async def test_an_upgrade_that_does_not_end_is_given_up(
     await forgotten(house)
     assert house.door is not None
     assert house.door.counters["slow handshakes"] == 1
+    phase = "half a request" if start else "no request"
+    assert house.door.counters[f"slow handshakes, {phase}"] == 1
 
 
 @pytest.mark.parametrize("start", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
@@ -61,6 +63,8 @@ async def test_a_tls_handshake_that_does_not_end_is_given_up(
         await wire.write(start)
         assert await wire.read_to_end() == b""
         await forgotten(house)
+        assert house.door is not None
+        assert house.door.counters["slow handshakes, no TLS"] == 1
 
 
 async def drip(wire: Wire, byte: bytes) -> bytes:
