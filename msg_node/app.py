@@ -170,7 +170,6 @@ async def serve(
         await services.start(node.records.run)
         node.policies.tell_start()
         await services.start(node.sandbox.run)
-        logger.info("guests run on %s", node.sandbox.fingerprint)
         await services.start(node.resolver.run)
         async with trio.open_nursery() as traffic:
             await traffic.start(node.federation.run)

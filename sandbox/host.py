@@ -107,6 +107,8 @@ class Sandbox:
     def _announce(self, zygote: ZygoteProcess | None) -> None:
         self._zygote = zygote
         if zygote is not None:
+            if self._fingerprint != zygote.fingerprint:
+                logger.info("guests run on %s", zygote.fingerprint)
             self._fingerprint = zygote.fingerprint
         self._zygote_changed.set()
         self._zygote_changed = trio.Event()
