@@ -191,4 +191,4 @@ def _plain(name: dns.name.Name) -> str:
 
 
 def _short(exc: BaseException) -> str:
-    return (str(exc) or type(exc).__name__)[:300]
+    return (str(exc) or "no answer")[:300]

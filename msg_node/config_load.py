@@ -34,6 +34,7 @@ from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
 from protofly.address import valid_domain
 from protofly.errors import PeerError, SettingsError
+from protofly.plain_words import without_types
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _ERROR_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
@@ -210,7 +211,7 @@ def _convert(source: _Source, folder: Path) -> Settings | None:
         if match is not None:
             text = text[: match.start()]
             path = tuple(name or int(index) for name, index in _PATH_STEP.findall(match["path"]))
-        source.complain(path, text)
+        source.complain(path, without_types(text))
         return None
 
 

@@ -25,10 +25,11 @@ from msg_node.connectors.https import HttpsOptions
 from msg_node.core.sessions import Sessions
 from msg_node.middleware import Stack, Step, make_stack
 from msg_node.taps import Taps
+from msg_node.tls_files import believe, show
 from msg_node.validation import Validation
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
-from protofly.errors import Code, PeerError, SettingsError
+from protofly.errors import Code, PeerError
 from protofly.message import Message
 from protofly.network import Network, parse_networks
 
@@ -175,10 +176,7 @@ def client_context(settings: Settings) -> ssl.SSLContext:
     """TLS towards other domains."""
     context = ssl.create_default_context()
     if settings.discovery.ca_file is not None:
-        try:
-            context.load_verify_locations(settings.discovery.ca_file)
-        except (OSError, ssl.SSLError) as exc:
-            raise SettingsError(f"discovery.ca_file: {exc}") from exc
+        believe(context, settings.discovery.ca_file, "discovery.ca_file")
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
@@ -190,15 +188,9 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(listen.certificate, listen.key)
-    except (OSError, ssl.SSLError) as exc:
-        raise SettingsError(f"listen.certificate or listen.key: {exc}") from exc
+    show(context, listen.certificate, listen.key, "listen")
     if listen.client_ca is not None:
-        try:
-            context.load_verify_locations(listen.client_ca)
-        except (OSError, ssl.SSLError) as exc:
-            raise SettingsError(f"listen.client_ca: {exc}") from exc
+        believe(context, listen.client_ca, "listen.client_ca")
         context.verify_mode = ssl.CERT_OPTIONAL  # other domains' stubs have none; who needs one is asked at `open`
         context.num_tickets = 0  # every connection proves itself anew, against the authorities of today
     return context

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msg_node.config import Settings
 from msg_node.config_bindings import MqttSettings
 from msg_node.connectors.reception import Reception
+from msg_node.tls_files import believe, show
 from protofly.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -71,17 +72,18 @@ def _password(mqtt: MqttSettings) -> str:
     try:
         return mqtt.password_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
-        raise SettingsError(f"mqtt.password_file: {exc}") from exc
+        reason = getattr(exc, "strerror", None) or "is not UTF-8"
+        raise SettingsError(f"mqtt.password_file: {mqtt.password_file}: {reason}") from exc
 
 
 def _tls(mqtt: MqttSettings) -> ssl.SSLContext | None:
     if mqtt.insecure_plaintext:
         return None
-    try:
-        context = ssl.create_default_context(cafile=mqtt.ca_file)
-        if mqtt.certificate is not None:
-            context.load_cert_chain(mqtt.certificate, mqtt.key)
-    except (OSError, ssl.SSLError) as exc:
-        raise SettingsError(f"mqtt.ca_file, certificate or key: {exc}") from exc
+    context = ssl.create_default_context()
+    if mqtt.ca_file is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # these authorities, and none of the system's
+        believe(context, mqtt.ca_file, "mqtt.ca_file")
+    if mqtt.certificate is not None:
+        show(context, mqtt.certificate, mqtt.key, "mqtt")
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

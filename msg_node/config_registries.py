@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
+from msg_node.tls_files import believe, show
 from protofly import limits
-from protofly.errors import SettingsError
 
 Problem = tuple[tuple[str | int, ...], str]
 """Where in the settings, and what is wrong."""
@@ -116,11 +116,8 @@ def backend_context(table: str, backend: BackendSettings) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False
-    try:
-        if backend.ca_file is not None:
-            context.load_verify_locations(backend.ca_file)
-        if backend.certificate is not None:
-            context.load_cert_chain(backend.certificate, backend.key)
-    except (OSError, ssl.SSLError) as exc:
-        raise SettingsError(f"{table}.ca_file, {table}.certificate or {table}.key: {exc}") from exc
+    if backend.ca_file is not None:
+        believe(context, backend.ca_file, f"{table}.ca_file")
+    if backend.certificate is not None:
+        show(context, backend.certificate, backend.key, table)
     return context

@@ -35,6 +35,7 @@ from protofly.documents import (
     sign_document,
 )
 from protofly.errors import PeerError, SettingsError
+from protofly.plain_words import without_types
 
 INDEX_NAME = "publication.json"
 WELL_KNOWN = "/.well-known/rethink-mn"
@@ -95,7 +96,7 @@ class SiteFolder:
         except OSError as exc:
             raise SettingsError(f"{path}: {exc.strerror}; run `trapezoid publish` first") from exc
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-            raise SettingsError(f"{path}: {exc}") from exc
+            raise SettingsError(f"{path}: {without_types(str(exc))}") from exc
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

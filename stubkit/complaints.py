@@ -49,9 +49,9 @@ def _complaint(action: GuestAction, endpoints: frozenset[str]) -> str:
         case Action.VERIFY_PEER if not 0 < size <= limits.TOKEN_BYTES:
             return f"a token of {size} bytes"
         case Action.STATUS if action.payload.partition(b" ")[0] not in STATES:
-            return f"unknown state {action.payload[:40]!r}"
+            return f"unknown state {_shown(action.payload)}"
         case Action.REFUSED if len(action.payload.split(b" ", 1)) < 2 or not action.payload[:3].isdigit():
-            return f"a refusal is `status word text`, not {action.payload[:40]!r}"
+            return f"a refusal is `status word text`, not {_shown(action.payload)}"
         case Action.LOG if action.arg > LOG_LEVEL_MAX or size > limits.STUB_LOG_BYTES:
             return "a log line of unknown level or too long"
         case Action.DELIVER:
@@ -76,3 +76,8 @@ def _deliver_complaint(payload: bytes) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         return f"delivers something that is no message: {exc}"
     return ""
+
+
+def _shown(payload: bytes) -> str:
+    """The beginning of what a stub said, quoted."""
+    return repr(payload[:40].decode("utf-8", "replace"))

@@ -98,11 +98,18 @@ def _tls_context(ca: Path | None, *, is_insecure: bool) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
     except OSError as exc:
-        raise _usage(f"{ca}: {exc}") from exc
+        raise _usage(f"{ca}: {_why(exc)}") from exc
     if is_insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _why(exc: OSError) -> str:
+    """A file of authorities cannot be used; OpenSSL does not name what is missing."""
+    import ssl
+
+    return "holds no certificate in PEM form" if isinstance(exc, ssl.SSLError) else exc.strerror or str(exc)
 
 
 def _list(cases: list[Case], *, as_json: bool) -> None:

@@ -264,14 +264,12 @@ def _client(registry: str, ca: Path | None, *, is_plaintext: bool) -> GlobalRegi
 
     from msg_node.connectors.backend_http import BackendHttp
     from msg_node.connectors.global_registry_rest import ANSWER_BYTES, GlobalRegistryRest
+    from msg_node.tls_files import believe
     from protofly.errors import SettingsError
 
     if registry.startswith("http:") and not is_plaintext:
         raise SettingsError(f"{registry} is without TLS; say --insecure-plaintext if that is what you want")
     context = ssl.create_default_context()
     if ca is not None:
-        try:
-            context.load_verify_locations(ca)
-        except (OSError, ssl.SSLError) as exc:
-            raise SettingsError(f"{ca}: {exc}") from exc
+        believe(context, ca, "--ca")
     return GlobalRegistryRest(BackendHttp(registry, context, max_bytes=ANSWER_BYTES))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
+
+if TYPE_CHECKING:
+    import ssl
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The node's site, for example https://mn.example.org:8444.")]
 Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Authorities that its certificate may be of.")]
@@ -54,6 +57,19 @@ def _text_of(path: Path) -> str:
         raise SettingsError(f"{path}: {exc}") from exc
 
 
+def _context(ca: Path | None) -> ssl.SSLContext:
+    """TLS towards the node; `ca` stands in place of the authorities of the system. Raises SettingsError."""
+    import ssl
+
+    from msg_node.tls_files import believe
+
+    if ca is None:
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    believe(context, ca, "--ca")
+    return context
+
+
 def _fetch(url: str, page: str, ca: Path | None, token: str) -> dict[str, Any]:
     """One page of the site. Raises SettingsError, TransportError."""
     import http.client
@@ -75,9 +91,7 @@ def _fetch(url: str, page: str, ca: Path | None, token: str) -> dict[str, Any]:
         connection = (
             http.client.HTTPConnection(host, port, timeout=_SECONDS)
             if parts.scheme == "http"
-            else http.client.HTTPSConnection(
-                host, port, timeout=_SECONDS, context=ssl.create_default_context(cafile=ca)
-            )
+            else http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=_context(ca))
         )
         try:
             headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -93,12 +93,12 @@ trusst = "web"
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("[limits]\nmax_hops = 0", "limits.max_hops: Expected `int` >= 1"),
-        ("[limits]\nmax_hops = 'x'", "limits.max_hops: Expected `int`, got `str`"),
+        ("[limits]\nmax_hops = 0", "limits.max_hops: Expected a whole number >= 1"),
+        ("[limits]\nmax_hops = 'x'", "limits.max_hops: Expected a whole number, got a text"),
         ("[records]\ndurability = 'sometimes'", "records.durability: Invalid enum value 'sometimes'"),
-        ("[records]\nsync_seconds = 0", "records.sync_seconds: Expected `float` > 0"),
+        ("[records]\nsync_seconds = 0", "records.sync_seconds: Expected a number > 0"),
         ("[records]\nspool_dir = 3", "records.spool_dir: "),
-        ("[site]\nport = 70000\ninsecure_plaintext = true", "site.port: Expected `int` <= 65535"),
+        ("[site]\nport = 70000\ninsecure_plaintext = true", "site.port: Expected a whole number <= 65535"),
         ("[site]", "site: needs `certificate` and `key`"),
         ("[site]\ncertificate = 'x'", "site: `certificate` and `key` come together"),
         ("[site]\ncertificate='x'\nkey='y'\ninsecure_plaintext=true", "site: `insecure_plaintext` contradicts"),
