@@ -18,7 +18,9 @@ import trio
 
 from federation.awaited_replies import AwaitedReplies
 from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
+from federation.core.carried import cleaned_forward
 from federation.core.carrier import Carrier, LinkPort
+from federation.core.contact_trouble import ContactTrouble, Side
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.line_watch import LineWatch, Sight
 from federation.core.peer_streams import PeerStreams
@@ -29,8 +31,10 @@ from federation.gate import Step, Verdict
 from federation.inbound import Inbound
 from federation.link_books import LinkBooks, Outcome
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
+from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
 from protofly.lifetime import ttl_of
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
@@ -82,6 +86,7 @@ class DomainLink(LinkPort):
         self.replies = AwaitedReplies(domain, self._our_domains, context, self.counters)
         self.streams = PeerStreams()
         self._watch = LineWatch()
+        self.trouble = ContactTrouble(domain)
         self._inbound = Inbound(self, context, self._our_domains)
         self.carriers: list[Carrier] = []
         self.needed = trio.Event()
@@ -142,6 +147,8 @@ class DomainLink(LinkPort):
                 check_speaks_for(
                     message, Speaker(self._our_domains)
                 )  # what the far end would take for a forgery of ours
+            if message.type == FORWARD and message.body:
+                message = codec.with_body(message, cleaned_forward(message.body, self._we.may_use))
             who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
         except PeerError as exc:
             return Refusal(exc.code)
@@ -248,6 +255,7 @@ class DomainLink(LinkPort):
         self.leg.is_carried = True
         self.refuse_code = self.last_code = None
         self._came_up.set()
+        self.trouble.over()
         self.books.came_up(carrier.direction, peer_node=peer_node)
         self._tell_books()
         self._context.on_live(self.domain)
@@ -405,6 +413,19 @@ class DomainLink(LinkPort):
         self.detail = detail
         for pending in self.leg.abandon():
             self._end(pending, "rejected", code, detail)
+
+    def met(self, side: Side, text: str) -> None:
+        """Something keeps us from the domain: a warning when it is another trouble than before."""
+        warning = self.trouble.met(side, text, time.time())
+        if warning:
+            self.books.troubled(warning)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the link, in words for operators; "" when nothing is."""
+        if self._watch.is_stalled:
+            return f"{self.domain} is stalled: {self.detail}"
+        return "" if self.carriers else self.trouble.text(time.time())
 
     @property
     def is_idle(self) -> bool:

@@ -77,6 +77,7 @@ class Egress:
 
     Args:
         emit: Takes events for the guest, in order.
+        on_failed: Called with the reason when a line could not be opened.
         wait_for_room: Waits while the guest has too much to read.
     """
 
@@ -89,6 +90,7 @@ class Egress:
         handler_nursery: trio.Nursery,
         emit: Callable[[GuestEvent], None],
         wait_for_room: Callable[[], object],
+        on_failed: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self._rules = rules
         self._dialler = dialler
@@ -96,6 +98,7 @@ class Egress:
         self._nursery = handler_nursery
         self._emit = emit
         self._wait_for_room = wait_for_room
+        self._on_failed = on_failed
         self._channels: dict[int, Channel] = {}
         self._heard_seconds = 0.0
         self._digesting = 0
@@ -179,12 +182,13 @@ class Egress:
         return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
 
     async def _run(self, channel: Channel, kind: int, url: str, request: OpenRequest) -> None:
-        reason = "closed"
+        reason, is_open = "closed", False
         try:
             with channel.scope:
                 with trio.fail_after(HANDSHAKE_SECONDS):
                     await self._connect(channel, url)
                     early = await self._upgrade(channel, url, request) if kind == ChannelKind.WEBSOCKET else []
+                is_open = True
                 self._emit(
                     GuestEvent(
                         Event.OPENED,
@@ -208,6 +212,8 @@ class Egress:
                 channel.bytes_channel.close()
             if self._channels.get(channel.number) is channel:
                 del self._channels[channel.number]
+        if not is_open and reason != "closed":
+            self._on_failed(reason)
         self._emit(GuestEvent(Event.CLOSED, channel.number, reason.encode()[:256]))
 
     async def _connect(self, channel: Channel, url: str) -> None:

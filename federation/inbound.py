@@ -15,6 +15,7 @@ from typing import Protocol
 
 from federation.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder, Speaker, check_source, id_carried
+from federation.core.carried import CarriedForgeryError
 from federation.core.carrier import Carrier
 from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
@@ -142,7 +143,7 @@ class Inbound:
             who = UNIDENTIFIED if identify is None else identify(inner, link.domain, now)
         except PeerError as exc:
             link.books.refused(message, id_carried(message), exc.code, now, size)
-            self._refuse(message, exc.code, exc.detail)
+            self._refuse(message, exc)
             return
         hops = border.hops_crossed
         facts = Facts("in", inner, from_domain, to_domain, link.domain, size, hops, now, *who)
@@ -175,10 +176,10 @@ class Inbound:
                 raise
             check_source(message, border.speaker)
 
-    def _refuse(self, message: Message, code: Code, detail: str) -> None:
+    def _refuse(self, message: Message, exc: PeerError) -> None:
         link = self._link
-        if code is not Code.SPOOFED_SOURCE:
-            link.send_refusal(message, code, detail)
+        if exc.code is not Code.SPOOFED_SOURCE or isinstance(exc, CarriedForgeryError):
+            link.send_refusal(message, exc.code, exc.detail)
         elif message.is_response and link.replies.is_open(message):
             link.counters["unheard acknowledgements"] += 1  # an honest observer of an object of ours, in its name
         else:
@@ -186,7 +187,7 @@ class Inbound:
                 self._side_now.limit.caught(time.monotonic())
             link.counters["spoofed"] += 1
             self.forged_names.count(message.from_[:FORGED_NAME_CHARS])
-            link.books.spoofed(message.from_, code)
+            link.books.spoofed(message.from_, exc.code)
 
     def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
         context, link = self._context, self._link

@@ -14,13 +14,14 @@ from typing import Literal
 from federation.core.policy import Facts
 from federation.core.policy_record import FactsRecorder
 from federation.core.trapezoid import Pending
+from federation.decision_records import decision_record
 from federation.gate import Verdict
 from federation.link_context import LinkContext
 from federation.log_allowance import LogAllowance
 from protofly.errors import Code
 from protofly.limits import HEADER_CHARS
 from protofly.message import Message
-from protofly.records import DecisionRecord, GateFacts, LinkEvent, MessageRecord, StubEvent, envelope_digest
+from protofly.records import GateFacts, LinkEvent, MessageRecord, StubEvent, envelope_digest
 
 logger = logging.getLogger("federation")
 
@@ -182,30 +183,7 @@ class LinkBooks:
 
     def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
         """A gate said no, or a rule in report mode would have said something else."""
-        message = facts.message
-        self.record(
-            DecisionRecord(
-                ts_us=int(facts.now * 1e6),
-                hook=facts.hook,
-                effect="permit" if verdict.permitted else "deny",
-                permitted=verdict.permitted,
-                policy_rev=verdict.revision,
-                src_domain=facts.from_domain,
-                dst_domain=facts.to_domain,
-                link_domain=facts.link_domain,
-                msg_id=msg_id.hex() or None,
-                msg_type=message.type,
-                src_key=message.from_,
-                dst_key=message.to,
-                size_in=len(message.raw),
-                rule_id=verdict.rule_id or None,
-                reason=None if verdict.code is None else verdict.code.word,
-                retry_after_us=int(verdict.retry_after_seconds * 1e6) or None,
-                shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow) or None,
-                obligations=tuple(f"{one.name}={one.value}" for one in verdict.decision.obligations) or None,
-                facts=self.facts_of(facts),
-            )
-        )
+        self.record(decision_record(facts, verdict, self.facts_of(facts), msg_id=msg_id))
 
     def came_up(self, direction: Literal["out", "in"], *, peer_node: str) -> None:
         """The link has a carrier more; `direction` says whose line it is."""
@@ -217,6 +195,11 @@ class LinkBooks:
         self.happened("down", direction=direction, waiting=waiting)
         words = "".join(char if char.isprintable() else "." for char in detail[:LOG_DETAIL_CHARS])
         self._log("is down", f"{_LINES[direction]}, {waiting} messages wait" + (f"; {words}" if words else ""))
+
+    def troubled(self, text: str) -> None:
+        """The domain is not reached, for another reason than before."""
+        if self._log_lines.takes("trouble"):
+            logger.warning("%s", text)
 
     def stalled(self, detail: str) -> None:
         """The far end is silent although it owes us something."""

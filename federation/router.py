@@ -17,8 +17,8 @@ from federation.core.carrier import LinkPort
 from federation.core.policy import Facts
 from federation.core.stub_status import StubStatus
 from federation.core.trapezoid import DomainLeg
+from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
-from federation.gate import Gate
 from federation.link_context import LinkContext, Refusal
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
@@ -37,24 +37,25 @@ class Federation:
     """All links of this node.
 
     Args:
+        decisions: Judges, and records what the gate `peer` decides.
         supervise: Runs the stub of one link for as long as it is needed; started once per link.
     """
 
     def __init__(
         self,
         context: LinkContext,
-        gate: Gate,
+        decisions: DecisionRecords,
         *,
         supervise: Callable[[DomainLink], Awaitable[None]],
         max_links: int = MAX_LINKS,
     ) -> None:
         self._context = context
-        self._gate = gate
+        self.decisions = decisions
         self._supervise = supervise
         self._max_links = max_links
         self._links: dict[str, DomainLink] = {}
         self.barred_messages = 0
-        """Messages of ours to domains that we do not talk to: refused before there is a link with books."""
+        """Messages of ours to domains that we do not talk to: refused before there is a link."""
         self._dirty: set[DomainLink] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -132,9 +133,13 @@ class Federation:
         except PeerError as exc:
             self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
             return Refusal(exc.code)
-        verdict = self._gate.judge(facts)
+        verdict = self.decisions.gate.judge(facts)
         if not verdict.permitted:
-            return Refusal(verdict.code or Code.POLICY)
+            code, msg_id = verdict.code or Code.POLICY, self._context.ids.next(facts.now)
+            link.books.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=0)
+            return Refusal(code)
+        if verdict.decision.shadow:
+            link.books.decided(facts, verdict)
         if not link.is_live:
             link.needed.set()
         return None
@@ -175,7 +180,7 @@ class Federation:
         except PeerError as exc:
             code = Code.AUTH_POLICY if exc.code in (Code.DOMAIN_BLOCKED, Code.POLICY) else exc.code
             raise PeerError(code, exc.detail, domain=domain) from exc
-        if not may_talk(self._gate, domain, probe):
+        if not may_talk(self.decisions, domain, probe, is_visit=True):
             raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
         if len(link.carriers) >= CARRIERS_PER_DOMAIN:
             raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
@@ -188,7 +193,7 @@ class Federation:
             PeerError: NAME_INVALID, DOMAIN_BLOCKED, OVERLOAD.
         """
         valid_domain(domain)
-        if not may_talk(self._gate, domain, message):
+        if not may_talk(self.decisions, domain, message):
             raise PeerError(Code.DOMAIN_BLOCKED, "our policy does not talk to this domain", domain=domain)
         if len(self._links) >= self._max_links and not self._drop_idle():
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
@@ -213,10 +218,18 @@ class Federation:
         return False
 
 
-def may_talk(gate: Gate, domain: str, message: Message) -> bool:
-    """Whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered."""
+def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> bool:
+    """Whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered.
+
+    Args:
+        decisions: Judges, and records denials.
+        domain: The foreign domain.
+        message: The first one, or a greeting when there is none yet.
+        is_visit: It comes to us; otherwise somebody here wants to go there.
+    """
     facts = Facts("peer", message, domain_of(message.from_), domain, domain, len(message.raw), 0, time.time())
-    return gate.judge(facts).permitted
+    group, source = ("visits", domain) if is_visit else ("first contacts", message.from_)
+    return decisions.judge(facts, group=group, source=source).permitted
 
 
 def greeting(sender: str, node: str) -> Message:

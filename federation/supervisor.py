@@ -17,7 +17,9 @@ import trio
 
 from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
+from federation.core.contact_trouble import Side
 from federation.core.interworking import Interworking
+from federation.core.renewal import Renewal, has_moved
 from federation.core.service_tokens import ServiceTokens
 from federation.core.stub_settings import StubSettings
 from federation.domain_link import DomainLink
@@ -49,6 +51,10 @@ LEAST_REFRESH_SECONDS = 5.0
 SUMMARY_SECONDS = 60.0
 
 StubEventName = Literal["verified", "compiled", "started", "stopped", "state", "fault", "killed", "circuit", "summary"]
+_LINE_CODES = frozenset(
+    {Code.ADDRESS_REFUSED, Code.PORT_REFUSED, Code.NO_SUCH_DOMAIN, Code.TLS_FAILED, Code.HTTP_STATUS}
+)
+"""Refusals of ours that are about the way to a domain, and not about what it publishes."""
 _ENDED_FROM_OUTSIDE = frozenset({"deadline", "died"})
 """Faults of the worker process, and not of the code in it: our own deadline, or the kernel, has ended it."""
 
@@ -87,6 +93,8 @@ class StubSupervisor:
         self._is_deployed = False
         self._started = 0.0
         self._verdict: PeerError | None = None
+        self._renewal = Renewal()
+        self._line_failed = trio.Event()
         self._summed_up = time.monotonic()
 
     async def run(self) -> None:
@@ -125,7 +133,7 @@ class StubSupervisor:
         try:
             await self._deploy_and_run()
         except TransportError as exc:
-            logger.warning("%s cannot be reached: %s", link.domain, exc)
+            link.met(Side.LINE, str(exc))
             self._refused(exc)
             self._became(StubState.FAILED.value, str(exc))
             # Unreachable has one code for whoever waits, `deploy-timeout`; what was tried stands in the detail.
@@ -135,7 +143,10 @@ class StubSupervisor:
             return self._crashed(exc)
         except HostError as exc:
             is_peer = isinstance(exc, PeerError)
-            logger.log(logging.WARNING if is_peer else logging.ERROR, "%s was refused: %s", link.domain, exc)
+            if is_peer:
+                link.met(Side.LINE if exc.code in _LINE_CODES else Side.DOCUMENTS, str(exc))
+            else:
+                logger.error("the stub of %s cannot be started: %s", link.domain, exc)
             self._refused(exc)
             if is_peer:
                 link.hosted.refused()
@@ -164,7 +175,12 @@ class StubSupervisor:
     def _crashed(self, exc: StubFaultError) -> float:
         """Restart after a pause; after too many crashes leave the stub alone for a while."""
         link, now = self._link, time.monotonic()
-        logger.error("the stub of %s failed: %s", link.domain, exc)
+        if exc.code is Code.STUB_FAILED:
+            link.met(Side.REFUSAL, exc.detail)
+            self._renewal.failed(now)
+        else:
+            logger.error("the stub of %s failed: %s", link.domain, exc)
+            link.met(Side.STUB, str(exc))
         link.counters["stub faults"] += 1
         link.last_code = exc.code
         self._event("fault", code=exc.code, detail=exc.detail, trap=exc.fault)
@@ -190,6 +206,9 @@ class StubSupervisor:
         times = link.times = StepTimes()
         self._is_deployed = False
         self._became("deploying", link.detail)
+        is_due = self._renewal.due_in(time.monotonic()) == 0.0
+        if is_due and not context.supply.seconds_until_askable(link.domain):
+            await self._ask_anew()
         try:
             package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
         finally:
@@ -283,6 +302,7 @@ class StubSupervisor:
                 handler_nursery=nursery,
                 emit=running.emit,
                 wait_for_room=running.wait_for_room,
+                on_failed=self._no_line,
             )
 
         with trio.CancelScope() as ending:
@@ -301,11 +321,40 @@ class StubSupervisor:
                 times.add("authenticate", seconds)
                 self._tell_step("authenticate", seconds)
             self._failures = 0
-        elif not link.is_live:
-            link.state = state.value
+            self._renewal.succeeded(time.monotonic())
+        else:
+            self._not_live(state)
         link.detail = self._lifecycle.detail
         link.hosted.became(state.value, link.detail, now=time.time())
         self._event("state", state=state.value, detail=link.detail)
+
+    def _not_live(self, state: StubState) -> None:
+        """The stub is not live (any more): find out whether the far end refuses us."""
+        link, detail = self._link, self._lifecycle.detail
+        if not link.is_live:
+            link.state = state.value
+        if state is StubState.DISCONNECTED and detail:
+            link.met(Side.REFUSAL, detail)
+            if not link.is_live:
+                self._wants_news()
+
+    def _no_line(self, reason: str) -> None:
+        """A line of the stub could not be opened."""
+        self._link.met(Side.LINE, reason)
+        self._wants_news()
+
+    def _wants_news(self) -> None:
+        """The endpoint may have moved: newer documents say so."""
+        self._renewal.failed(time.monotonic())
+        self._line_failed.set()
+
+    async def _ask_anew(self) -> None:
+        """Ask for newer documents although those that we have are not due; without success the old ones serve."""
+        self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
+        try:
+            await self._context.supply.trust_of(self._link.domain, is_refresh=True)
+        except HostError as exc:
+            logger.info("no newer documents of %s: %s", self._link.domain, exc)
 
     # While it runs: is it still needed, may it still run, is there a newer one?
 
@@ -335,7 +384,8 @@ class StubSupervisor:
         """Ask for newer documents in time; stop what was revoked or has expired, make room for what is newer."""
         supply, domain = self._context.supply, self._link.domain
         while True:
-            await trio.sleep(max(LEAST_REFRESH_SECONDS, supply.seconds_until_refresh(domain)))
+            with trio.move_on_after(max(LEAST_REFRESH_SECONDS, supply.seconds_until_refresh(domain))):
+                await self._wait_for_failure()
             try:
                 trust = await supply.trust_of(domain, is_refresh=True)
                 code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
@@ -348,10 +398,21 @@ class StubSupervisor:
                 continue
             if code is not None:
                 self._verdict = PeerError(code, "the stub may not run any more", domain=domain)
-            if code is not None or (current is not None and current.manifest_sha256 != stub.manifest_sha256):
-                logger.info("the stub of %s is replaced: %s", domain, code.word if code else "there is a newer one")
+            is_newer = current is not None and current.manifest_sha256 != stub.manifest_sha256
+            is_elsewhere = not self._link.is_live and has_moved(stub, trust)
+            if code is not None or is_newer or is_elsewhere:
+                why = "there is a newer one" if is_newer else "its endpoints are others now"
+                logger.info("the stub of %s is replaced: %s", domain, code.word if code else why)
                 over.cancel()
                 return
+
+    async def _wait_for_failure(self) -> None:
+        """Wait until failed lines justify asking for documents that are not due."""
+        while (pause_seconds := self._renewal.due_in(time.monotonic())) is None:
+            self._line_failed = trio.Event()
+            await self._line_failed.wait()
+        await trio.sleep(max(pause_seconds, self._context.supply.seconds_until_askable(self._link.domain)))
+        self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
 
     # The books.
 

@@ -94,7 +94,7 @@ class Supply:
         await self._keep(trust, stub)
         code = await self._compiled(stub, times)
         logger.info(
-            "stub %s %s of %s is ready after %.0f ms",
+            "stub %s %s of %s is verified and compiled after %.0f ms",
             stub.name,
             stub.version,
             domain,
@@ -156,6 +156,11 @@ class Supply:
         """How long what we know of a domain need not be asked for again; 0 when we know nothing."""
         known = self._trusted.get(domain)
         return max(0.0, known.refresh_at - self._clock()) if known is not None else 0.0
+
+    def seconds_until_askable(self, domain: str) -> float:
+        """How long a domain is not asked for newer documents because it was asked a moment ago; 0: it may be."""
+        known = self._trusted.get(domain)
+        return 0.0 if known is None else max(0.0, known.fetched_at + LEAST_REFRESH_SECONDS - self._clock())
 
     async def _trust(
         self, domain: str, *, is_refresh: bool, times: StepTimes, asked_by: str = "", for_domain: str = ""

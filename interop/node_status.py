@@ -34,6 +34,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
     domain: str
     state: str = ""
+    problem: str = ""
     worker_pid: int | None = None
     stub: StubIdentity | None = None
     cache: str = ""

@@ -6,13 +6,10 @@ then the services that they used; each service cleans up behind itself.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import logging
 import os
 import random
-import resource
 import signal
 import ssl
 import time
@@ -32,6 +29,7 @@ from federation.attempt_log import AttemptLog
 from federation.core.message_ids import MessageIds
 from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits
+from federation.decision_records import DecisionRecords
 from federation.dialler import Dialler
 from federation.gate import Gate
 from federation.identity import Identity
@@ -69,6 +67,7 @@ from msg_node.expiry_watch import ExpiryWatch, Renew, watch_node
 from msg_node.freed_memory import return_freed_memory
 from msg_node.node_status import node_status
 from msg_node.policy_deployment import PolicyDeployment
+from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.quarantine import Quarantine
 from msg_node.records_writer import RecordsWriter, WriterOptions
 from msg_node.runtime_port import QueueBounds
@@ -80,6 +79,7 @@ from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.errors import SettingsError
 from protofly.record_segments import Signer
+from protofly.records import address_key
 from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -156,7 +156,7 @@ async def serve(
         HostError: STORAGE, when the data directory cannot be used.
     """
     logging.getLogger("websockets").setLevel(logging.ERROR)  # it tells of every connection; our counters do
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     for switch in insecure_switches(settings):
         logger.warning("INSECURE by the settings: %s", switch)
     data_dir = settings.node.data_dir
@@ -187,7 +187,7 @@ async def serve(
             )  # before the first live document is signed: it may renew what that names
             if node.site is not None:
                 await traffic.start(node.site.run)
-            _settle_memory()
+            settle_memory()
             # A signal that comes right after `ready` is one to stop in order, too.
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
                 on_ready(_ready(node, listeners))
@@ -207,24 +207,6 @@ async def _wait_for_stop(node: Node, signals: AsyncIterator[int]) -> None:
         if forgiven := node.resolver.forgive():
             logger.info("%d domains that were not found may be looked up again", forgiven)
         await node.policies.reload()
-
-
-def _settle_memory() -> None:
-    """What stands now stays: the collector need not look at it again, nor look after every few hundred messages.
-
-    Measured: 2 % of a node's CPU in a flood on the way out, 6 % on the way in. Messages themselves are not tracked, nor
-    is what the great tables hold: looking through a million young objects at once would hold everybody up.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 5, 50)
-
-
-def _raise_descriptor_limit() -> None:
-    """Every runtime is a descriptor; the usual soft limit of 1,024 would be the bound of the node."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:
@@ -257,11 +239,12 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     node_key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     records = _build_records(settings, node_key, secret)
     gate = config_meaning.build_gate(settings)
+    decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     inventory = StubInventory()
     backends = Backends(settings, state, node_key)
     taps = Taps(state, node=node_url) if settings.subscriptions.taps else None
-    bus = _build_bus(settings, state, store, records, node_url, gate, inventory, backends, taps)
+    bus = _build_bus(settings, state, store, records, node_url, decisions, inventory, backends, taps)
     backends.connect(bus)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
@@ -270,7 +253,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         names,
         own_domains=settings.own_domains,
         peers=config_meaning.peer_entries(settings),
-        is_permitted=lambda domain: may_talk(gate, domain, greeting(node_url, node_url)),
+        is_permitted=lambda domain: may_talk(decisions, domain, greeting(node_url, node_url)),
         log=log,
     )
     plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
@@ -336,7 +319,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
                 settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
             ),
         ),
-        gate,
+        decisions,
         supervise=lambda link: StubSupervisor(link, supervision).run(),
         max_links=settings.limits.links,
     )
@@ -387,7 +370,7 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> R
         segment_bytes=chosen.segment_bytes,
         segment_seconds=chosen.segment_seconds,
         sync_seconds=chosen.sync_seconds,
-        address_key=hashlib.sha256(b"trapezoid addresses\0" + secret).digest() if chosen.hash_addresses else None,
+        address_key=address_key(secret) if chosen.hash_addresses else None,
     )
     signer = Signer(node_key.key_id, node_key.sign)
     return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)
@@ -399,7 +382,7 @@ def _build_bus(
     store: StateStore,
     records: RecordsWriter,
     node_url: str,
-    gate: Gate,
+    decisions: DecisionRecords,
     inventory: StubInventory,
     backends: Backends,
     taps: Taps | None,
@@ -411,7 +394,7 @@ def _build_bus(
         poll_seconds=settings.https.poll_seconds,
         allows_guests=settings.sessions.guests,
         functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
-        permit=partial(config_meaning.permit_session, gate, settings.node.domain),
+        permit=partial(config_meaning.permit_session, decisions, settings.node.domain),
     )
     first_id = random.SystemRandom().randrange(1, 1 << 31)
     services = Services(
@@ -434,8 +417,10 @@ def _build_bus(
         store=store,
         remote=remote,
         record=records.append,
-        parks=partial(config_meaning.parks, gate),
-        stack=config_meaning.build_stack(settings, gate, state.sessions, backends.identify, taps, backends.validation),
+        parks=partial(config_meaning.parks, decisions.gate),
+        stack=config_meaning.build_stack(
+            settings, decisions, state.sessions, backends.identify, taps, backends.validation
+        ),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,

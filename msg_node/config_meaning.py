@@ -13,6 +13,7 @@ from federation.core.alias_rules import AliasRules
 from federation.core.auth import channel_binding
 from federation.core.policy_model import Facts, Mode
 from federation.core.resolution import PeerEntry
+from federation.decision_records import DecisionRecords
 from federation.gate import Gate, PeerRule
 from federation.link_context import UNIDENTIFIED, Identify, Refusal
 from federation.policy_files import read_policies
@@ -43,10 +44,15 @@ def build_gate(settings: Settings) -> Gate:
 
 
 def judge_local(
-    gate: Gate, message: Message, roles: frozenset[str], *, identify: Identify | None = None
+    decisions: DecisionRecords,
+    message: Message,
+    roles: frozenset[str],
+    sid: int = 0,
+    *,
+    identify: Identify | None = None,
 ) -> Refusal | None:
     """The gate on our own bus: asked only when there are policies, since otherwise it lets everything pass."""
-    if not gate.policies.sets:
+    if not decisions.gate.policies.sets:
         return None
     now = time.time()
     try:
@@ -55,7 +61,7 @@ def judge_local(
     except PeerError as exc:
         return Refusal(exc.code)
     facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
-    verdict = gate.judge(facts)
+    verdict = decisions.judge(facts, group="sessions", source=str(sid))
     return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
 
 
@@ -83,14 +89,14 @@ def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> b
 
 def build_stack(
     settings: Settings,
-    gate: Gate,
+    decisions: DecisionRecords,
     sessions: Sessions,
     identify: Identify | None = None,
     taps: Taps | None = None,
     validation: Validation | None = None,
 ) -> Stack:
     """What each message of a session passes before it is delivered, as the settings order it; first, if any, taps."""
-    chosen, judge = settings.middleware, partial(judge_local, gate, identify=identify)
+    chosen, judge = settings.middleware, partial(judge_local, decisions, identify=identify)
     makers: dict[StepName, Callable[[], Step]] = {
         "logging": lambda: middleware.log(chosen.logging.every),
         "authentication": lambda: middleware.authentication(sessions, chosen.authentication.open_to),
@@ -109,18 +115,17 @@ def _schema_step(validation: Validation | None) -> Step:
     return validation.step
 
 
-def permit_session(gate: Gate, our_domain: str, message: Message, roles: frozenset[str]) -> None:
+def permit_session(decisions: DecisionRecords, our_domain: str, message: Message, roles: frozenset[str]) -> None:
     """The gate `local` for `open` and `re-open`, whose recipient `mn:/session` is our domain to policies.
 
     Raises:
         PeerError: With the code and the rule that deny it.
     """
-    if not gate.policies.sets:
+    if not decisions.gate.policies.sets:
         return
     domain = domain_of(message.from_)
-    verdict = gate.judge(
-        Facts("local", message, domain, our_domain, "", len(message.raw), 0, time.time(), session_roles=roles)
-    )
+    facts = Facts("local", message, domain, our_domain, "", len(message.raw), 0, time.time(), session_roles=roles)
+    verdict = decisions.judge(facts, group="openers", source=message.from_)
     if not verdict.permitted:
         raise PeerError(verdict.code or Code.POLICY, f"rule {verdict.rule_id}" if verdict.rule_id else "")
 

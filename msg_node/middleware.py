@@ -24,14 +24,15 @@ from protofly.message import Message
 message_logger: Final = logging.getLogger("msg_node.messages")
 """One line per message that the step `logging` picks."""
 
-JudgeLocal = Callable[[Message, frozenset[str]], Refusal | None]
-"""Says why a message of a session with these roles may not go to somebody of our own domain, or None."""
+JudgeLocal = Callable[[Message, frozenset[str], int], Refusal | None]
+"""Says why a message of a session with these roles and this number may not go to somebody of our own domain, or None.
+"""
 
 Step = Callable[[Message, int, frozenset[str], str, float], Refusal | None]
 """Judges a message of session `sid` with roles, for a foreign domain ("": none), at a time (Unix epoch, seconds)."""
 
 
-def let_pass(_message: Message, _roles: frozenset[str]) -> Refusal | None:
+def let_pass(_message: Message, _roles: frozenset[str], _sid: int) -> Refusal | None:
     """No gate on our own bus."""
     return None
 
@@ -72,8 +73,8 @@ def _chain(steps: Sequence[Step]) -> Step | None:
 def authorisation(judge_local: JudgeLocal) -> Step:
     """The gate `local`: what stays here is judged here, with roles; what leaves, by the gate of its domain."""
 
-    def judge(message: Message, _sid: int, roles: frozenset[str], domain: str, _now: float) -> Refusal | None:
-        return None if domain else judge_local(message, roles)
+    def judge(message: Message, sid: int, roles: frozenset[str], domain: str, _now: float) -> Refusal | None:
+        return None if domain else judge_local(message, roles, sid)
 
     return judge
 

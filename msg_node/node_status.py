@@ -62,6 +62,7 @@ def _counters(node: Node) -> Counter[str]:
     counters = Counter(node.bus.counters)
     counters.update(node.door.counters)
     counters["messages to barred domains"] = node.federation.barred_messages
+    counters["decisions not recorded"] = node.federation.decisions.left_out
     if node.mqtt is not None:
         counters["mqtt messages retained"] = node.mqtt.client.retained_ignored
     return counters
@@ -73,6 +74,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "domain": link.domain,
         "state": link.state,
         "detail": link.detail,
+        "problem": link.problem,
         "silent_seconds": round(link.silent_seconds(time.monotonic()), 1),
         "carried_by": link.carried_by,
         "worker_pid": link.worker_pid,

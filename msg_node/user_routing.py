@@ -91,7 +91,7 @@ class UserRouting:
         outlets: Outlets,
         *,
         node: str,
-        judge_local: Callable[[Message, frozenset[str]], Refusal | None],
+        judge_local: Callable[[Message, frozenset[str], int], Refusal | None],
         refuse: Callable[[int, Message, Refusal], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -252,7 +252,11 @@ class UserRouting:
         here = hyperty_for(self._state, names, waiting.number)
         is_live = is_live_for(self._state, names, waiting.number)
         for place in [here] if is_live else [*abroad, *([here] if here else [])]:
-            refused = self._judge_local(message, waiting.roles) if place == here and waiting.number > 0 else None
+            refused = (
+                self._judge_local(message, waiting.roles, waiting.number)
+                if place == here and waiting.number > 0
+                else None
+            )
             if refused is None:
                 try:
                     take_action(message, waiting.number, waiting.roles, place)
@@ -267,7 +271,7 @@ class UserRouting:
         if waiting.number < 0:
             code = self._outlets.from_link_to(numbers, message)
             return None if code is None else Refusal(code)
-        refusal = self._judge_local(message, waiting.roles)
+        refusal = self._judge_local(message, waiting.roles, waiting.number)
         if refusal is not None:
             return refusal
         port = self._outlets.ports.get(waiting.number)

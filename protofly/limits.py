@@ -111,6 +111,7 @@ CONSENT_OBJECTS: Final = 10_000
 CONSENTS_PER_OBJECT: Final = 1_000
 CONSENTS: Final = 50_000
 FORWARD_LEVELS: Final = 2
+REPEATED_MEMBERS_BYTES: Final = 64 << 10  # of an object that gives a member twice; reading it costs more than others
 MISSED_MESSAGES: Final = 200
 MISSED_BYTES_PER_SESSION: Final = 1 << 20
 MISSED_BYTES: Final = 64 << 20
@@ -279,6 +280,10 @@ ANSWERED_AT_ONCE: Final = 64  # of what a link gives up: two milliseconds; the b
 # Requests with a `ttl` between our own runtimes, which the node answers in the end: 0.6 kB each.
 AWAITED_ANSWERS: Final = 100_000
 AWAITED_ANSWERS_PER_SESSION: Final = 1_000
+
+# Decisions of the gates `local` and `peer` that are recorded: some 300 bytes each, half a MiB a minute at most.
+DECISIONS_PER_SOURCE: Final = 60
+DECISIONS_PER_MINUTE: Final = 1_200
 
 # Documents. Source: trust and hosts, section 3.3.
 ROOT_BYTES: Final = 64 << 10

@@ -159,7 +159,11 @@ class MessageRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
 
 
 class DecisionRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
-    """One decision of a gate that deserves its own line: a denial, a shadow rule that spoke, a peer admitted or not."""
+    """One decision of a gate that deserves its own line: a denial, a shadow rule that spoke, a peer not admitted.
+
+    `hook` `local` is the own bus, `peer` comes before a link: whether we talk to that domain at all. How many of these
+    two are written has a bound; `left_out` is how many were not, since the record of them before this one.
+    """
 
     kind = Kind.DECISION
     address_members = ("src_key", "dst_key")
@@ -183,6 +187,7 @@ class DecisionRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     obligations: tuple[str, ...] | None = None
     facts: GateFacts | None = None
     trace_id: str | None = None
+    left_out: int | None = None
 
 
 class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
@@ -384,6 +389,11 @@ def hash_address(address: str, key: bytes) -> str:
     except PeerError:
         scheme = ""
     return f"{scheme}:{digits}" if scheme else digits
+
+
+def address_key(secret: bytes) -> bytes:
+    """The key of a node's `hash_address`, from the secret of its data folder."""
+    return sha256(b"trapezoid addresses\0" + secret).digest()
 
 
 _BLOCK_HEADER_BYTES = 3

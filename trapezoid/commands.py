@@ -15,6 +15,7 @@ from trapezoid import (
     commands_peer,
     commands_policy,
     commands_publish,
+    commands_records,
     commands_status,
     commands_stub,
 )
@@ -33,6 +34,7 @@ app.add_typer(commands_guid.app, name="guid")
 app.add_typer(commands_keys.app, name="keys")
 app.add_typer(commands_peer.app, name="peer")
 app.add_typer(commands_policy.app, name="policy")
+app.add_typer(commands_records.app, name="records")
 app.add_typer(commands_stub.app, name="stub")
 app.add_typer(pipeline_app, name="pipeline")
 config_app = typer.Typer(help="About settings.", no_args_is_help=True)

@@ -30,6 +30,7 @@ def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = Fa
         node = _fetch(url, "/status", ca, token)
         readiness = _fetch(url, "/readyz", ca, token)
     problems, warnings = readiness.get("problems", []), readiness.get("warnings", [])
+    problems = [*problems, *(one["problem"] for one in node.get("links", []) if one.get("problem"))]
     if json:
         print_facts({**node, "problems": problems, "warnings": warnings}, as_json=True)
     else:

@@ -66,10 +66,10 @@ def _print_columns(
 def _lines(value: object) -> list[str]:
     """The lines of a value; one of a list for each entry."""
     texts = value if isinstance(value, list | tuple) else [value]
-    return [line for text in texts for line in _harmless(str(text)).split("\n")]
+    return [line for text in texts for line in harmless(str(text)).split("\n")]
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """A text that strangers may have written, without what drives a terminal."""
     return "".join(char if char.isprintable() or char == "\n" else "·" for char in text)
 
@@ -82,5 +82,5 @@ def errors_reported(*, as_json: bool = False) -> Iterator[None]:
     except HostError as exc:
         if as_json:
             print_json({"error": {"code": exc.code.word, "detail": exc.detail}})
-        sys.stderr.write(f"error: {_harmless(exc.detail) or exc.code.description} [{exc.code.word}]\n")
+        sys.stderr.write(f"error: {harmless(exc.detail) or exc.code.description} [{exc.code.word}]\n")
         raise SystemExit(CANNOT) from exc

@@ -20,6 +20,7 @@ import msgspec
 
 from catalogue_client.core.state import DomainTrust, HeldUpdate, StubMark, TrustAnchor, TrustState
 from protofly import limits
+from protofly.clock_skew import off_by
 from protofly.documents import (
     LIVE_TYPE,
     ROOT_TYPE,
@@ -175,7 +176,8 @@ def check_clock(state: TrustState | None, now: float) -> None:
     """
     newest = state.newest_issued - limits.CLOCK_SKEW_SECONDS if state else 0.0
     if now < max(newest, limits.EARLIEST_CLOCK_SECONDS):
-        detail = "our own clock is behind documents that were accepted before; set it right"
+        behind_seconds = max(newest, limits.EARLIEST_CLOCK_SECONDS) - now
+        detail = f"our own clock is behind documents that were accepted before, by {behind_seconds:.0f} s; set it right"
         raise PeerError(Code.CLOCK_WRONG, detail, domain=state.domain if state else "")
 
 
@@ -186,9 +188,17 @@ def check_root_current(root: Root, now: float) -> None:
         PeerError: DOCUMENT_EXPIRED or ISSUED_IN_FUTURE.
     """
     if root.issued.timestamp() > now + limits.CLOCK_SKEW_SECONDS:
-        raise PeerError(Code.ISSUED_IN_FUTURE, f"root {root.version} issued {root.issued}", domain=root.domain)
+        raise PeerError(
+            Code.ISSUED_IN_FUTURE,
+            f"root {root.version} issued {root.issued}, after our now by {off_by(root.issued.timestamp() - now)}",
+            domain=root.domain,
+        )
     if now >= root.expires.timestamp():
-        raise PeerError(Code.DOCUMENT_EXPIRED, f"root {root.version} ended {root.expires}", domain=root.domain)
+        raise PeerError(
+            Code.DOCUMENT_EXPIRED,
+            f"root {root.version} ended {root.expires}, before our now by {off_by(now - root.expires.timestamp())}",
+            domain=root.domain,
+        )
 
 
 class _PeekedRoot(msgspec.Struct):
@@ -267,9 +277,17 @@ def is_current_root(state: TrustState, reference: RootReference) -> bool:
 def _check_live_times(live: Live, now: float) -> None:
     issued, expires = live.issued.timestamp(), live.expires.timestamp()
     if now >= expires:
-        raise PeerError(Code.DOCUMENT_EXPIRED, f"live document ended {live.expires}", domain=live.domain)
+        raise PeerError(
+            Code.DOCUMENT_EXPIRED,
+            f"live document ended {live.expires}, before our now by {off_by(now - expires)}",
+            domain=live.domain,
+        )
     if issued > now + limits.CLOCK_SKEW_SECONDS:
-        raise PeerError(Code.ISSUED_IN_FUTURE, f"live document issued {live.issued}", domain=live.domain)
+        raise PeerError(
+            Code.ISSUED_IN_FUTURE,
+            f"live document issued {live.issued}, after our now by {off_by(issued - now)}",
+            domain=live.domain,
+        )
     if expires - issued > limits.LIVE_VALIDITY_SECONDS:
         raise PeerError(Code.VALIDITY_TOO_LONG, "a live document is valid for 7 days at most", domain=live.domain)
 

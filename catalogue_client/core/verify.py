@@ -16,6 +16,7 @@ import msgspec
 from catalogue_client.core.state import DomainTrust, HeldUpdate, StubMark, TrustState
 from catalogue_client.core.trust import check_serial, open_envelope
 from protofly import limits
+from protofly.clock_skew import off_by
 from protofly.documents import (
     MANIFEST_TYPE,
     Envelope,
@@ -268,10 +269,14 @@ def _check_manifest(manifest: Manifest, live: Live, rules: ManifestRules) -> Non
     if manifest.serial < minimum or manifest.module.sha256 in live.revoked.modules:
         detail = f"{manifest.name} {manifest.serial} was revoked by its domain"
         raise PeerError(Code.REVOKED, detail, domain=manifest.domain)
-    if rules.now >= manifest.expires.timestamp():
-        raise PeerError(Code.DOCUMENT_EXPIRED, f"manifest ended {manifest.expires}", domain=manifest.domain)
-    if manifest.released.timestamp() > rules.now + limits.CLOCK_SKEW_SECONDS:
-        raise PeerError(Code.ISSUED_IN_FUTURE, f"manifest released {manifest.released}", domain=manifest.domain)
+    late_seconds = rules.now - manifest.expires.timestamp()
+    if late_seconds >= 0:
+        detail = f"manifest ended {manifest.expires}, before our now by {off_by(late_seconds)}"
+        raise PeerError(Code.DOCUMENT_EXPIRED, detail, domain=manifest.domain)
+    early_seconds = manifest.released.timestamp() - rules.now
+    if early_seconds > limits.CLOCK_SKEW_SECONDS:
+        detail = f"manifest released {manifest.released}, after our now by {off_by(early_seconds)}"
+        raise PeerError(Code.ISSUED_IN_FUTURE, detail, domain=manifest.domain)
     if not {"*", rules.our_domain} & set(manifest.for_domains):
         raise PeerError(Code.WRONG_DOMAIN, f"{manifest.name} is not for {rules.our_domain}", domain=manifest.domain)
     if not manifest.abi.is_supported:

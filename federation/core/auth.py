@@ -17,6 +17,7 @@ from typing import Annotated
 
 import msgspec
 
+from protofly.clock_skew import off_by
 from protofly.documents import KeyRecord, SigningKey, verify_signature
 from protofly.errors import Code, PeerError
 from protofly.limits import CHALLENGE_BYTES_MAX, CHALLENGE_BYTES_MIN, TOKEN_BYTES, TOKEN_SECONDS, TOKEN_SKEW_SECONDS
@@ -135,7 +136,9 @@ def check_form(token: bytes, expected: Expected, *, now: float) -> UnverifiedTok
         or not 0 < claims.exp - claims.iat <= TOKEN_SKEW_SECONDS
         or now > claims.exp + TOKEN_SKEW_SECONDS
     ):
-        raise PeerError(Code.AUTH_STALE, "the token is not of now", domain=blame)
+        side = "before" if now > claims.iat else "after"
+        detail = f"the token was made {side} our now, by {off_by(abs(now - claims.iat))}"
+        raise PeerError(Code.AUTH_STALE, detail, domain=blame)
     return unverified
 
 

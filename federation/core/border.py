@@ -16,15 +16,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from federation.core.carried import NODE_FLAGS, cleaned_forward
 from protofly import address, codec
 from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
 from protofly.legacy_range import host_of
 from protofly.lifetime import with_ttl
 from protofly.limits import CROSSING_BYTES, MAX_HOPS
 from protofly.message import Message
+from protofly.repeated_members import values_of
 
 _OUTWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via", "trace")
-_INWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via")
+_INWARD_FLAGS = NODE_FLAGS
 _TRACE = b'"trace":"mn:'
 _OWN_TRACE = b'"mn:'
 _ID_HEX_CHARS = 32
@@ -42,18 +45,30 @@ class Crossing(NamedTuple):
 
 
 def hops_of(message: Message) -> list[str]:
-    """Addresses in `body.via`, in order; one text counts as a list of one.
+    """Addresses in `body.via`, in order; one text counts as a list of one, and a `via` given twice as one of all.
 
     Raises:
-        PeerError: BAD_BODY when it is neither.
+        PeerError: BAD_BODY when it is neither, TOO_LARGE for a large body that gives members twice.
     """
     if not message.peek.via:
         return []
+    values = values_of(message.body, "via")
+    if values is None:
+        return _hops(bytes(message.peek.via))
+    if any(type(value) not in (str, list) for value in values):
+        raise PeerError(Code.BAD_BODY, "via must be a list of addresses")
     try:
-        via = msgspec.json.decode(message.peek.via, type=str | list[str])
+        return [hop for value in values for hop in _hops(msgspec.json.encode(value))]
+    except UnicodeEncodeError as exc:  # half a character, which no text can hold
+        raise PeerError(Code.BAD_BODY, "via must be a list of addresses") from exc
+
+
+def _hops(via: bytes) -> list[str]:
+    try:
+        hops = msgspec.json.decode(via, type=str | list[str])
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise PeerError(Code.BAD_BODY, "via must be a list of addresses") from exc
-    return [via] if isinstance(via, str) else via
+    return [hops] if isinstance(hops, str) else hops
 
 
 def check_hops(hops: list[str], own: str, *, max_hops: int = MAX_HOPS) -> None:
@@ -222,6 +237,7 @@ class InwardBorder:
         self.speaker = speaker
         self._known_via = b""
         self._known_tail = b""
+        self._known_hops = 0
         self._known_senders: set[str] = set()
         self.hops_crossed = 0
 
@@ -238,17 +254,17 @@ class InwardBorder:
                 self._known_senders.clear()
             self._known_senders.add(sender)
 
-    def _judge_hops(self, message: Message) -> None:
-        """Judge the addresses that `body.via` names; messages of one link mostly name the same.
+    def _judge_hops(self, via: bytes) -> None:
+        """Judge the addresses that the last `via` of a body names; messages of one link mostly name the same.
 
         Raises:
             PeerError: LOOP, HOP_LIMIT, or BAD_BODY when it is no list of addresses.
         """
-        via = bytes(message.peek.via)
         if via != self._known_via:
-            hops = hops_of(message)
+            hops = _hops(via) if via else []
             check_hops(hops, self._node, max_hops=self._max_hops)
-            self._known_via, self._known_tail, self.hops_crossed = via, b'","via":' + via + b"}", len(hops)
+            self._known_via, self._known_tail, self._known_hops = via, b'","via":' + via + b"}", len(hops)
+        self.hops_crossed = self._known_hops
 
     def cross(self, message: Message) -> tuple[Message, bytes]:
         """Take the trailer and the flags off; `hops_crossed` is then what its `via` had.
@@ -257,28 +273,41 @@ class InwardBorder:
             The message as our side sees it, and its 16-byte id for the records.
 
         Raises:
-            PeerError: LOOP, HOP_LIMIT or BAD_BODY.
+            PeerError: LOOP, HOP_LIMIT or BAD_BODY; what `cleaned_forward` raises.
         """
+        crossed = self._cross_unmarked(message) or self._cross_marked(message)
+        inner, msg_id = crossed
+        if inner.type == FORWARD and inner.body:
+            return codec.with_body(inner, cleaned_forward(inner.body, self.speaker.may_use)), msg_id
+        return crossed
+
+    def _cross_unmarked(self, message: Message) -> tuple[Message, bytes] | None:
+        """Take off the trailer of another node like ours, where it stands at the end and nothing else is to be done."""
         peek = message.peek
-        self._judge_hops(message)
+        self._judge_hops(bytes(peek.via))
         if peek.auth or peek.session_token or peek.asserted_identity or not peek.via:
-            return self._cross_marked(message)
+            return None
         body, tail = message.body, self._known_tail
         start = len(body) - len(tail) - _ID_HEX_CHARS - len(_TRACE)
         if start < 1 or not body.endswith(tail) or body[start : start + len(_TRACE)] != _TRACE:
-            return self._cross_marked(message)
+            return None
         try:
             msg_id = bytes.fromhex(body[start + len(_TRACE) : -len(tail)].decode())
         except ValueError:
-            return self._cross_marked(message)
+            return None
         head = body[:start]
         if head.endswith(b","):
-            return codec.with_body(message, head[:-1] + b"}"), msg_id
-        if head == b"{":
-            return _without_body(message), msg_id
-        return self._cross_marked(message)
+            inner = codec.with_body(message, head[:-1] + b"}")
+            left = inner.peek  # a member that was given twice is still there
+            if left.via or left.trace or (left.source and codec.repeats_members(inner.body)):
+                return None
+            return inner, msg_id
+        return (_without_body(message), msg_id) if head == b"{" else None
 
     def _cross_marked(self, message: Message) -> tuple[Message, bytes]:
+        hops = hops_of(message)
+        check_hops(hops, self._node, max_hops=self._max_hops)
+        self.hops_crossed = len(hops)
         names: tuple[str, ...] = _INWARD_FLAGS
         if bytes(message.peek.trace).startswith(_OWN_TRACE):
             names = (*names, "trace")

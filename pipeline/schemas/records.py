@@ -63,6 +63,7 @@ DECISION_RECORD = extended(
     obligations=TEXTS,
     facts=TEXT,
     trace_id=TEXT,
+    left_out=LONG,
 )
 
 STUB_EVENT = extended(

@@ -12,13 +12,16 @@ import trio.testing
 from federation.core import auth
 from federation.core.auth import Claims
 from federation.core.interworking import Interworking
+from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
 from federation.router import Federation, greeting, may_talk
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
-from protofly.limits import ANSWERED_AT_ONCE
+from protofly.limits import ANSWERED_AT_ONCE, DECISIONS_PER_SOURCE
+from tests.support.policies import deny, one_policy
+from tests.support.policies import test as condition
 from tests.support.sides import Bus, MemoryCarrier, chat, everybody, node_of, request
 
 
@@ -42,7 +45,12 @@ class House:
     def __init__(self, gate: Gate, *, max_links: int = 256, interworking: Interworking | None = None) -> None:
         self.bus = Bus("a.example", gate=gate, interworking=interworking or Interworking())
         self.supervisors = Supervisors()
-        self.federation = Federation(self.bus.context, gate, supervise=self.supervisors.supervise, max_links=max_links)
+        self.federation = Federation(
+            self.bus.context,
+            DecisionRecords(gate, self.bus.records.append),
+            supervise=self.supervisors.supervise,
+            max_links=max_links,
+        )
 
 
 async def _house(nursery: trio.Nursery, gate: Gate, *, max_links: int = 256) -> House:
@@ -187,7 +195,7 @@ async def test_a_node_of_a_domain_that_policy_does_not_talk_to_is_told_so(nurser
 async def test_policy_is_asked_again_for_a_link_that_exists(nursery: trio.Nursery) -> None:
     house = await _house(nursery, everybody())
     house.federation.admit(claims_of("b.example"))
-    house.federation._gate = Gate()
+    house.federation.decisions.gate = Gate()
     with pytest.raises(PeerError) as caught:
         house.federation.admit(claims_of("b.example"))
     assert caught.value.code is Code.AUTH_POLICY
@@ -235,6 +243,41 @@ async def test_senders_pause_for_a_congested_link_unless_it_is_known_to_be_slow(
 
 
 def test_the_gate_peer_is_asked_about_the_domain_whoever_writes() -> None:
-    gate = Gate(peers={"b.example": PeerRule()})
-    assert may_talk(gate, "b.example", greeting(node_of("a.example"), node_of("a.example")))
-    assert not may_talk(gate, "c.example", greeting(node_of("b.example"), node_of("a.example")))
+    decisions = DecisionRecords(Gate(peers={"b.example": PeerRule()}), lambda _: None)
+    assert may_talk(decisions, "b.example", greeting(node_of("a.example"), node_of("a.example")))
+    assert not may_talk(decisions, "c.example", greeting(node_of("b.example"), node_of("a.example")))
+
+
+async def test_a_refusal_before_there_is_a_link_is_recorded_whoever_came_first(nursery: trio.Nursery) -> None:
+    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
+    message = chat(1, to="c.example")
+    house.federation.send("c.example", message)
+    with pytest.raises(PeerError):
+        house.federation.admit(claims_of("d.example"))
+    sent, visit = house.bus.decisions
+    assert (sent.hook, sent.permitted, sent.reason) == ("peer", False, "domain-blocked")
+    assert (sent.link_domain, sent.src_key, sent.dst_key) == ("c.example", message.from_, message.to)
+    assert (visit.hook, visit.reason, visit.link_domain) == ("peer", "domain-blocked", "d.example")
+    assert house.bus.message_records == []
+
+
+async def test_who_writes_to_barred_domains_all_the_time_leaves_room_for_the_refusals_of_others(
+    nursery: trio.Nursery,
+) -> None:
+    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
+    for number in range(DECISIONS_PER_SOURCE + 10):
+        house.federation.send(f"c{number}.example", chat(number, to=f"c{number}.example"))
+    with pytest.raises(PeerError):
+        house.federation.admit(claims_of("d.example"))
+    *flood, visit = house.bus.decisions
+    assert len(flood) == DECISIONS_PER_SOURCE
+    assert (visit.link_domain, visit.left_out) == ("d.example", 10)
+    assert house.federation.decisions.left_out == 10
+
+
+async def test_what_may_not_go_out_is_recorded_although_it_was_only_to_wait(nursery: trio.Nursery) -> None:
+    gate = Gate(one_policy(deny("no-reads", condition("hook", "equals", "out"))), {"b.example": PeerRule()})
+    house = await _house(nursery, gate)
+    assert house.federation.reach("b.example", request(1)) == Refusal(Code.POLICY)
+    assert [one.rule_id for one in house.bus.decisions] == ["s/no-reads"]
+    assert [(one.outcome, one.outcome_code) for one in house.bus.message_records] == [("denied", "policy")]

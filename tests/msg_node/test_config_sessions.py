@@ -19,6 +19,7 @@ from msg_node.core.proof import Offered
 from msg_node.core.runtime_address import covers, is_pattern
 from protofly import codec
 from protofly.errors import Code, PeerError, SettingsError
+from tests.support.policies import unrecorded
 from tests.support.token_issuer import AUDIENCE, ISSUER, TokenIssuer
 
 ANA = "runtime://alpha.example/rt-ana"
@@ -153,12 +154,14 @@ def test_the_rule_on_the_page_denies_opens_without_roles(tmp_path: Path) -> None
     raw = {"id": 1, "from": ANA, "to": "mn:/session"}
     for verb in ("open", "re-open"):
         (message,) = codec.decode(json.dumps({**raw, "type": verb}).encode())
-        config_meaning.permit_session(gate, "alpha.example", message, frozenset({"staff"}))
+        config_meaning.permit_session(unrecorded(gate), "alpha.example", message, frozenset({"staff"}))
         with pytest.raises(PeerError, match="staff-only") as caught:
-            config_meaning.permit_session(gate, "alpha.example", message, frozenset())
+            config_meaning.permit_session(unrecorded(gate), "alpha.example", message, frozenset())
         assert caught.value.code is Code.POLICY
 
 
 def test_without_policies_every_open_is_permitted() -> None:
     (message,) = codec.decode(json.dumps({"id": 1, "type": "open", "from": ANA, "to": "mn:/session"}).encode())
-    config_meaning.permit_session(Gate(read_policies((), mode=Mode.ENFORCE), {}), "alpha.example", message, frozenset())
+    config_meaning.permit_session(
+        unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), "alpha.example", message, frozenset()
+    )

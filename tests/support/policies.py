@@ -19,6 +19,8 @@ from federation.core.policy import (
     compile_policies,
 )
 from federation.core.policy_model import ALWAYS, Scalar
+from federation.decision_records import DecisionRecords
+from federation.gate import Gate
 from protofly.address import domain_of
 from protofly.codec import build
 from protofly.errors import PeerError
@@ -50,6 +52,11 @@ def deny(rule_id: str, condition: Condition = ALWAYS, *, priority: int = 0, mode
 def one_policy(*rules: Rule, algorithm: Algorithm = Algorithm.DENY_OVERRIDES) -> CompiledPolicies:
     policy = Policy(id="", rules=rules, algorithm=algorithm)
     return compile_policies([PolicySet(id="s", policies=(policy,))])
+
+
+def unrecorded(gate: Gate) -> DecisionRecords:
+    """A gate whose decisions nobody writes down."""
+    return DecisionRecords(gate, lambda _record: None)
 
 
 def a_message(

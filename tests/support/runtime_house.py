@@ -38,7 +38,7 @@ from msg_node.core.session_service import SessionService
 from msg_node.core.sessions import Sessions
 from msg_node.core.twin import Twin
 from msg_node.deliveries import Parks, park_nothing
-from msg_node.middleware import JudgeLocal, Step, authorisation, make_stack
+from msg_node.middleware import Step, authorisation, make_stack
 from msg_node.runtime_port import Congestible, RuntimePort
 from msg_node.state_store import StateStore
 from protofly import codec
@@ -60,6 +60,9 @@ _MARK = "that is all"
 
 ServicesAt = Callable[[NodeState], Mapping[str, Service]]
 """Makes services over the state of the house, by canonical key."""
+
+JudgeLocal = Callable[[Message, frozenset[str]], Refusal | None]
+"""Stands in for the gate on our own bus."""
 
 Json = dict[str, Any]
 
@@ -315,8 +318,11 @@ class RuntimeHouse:
             remote=self.remote,
             record=self.books.records.append,
             stack=make_stack(
-                [*steps, ("authorisation", authorisation(lambda message, roles: self.judge_local(message, roles)))],
-                lambda message, roles: self.judge_local(message, roles),
+                [
+                    *steps,
+                    ("authorisation", authorisation(lambda message, roles, _sid: self.judge_local(message, roles))),
+                ],
+                lambda message, roles, _sid: self.judge_local(message, roles),
             ),
             wait_accepting=self.books.wait_accepting,
             is_accepting=lambda: self.books.is_accepting,

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from trapezoid.commands import app
 
-STATUS = {
+STATUS: dict[str, Any] = {
     "node": "mn-1.a.example",
     "middleware": ["rate", "authorisation"],
     "links": [
@@ -26,17 +27,23 @@ STATUS = {
 }
 
 
+REFUSED = 'b.example refuses our link: its word is "auth-policy"; they do not admit our domain'
+
+
 class Site(ThreadingHTTPServer):
     """Says what a test wants."""
 
     problems: tuple[str, ...] = ()
+    link_problem = ""
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Site
 
     def do_GET(self) -> None:
-        body = json.dumps(STATUS if self.path == "/status" else {"problems": self.server.problems}).encode()
+        [first, *others] = STATUS["links"]
+        shown = {**STATUS, "links": [{**first, "problem": self.server.link_problem}, *others]}
+        body = json.dumps(shown if self.path == "/status" else {"problems": self.server.problems}).encode()
         status = 503 if self.path == "/readyz" and self.server.problems else 200
         if self.headers.get("Authorization") != "Bearer secret":
             status, body = 403, b"not for you\n"
@@ -71,6 +78,15 @@ def test_a_node_that_is_well_is_shown_with_its_middleware_in_order(site: Site, t
     assert code == 0
     assert text.index("rate") < text.index("authorisation")
     assert "b.example: live" in text
+
+
+def test_a_link_with_a_problem_is_shown_with_its_reason_and_ends_with_1(site: Site, tmp_path: Path) -> None:
+    site.link_problem = REFUSED
+    code, text = run(site, tmp_path)
+    assert code == 1
+    assert REFUSED in " ".join(text.split())
+    code, text = run(site, tmp_path, "--json")
+    assert (code, json.loads(text)["problems"]) == (1, [REFUSED])
 
 
 def test_an_interworking_stub_is_shown_with_those_for_whom_it_speaks(site: Site, tmp_path: Path) -> None:

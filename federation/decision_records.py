@@ -1,0 +1,90 @@
+"""Records of what gates decided: denials, and what rules in report mode would have done.
+
+Between domains every decision has its message record, and these stand beside it. On the own bus, and before there is a
+link at all, there is nothing else; how many of those are written has a bound (`core/decision_budget`), and each tells
+how many were left out before it. Source: pipeline study, section 8.1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from federation.core.decision_budget import DecisionBudget
+from federation.core.policy import Facts
+from federation.core.policy_record import record_facts
+from federation.gate import Gate, Verdict
+from protofly.limits import HEADER_CHARS
+from protofly.records import DecisionRecord, GateFacts, Record
+
+
+class DecisionRecords:
+    """Records the decisions of the gates `local` and `peer`.
+
+    Args:
+        gate: Says what the policies in force read.
+        record: Takes records.
+        hides_addresses: Whether addresses are hashed on their way to the disk.
+
+    Attributes:
+        gate: The same.
+    """
+
+    def __init__(self, gate: Gate, record: Callable[[Record], None], *, hides_addresses: bool = False) -> None:
+        self.gate = gate
+        self._record = record
+        self._hides_addresses = hides_addresses
+        self._budget = DecisionBudget()
+
+    @property
+    def left_out(self) -> int:
+        """Decisions that were not recorded for want of budget, since the start."""
+        return self._budget.left_out
+
+    def judge(self, facts: Facts, *, group: str, source: str) -> Verdict:
+        """Have the gate judge, and record the verdict if it is a denial or a shadow rule spoke.
+
+        Args:
+            facts: What the gate is shown.
+            group: What kind of source it is, a word of ours.
+            source: Who caused this: a session, an address or a domain.
+        """
+        verdict = self.gate.judge(facts)
+        if not verdict.permitted or verdict.decision.shadow:
+            left_out = self._budget.take(group, source, time.monotonic())
+            if left_out is not None:
+                reads = self.gate.facts_read
+                recorded = record_facts(
+                    facts, facts.from_domain, facts.to_domain, reads, is_hashed=self._hides_addresses
+                )
+                self._record(decision_record(facts, verdict, recorded, left_out=left_out))
+        return verdict
+
+
+def decision_record(
+    facts: Facts, verdict: Verdict, recorded: GateFacts | None, *, msg_id: bytes = b"", left_out: int = 0
+) -> DecisionRecord:
+    """The record of one decision."""
+    message = facts.message
+    return DecisionRecord(
+        ts_us=int(facts.now * 1e6),
+        hook=facts.hook,
+        effect="permit" if verdict.permitted else "deny",
+        permitted=verdict.permitted,
+        policy_rev=verdict.revision,
+        src_domain=facts.from_domain,
+        dst_domain=facts.to_domain,
+        link_domain=facts.link_domain or None,
+        msg_id=msg_id.hex() or None,
+        msg_type=message.type[:HEADER_CHARS],
+        src_key=message.from_[:HEADER_CHARS],
+        dst_key=message.to[:HEADER_CHARS],
+        size_in=len(message.raw),
+        rule_id=verdict.rule_id or None,
+        reason=None if verdict.code is None else verdict.code.word,
+        retry_after_us=int(verdict.retry_after_seconds * 1e6) or None,
+        shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow) or None,
+        obligations=tuple(f"{one.name}={one.value}" for one in verdict.decision.obligations) or None,
+        facts=recorded,
+        left_out=left_out or None,
+    )

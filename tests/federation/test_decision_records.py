@@ -1,0 +1,63 @@
+"""Which decisions of the gates `local` and `peer` are recorded, and how many at most."""
+
+from __future__ import annotations
+
+from federation.core.decision_budget import DecisionBudget
+from federation.core.policy_model import Facts, Mode
+from federation.decision_records import DecisionRecords
+from federation.gate import Gate
+from protofly.limits import DECISIONS_PER_MINUTE, DECISIONS_PER_SOURCE
+from protofly.message import Message
+from protofly.records import DecisionRecord, Record
+from tests.support.policies import deny, one_policy
+from tests.support.policies import test as condition
+
+
+def facts(type_: str = "read", *, text: str = "") -> Facts:
+    address = "hyperty://a.example/h"
+    message = Message(b"1", type_, f"{address}-1", f"{address}-2{text}", b"", b"x" * 40)
+    return Facts("local", message, "a.example", "a.example", "", 40, 0, 1_000.0)
+
+
+def recorder(mode: Mode = Mode.ENFORCE) -> tuple[DecisionRecords, list[DecisionRecord]]:
+    kept: list[DecisionRecord] = []
+
+    def record(one: Record) -> None:
+        assert isinstance(one, DecisionRecord)
+        kept.append(one)
+
+    policies = one_policy(deny("no-reads", condition("actionType", "equals", "read"), mode=mode))
+    return DecisionRecords(Gate(policies), record), kept
+
+
+def test_a_denial_on_the_own_bus_is_recorded_with_its_rule_and_a_permission_is_not() -> None:
+    decisions, kept = recorder()
+    assert decisions.judge(facts("create"), group="sessions", source="1").permitted
+    assert not decisions.judge(facts(), group="sessions", source="1").permitted
+    (one,) = kept
+    assert (one.hook, one.effect, one.permitted, one.reason) == ("local", "deny", False, "policy")
+    assert (one.rule_id or "").endswith("no-reads")
+    assert (one.link_domain, one.size_in, one.ts_us, one.left_out) == (None, 40, 1_000_000_000, None)
+    assert (one.src_key, one.dst_key) == ("hyperty://a.example/h-1", "hyperty://a.example/h-2")
+
+
+def test_a_rule_in_report_mode_speaks_on_the_own_bus() -> None:
+    decisions, kept = recorder(Mode.REPORT)
+    assert decisions.judge(facts(), group="sessions", source="1").permitted
+    (one,) = kept
+    assert (one.permitted, [word.split()[1] for word in one.shadow or ()]) == (True, ["deny"])
+
+
+def test_each_source_has_a_budget_and_all_of_a_group_together_and_what_is_left_out_is_counted() -> None:
+    budget = DecisionBudget()
+    taken = [budget.take("a", "loud", 0.0) for _ in range(DECISIONS_PER_SOURCE + 5)]
+    assert taken == [0] * DECISIONS_PER_SOURCE + [None] * 5
+    assert budget.take("a", "quiet", 1.0) == 5
+    assert budget.take("a", "quiet", 1.0) == 0
+    for number in range(DECISIONS_PER_MINUTE):
+        budget.take("a", f"name-{number}", 2.0)
+    assert budget.take("a", "late", 3.0) is None
+    left_out = DECISIONS_PER_SOURCE + 2 + 1
+    assert budget.take("b", "other", 3.0) == left_out
+    assert budget.take("a", "loud", 60.0) == 0
+    assert budget.left_out == 5 + left_out

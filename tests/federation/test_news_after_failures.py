@@ -1,0 +1,140 @@
+"""A running stub whose lines fail: newer documents are asked for, within bounds, and a moved endpoint is followed."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from federation.supervisor import StubSupervisor, SupervisorContext
+from protofly.errors import Code, TransportError
+from tests.support.sides import Pair
+
+HOUR_SECONDS = 3_600.0
+OLD, NEW = "wss://old.b.example/link", "wss://new.b.example/link"
+
+
+def an_endpoint(url: str) -> SimpleNamespace:
+    return SimpleNamespace(name="mn", url=url, spki=())
+
+
+class Documents:
+    """What b.example publishes, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.url = OLD
+        self.asked: list[float] = []
+        self.is_site_down = False
+        self.askable_in_seconds = 0.0
+
+    def seconds_until_refresh(self, _domain: str) -> float:
+        return HOUR_SECONDS
+
+    def seconds_until_askable(self, _domain: str) -> float:
+        return self.askable_in_seconds
+
+    async def trust_of(self, _domain: str, *, is_refresh: bool) -> Any:
+        await trio.lowlevel.checkpoint()
+        assert is_refresh
+        self.asked.append(trio.current_time())
+        if self.is_site_down:
+            raise TransportError(Code.CONNECT_FAILED, "nobody there")
+        return SimpleNamespace(live=SimpleNamespace(stubs={}, endpoints=[an_endpoint(self.url)]))
+
+
+class Running:
+    """The watch over one running stub, in the time of the test."""
+
+    def __init__(self) -> None:
+        self.documents, self.pair, self.over = Documents(), Pair(), trio.CancelScope()
+        context = cast("SupervisorContext", SimpleNamespace(supply=self.documents))
+        self.supervisor = StubSupervisor(self.pair.to_b, context)
+        permissions = SimpleNamespace(connect=["mn"])
+        self.stub: Any = SimpleNamespace(
+            endpoints={"mn": an_endpoint(OLD)},
+            manifest=SimpleNamespace(permissions=permissions),
+            manifest_sha256="",
+        )
+        self.replaced_at: float | None = None
+
+    async def watch(self) -> None:
+        await self.supervisor._watch_trust(self.stub, self.over)
+        self.replaced_at = trio.current_time()
+
+    async def fails_for(self, seconds: float, *, every: float = 5.0) -> None:
+        ends = trio.current_time() + seconds
+        while trio.current_time() < ends and self.replaced_at is None:
+            self.supervisor._no_line("connect-failed connect: no connection to old.b.example port 443")
+            await trio.sleep(every)
+
+
+@pytest.fixture
+async def running(monkeypatch: pytest.MonkeyPatch) -> Running:
+    clock = SimpleNamespace(monotonic=trio.current_time, time=time.time, perf_counter=time.perf_counter)
+    monkeypatch.setattr("federation.supervisor.time", clock)
+    monkeypatch.setattr("federation.supervisor.judge_running", lambda *_args, **_named: None)
+    return Running()
+
+
+async def test_a_failed_line_finds_a_moved_endpoint_at_once(
+    running: Running, autojump_clock: trio.testing.MockClock
+) -> None:
+    running.documents.url = NEW
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.watch)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await running.fails_for(60.0)
+        assert running.replaced_at is not None
+        assert running.replaced_at - began < 1.0
+        assert (running.over.cancel_called, len(running.documents.asked)) == (True, 1)
+
+
+async def test_documents_of_a_moment_ago_are_asked_for_when_they_may_be(
+    running: Running, autojump_clock: trio.testing.MockClock
+) -> None:
+    running.documents.url, running.documents.askable_in_seconds = NEW, 40.0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.watch)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await running.fails_for(90.0)
+        assert running.replaced_at is not None
+        assert 40.0 <= running.replaced_at - began < 46.0
+
+
+@pytest.mark.parametrize("is_site_down", [True, False])
+async def test_a_domain_that_is_away_is_not_hammered(
+    running: Running, autojump_clock: trio.testing.MockClock, is_site_down: bool
+) -> None:
+    running.documents.is_site_down = is_site_down
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.watch)
+        await trio.testing.wait_all_tasks_blocked()
+        await running.fails_for(HOUR_SECONDS)
+        assert not running.over.cancel_called
+        assert 5 <= len(running.documents.asked) <= 11
+        running.documents.url, running.documents.is_site_down = NEW, False
+        await running.fails_for(700.0)
+        assert running.replaced_at is not None
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_endpoint_that_moves_while_its_line_holds_disturbs_nobody(
+    running: Running, autojump_clock: trio.testing.MockClock
+) -> None:
+    running.documents.url = NEW
+    carrier = running.pair.carrier()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.watch)
+        carrier.open()
+        await trio.sleep(2 * HOUR_SECONDS + 1)
+        assert (len(running.documents.asked), running.replaced_at) == (2, None)
+        carrier.cut()
+        await running.fails_for(60.0)
+        assert running.replaced_at is not None
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,25 @@
+"""By how much two clocks disagree, in words, and when a clock is suspect."""
+
+from __future__ import annotations
+
+import pytest
+
+from protofly.clock_skew import off_by
+
+SUSPECT = "; is one of the two clocks wrong?"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, f"0 s{SUSPECT}"),
+        (119.0, f"119 s{SUSPECT}"),
+        (3_600.0, f"60 min{SUSPECT}"),
+        (86_399.0, f"24 h{SUSPECT}"),
+        (86_400.0, "24 h"),
+        (40 * 86_400.0, "40 days"),
+        (float(10**300), "115741 days"),
+    ],
+)
+def test_small_differences_suspect_a_clock_and_large_ones_do_not(seconds: float, text: str) -> None:
+    assert off_by(seconds) == text

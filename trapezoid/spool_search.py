@@ -1,0 +1,201 @@
+"""Questions about records: which ones, why was a message refused, who talks with whom. Pure; see `spool_reading`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from protofly.address import canonical_key, domain_of
+from protofly.errors import Code, PeerError
+from protofly.records import Kind
+
+Line = Mapping[str, Any]
+ANSWERED_KINDS: Final = frozenset({Kind.MESSAGE, Kind.DECISION, Kind.LINK, Kind.SESSION})
+"""Kinds that say what became of a message or of a connection."""
+GOOD_OUTCOMES: Final = frozenset({"delivered", "duplicate"})
+REFUSED_EVENTS: Final = frozenset({"refused", "spoofed"})
+_DOMAINS: Final = ("src_domain", "dst_domain", "link_domain", "domain")
+_NAMES: Final = {code.word: code.description for code in reversed(Code)}
+_STEPS: Final = {
+    "rate": "the rate of the [[peer]] entry",
+    "list": "a list of the settings",
+    "policy": "a rule",
+    "default": "no rule said anything, and the [[peer]] entry permits nothing by default",
+    "node": "the node itself, before or behind the gates",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which records are looked for; what is empty asks for nothing.
+
+    Attributes:
+        id: A message by its `msg_id` or the `id` of its sender, or a record as `boot/seq`.
+        sender, recipient: Addresses as the records have them (`AddressWords`).
+        word: A code, an outcome or an event.
+        since_us, until_us: Bounds of the time, in µs since the Unix epoch.
+        is_refused: Only what was not delivered or not let in.
+    """
+
+    id: str = ""
+    sender: frozenset[str] = frozenset()
+    recipient: frozenset[str] = frozenset()
+    domain: str = ""
+    word: str = ""
+    rule: str = ""
+    since_us: int = 0
+    until_us: int | None = None
+    is_refused: bool = False
+
+    def admits(self, line: Line) -> bool:
+        """Whether a record is one of those."""
+        return (
+            line["ts_us"] >= self.since_us
+            and (self.until_us is None or line["ts_us"] <= self.until_us)
+            and (not self.is_refused or is_refusal(line))
+            and (not self.domain or self.domain in (line.get(name) for name in _DOMAINS))
+            and (not self.sender or _senders(line) & self.sender != frozenset())
+            and (not self.recipient or line.get("dst_key") in self.recipient)
+            and (not self.word or self.word in _words(line))
+            and (not self.rule or self.rule == line.get("rule_id"))
+            and (not self.id or self.id in _ids(line))
+        )
+
+
+def is_refusal(line: Line) -> bool:
+    """Whether a record tells of something that was not let through."""
+    if "outcome" in line:
+        return line["outcome"] not in GOOD_OUTCOMES
+    if "permitted" in line:
+        return line["permitted"] is False
+    return line.get("event") in REFUSED_EVENTS
+
+
+def _senders(line: Line) -> frozenset[object]:
+    return frozenset(line[name] for name in ("src_key", "runtime_key") if isinstance(line.get(name), str))
+
+
+def _words(line: Line) -> set[object]:
+    names = ("outcome", "outcome_code", "code", "reason", "event", "effect", "decision", "hook", "role")
+    return {line[name] for name in names if isinstance(line.get(name), str)}
+
+
+def _ids(line: Line) -> set[object]:
+    facts = line.get("facts")
+    own = facts.get("msgId") if isinstance(facts, Mapping) else None
+    ids = {line.get("msg_id"), own, f"{line.get('boot', 0)}/{line.get('seq', 0)}"}
+    return {one for one in ids if isinstance(one, str)}
+
+
+def address_words(address: str, hashed: Callable[[str], str] | None) -> frozenset[str]:
+    """An address in every form in which records may have it: as it is written, canonical, and hashed."""
+    forms = {address}
+    with contextlib.suppress(PeerError):  # already a hash, or what somebody wrote instead of an address
+        forms.add(canonical_key(address))
+    return frozenset(forms | ({hashed(form) for form in forms} if hashed is not None else set()))
+
+
+# Words for people.
+
+
+def row_of(kind: Kind, line: Line) -> dict[str, str]:
+    """A record as a row for people: when, who, to whom, what became of it, and why."""
+    return {
+        "time": time_text(line["ts_us"]),
+        "kind": kind.value,
+        "from": _text(line, "src_key", "runtime_key", "src_domain", "domain"),
+        "to": _text(line, "dst_key", "dst_domain"),
+        "type": _text(line, "msg_type", "step"),
+        "outcome": _outcome(line),
+        "why": why(line),
+        "id": _text(line, "msg_id") or f"{line.get('boot', 0)}/{line.get('seq', 0)}",
+    }
+
+
+def _outcome(line: Line) -> str:
+    outcome = _text(line, "outcome", "event") or ("permitted" if line.get("permitted") else "denied")
+    place = _text(line, "role", "hook", "direction")
+    return f"{outcome} ({place})" if place else outcome
+
+
+def why(line: Line) -> str:
+    """Why a record is as it is: the code and what it means, the step that decided, the rule, the policies in force."""
+    code = _text(line, "outcome_code", "code") or ("" if "outcome" in line else _text(line, "reason"))
+    parts = [f"{code}: {_NAMES[code]}" if code in _NAMES else code]
+    if "outcome" in line and _text(line, "reason") in _STEPS and is_refusal(line):
+        parts.append(f"by {_STEPS[line['reason']]}")
+    rule, revision = _text(line, "rule_id"), _text(line, "policy_rev")
+    parts += [f"rule {rule}" if rule else "", f"policies {revision}" if rule and revision else ""]
+    shadow = line.get("shadow")
+    parts += [f"on trial: {', '.join(map(str, shadow))}" if isinstance(shadow, list) and shadow else ""]
+    parts += [_text(line, "trap"), _text(line, "detail")]
+    return "; ".join(filter(None, parts))
+
+
+def time_text(ts_us: int) -> str:
+    """A time in UTC, to the millisecond."""
+    try:
+        moment = datetime.fromtimestamp(ts_us / 1e6, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(ts_us)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def _text(line: Line, *names: str) -> str:
+    """The first of these members that is a text."""
+    return next((line[name] for name in names if isinstance(line.get(name), str) and line[name]), "")
+
+
+# Who talks with whom.
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What passed, or did not, between two."""
+
+    delivered: int = 0
+    refused: int = 0
+    size_bytes: int = 0
+    first_us: int = 0
+    last_us: int = 0
+
+    def add(self, line: Line) -> None:
+        """Count one message record."""
+        is_bad = is_refusal(line)
+        self.refused += is_bad
+        self.delivered += not is_bad
+        size = line.get("size_in")
+        self.size_bytes += size if isinstance(size, int) else 0
+        self.first_us = min(self.first_us or line["ts_us"], line["ts_us"])
+        self.last_us = max(self.last_us, line["ts_us"])
+
+
+def traffic_of(lines: Iterable[Line], *, by_address: bool) -> dict[tuple[str, str], Traffic]:
+    """Messages by sender and recipient, the busiest pair first."""
+    names = ("src_key", "dst_key") if by_address else ("src_domain", "dst_domain")
+    found: dict[tuple[str, str], Traffic] = {}
+    for line in lines:
+        pair = _text(line, names[0]), _text(line, names[1])
+        found.setdefault(pair, Traffic()).add(line)
+    return dict(sorted(found.items(), key=lambda item: -(item[1].delivered + item[1].refused)))
+
+
+def traffic_row(pair: tuple[str, str], traffic: Traffic) -> dict[str, object]:
+    """One pair as a row."""
+    return {
+        "from": pair[0],
+        "to": pair[1],
+        "delivered": traffic.delivered,
+        "refused": traffic.refused,
+        "bytes": traffic.size_bytes,
+        "first": time_text(traffic.first_us),
+        "last": time_text(traffic.last_us),
+    }
+
+
+def domain_word(domain: str) -> str:
+    """A domain as records have it; an address gives its own."""
+    return domain_of(domain) if "://" in domain else domain.strip().rstrip(".").lower()
