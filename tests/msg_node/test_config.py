@@ -201,3 +201,41 @@ def test_the_reference_page_explains_every_setting() -> None:
     rows = [row for row in configuration_reference().splitlines() if row.startswith("| `")]
     assert len(rows) > 60
     assert all(row.split("|")[4].strip() for row in rows)
+
+
+ALIASED = """
+[[peer]]
+domain = "b.example"
+aliases = ["{}"]
+[[peer]]
+domain = "c.example"
+"""
+
+
+def test_an_alias_of_a_peer_is_a_name_about_which_nothing_else_is_said(tmp_path: Path) -> None:
+    good = load(tmp_path, SMALLEST + ALIASED.format("b-lab.example"))
+    assert good.peer[0].aliases == ("b-lab.example",)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a.example", "a.example is our own domain"),
+        ("b.example", "has an entry of its own"),
+        ("c.example", "has an entry of its own"),
+        ("B-lab.example", "is not a domain name"),
+        ("*.b-lab.example", "is not a domain name"),
+        ("localhost", "is not a domain name"),
+        ("barred.example", "policy.deny bars barred.example"),
+    ],
+)
+def test_a_name_that_cannot_be_an_alias_is_an_error(tmp_path: Path, name: str, words: str) -> None:
+    settings = SMALLEST + '[policy]\ndeny = ["barred.example"]\n' + ALIASED.format(name)
+    assert words in complaint(tmp_path, settings)
+
+
+def test_an_alias_belongs_to_one_peer_that_is_named_in_full(tmp_path: Path) -> None:
+    twice = ALIASED.format("b-lab.example") + 'aliases = ["b-lab.example"]\n'
+    assert "listed for another peer" in complaint(tmp_path, SMALLEST + twice)
+    wild = '[[peer]]\ndomain = "*.b.example"\naliases = ["b-lab.example"]\n'
+    assert "only for a domain that is named in full" in complaint(tmp_path, SMALLEST + wild)
