@@ -153,7 +153,9 @@ class DomainLink(LinkPort):
         except PeerError as exc:
             return Refusal(exc.code)
         domain = self.domain
-        facts = Facts("out", message, from_domain, domain, domain, len(message.raw), via_length, now, *who, roles)
+        facts = Facts(
+            "out", message, from_domain, domain, domain, len(message.raw), via_length, now, *who, roles, message.verdict
+        )
         verdict = context.gate.judge(facts)
         policy_us = int((time.monotonic() - started) * 1e6)
         if not verdict.permitted:

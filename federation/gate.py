@@ -76,6 +76,11 @@ class Verdict(msgspec.Struct, frozen=True):
     decision: Decision = _UNASKED
 
     @property
+    def is_permitted_by_rule(self) -> bool:
+        """Whether a rule permits it; otherwise no policy applied to what passes."""
+        return self.permitted and self.step is Step.POLICY
+
+    @property
     def told(self) -> dict[str, object] | None:
         """What a sender of our own domain learns about a denial. Source: message specification, sections 4 and 15.3."""
         if self.retry_after_seconds:
@@ -150,6 +155,7 @@ class Gate:
 
     Attributes:
         facts_read: What the rules of the policies in force read.
+        has_policies: Whether there are any.
     """
 
     def __init__(
@@ -260,7 +266,7 @@ class Gate:
         self._policies = policies
         self._revision = policies.revision
         self.facts_read = policies.facts_read
-        self._has_policies = bool(policies.sets)
+        self.has_policies = bool(policies.sets)
         self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
         self._no_p2p = Verdict(False, Code.POLICY, "", policies.revision, 0.0, Step.LIST)
         self._verdicts: dict[Decision, Verdict] = {}
@@ -272,7 +278,7 @@ class Gate:
             return self._blocked
         if lane.bars_p2p and _sets_up_p2p(facts.message):
             return self._no_p2p
-        if not self._has_policies:
+        if not self.has_policies:
             return lane.default
         decision = self._policies.decide(facts)
         if decision.shadow:  # made for this message only

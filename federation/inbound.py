@@ -158,6 +158,8 @@ class Inbound:
             if inner.is_response:
                 link.replies.denied(inner, code, verdict.told)
             return
+        if self._context.gate.has_policies:
+            inner.judged(verdict.is_permitted_by_rule)
         if inner.type == "response":
             inner = link.replies.came(inner, time.monotonic())
         batch.append(inner)

@@ -129,6 +129,7 @@ class Federation:
                 0,
                 time.time(),
                 session_roles=roles,
+                auth=message.verdict,
             )
         except PeerError as exc:
             self.barred_messages += exc.code is Code.DOMAIN_BLOCKED

@@ -62,6 +62,8 @@ def judge_local(
         return Refusal(exc.code)
     facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
     verdict = decisions.judge(facts, group="sessions", source=str(sid))
+    if verdict.permitted:
+        message.judged(verdict.is_permitted_by_rule)
     return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
 
 

@@ -123,8 +123,8 @@ class Outlets:
         delivered = False
         refused: Code | None = None
         local = message
-        if message.peek.via:
-            local = codec.with_body(message, codec.without_members(message.body, ("via",)))
+        if message.peek.via or message.verdict is not None:
+            local = codec.as_delivered(message)
         for number in numbers:
             if number > 0:
                 port = self.ports.get(number)

@@ -403,7 +403,25 @@ def with_body(message: Message, body: bytes) -> Message:
         members["body"] = Raw(body)
         new_raw = _encode(members)
     peek = _decode_peek(body)
-    return Message(message.id, message.type, message.from_, message.to, body, new_raw, peek, message.is_late)
+    return Message(
+        message.id, message.type, message.from_, message.to, body, new_raw, peek, message.is_late, message.verdict
+    )
+
+
+_VERDICTS = {True: b'"auth":true', False: b'"auth":false'}
+
+
+def as_delivered(message: Message) -> Message:
+    """The form in which a message goes to a runtime of ours: without `via`, and with the verdict of our gate in `auth`.
+
+    A message without a body gets none. Source: message specification, sections 1.3 and 20.6, and section 21, row 70.
+    """
+    body = message.body
+    if message.peek.via:
+        body = without_members(body, ("via",))
+    if message.verdict is not None and message.body:
+        body = append_members(body, _VERDICTS[message.verdict])
+    return message if body is message.body else with_body(message, body)
 
 
 def append_members(body: bytes, members: bytes) -> bytes:

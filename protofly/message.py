@@ -66,6 +66,15 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     peek: BodyPeek = NO_PEEK
     is_late: bool = False
     """A reply to a request that has been answered already; see `protofly.late_replies`."""
+    verdict: bool | None = None
+    """What our gate decided about it: true, a rule permits it; false, no policy applied. None while no gate was asked.
+
+    Never read from the message: `body.auth` of others is removed. Source: message specification, section 1.3.
+    """
+
+    def judged(self, is_permitted_by_rule: bool) -> None:
+        """Keep the verdict of our gate with the message: the one thing that is learned about it after decoding."""
+        msgspec.structs.force_setattr(self, "verdict", is_permitted_by_rule)
 
     @property
     def from_key(self) -> str:

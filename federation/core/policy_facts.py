@@ -227,7 +227,7 @@ ATTRIBUTES: Final[dict[str, Attribute]] = {
         Attribute("resource", Kind.TEXT, lambda facts: _json_text(facts.message.resource)),
         Attribute("size", Kind.NUMBER, lambda facts: facts.size_bytes),
         Attribute("viaLength", Kind.NUMBER, lambda facts: facts.via_length),
-        Attribute("auth", Kind.FLAG, lambda facts: facts.auth),
+        Attribute("auth", Kind.FLAG, lambda facts: facts.auth is True),
         Attribute("identity.verified", Kind.FLAG, lambda facts: facts.identity_verified),
         Attribute("identity.user", Kind.TEXT, _identity_user),
         Attribute("identity.issuer", Kind.TEXT, _identity_issuer),

@@ -161,7 +161,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
         identity_user: User name of the verified assertion, "" without one.
         identity_issuer: Identity provider of the verified assertion, "" without one.
         session_roles: Roles of the sender's session.
-        auth: What an earlier gate of this node decided about this message, if one did. Never taken from the message.
+        auth: What an earlier gate of this node decided about this message: true, a rule permitted it; false, no policy
+            applied; None, there was no earlier gate. Never taken from the message.
     """
 
     hook: Hook

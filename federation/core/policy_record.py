@@ -85,7 +85,7 @@ class FactsRecorder:
         self._our_domain = our_domain
         self._domain = domain
         self._is_hashed = is_hashed
-        self._made: dict[tuple[str, int, str, str, frozenset[str]], GateFacts | None] = {}
+        self._made: dict[tuple[str, int, str, str, frozenset[str], bool | None], GateFacts | None] = {}
         self._reads: frozenset[str] | None = None
         self._is_simple = self._reads_resource = False
 
@@ -95,14 +95,9 @@ class FactsRecorder:
             self._reads = reads
             self._is_simple = not self._is_hashed and "class" not in reads and "msgId" not in reads
             self._reads_resource = "resource" in reads
-        if (
-            not self._is_simple
-            or facts.identity_verified
-            or facts.auth is not None
-            or (self._reads_resource and facts.message.peek.resource)
-        ):
+        if not self._is_simple or facts.identity_verified or (self._reads_resource and facts.message.peek.resource):
             return self._make(facts, reads)
-        key = facts.hook, facts.via_length, facts.from_domain, facts.to_domain, facts.session_roles
+        key = facts.hook, facts.via_length, facts.from_domain, facts.to_domain, facts.session_roles, facts.auth
         try:
             return self._made[key]
         except KeyError:

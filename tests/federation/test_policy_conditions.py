@@ -29,6 +29,7 @@ FACTS = some_facts(
     identity_issuer="idp.example",
     session_roles=frozenset({"policy-manager", "member"}),
 )
+UNPROVED = some_facts(MESSAGE, size_bytes=500)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,8 @@ FACTS = some_facts(
         ("session.roles", "like", ["policy-*"], True),
         ("session.roles", "in", ["x", "member"], True),
         ("session.roles", "equals", ["member"], True),
-        ("auth", "equals", [True], None),
-        ("auth", "present", [False], True),
+        ("auth", "equals", [True], False),  # whatever the message says about itself
+        ("auth", "equals", [False], True),
         ("time", "between", ["11:59:59 12:00:01"], True),
         ("time", "between", ["22:00 12:30"], True),
         ("time", "between", ["22:00 06:00"], False),
@@ -141,16 +142,16 @@ def test_comparisons_that_make_no_sense_are_refused(attribute: str, operator: st
 def test_logic_is_three_valued_and_in_no_order(left: bool | None, right: bool | None) -> None:
     def of(value: bool | None) -> Condition:
         if value is None:
-            return check("auth", "equals", True)  # nobody decided before: missing
+            return check("identity.user", "equals", "ana")  # nobody was verified: missing
         return check("size", "equals", 500 if value else 1)
 
-    conjunction = compile_condition(AllOf(parts=(of(left), of(right))))(FACTS)
-    longer = compile_condition(AllOf(parts=(of(left), ALWAYS, of(right))))(FACTS)
-    disjunction = compile_condition(AnyOf(parts=(of(left), of(right))))(FACTS)
+    conjunction = compile_condition(AllOf(parts=(of(left), of(right))))(UNPROVED)
+    longer = compile_condition(AllOf(parts=(of(left), ALWAYS, of(right))))(UNPROVED)
+    disjunction = compile_condition(AnyOf(parts=(of(left), of(right))))(UNPROVED)
     assert conjunction is longer
     assert conjunction is (False if False in (left, right) else None if None in (left, right) else True)
     assert disjunction is (True if True in (left, right) else None if None in (left, right) else False)
-    assert compile_condition(Not(part=of(left)))(FACTS) is (None if left is None else not left)
+    assert compile_condition(Not(part=of(left)))(UNPROVED) is (None if left is None else not left)
 
 
 def test_empty_conditions() -> None:
@@ -237,3 +238,10 @@ def test_domain_matcher_of_nothing_fits_nothing() -> None:
 
 def test_noon_is_noon() -> None:
     assert MONDAY_NOON % 86_400 == 12 * 3600
+
+
+@pytest.mark.parametrize(("verdict", "expected"), [(True, True), (False, False), (None, False)])
+def test_auth_is_what_an_earlier_gate_of_this_node_decided(verdict: bool | None, expected: bool) -> None:
+    facts = some_facts(MESSAGE, auth=verdict)
+    assert compile_test(check("auth", "equals", True))(facts) is expected
+    assert compile_test(check("auth", "equals", False))(facts) is not expected
