@@ -36,6 +36,8 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _QUOTE = ord('"')
 _MANY = NESTING_LEVELS + 1
 _ABSENT = Raw()
+_BODY_NAME = re.compile(rb'[{,\s]"body"\s*:\s*\Z')
+_LOOKED_AT_BYTES = 64  # for the name among blanks; more of them are looked through the long way
 
 
 class _Header(msgspec.Struct, frozen=True, gc=False):
@@ -391,10 +393,26 @@ def refusal(
     return response(request, code.status, description=description, reason=code.word, value=value, source=source)
 
 
+def ends_with_body(raw: bytes, body: bytes) -> bool:
+    """Whether the text of a decoded message ends with its body: the last member, and the one that is called `body`.
+
+    A further member may have the same value. If the text ends with `body` and a brace, then `body` is the whole value
+    of the last member: both are objects with the same last brace, so with the same first one, unless one of them began
+    inside a text of the other; but then their quotation marks could not both be even in number. What stands before a
+    value is its name and a colon, and a quotation mark behind one of `{`, `,` or a blank begins a name.
+    """
+    if raw.endswith(b',"body":%b}' % body):  # nearly always
+        return True
+    if not body or not raw.endswith(body, 0, -1):
+        return False
+    start = len(raw) - len(body) - 1
+    return _BODY_NAME.search(raw, max(start - _LOOKED_AT_BYTES, 0), start) is not None
+
+
 def with_body(message: Message, body: bytes) -> Message:
     """The same message around another body; all other bytes stay."""
     raw, old = message.raw, message.body
-    if old and raw.endswith(old + b"}"):
+    if ends_with_body(raw, old):
         new_raw = raw[: -len(old) - 1] + body + b"}"
     elif not old and raw.endswith(b"}"):
         new_raw = raw[:-1] + b',"body":' + body + b"}"

@@ -326,7 +326,7 @@ def _with_members(message: Message, members: bytes) -> tuple[bytes, bytes]:
     """
     raw, body = message.raw, message.body
     has_members = len(body) > 2 and body[-2] not in _BEFORE_NOTHING
-    if has_members and raw.endswith(b"}}") and raw.endswith(body + b"}"):
+    if has_members and raw.endswith(b"}}") and codec.ends_with_body(raw, body):
         return body, raw[:-2] + b"," + members + b"}}"
     longer = codec.append_members(body, members)
     shorter = longer[: -len(members) - 1].removesuffix(b",") + b"}"

@@ -164,6 +164,30 @@ def test_no_spelling_of_a_flag_crosses(body: str) -> None:
     assert b"uth" not in message.raw
 
 
+@pytest.mark.parametrize("name", ["z", "bodies", "xbody", 'x\\"body', "body "])
+def test_no_flag_crosses_behind_another_member_with_the_value_of_the_body(name: str) -> None:
+    """Both are the last bytes of the text: what is taken off must be taken off the body."""
+    body = '{"auth":true,"sessionToken":"s","assertedIdentity":{"guid":"user-guid://admin"},"value":1}'
+    forged = text(THEM, US, body)[:-1] + f',"{name}":{body}}}'.encode()
+    pair = Pair()
+    pair.to_a.inbound(inbound(forged), STREAM)
+    [message] = pair.b.delivered
+    assert json.loads(message.raw)["body"] == body_of(message) == {"value": 1}
+    assert json.loads(message.raw)[json.loads(f'"{name}"')]["auth"] is True  # it is nobody's, and stays
+
+
+def test_hops_are_written_into_the_body_and_not_into_another_member_with_its_value() -> None:
+    pair = Pair()
+    carrier = pair.carrier()
+    carrier.open()
+    outgoing = text("hyperty://a.example/ana", US, '{"value":1}')[:-1] + b',"z":{"value":1}}'
+    pair.to_b.send(decoded(outgoing))
+    pair.to_b.flush()
+    wire = json.loads(carrier.on_the_way[0].wire)
+    assert set(wire["body"]) == {"value", "trace", "via"}
+    assert wire["z"] == {"value": 1}
+
+
 def test_flags_of_our_own_sender_do_not_leave() -> None:
     pair = Pair()
     carrier = pair.carrier()

@@ -92,6 +92,19 @@ def test_both_base64_alphabets_are_read() -> None:
     assert decoded.signers({"K1": key.record()}, allowed=["K1"]) == 1
 
 
+@pytest.mark.parametrize("mark", ["!", " ", "\n", "é"])
+def test_base64_with_a_foreign_character_is_malformed_although_it_could_be_skipped(mark: str) -> None:
+    envelope = json.loads(sign_envelope(b"payload", "type", [signing_key("K1")]))
+    for holder, name in ((envelope, "payload"), (envelope["signatures"][0], "sig")):
+        whole = holder[name]
+        holder[name] = whole[:4] + mark + whole[4:]
+        with pytest.raises(PeerError) as caught:
+            decode_envelope(json.dumps(envelope).encode())
+        assert caught.value.code is Code.ENVELOPE_MALFORMED
+        holder[name] = whole
+    assert decode_envelope(json.dumps(envelope).encode()).payload == b"payload"
+
+
 def test_signature_without_a_hint_is_tried_against_all_keys_of_the_role() -> None:
     keys = [signing_key(name) for name in ("K1", "K2")]
     raw = sign_envelope(b"{}", "type", keys).replace(b'"K1"', b'""').replace(b'"K2"', b'""')

@@ -173,6 +173,65 @@ def test_another_body_leaves_every_other_byte() -> None:
     assert bytes(changed.peek.via) == b'["x"]'
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"id":1,"type":"create","from":"a:b","to":"c:d","body":{"x":1}}',
+        b'{"id":1,"type":"create","from":"a:b","to":"c:d"}',
+        b'{"id":1,"type":"create","from":"a:b","to":"c:d"} ',
+        b'{"body":{"x":1},"id":1,"type":"create","from":"a:b","to":"c:d"}',
+        b'{"id":1,"type":"create","from":"a:b","to":"c:d","body":{"x":1} }',
+        b'{"id":1,"type":"create","from":"a:b","to":"c:d","body":{"x":1},"more":{"x":1}}',
+        b'{"id":1,"type":"create","from":"a:b","to":"c:d","body":null}',
+    ],
+)
+def test_another_body_takes_the_place_of_the_one_that_was_there_once(raw: bytes) -> None:
+    [message] = codec.decode(raw)
+    changed = codec.with_body(message, b'{"y":2,"via":"z:1"}')
+    members = json.loads(changed.raw)
+    assert members["body"] == {"y": 2, "via": "z:1"}
+    assert changed.raw.count(b'"body"') == 1
+    assert (changed.body, bytes(changed.peek.via)) == (b'{"y":2,"via":"z:1"}', b'"z:1"')
+    [read] = codec.decode(changed.raw)
+    assert (read.id, read.type, read.from_, read.to, read.body) == (b"1", "create", "a:b", "c:d", changed.body)
+    assert set(members) == set(json.loads(raw)) | {"body"}
+
+
+@given(
+    members=st.permutations(["id", "type", "from", "to", "body", "more", "last"]),
+    body=st.dictionaries(st.sampled_from(["a", "body", '","body":{', "}"]), st.sampled_from([1, "body", {"body": {}}])),
+    name=st.sampled_from(["body", "b\\u006fdy"]),
+    spaces=st.tuples(*[st.sampled_from(["", " ", "\n\t", " " * 100])] * 3),
+)
+def test_the_body_is_changed_whichever_other_member_has_the_same_value(
+    members: list[str], body: dict[str, Any], name: str, spaces: tuple[str, str, str]
+) -> None:
+    before, behind, end = spaces
+    values = {"id": "1", "type": '"create"', "from": '"a:b"', "to": '"c:d"'}
+    written = [
+        f'{before}"{name if one == "body" else one}"{before}:{behind}{values.get(one, json.dumps(body))}'
+        for one in members
+    ]
+    raw = ("{" + ",".join(written) + end + "}").encode()
+    [message] = codec.decode(raw)
+    changed = codec.with_body(message, b'{"new":1}')
+    expected = json.loads(raw) | {"body": {"new": 1}}
+    assert json.loads(changed.raw) == expected
+    [again] = codec.decode(changed.raw)
+    assert again.body == changed.body == b'{"new":1}'
+    assert codec.ends_with_body(raw, message.body) <= (members[-1] == "body")
+
+
+def test_an_answer_says_its_description_a_second_time_only_for_who_wants_it() -> None:
+    [request] = codec.decode(b'{"id":7,"type":"read","from":"a:b","to":"c:d"}')
+    for more in ({}, {"reason": "why"}, {"source": "e:f"}, {"extra": {"x": 1}}):
+        plain = json.loads(codec.response(request, 200, value=1, **more).raw)["body"]
+        twice = json.loads(codec.response(request, 200, value=1, has_desc=True, **more).raw)["body"]
+        assert plain | {"desc": plain["description"]} == twice
+        assert "desc" not in plain
+        assert plain["value"] == 1
+
+
 def test_members_are_removed_however_they_are_spelt() -> None:
     body = b'{"\\u0061uth":true,"value":{"auth":1},"auth":false}'
     assert codec.without_members(body, ["auth"]) == b'{"value":{"auth":1}}'

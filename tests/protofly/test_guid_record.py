@@ -203,6 +203,10 @@ def test_members_that_registries_want_are_missed_but_old_records_are_believed() 
         (GOOD.replace(".", ".é", 1), Flaw.FORM),
         (GOOD.replace(".", ". ", 1), Flaw.FORM),
         ("A." + GOOD.partition(".")[2], Flaw.FORM),
+        (GOOD + "!", Flaw.FORM),  # a decoder that skips what it does not know would read the same
+        (GOOD.replace(".", ".!", 1), Flaw.FORM),
+        ("!" + GOOD, Flaw.FORM),
+        (GOOD + "===", Flaw.FORM),
         (jws(b"[]", PAYLOAD), Flaw.FORM),
         (jws(b'{"alg":"ES256"}', b"[" * 40_000), Flaw.FORM),
         (jws(b'{"alg":"ES256"}', b'{"data":5}'), Flaw.FORM),
@@ -249,6 +253,13 @@ def test_record_is_refused(jwt: str, flaw: Flaw) -> None:
 
 def test_record_of_another_guid_is_refused_although_it_is_good() -> None:
     assert flaw_of(GOOD, guid="b_3eJqg2-6Mu8bkLZH9XYGx-PIcG6Fk-4nO0_6kkhfI") is Flaw.GUID
+
+
+def test_record_of_2015_that_is_silent_about_it_is_active() -> None:
+    old = {name: value for name, value in DATASET.items() if name not in ("active", "schemaVersion", "defaults")}
+    record = read_record(sign_dataset(text_of(old), KEY))
+    assert (record.is_active, record.is_revoked, record.schema_version, record.is_complete) == (True, False, 1, False)
+    assert not read_record(record_of(active=0)).is_active
 
 
 def test_guid_claimed_by_a_foreign_key_is_refused() -> None:

@@ -48,6 +48,49 @@ def test_opening_a_tunnel_prefix_does_not_open_what_is_inside(tunnel: str) -> No
         judge_address(tunnel, allowed=parse_networks(["2002::/16", "64:ff9b:1::/48", "::/96"]))
 
 
+@given(st.ip_addresses(v=4))
+def test_an_address_inside_a_tunnel_is_judged_wherever_it_stands_in_it(inner: ipaddress.IPv4Address) -> None:
+    """The local NAT64 prefix holds it in two ways (RFC 6052: /96 and, around the octet 8, /48), 6to4 behind 2002."""
+    number = int(inner)
+    public = int(ipaddress.IPv4Address("8.8.8.8"))
+    local = int(ipaddress.IPv6Address("64:ff9b:1::"))
+    spread = (number >> 16) << 64 | (number & 0xFFFF) << 40
+    tunnels = {
+        ipaddress.IPv6Address(local | spread | public): "64:ff9b:1::/48",
+        ipaddress.IPv6Address(0x2002 << 112 | number << 80 | 1): "2002::/16",
+    }
+    is_refused = refusal_of(str(inner))
+    for address, prefix in tunnels.items():
+        told = refusal_of(str(address), prefix)
+        assert bool(told) is bool(is_refused)
+        assert not told or f" {inner}:" in told or "metadata" in told
+    low = ipaddress.IPv6Address(local | public >> 16 << 64 | (public & 0xFFFF) << 40 | number)
+    assert bool(refusal_of(str(low), "64:ff9b:1::/48")) is bool(is_refused)
+
+
+def refusal_of(address: str, *allowed: str) -> str:
+    try:
+        judge_address(address, allowed=parse_networks(allowed))
+    except PeerError as error:
+        return error.detail
+    return ""
+
+
+def test_both_ends_of_a_teredo_tunnel_are_judged() -> None:
+    for server, client in (("127.0.0.1", "8.8.8.8"), ("8.8.8.8", "127.0.0.1")):
+        hidden = int(ipaddress.IPv4Address(client)) ^ 0xFFFF_FFFF
+        number = 0x20010000 << 96 | int(ipaddress.IPv4Address(server)) << 64 | hidden
+        assert "127.0.0.1" in refusal_of(str(ipaddress.IPv6Address(number)), "2001::/32", "2001::/23")
+    assert refusal_of("2001:0:808:808::f7f7:f7f7", "2001::/32", "2001::/23") == ""
+
+
+@pytest.mark.parametrize("address", ["::", "::1", "::2", "::0.0.1.0", "::127.0.0.1"])
+def test_addresses_with_nothing_before_the_last_32_bits_are_refused(address: str) -> None:
+    assert refusal_of(address)
+    opened = refusal_of(address, "::/96", "::/128", "::1/128")
+    assert bool(opened) is (address not in ("::", "::1"))
+
+
 @pytest.mark.parametrize(
     "address",
     ["169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "fd00:ec2::254", "::ffff:169.254.169.254"],
