@@ -37,7 +37,7 @@ from catalogue_client.downloads import Downloads, ModuleLookup
 from catalogue_client.fetcher import Fetcher
 from catalogue_client.trust_store import TrustStore
 from protofly import limits
-from protofly.documents import DocumentBundle, Manifest, StubReference, TrustLevel, document_sha256
+from protofly.documents import DocumentBundle, Manifest, StubReference, TrustLevel, document_sha256, key_set_fingerprint
 from protofly.errors import Code, PeerError, TransportError
 from protofly.stub import VerifiedStub
 
@@ -115,10 +115,10 @@ class CatalogueClient:
             started = time.perf_counter()
             # Read after the wait: the operator may have approved or retrusted something meanwhile.
             remembered = self._store.load(location.domain)
-            state = await self._follow_roots(location, anchor, remembered, fetched.body, known)
+            state, stored = await self._follow_roots(location, anchor, remembered, fetched.body, known)
             root = rules.current_root(state)
             live, state = rules.accept_live(state, root, fetched.body, now=now)
-            await self._save(state, before=remembered)
+            await self._save(state, before=stored)
             on_step("root", time.perf_counter() - started)
         fresh_until, refresh_at = freshness(fetched.max_age_seconds, live, now=now, draw=self._draw())
         return DomainTrust(
@@ -261,6 +261,22 @@ class CatalogueClient:
             raise PeerError(Code.BROKEN_TRUST, "another root is remembered now; refresh first", domain=trust.domain)
         return state
 
+    def is_remembered(self, trust: DomainTrust) -> bool:
+        """Whether `trust` still rests on what is remembered: the operator may have changed that."""
+        try:
+            state = self._store.load(trust.domain)
+        except PeerError:
+            return False
+        return state is not None and not state.is_pending and key_set_fingerprint(trust.root) in state.fingerprints
+
+    def is_forgotten(self, domain: str) -> bool:
+        """Whether nothing is remembered of a domain, or only the key set that the operator named for it."""
+        try:
+            state = self._store.load(domain)
+        except PeerError:
+            return True
+        return state is None or state.is_pending
+
     async def read_unsigned(self, domain: str, authority: str = "") -> tuple[Descriptor, bytes]:
         """Read the default stub of an original, unsigned catalogue: descriptor and code, for people to look at.
 
@@ -284,7 +300,7 @@ class CatalogueClient:
 
     async def _save(self, state: TrustState, *, before: TrustState | None) -> None:
         if state != before:
-            await self._store.save(state)
+            await self._store.replace(before, state)
 
     async def _follow_roots(
         self,
@@ -293,9 +309,13 @@ class CatalogueClient:
         state: TrustState | None,
         live_raw: bytes,
         known: DocumentBundle | None,
-    ) -> TrustState:
-        """Go from the remembered root, or the first one, to the one that the live document claims."""
-        version = rules.peek_root_version(live_raw, domain=location.domain)
+    ) -> tuple[TrustState, TrustState | None]:
+        """Go from the remembered root, or the first one, to the one that the live document claims.
+
+        Returns:
+            The state, and what of it is on disk.
+        """
+        version, stored = rules.peek_root_version(live_raw, domain=location.domain), state
         if state is None or not state.root_version:
             state = await self._first_root(location, _first_anchor(location, anchor, state), version)
         state = rules.strengthen(state, anchor)
@@ -303,10 +323,11 @@ class CatalogueClient:
         for following in range(state.root_version + 1, version + 1):
             fetched = await self._downloads.document(location, location.root_url(following), limits.ROOT_BYTES)
             state = rules.advance(state, fetched.body)
-            await self._store.save(state)
+            await self._save(state, before=stored)
+            stored = state
         if known is not None and not state.live_serial:
             state = rules.raise_marks(state, rules.current_root(state), known)
-        return state
+        return state, stored
 
     async def _first_root(self, location: Location, anchor: TrustAnchor, version: int) -> TrustState:
         """Find the root that the anchor names: the current one, or with a pin the newest earlier one that fits.

@@ -8,24 +8,32 @@ Source: trust and hosts, section 3.6, step 7; section 7, row 26.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 import msgspec
 import trio
 
-from catalogue_client.core.state import TrustState
+from catalogue_client.core.state import TrustState, retrusted
 from catalogue_client.core.verify import approve
-from protofly.documents import TrustLevel
 from protofly.errors import Code, HostError, PeerError
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS trust (domain TEXT PRIMARY KEY, state BLOB NOT NULL, mac BLOB NOT NULL) STRICT;
 """
+
+
+class ChangedMeanwhileError(PeerError):
+    """Somebody else changed what is remembered of a domain between a read and a write."""
+
+    def __init__(self, domain: str) -> None:
+        super().__init__(Code.BROKEN_TRUST, "what is remembered was changed meanwhile; ask again", domain=domain)
 
 
 class TrustStore:
@@ -68,8 +76,15 @@ class TrustStore:
 
         Raises:
             PeerError: CACHE_TAMPERED if the row was not written by this node; `retrust` is the way out.
+            HostError: STORAGE.
         """
-        row = self._reader.execute("SELECT state, mac FROM trust WHERE domain = ?", (domain,)).fetchone()
+        return self._read(self._reader, domain)
+
+    def _read(self, connection: sqlite3.Connection, domain: str) -> TrustState | None:
+        try:
+            row = connection.execute("SELECT state, mac FROM trust WHERE domain = ?", (domain,)).fetchone()
+        except sqlite3.Error as error:
+            raise HostError(Code.STORAGE, f"trust store: {error}") from error
         if row is None:
             return None
         state, mac = row
@@ -93,9 +108,52 @@ class TrustStore:
         # Not abandoned on cancel: a half-known outcome of a write would be worse than the wait.
         await trio.to_thread.run_sync(self._write, state)
 
-    async def retrust(self, domain: str, fingerprint: str) -> None:
-        """The operator's way out of broken trust: forget the domain, and believe only the key set named here next."""
-        await self.save(TrustState(domain=domain, level=TrustLevel.PINNED, fingerprints=[fingerprint]))
+    async def replace(self, before: TrustState | None, state: TrustState) -> None:
+        """Remember `state` if what is remembered is still `before`; on disk when this returns.
+
+        The operator's commands write into the same file while a node asks other domains. What the operator said
+        meanwhile must not be undone by an answer that was on its way.
+
+        Raises:
+            ChangedMeanwhileError: It is something else; nothing was written.
+            HostError: STORAGE.
+        """
+        await trio.to_thread.run_sync(self._replace, before, state)
+
+    async def retrust(self, domain: str, fingerprint: str) -> TrustState | None:
+        """The operator's way out of broken trust: forget the domain, and believe only the key set named here next.
+
+        Returns:
+            What was remembered before, None when that was nothing or unreadable. `forget` brings it back until a root
+            of the named key set was accepted.
+        """
+        try:
+            before = self.load(domain)
+        except PeerError:
+            before = None
+        await self.save(retrusted(before, domain, fingerprint))
+        return before
+
+    async def forget(self, domain: str) -> TrustState | None:
+        """Undo a `retrust` that was not used yet; else forget everything about the domain, as if it was never met.
+
+        Returns:
+            What is remembered from now on.
+
+        Raises:
+            HostError: NOT_REGISTERED when nothing is remembered, or STORAGE.
+        """
+        try:
+            state = self.load(domain)
+        except PeerError:
+            state = None  # unreadable: it goes
+        if state is None and domain not in self.domains():
+            raise HostError(Code.NOT_REGISTERED, f"nothing is remembered of {domain}")
+        if state is not None and state.replaced is not None:
+            await self.replace(state, state.replaced)
+            return state.replaced
+        await trio.to_thread.run_sync(self._delete, domain)
+        return None
 
     async def approve(self, domain: str, name: str) -> None:
         """The operator grants what the held update of stub `name` wants.
@@ -106,14 +164,39 @@ class TrustStore:
         state = self.load(domain)
         if state is None or name not in state.held:
             raise HostError(Code.NOT_REGISTERED, f"no update of {name} of {domain} is held")
-        await self.save(approve(state, name))
+        await self.replace(state, approve(state, name))
 
     def _write(self, state: TrustState) -> None:
+        with self._transaction() as database:
+            self._insert(database, state)
+
+    def _replace(self, before: TrustState | None, state: TrustState) -> None:
+        with self._transaction() as database:
+            if self._read(database, state.domain) != before:
+                raise ChangedMeanwhileError(state.domain)
+            self._insert(database, state)
+
+    def _delete(self, domain: str) -> None:
+        with self._transaction() as database:
+            database.execute("DELETE FROM trust WHERE domain = ?", (domain,))
+
+    def _insert(self, database: sqlite3.Connection, state: TrustState) -> None:
         raw = msgspec.json.encode(state)
         row = (state.domain, raw, self._mac(state.domain, raw))
+        database.execute("INSERT OR REPLACE INTO trust (domain, state, mac) VALUES (?, ?, ?)", row)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One writer at a time, in this process and beside it. Raises HostError: STORAGE."""
         try:
             with self._lock:
-                self._database.execute("INSERT OR REPLACE INTO trust (domain, state, mac) VALUES (?, ?, ?)", row)
+                self._database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._database
+                except BaseException:
+                    self._database.execute("ROLLBACK")
+                    raise
+                self._database.execute("COMMIT")
         except sqlite3.Error as error:
             raise HostError(Code.STORAGE, f"trust store: {error}") from error
 

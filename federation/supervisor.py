@@ -48,6 +48,8 @@ logger = logging.getLogger("federation")
 IDLE_SECONDS = 300.0
 DRAIN_SECONDS = 1.0
 LEAST_REFRESH_SECONDS = 5.0
+TRUST_LOOK_SECONDS = 60.0
+"""How long a stub may run on after the operator took back the trust that it was started with."""
 SUMMARY_SECONDS = 60.0
 
 StubEventName = Literal["verified", "compiled", "started", "stopped", "state", "fault", "killed", "circuit", "summary"]
@@ -384,18 +386,27 @@ class StubSupervisor:
         """Ask for newer documents in time; stop what was revoked or has expired, make room for what is newer."""
         supply, domain = self._context.supply, self._link.domain
         while True:
-            with trio.move_on_after(max(LEAST_REFRESH_SECONDS, supply.seconds_until_refresh(domain))):
+            # A trust that the operator takes back counts no longer than this; what has not ended is not asked for.
+            until_news = supply.seconds_until_refresh(domain)
+            with trio.move_on_after(max(LEAST_REFRESH_SECONDS, min(until_news, TRUST_LOOK_SECONDS))) as quiet:
                 await self._wait_for_failure()
+            if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not supply.is_forgotten(domain):
+                continue
             try:
                 trust = await supply.trust_of(domain, is_refresh=True)
                 code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
                 current = trust.live.stubs.get(DEFAULT_STUB)
-            except TransportError as exc:
-                logger.info("%s cannot be asked for news: %s", domain, exc)
-                continue
-            except PeerError as exc:
-                logger.warning("news of %s are refused: %s", domain, exc)
-                continue
+            except (TransportError, PeerError) as exc:
+                if isinstance(exc, PeerError):
+                    logger.warning("news of %s are refused: %s", domain, exc)
+                else:
+                    logger.info("%s cannot be asked for news: %s", domain, exc)
+                if not supply.is_forgotten(domain):
+                    continue
+                logger.info("the stub of %s is stopped: the operator took back its trust", domain)
+                self._verdict = PeerError(Code.BROKEN_TRUST, "the stub may not run any more", domain=domain)
+                over.cancel()
+                return
             if code is not None:
                 self._verdict = PeerError(code, "the stub may not run any more", domain=domain)
             is_newer = current is not None and current.manifest_sha256 != stub.manifest_sha256

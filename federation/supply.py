@@ -152,6 +152,19 @@ class Supply:
         for reason, count in Counter(eviction.reason.value for eviction in evictions).items():
             logger.info("the stubs cache lets go of %d files (%s)", count, reason)
 
+    def is_forgotten(self, domain: str) -> bool:
+        """Whether the operator took back what we knew of a domain, and nothing was accepted since."""
+        return self._client.is_forgotten(domain)
+
+    def _believed(self, domain: str) -> DomainTrust | None:
+        """What we know of a domain, unless the operator retrusted or forgot it since: that holds at once."""
+        known = self._trusted.get(domain)
+        if known is not None and not self._client.is_remembered(known):
+            logger.info("what was known of %s does not count any more: its trust was changed by the operator", domain)
+            del self._trusted[domain]
+            return None
+        return known
+
     def seconds_until_refresh(self, domain: str) -> float:
         """How long what we know of a domain need not be asked for again; 0 when we know nothing."""
         known = self._trusted.get(domain)
@@ -166,7 +179,7 @@ class Supply:
         self, domain: str, *, is_refresh: bool, times: StepTimes, asked_by: str = "", for_domain: str = ""
     ) -> DomainTrust:
         async with self._locks.setdefault(domain, trio.Lock()):
-            known = self._trusted.get(domain)
+            known = self._believed(domain)
             if known is not None and self._clock() - known.fetched_at < LEAST_REFRESH_SECONDS:
                 is_refresh = False  # whoever asks for news this often gets the same answer
             if known is not None and not is_refresh and known.is_fresh(self._clock()):

@@ -33,6 +33,7 @@ from msg_node.config_rates import rate_problems
 from msg_node.config_registries import backend_problems
 from msg_node.config_sessions import session_problems
 from protofly.address import valid_domain
+from protofly.documents import is_fingerprint
 from protofly.errors import PeerError, SettingsError
 from protofly.plain_words import without_types
 
@@ -40,7 +41,6 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 _ERROR_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _PATH_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
-_FINGERPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 @dataclass(slots=True)
@@ -317,7 +317,7 @@ def _check_peer(peer: PeerSettings, path: KeyPath, settings: Settings, source: _
         source.complain((*path, "allow_addresses"), "only for a domain that is named in full")
     if peer.trust == "pinned" and (is_wildcard or not peer.fingerprint):
         source.complain((*path, "trust"), "`pinned` needs one domain and its `fingerprint`")
-    if peer.fingerprint and not _FINGERPRINT.fullmatch(peer.fingerprint):
+    if peer.fingerprint and not is_fingerprint(peer.fingerprint):
         source.complain((*path, "fingerprint"), "43 characters of base64url, as `trapezoid keys fingerprint` prints it")
     for text in peer.allow_addresses:
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -334,6 +335,11 @@ def _check_depth(value: object) -> None:
 def base64url(raw: bytes) -> str:
     """Base64 in the URL alphabet without padding, as key records and fingerprints use it."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def is_fingerprint(text: str) -> bool:
+    """Whether a text can be a SHA-256 in base64url: 43 characters, in the one spelling that 32 bytes have."""
+    return len(_from_base64url(text)) == hashlib.sha256().digest_size
 
 
 def _from_base64url(text: str) -> bytes:

@@ -104,7 +104,9 @@ def fingerprint(
         from stubkit.keys import load_keys
 
         if site is not None:
-            text = _published_fingerprint(site)
+            from trapezoid.publishing import published_fingerprint
+
+            text = published_fingerprint(site)
         elif keys is not None:
             text = _fingerprint("keys.invalid", load_keys(keys), threshold)
         else:
@@ -113,19 +115,6 @@ def fingerprint(
             print_facts({"fingerprint": text}, as_json=True)
         else:
             typer.echo(text)
-
-
-def _published_fingerprint(site: Path) -> str:
-    from msg_node.publication import SiteFolder
-    from protofly.documents import key_set_fingerprint
-    from protofly.errors import SettingsError
-    from trapezoid.publishing import newest_root
-
-    folder = SiteFolder(site)
-    newest = newest_root(folder, folder.load().domain)
-    if newest is None:
-        raise SettingsError(f"{site}: no root is published here")
-    return key_set_fingerprint(newest[1])
 
 
 def _fingerprint(domain: str, ring: KeyRing, threshold: int) -> str:

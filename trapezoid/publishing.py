@@ -160,6 +160,15 @@ def newest_root(folder: SiteFolder, domain: str) -> tuple[bytes, Root] | None:
     return envelope, decode_root(decode_envelope(envelope).payload, domain=domain)
 
 
+def published_fingerprint(site: Path) -> str:
+    """Fingerprint of the key set that a site folder publishes. Raises SettingsError or PeerError."""
+    folder = SiteFolder(site)
+    newest = newest_root(folder, folder.load().domain)
+    if newest is None:
+        raise SettingsError(f"{site}: no root is published here")
+    return key_set_fingerprint(newest[1])
+
+
 def _root(folder: SiteFolder, request: PublishRequest) -> tuple[bytes, bool]:
     """The current root, or a new version when keys or aliases changed or it is about to expire."""
     newest = newest_root(folder, request.domain)

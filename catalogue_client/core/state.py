@@ -77,6 +77,19 @@ class TrustState(msgspec.Struct, frozen=True, kw_only=True):
     newest_issued: float = 0.0
     stubs: dict[str, StubMark] = {}
     held: dict[str, HeldUpdate] = {}
+    replaced: TrustState | None = None
+    """Of a retrusted domain of which no root was accepted yet: what was remembered before, to undo it."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the operator named a key set of which no root was accepted yet."""
+        return not self.root_version
+
+
+def retrusted(before: TrustState | None, domain: str, fingerprint: str) -> TrustState:
+    """Forget a domain, and believe only the key set named here next. A second word replaces the first."""
+    replaced = before.replaced if before is not None and before.is_pending else before
+    return TrustState(domain=domain, level=TrustLevel.PINNED, fingerprints=[fingerprint], replaced=replaced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import trio
 from catalogue_client.core.location import Location
 from catalogue_client.core.state import TrustAnchor
 from catalogue_client.core.verify import PermissionsPolicy
+from catalogue_client.trust_store import TrustStore
 from protofly import limits
 from protofly.documents import ModuleReference, Permissions, TrustLevel
 from protofly.errors import Code, PeerError, SettingsError, TransportError
-from tests.support.repository import DAY, MODULE, START, PublishedDomain, World, signing_key
+from tests.support.repository import DAY, MODULE, SECRET, START, PublishedDomain, World, signing_key
 
 
 @pytest.fixture
@@ -160,6 +162,44 @@ async def test_retrust_stops_what_was_believed_under_the_old_root(world: World) 
     state = world.state()
     assert state is not None
     assert state.stubs == {}
+
+
+@pytest.mark.parametrize("said", ["retrust", "forget"])
+async def test_what_the_operator_says_while_documents_are_on_their_way_is_not_overwritten(
+    world: World, said: str
+) -> None:
+    await world.refresh()
+    world.b.publish_root(version=2)
+    world.b.publish_stub(serial=2)
+
+    async def command() -> None:
+        with TrustStore(world.folder / "trust.sqlite", secret=SECRET) as beside:
+            await (beside.forget("b.example") if said == "forget" else beside.retrust("b.example", "A" * 43))
+
+    def say(url: str) -> None:
+        if "/root/" in url:  # another process, with a loop of its own
+            operator = threading.Thread(target=trio.run, args=(command,))
+            operator.start()
+            operator.join()
+
+    world.fetcher.on_request = say
+    with pytest.raises(PeerError) as caught:
+        await world.refresh()
+    assert caught.value.code is Code.BROKEN_TRUST
+    state = world.state()
+    assert (None if state is None else state.fingerprints) == (None if said == "forget" else ["A" * 43])
+
+
+async def test_trust_that_the_operator_takes_back_does_not_count_any_more(world: World) -> None:
+    trust = await world.refresh()
+    assert world.client.is_remembered(trust)
+    await world.store.retrust("b.example", "A" * 43)
+    assert not world.client.is_remembered(trust)
+    assert world.client.is_forgotten("b.example")
+    await world.store.forget("b.example")
+    assert world.client.is_remembered(trust)
+    await world.store.forget("b.example")
+    assert not world.client.is_remembered(trust)
 
 
 async def test_module_is_taken_from_the_next_place_when_the_first_lies(world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from catalogue_client.core.state import TrustAnchor
+from catalogue_client.trust_store import TrustStore
 from federation.core.stub_status import StubStatus
 from federation.link_context import StepTimes
 from federation.resolver import Resolver
@@ -316,3 +317,18 @@ async def test_whoever_asks_for_news_again_and_again_gets_the_same_answer(house:
     house.world.clock.now += 61
     await house.supply.trust_of("b.example", is_refresh=True)
     assert len(house.requests) > asked
+
+
+async def test_trust_that_the_operator_takes_back_ends_at_once_and_comes_back_when_undone(house: House) -> None:
+    """The command writes into the store beside the running node; nothing waits for the next look-up."""
+    await house.supply.package("b.example", StepTimes())
+    with TrustStore(house.world.folder / "trust.sqlite", secret=SECRET) as beside:
+        await beside.retrust("b.example", "A" * 43)
+        assert house.supply.is_forgotten("b.example")
+        with pytest.raises(PeerError) as caught:
+            await house.supply.trust_of("b.example", is_refresh=False)
+        assert caught.value.code is Code.FINGERPRINT_MISMATCH
+        with pytest.raises(PeerError):
+            await house.supply.package("b.example", StepTimes())
+        await beside.forget("b.example")
+    assert not house.supply.is_forgotten("b.example")

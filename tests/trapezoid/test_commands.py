@@ -447,13 +447,6 @@ def test_a_serving_node_loads_no_command_line_library(node: Path) -> None:
     assert not loaded & {"typer", "rich", "click", "wasmtime", "trustme", "hypothesis"}
 
 
-def test_peer_retrust_is_remembered_and_listed(node: Path) -> None:
-    done = run("peer", "retrust", "b.example", "--config", node, "--fingerprint", "A" * 43, "--json")
-    assert done.exit_code == 0
-    [row] = json.loads(run("peer", "list", "--config", node, "--json").stdout)
-    assert (row["domain"], row["level"], row["fingerprint"], row["root"]) == ("b.example", "pinned", "A" * 43, 0)
-
-
 def test_peer_approve_says_when_nothing_is_held(node: Path) -> None:
     done = run("peer", "approve", "b.example", "default", "--config", node)
     assert done.exit_code == 2
