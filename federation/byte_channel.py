@@ -46,6 +46,7 @@ class ByteChannel:
         "_tls",
         "on_drained",
         "on_failure",
+        "peer_certificate",
     )
 
     def __init__(
@@ -67,6 +68,8 @@ class ByteChannel:
         self._backlog_bytes = 0
         self._drained: trio.Event | None = None
         self._closed = False
+        self.peer_certificate = b""
+        """The far end's certificate in DER, b"" without one."""
         self.on_failure: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
 
@@ -121,6 +124,8 @@ class ByteChannel:
                 ) from exc
             else:
                 self._flush_tls()
+                # Now: once the far end has gone, the TLS object may say that there was no handshake.
+                self.peer_certificate = self._tls.getpeercert(binary_form=True) or b""
                 return
 
     @property
@@ -132,11 +137,6 @@ class ByteChannel:
     def is_closed(self) -> bool:
         """Whether the channel was closed from this side or failed."""
         return self._closed
-
-    @property
-    def peer_certificate(self) -> bytes:
-        """The far end's certificate in DER, b"" without one."""
-        return (self._tls.getpeercert(binary_form=True) or b"") if self._tls is not None else b""
 
     @property
     def peer_certificate_sha256(self) -> bytes:
@@ -293,7 +293,7 @@ class ByteChannel:
         with trio.move_on_after(within_seconds, shield=True):
             await self.wait_drained()
         if self._tls is not None and not self._closed:
-            with contextlib.suppress(ssl.SSLError):
+            with contextlib.suppress(ssl.SSLError, ValueError):
                 self._tls.unwrap()
             self._flush_tls()
         self.close()

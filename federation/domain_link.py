@@ -338,7 +338,9 @@ class DomainLink(LinkPort):
 
     def quarantined(self, pending: Pending) -> None:
         """See `LinkPort`."""
-        logger.error("message %s killed the stub of %s twice and is quarantined", pending.msg_id.hex(), self.domain)
+        msg_id = pending.msg_id.hex()
+        about = {"domain": self.domain, "msg_id": msg_id, "code": Code.QUARANTINED.word}
+        logger.error("message %s killed the stub of %s twice and is quarantined", msg_id, self.domain, extra=about)
         self._context.quarantine(self.domain, pending)
         self._end(pending, "trapped", Code.QUARANTINED)
 

@@ -289,7 +289,12 @@ class Egress:
             try:
                 token = await trio.to_thread.run_sync(self._rules.read_token)
             except SettingsError as exc:
-                logger.error("the access token for the stub of %s: %s", self._rules.domain, exc.detail)
+                logger.error(
+                    "the access token for the stub of %s: %s",
+                    self._rules.domain,
+                    exc.detail,
+                    extra={"domain": self._rules.domain},
+                )
         if not token:
             raise PeerError(Code.BAD_TOKEN, "the access token is not to be had", domain=self._rules.domain)
         return token

@@ -316,7 +316,7 @@ class HostedStub(Carrier):
 
     def _denied(self, action: GuestAction, exc: StubFaultError) -> None:
         """Tell the stub that it may not; a channel that it wanted is closed."""
-        logger.info("stub %s of %s: %s", self._verified.name, self._verified.domain, exc)
+        logger.info("stub %s of %s: %s", self._verified.name, self._verified.domain, exc, extra=self._about())
         if action.op == Action.OPEN and action.arg not in self._ledger.channels:
             self.emit(GuestEvent(Event.CLOSED, action.arg, f"{exc.code.word} {exc.detail}".encode()[:256]))
         elif action.op == Action.REQUEST_AUTH_TOKEN:
@@ -427,7 +427,9 @@ class HostedStub(Carrier):
             try:
                 domains = await self._identity.check_again(claims)
             except HostError as exc:
-                logger.info("the proof of %s cannot be checked again now: %s", self._verified.domain, exc)
+                logger.info(
+                    "the proof of %s cannot be checked again now: %s", self._verified.domain, exc, extra=self._about()
+                )
                 if exc.code in (Code.AUTH_KEY_REVOKED, Code.AUTH_KEY_UNKNOWN):
                     raise StubFaultError(Code.STUB_FAILED, exc.detail, domain=self._verified.domain) from exc
             if not self._proof.renew(claims, domains):
@@ -441,7 +443,13 @@ class HostedStub(Carrier):
             self._meters.log_lines_dropped += 1
         else:
             level = _LOG_LEVELS[min(action.arg, 3)]
-            logger.log(level, "stub %s of %s: %s", self._verified.name, self._verified.domain, text)
+            logger.log(
+                level, "stub %s of %s: %s", self._verified.name, self._verified.domain, text, extra=self._about()
+            )
+
+    def _about(self) -> dict[str, str]:
+        """Fields of a line in the log."""
+        return {"domain": self._verified.domain, "stub": self._verified.name}
 
 
 __all__ = ["HostedStub", "StubState"]

@@ -139,7 +139,11 @@ class Identity:
             raise PeerError(Code.OWN_DOMAIN, "a foreign node cannot be of our domain", domain=domain)
         trust = await self._trust_of(domain, is_refresh=False)
         if unverified.key_id not in trust.live.node_keys:
-            logger.info("%s signs with a node key that is not in its cached documents: asking again", domain)
+            logger.info(
+                "%s signs with a node key that is not in its cached documents: asking again",
+                domain,
+                extra={"domain": domain},
+            )
             trust = await self._trust_of(domain, is_refresh=True)
         revoked = frozenset(trust.live.revoked.keys)
         claims = auth.check_signature(unverified, trust.live.node_keys, revoked=revoked, now=now)

@@ -199,32 +199,41 @@ class LinkBooks:
     def troubled(self, text: str) -> None:
         """The domain is not reached, for another reason than before."""
         if self._log_lines.takes("trouble"):
-            logger.warning("%s", text)
+            logger.warning("%s", text, extra={"domain": self._domain})
 
     def stalled(self, detail: str) -> None:
         """The far end is silent although it owes us something."""
         if self._log_lines.takes("stall"):
-            logger.warning("the link to %s is stalled: %s; senders get 504 until it is heard", self._domain, detail)
+            logger.warning(
+                "the link to %s is stalled: %s; senders get 504 until it is heard",
+                self._domain,
+                detail,
+                extra={"domain": self._domain},
+            )
 
     def heard_again(self, seconds: float) -> None:
         """A stall has ended; it lasted so long."""
         if self._log_lines.takes("stall"):
-            logger.warning("the link to %s is heard again after %.0f s", self._domain, seconds)
+            logger.warning(
+                "the link to %s is heard again after %.0f s", self._domain, seconds, extra={"domain": self._domain}
+            )
 
     def spoofed(self, sender: str, code: Code) -> None:
         """A message came in a name for which the other side does not speak; told within an allowance."""
         if self._log_lines.takes("spoofed"):
             self.happened("spoofed", direction="in", code=code, sender=sender)
-            logger.warning("%s sent a message in the name of %.128s", self._domain, sender)
+            logger.warning(
+                "%s sent a message in the name of %.128s", self._domain, sender, extra={"domain": self._domain}
+            )
 
     def broken(self, exc: Exception) -> None:
         """What came is no message."""
         if self._log_lines.takes("broken"):
-            logger.info("broken message from %s: %s", self._domain, exc)
+            logger.info("broken message from %s: %s", self._domain, exc, extra={"domain": self._domain})
 
     def _log(self, event: str, text: str) -> None:
         if self._log_lines.takes("line"):
-            logger.info("the link to %s %s: %s", self._domain, event, text)
+            logger.info("the link to %s %s: %s", self._domain, event, text, extra={"domain": self._domain})
 
     def happened(
         self,

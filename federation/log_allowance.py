@@ -1,13 +1,44 @@
-"""How many lines of one kind may stand in the log in a minute: nobody outside fills it by doing one thing often."""
+"""How many lines of one kind may stand in the log in a minute: nobody outside, and no full disk, fills it.
+
+`LineAllowance` bounds every line that is logged, wherever it comes from, so that no call has to think of it. A kind is
+one place in the code. A line about a subject (a domain, a stub, a session; see `fields`) counts for its subject first:
+one noisy domain leaves room for what is to be said of the others.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Final
+
+from protofly.errors import HostError
+
+FIELDS: Final = ("domain", "code", "session", "stub", "msg_id")
+"""What a line may be about, besides its text: members of `extra` of the call, and of a line in JSON."""
+LINES_PER_MINUTE: Final = 60
+LINES_PER_MINUTE_AND_SUBJECT: Final = 30
+
+logger = logging.getLogger("trapezoid.log")
+
+
+def fields(record: logging.LogRecord) -> dict[str, str | int]:
+    """What a line is about: what its call said, and what the first of our errors in it says."""
+    found: dict[str, str | int] = {}
+    error = next((one for one in record.args or () if isinstance(one, HostError)), None)
+    if error is not None:
+        found = {"domain": getattr(error, "domain", ""), "code": error.code.word}
+    for name in FIELDS:
+        value = getattr(record, name, "")
+        if value not in ("", None):
+            found[name] = value if isinstance(value, int) else str(value)
+    return {name: value for name, value in found.items() if value != ""}
 
 
 class LogAllowance:
-    """Counts lines by kind; the kinds are few, and ours."""
+    """Counts lines by kind, for what is decided where it is logged; the kinds are few, and ours."""
 
     def __init__(self, lines_per_minute: int) -> None:
         self._most = lines_per_minute
@@ -22,3 +53,67 @@ class LogAllowance:
             self._minute = minute
         self._lines[kind] += 1
         return self._lines[kind] <= self._most
+
+
+class LineAllowance(logging.Filter):
+    """A filter for the handler of the log. How many lines it left out of a kind is a line of the minutes after.
+
+    Args:
+        per_minute: Lines of one kind.
+        per_subject: Of these, lines about one subject.
+        exempt: Loggers whose lines the operator asked for one by one.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        per_minute: int = LINES_PER_MINUTE,
+        per_subject: int = LINES_PER_MINUTE_AND_SUBJECT,
+        exempt: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._per_minute = per_minute
+        self._per_subject = per_subject
+        self._exempt = frozenset(exempt)
+        self._clock = clock
+        self._minute = 0
+        self._lines: Counter[tuple[str, int]] = Counter()
+        self._of_subject: Counter[tuple[str, int, str | int]] = Counter()
+        self._left_out: Counter[tuple[str, int]] = Counter()
+        self._lock = threading.Lock()  # some lines come from threads
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        if record.name in self._exempt or record.name == logger.name:
+            return True
+        with self._lock:
+            left_out = self._begin_minute(int(self._clock() // 60))
+            takes = self._takes(record)
+        for (path, line), count in left_out.items():
+            place = f"{path.rpartition('/')[2]}:{line}"
+            logger.warning("%d lines of one kind (%s) were left out of the log within a minute", count, place)
+        return takes
+
+    def _begin_minute(self, minute: int) -> Counter[tuple[str, int]]:
+        """What the last minute left out, once it is over."""
+        left_out: Counter[tuple[str, int]] = Counter()
+        if minute != self._minute:
+            self._minute = minute
+            left_out, self._left_out = self._left_out, left_out
+            self._lines.clear()
+            self._of_subject.clear()
+        return left_out
+
+    def _takes(self, record: logging.LogRecord) -> bool:
+        kind = (record.pathname, record.lineno)
+        about = fields(record)
+        subject = about.get("domain") or about.get("stub") or about.get("session") or ""
+        takes = self._lines[kind] < self._per_minute
+        if takes and subject != "":
+            takes = self._of_subject[*kind, subject] < self._per_subject
+            self._of_subject[*kind, subject] += takes  # only as many subjects as lines are remembered
+        self._lines[kind] += takes
+        self._left_out[kind] += not takes
+        return takes

@@ -118,7 +118,12 @@ class PeerProof:
                 raise StubFaultError(Code.AUTH_NONCE, "the channel was closed meanwhile")
             self._channel, self.claims = number, claims
         except HostError as exc:
-            logger.warning("the peer %s did not prove itself: %s", self._verified.domain, exc)
+            logger.warning(
+                "the peer %s did not prove itself: %s",
+                self._verified.domain,
+                exc,
+                extra={"domain": self._verified.domain},
+            )
             return GuestEvent(Event.PEER_VERIFIED, number, exc.code.word.encode())
         except trio.TooSlowError:
             return GuestEvent(Event.PEER_VERIFIED, number, Code.FETCH_TIMEOUT.word.encode())

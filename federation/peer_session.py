@@ -119,7 +119,12 @@ class LinkAcceptor:
         except HostError as exc:
             self.refused += 1
             if self._log_lines.takes("refused"):
-                logger.warning("link from %s refused: %s", getattr(exc, "domain", "") or "unknown", exc)
+                logger.warning(
+                    "link from %s refused: %s",
+                    getattr(exc, "domain", "") or "unknown",
+                    exc,
+                    extra={"domain": getattr(exc, "domain", "")},
+                )
             websocket.send([encode_frame(Kind.BYE, 0, exc.code.word.encode())])
             websocket.close(POLICY, exc.code.word)
             line.send_nowait(websocket.data_to_send())
@@ -293,7 +298,12 @@ class PeerSession(Carrier):
                 self._port.carrier_proved(self, await identity.check_again(self._claims))
             except TransportError as exc:
                 self._port.carrier_proved(self, frozenset())
-                logger.info("the key of %s cannot be checked again now: %s", self._claims.iss, exc)
+                logger.info(
+                    "the key of %s cannot be checked again now: %s",
+                    self._claims.iss,
+                    exc,
+                    extra={"domain": self._claims.iss},
+                )
         raise PeerError(Code.AUTH_STALE, "the proof is a day old", domain=self._claims.iss)
 
     async def _frame(self, frame: LinkFrame) -> None:

@@ -86,7 +86,7 @@ class Federation:
             try:
                 self._open(domain, greeting(node, node)).needed.set()
             except PeerError as exc:
-                logger.error("the interworking stub of %s cannot run: %s", domain, exc)
+                logger.error("the interworking stub of %s cannot run: %s", domain, exc, extra={"domain": domain})
 
     @property
     def links(self) -> list[DomainLink]:

@@ -148,7 +148,7 @@ class StubSupervisor:
             if is_peer:
                 link.met(Side.LINE if exc.code in _LINE_CODES else Side.DOCUMENTS, str(exc))
             else:
-                logger.error("the stub of %s cannot be started: %s", link.domain, exc)
+                logger.error("the stub of %s cannot be started: %s", link.domain, exc, extra={"domain": link.domain})
             self._refused(exc)
             if is_peer:
                 link.hosted.refused()
@@ -159,7 +159,7 @@ class StubSupervisor:
             link.give_up(exc.code, exc.detail)
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
         except Exception:  # a defect of ours may cost this domain, never the node
-            logger.exception("the link to %s failed", link.domain)
+            logger.exception("the link to %s failed", link.domain, extra={"domain": link.domain})
             self._became(StubState.FAILED.value, Code.INTERNAL.description)
             link.refuse_code = Code.INTERNAL
             link.give_up(Code.INTERNAL, "")
@@ -181,7 +181,7 @@ class StubSupervisor:
             link.met(Side.REFUSAL, exc.detail)
             self._renewal.failed(now)
         else:
-            logger.error("the stub of %s failed: %s", link.domain, exc)
+            logger.error("the stub of %s failed: %s", link.domain, exc, extra={"domain": link.domain})
             link.met(Side.STUB, str(exc))
         link.counters["stub faults"] += 1
         link.last_code = exc.code
@@ -378,7 +378,7 @@ class StubSupervisor:
         while True:
             await trio.sleep(IDLE_SECONDS / 10)
             if link.is_idle and time.monotonic() - link.last_used_seconds > IDLE_SECONDS:
-                logger.info("the link to %s is idle and is closed", link.domain)
+                logger.info("the link to %s is idle and is closed", link.domain, extra={"domain": link.domain})
                 over.cancel()
                 return
 
@@ -398,12 +398,14 @@ class StubSupervisor:
                 current = trust.live.stubs.get(DEFAULT_STUB)
             except (TransportError, PeerError) as exc:
                 if isinstance(exc, PeerError):
-                    logger.warning("news of %s are refused: %s", domain, exc)
+                    logger.warning("news of %s are refused: %s", domain, exc, extra={"domain": domain})
                 else:
-                    logger.info("%s cannot be asked for news: %s", domain, exc)
+                    logger.info("%s cannot be asked for news: %s", domain, exc, extra={"domain": domain})
                 if not supply.is_forgotten(domain):
                     continue
-                logger.info("the stub of %s is stopped: the operator took back its trust", domain)
+                logger.info(
+                    "the stub of %s is stopped: the operator took back its trust", domain, extra={"domain": domain}
+                )
                 self._verdict = PeerError(Code.BROKEN_TRUST, "the stub may not run any more", domain=domain)
                 over.cancel()
                 return
@@ -413,7 +415,8 @@ class StubSupervisor:
             is_elsewhere = not self._link.is_live and has_moved(stub, trust)
             if code is not None or is_newer or is_elsewhere:
                 why = "there is a newer one" if is_newer else "its endpoints are others now"
-                logger.info("the stub of %s is replaced: %s", domain, code.word if code else why)
+                why = code.word if code is not None else why
+                logger.info("the stub of %s is replaced: %s", domain, why, extra={"domain": domain})
                 over.cancel()
                 return
 

@@ -203,7 +203,9 @@ class Supply:
         try:
             trust = self._client.restore(Location.of(domain), self._remembered_anchor(domain), bundle)
         except PeerError as exc:
-            logger.warning("cached documents of %s do not hold (%s): asking again", domain, exc)
+            logger.warning(
+                "cached documents of %s do not hold (%s): asking again", domain, exc, extra={"domain": domain}
+            )
             await self._cache.drop_documents(domain)
             return None
         if trust is not None:
@@ -225,7 +227,7 @@ class Supply:
             self._resolver.report_failure(domain, exc)
             return self._stale(location, domain, known, exc)
         for warning in trust.warnings:
-            logger.warning("%s: %s", domain, warning)
+            logger.warning("%s: %s", domain, warning, extra={"domain": domain})
         self._resolver.report_success(domain)
         await self._keep_documents(trust.bundle())
         return trust

@@ -9,10 +9,12 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from interop.demo_view import shown_ms, trapezoid_picture
 from interop.node_status import ContactStep, LinkStatus
 from interop.summary import PassedHop, Summary
+from protofly.printable import escaped
 
 
 def show_report(
@@ -37,7 +39,7 @@ def show_report(
             "[dim]`--fresh` starts without it.[/]"
         )
     for fault in summary.faults:
-        console.print(f"✗ {fault}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"✗ {escaped(str(fault))}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     if summary.ok:
         console.print(
             f"[bold green]✓ {summary.delivered:,} delivered once, equal and in order; "
@@ -60,7 +62,8 @@ def _contact(summary: Summary, link: LinkStatus | None) -> Table:
     )
     if link is not None and link.stub is not None:
         stub = link.stub
-        table.caption = f"{stub.name} {stub.version}, sha256 {stub.sha256[:16]}…, state {link.state}"
+        about = f"{stub.name} {stub.version}, sha256 {stub.sha256[:16]}…, state {link.state}"
+        table.caption = Text(escaped(about))
     return table
 
 

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.spinner import Spinner
 from rich.table import Table
@@ -18,6 +19,7 @@ from interop.group_chat import Step
 from interop.laboratory import Preparation
 from interop.ledger import Ledger
 from interop.participant import CHAT
+from protofly.printable import escaped
 
 _REFRESH_PER_SECOND: Final = 10
 TITLE: Final = "The trapezoid: two domains, two nodes, one foreign stub in a sandbox"
@@ -72,7 +74,8 @@ class DemoView:
         self._console.print(text)
 
     def _line(self, mark: str, title: str, detail: str, taken_ms: float) -> None:
-        self._console.print(f"{mark} {title} [dim]{detail}[/]  [cyan]{shown_ms(taken_ms)}[/]", highlight=False)
+        said = f"{escape(escaped(title))} [dim]{escape(escaped(detail))}[/]"
+        self._console.print(f"{mark} {said}  [cyan]{shown_ms(taken_ms)}[/]", highlight=False)
 
     def _current(self) -> RenderableType:
         seconds = time.monotonic() - self._began

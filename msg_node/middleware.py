@@ -21,7 +21,9 @@ from protofly.errors import Code
 from protofly.limits import SESSIONS
 from protofly.message import Message
 
-message_logger: Final = logging.getLogger("msg_node.messages")
+MESSAGE_LOG: Final = "msg_node.messages"
+"""Its lines are asked for one by one: no allowance bounds them."""
+message_logger: Final = logging.getLogger(MESSAGE_LOG)
 """One line per message that the step `logging` picks."""
 
 JudgeLocal = Callable[[Message, frozenset[str], int], Refusal | None]
@@ -145,6 +147,7 @@ def log(every: int) -> Step:
                 _printable(message.to),
                 len(message.raw),
                 f" domain={domain}" if domain else "",
+                extra={"session": sid, "domain": domain, "msg_id": (message.id or b"").decode("utf-8", "replace")},
             )
         return None
 

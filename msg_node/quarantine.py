@@ -38,4 +38,4 @@ class Quarantine:
             for old in sorted(folder.glob("*.json"))[:-MAX_FILES]:
                 old.unlink(missing_ok=True)
         except OSError as exc:
-            logger.error("a quarantined message of %s could not be kept: %s", domain, exc)
+            logger.error("a quarantined message of %s could not be kept: %s", domain, exc, extra={"domain": domain})

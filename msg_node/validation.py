@@ -146,7 +146,9 @@ class Validation:
             except (HostError, trio.TooSlowError) as exc:
                 word = exc.code.word if isinstance(exc, HostError) else "timeout"
                 self.counters[f"schemas not read: {word}"] += 1
-                logger.warning("no schema from %s: %s", question.entry.domain, exc)
+                logger.warning(
+                    "no schema from %s: %s", question.entry.domain, exc, extra={"domain": question.entry.domain}
+                )
             self._took(question, schema, time.monotonic() + seconds)
 
     def _took(self, question: CatalogueQuestion, schema: DataSchema | None, until: float) -> None:

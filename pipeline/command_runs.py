@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from pipeline.core.completeness import GRACE_S
+from pipeline.core.harmless import harmless
 from pipeline.core.utc_days import vouched_until
 from pipeline.terminal import FAILURE, Terminal
 
@@ -64,7 +65,7 @@ def errors_told(*, as_json: bool) -> Iterator[None]:
             detail = f"{exc.filename}: {exc.strerror}"
         if as_json:
             sys.stdout.write(json_library.dumps({"exit_code": FAILURE, "error": detail}) + "\n")
-        sys.stderr.write(f"error: {detail}\n")
+        sys.stderr.write(f"error: {harmless(detail)}\n")
         raise typer.Exit(FAILURE) from exc
 
 

@@ -17,5 +17,7 @@ def main() -> None:
         serving.main(sys.argv[2:])
         return
     from trapezoid.commands import app
+    from trapezoid.log_output import escape_without_set_up
 
+    escape_without_set_up()
     app()

@@ -80,6 +80,7 @@ def check(config: Config, json: Json = False) -> None:
     """Validate the settings and the files that they name, as `serve` does before it starts."""
     with errors_reported(as_json=json):
         from msg_node.config_load import load_settings
+        from protofly.printable import escaped
         from trapezoid.checking import check_node
 
         findings = check_node(load_settings(config))
@@ -88,7 +89,7 @@ def check(config: Config, json: Json = False) -> None:
         print_facts({"ok": is_good, "checks": findings}, as_json=True)
     else:
         for finding in findings:
-            typer.echo(f"{finding.level:7}  {finding.line}")
+            typer.echo(f"{finding.level:7}  {escaped(finding.line)}")
     raise typer.Exit(0 if is_good else FOUND_WANTING)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trapezoid.output import FOUND_WANTING, errors_reported, harmless, print_json, print_rows
+from protofly.printable import escaped, escaped_json
+from trapezoid.output import FOUND_WANTING, errors_reported, print_json, print_rows
 
 if TYPE_CHECKING:
     from protofly.record_segments import SegmentName
@@ -271,7 +272,7 @@ def _told(remarks: Remarks) -> dict[str, object]:
 def _warn(remarks: Remarks, text: str) -> None:
     for remark in [text, *remarks.texts()]:
         if remark:
-            sys.stderr.write(f"{harmless(remark)}\n")
+            sys.stderr.write(f"{escaped(remark)}\n")
 
 
 def _follow(
@@ -285,9 +286,9 @@ def _follow(
     while True:
         for kind, line in found:
             if as_json:
-                sys.stdout.write(msgspec.json.encode(_fact(kind, line)).decode() + "\n")
+                sys.stdout.write(escaped_json(msgspec.json.encode(_fact(kind, line)).decode()) + "\n")
             else:
-                sys.stdout.write(harmless("  ".join(filter(None, row_of(kind, line).values()))) + "\n")
+                sys.stdout.write(escaped("  ".join(filter(None, row_of(kind, line).values()))) + "\n")
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
         found = sorted(_matching(folder, ANSWERED_KINDS, query, _new_remarks(), positions), key=_time_of)

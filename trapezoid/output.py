@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from protofly.errors import HostError
+from protofly.errors import HostError, SettingsError
+from protofly.printable import escaped, escaped_json
 
 FOUND_WANTING = 1
 CANNOT = 2
@@ -19,7 +20,7 @@ CANNOT = 2
 
 def print_json(facts: object) -> None:
     """One JSON object on standard output."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n")
+    sys.stdout.write(escaped_json(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()) + "\n")
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
@@ -66,12 +67,7 @@ def _print_columns(
 def _lines(value: object) -> list[str]:
     """The lines of a value; one of a list for each entry."""
     texts = value if isinstance(value, list | tuple) else [value]
-    return [line for text in texts for line in harmless(str(text)).split("\n")]
-
-
-def harmless(text: str) -> str:
-    """A text that strangers may have written, without what drives a terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else "·" for char in text)
+    return [line for text in texts for line in escaped(str(text), keep="\n").split("\n")]
 
 
 @contextlib.contextmanager
@@ -82,5 +78,6 @@ def errors_reported(*, as_json: bool = False) -> Iterator[None]:
     except HostError as exc:
         if as_json:
             print_json({"error": {"code": exc.code.word, "detail": exc.detail}})
-        sys.stderr.write(f"error: {harmless(exc.detail) or exc.code.description} [{exc.code.word}]\n")
+        detail = escaped(exc.detail, keep="\n" if isinstance(exc, SettingsError) else "")
+        sys.stderr.write(f"error: {detail or exc.code.description} [{exc.code.word}]\n")
         raise SystemExit(CANNOT) from exc

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from msg_node.config import LogSettings, Settings
+from msg_node.config import Settings
 from protofly.errors import HostError
+from trapezoid.log_output import set_up_log
 from trapezoid.output import errors_reported
 
 if TYPE_CHECKING:
@@ -85,26 +85,3 @@ def tell_ready(facts: dict[str, object]) -> None:
     """Say on standard output that everything is up, and where: `ready {…}`, one line."""
     sys.stdout.write(f"ready {msgspec.json.encode(facts).decode()}\n")
     sys.stdout.flush()
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
-
-
-def set_up_log(settings: LogSettings) -> None:
-    """Log to standard error as the settings say."""
-    handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(_JsonFormatter() if settings.format == "json" else text)
-    logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
-    for chatty in ("httpx", "httpcore", "hypercorn"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -15,6 +15,7 @@ from interop.conformance.cases import GROUPS
 from interop.conformance.model import ALL, Case, Dialect
 from interop.conformance.outcome import Outcome, Verdict
 from interop.conformance.run import Report
+from protofly.printable import escaped
 
 _STYLES: Final = {
     Verdict.PASSED: "green",
@@ -31,7 +32,7 @@ def print_report(report: Report, *, console: Console | None = None, verbose: boo
         console.print(finding(alike, verbose=verbose), soft_wrap=True)
         console.print()
     node = report.discovery.node
-    console.print(f"[bold]{escape(node.domain)} at {node.target.url}, profile {report.profile.value}[/]")
+    console.print(f"[bold]{escape(node.domain)} at {escape(node.target.url)}, profile {report.profile.value}[/]")
     console.print(summary(report))
     console.print(verdict_line(report))
 
@@ -60,10 +61,10 @@ def finding(alike: Sequence[Outcome], *, verbose: bool) -> RenderableType:
         Text(f"  section {outcome.case.section} says: {outcome.case.says}", style="cyan"),
     ]
     if not outcome.differences or verbose:
-        lines.append(Text(f"  {outcome.problem}"))
-    lines += [Text(f"  {difference}", style="red") for difference in outcome.differences]
+        lines.append(Text(f"  {escaped(outcome.problem)}"))
+    lines += [Text(f"  {escaped(str(difference))}", style="red") for difference in outcome.differences]
     if verbose:
-        lines += [Text(f"    {line}", style="dim") for line in outcome.transcript]
+        lines += [Text(f"    {escaped(str(line))}", style="dim") for line in outcome.transcript]
     return Group(*lines)
 
 
@@ -102,7 +103,7 @@ def verdict_line(report: Report) -> str:
         if report.count(verdict)
     )
     missing = "".join(
-        f"\n[yellow]{dialect.value} is not offered:[/] {escape(reason)}"
+        f"\n[yellow]{dialect.value} is not offered:[/] {escape(escaped(reason))}"
         for dialect, reason in report.discovery.missing.items()
     )
     return f"{counts} in {report.seconds:.1f} s{missing}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -141,3 +142,22 @@ async def test_half_open_connections_do_not_count_against_open_ones(house: Runti
     assert house.bus.live_sessions == 5
     assert house.door is not None
     assert house.door.counters["runtimes"] == 5
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_health_probes_cost_no_line_in_the_log(
+    tmp_path: Path, server_context: ssl.SSLContext, is_tls: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TCP and nothing, garbage, TLS and nothing, a head and gone."""
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.ERROR, "websockets")  # as a node does
+    client = ssl.create_default_context()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    async with runtime_house(tmp_path, context=server_context if is_tls else None) as house:
+        for start in (b"", b"G", b"\x16\x03", bytes(100), b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"):
+            for context in (None, client) if is_tls else (None,):
+                wire = await house.connect(context=context)
+                await wire.write(start) if start else None
+                await wire.cut()
+        await forgotten(house)
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []

@@ -297,7 +297,7 @@ def test_what_strangers_wrote_does_not_drive_the_terminal(spool: Path) -> None:
     evil = message(51, recipient="hyperty://b.example/\x1b[2J\u202egnp\u0085x")
     write(spool, Kind.MESSAGE, frame([evil]), number=7)
     done = run("find", "--spool", spool, "--id", "1/51")
-    assert "hyperty://b.example/·[2J·gnp·x" in done.stdout
+    assert r"hyperty://b.example/\x1b[2J\u202egnp\x85x" in done.stdout
 
 
 def test_segments_older_than_asked_for_are_not_read(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from msg_node.config import LogSettings
-from trapezoid.serving import set_up_log
+from trapezoid.log_output import set_up_log
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:

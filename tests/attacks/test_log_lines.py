@@ -1,0 +1,150 @@
+"""What strangers say and do, and a full disk, neither drive a terminal by way of the log nor fill it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+
+from federation.log_allowance import LINES_PER_MINUTE, LINES_PER_MINUTE_AND_SUBJECT, LineAllowance
+from msg_node.config import LogSettings
+from msg_node.middleware import MESSAGE_LOG
+from protofly.errors import Code, HostError, PeerError
+from tests.protofly.test_printable import DANGEROUS
+from trapezoid import output
+from trapezoid.log_output import TEXT_CHARS, escape_without_set_up, set_up_log
+
+EVIL = (
+    "".join(char for char in DANGEROUS if char != "\ud800") + "\r\n2026-01-01 00:00:00,000 INFO msg_node: all is well"
+)
+logger = logging.getLogger("federation")
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def logged(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_text_of_strangers_is_escaped_in_every_part_of_a_line(
+    format_: Literal["text", "json"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_log(LogSettings(format=format_))
+    logger.warning("%s was refused: %s", EVIL, PeerError(Code.BAD_TOKEN, EVIL, domain=EVIL), extra={"stub": EVIL})
+    text = logged(capsys)
+    assert text.endswith("\n")
+    assert text[:-1].isprintable()
+    if format_ == "json":
+        line = json.loads(text)
+        assert line["domain"] == line["stub"] == EVIL, "programs get what was said"
+
+
+def test_no_line_of_a_traceback_looks_like_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_log(LogSettings())
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        logger.exception("the link to %s failed", EVIL)
+    first, *others = logged(capsys).splitlines()
+    assert " ERROR federation: the link to " in first
+    assert others
+    assert all(line.startswith("    ") and line.isprintable() for line in others)
+
+
+@pytest.mark.parametrize("text", ["\ud800 alone", "x" * 1_000_000, "%s %d %(a)s", ""])
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_any_text_gives_one_line_of_bounded_length(
+    format_: Literal["text", "json"], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_log(LogSettings(format=format_))
+    logger.warning("said: %s", text)
+    line = logged(capsys)
+    assert line.count("\n") == 1
+    assert len(line) < TEXT_CHARS + 300
+
+
+def test_lines_of_commands_that_set_up_no_log_are_escaped_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger().handlers[:] = []
+    escape_without_set_up()
+    logger.warning("%s was refused", EVIL)
+    assert logged(capsys)[:-1].isprintable()
+
+
+def test_line_in_json_has_fields_for_what_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_log(LogSettings(format="json"))
+    logger.info("session opened", extra={"session": 7, "msg_id": "a1", "code": "rate"})
+    logger.warning("refused: %s", PeerError(Code.TOO_LARGE, "no", domain="b.example"))
+    logger.error("state cannot be stored: %s", HostError(Code.STORAGE, "disk full"), extra={"domain": ""})
+    first, second, third = map(json.loads, logged(capsys).splitlines())
+    assert (first["session"], first["msg_id"], first["code"]) == (7, "a1", "rate")
+    assert (second["domain"], second["code"]) == ("b.example", "too-large")
+    assert ("domain" in third, third["code"]) == (False, "storage")
+
+
+def test_place_that_logs_without_end_has_so_many_lines_a_minute_and_says_how_many_are_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = 60.0
+    root = logging.getLogger()
+    set_up_log(LogSettings())
+    root.handlers[0].filters[:] = [LineAllowance(clock=lambda: now)]
+    for number in range(1_000):
+        logger.error("state cannot be stored: %s", number)
+    assert logged(capsys).count("\n") == LINES_PER_MINUTE
+    now = 121.0
+    logger.info("something else")
+    told = logged(capsys)
+    assert f"{1_000 - LINES_PER_MINUTE} lines of one kind (test_log_lines.py:" in told
+    assert told.count("\n") == 2
+
+
+def test_noisy_domain_leaves_room_for_what_is_said_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_log(LogSettings())
+    for domain in ["noisy.example"] * 1_000 + ["quiet.example"]:
+        logger.warning("%s was refused", domain, extra={"domain": domain})
+    text = logged(capsys)
+    assert text.count("noisy.example") == LINES_PER_MINUTE_AND_SUBJECT
+    assert text.count("quiet.example") == 1
+
+
+def test_names_that_are_made_up_fill_neither_log_nor_memory() -> None:
+    allowance = LineAllowance(clock=lambda: 60.0)
+    record = logging.LogRecord("federation", logging.WARNING, __file__, 1, "refused", (), None)
+    written = 0
+    for number in range(10_000):
+        record.domain = f"d{number}.example"
+        written += allowance.filter(record)
+    assert written == LINES_PER_MINUTE
+    assert len(allowance._of_subject) <= LINES_PER_MINUTE
+
+
+def test_messages_that_the_operator_wants_to_see_are_all_written(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_log(LogSettings())
+    for number in range(500):
+        logging.getLogger(MESSAGE_LOG).info("session=1 type=read id=%d", number)
+    assert logged(capsys).count("\n") == 500
+
+
+def test_commands_escape_what_they_print_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = EVIL + "[red]not markup[/red]"
+    output.print_facts({"domain": evil}, as_json=False)
+    output.print_rows([{"domain": evil}], as_json=False)
+    output.print_json({"domain": evil})
+    with pytest.raises(SystemExit), output.errors_reported():
+        raise PeerError(Code.BAD_REPLY, evil)
+    captured = capsys.readouterr()
+    for text in (captured.out, captured.err):
+        assert text.replace("\n", "").isprintable()
+        assert "[red]not markup[/red]" in text
+    assert captured.err.count("\n") == 1

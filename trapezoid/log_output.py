@@ -1,0 +1,77 @@
+"""The log on standard error: one line of text or one JSON object for each event, and nothing that drives a terminal.
+
+Much in the log was said by strangers. Whatever is not printable is escaped, tracebacks are indented so that no line in
+them looks like an event, and nobody fills the log: see `federation.log_allowance`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from federation.log_allowance import LineAllowance, fields
+from protofly.printable import escaped, escaped_json
+
+if TYPE_CHECKING:
+    from msg_node.config import LogSettings
+
+TEXT_CHARS: Final = 4 << 10
+"""Of what one event says, without its traceback."""
+_INDENT: Final = "    "
+
+
+def set_up_log(settings: LogSettings) -> None:
+    """Log to standard error as the settings say."""
+    from msg_node.middleware import MESSAGE_LOG
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if settings.format == "json" else _TextFormatter())
+    handler.addFilter(LineAllowance(exempt=(MESSAGE_LOG,)))
+    logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
+    for chatty in ("httpx", "httpcore", "hypercorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def escape_without_set_up() -> None:
+    """For commands that set up no log: warnings and errors of ours reach the terminal all the same."""
+    handler = logging.lastResort
+    if handler is not None:
+        handler.setFormatter(_TextFormatter())
+        handler.addFilter(LineAllowance())
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}… ({len(text):,} characters)"
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{self.formatTime(record)} {record.levelname} {record.name}: {escaped(_text_of(record))}"
+        if not record.exc_info:
+            return line
+        traceback = escaped(self.formatException(record.exc_info), keep="\n")
+        return "\n".join([line, *(f"{_INDENT}{one}" for one in traceback.split("\n"))])
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, str | int] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _text_of(record),
+            **fields(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        whole = {name: value if isinstance(value, int) else _encodable(value) for name, value in line.items()}
+        return escaped_json(msgspec.json.encode(whole).decode())
+
+
+def _encodable(text: str) -> str:
+    """Without lone surrogates, which UTF-8 has no bytes for."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
