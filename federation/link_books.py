@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Literal, Protocol
 
 from federation.core.policy import Facts
 from federation.core.policy_record import FactsRecorder
 from federation.core.trapezoid import Pending
 from federation.decision_records import decision_record
-from federation.gate import Verdict
-from federation.link_context import LinkContext
+from federation.gate import Gate, Verdict
 from federation.log_allowance import LogAllowance
 from protofly.errors import Code
 from protofly.limits import HEADER_CHARS
 from protofly.message import Message
-from protofly.records import GateFacts, LinkEvent, MessageRecord, StubEvent, envelope_digest
+from protofly.records import GateFacts, LinkEvent, MessageRecord, Record, StubEvent, envelope_digest
 
 logger = logging.getLogger("federation")
 
@@ -35,10 +34,30 @@ _LINES = {"out": "by their stub, which runs here", "in": "by our stub, which run
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 
 
-class LinkBooks:
-    """The books of the link to one domain."""
+class Recording(Protocol):
+    """What the books of a link need from its surroundings; see `LinkContext`."""
 
-    def __init__(self, domain: str, context: LinkContext) -> None:
+    @property
+    def our_domain(self) -> str:
+        """Our main domain."""
+
+    @property
+    def gate(self) -> Gate:
+        """Judges."""
+
+    @property
+    def record(self) -> Callable[[Record], None]:
+        """Takes records."""
+
+    @property
+    def hides_addresses(self) -> bool:
+        """Whether records hash addresses."""
+
+
+class LinkBooks:
+    """The books of the link to one domain, or of its guests."""
+
+    def __init__(self, domain: str, context: Recording) -> None:
         our_domain = context.our_domain
         self._domain = domain
         self._gate = context.gate
@@ -130,6 +149,17 @@ class LinkBooks:
         if outcome == "denied":
             entry.decision = "deny"
             self.decided(facts, verdict, msg_id)
+        self.record(entry)
+
+    def handed(self, facts: Facts, verdict: Verdict, msg_id: bytes, code: Code | None, *, policy_us: int) -> None:
+        """A message of ours was given to a guest at once; `code` says why not."""
+        message = facts.message
+        entry: MessageRecord = self._out.__copy__()
+        digest = envelope_digest(message.type, message.from_, message.to, message.id, message.body)
+        self._judged(entry, facts, verdict, msg_id, digest)
+        entry.d_policy_us = policy_us
+        if code is not None:
+            entry.outcome, entry.outcome_code = "undeliverable", code.word
         self.record(entry)
 
     def _judged(self, entry: MessageRecord, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str) -> None:

@@ -387,22 +387,22 @@ def _build_bus(
     backends: Backends,
     taps: Taps | None,
 ) -> Bus:
+    guests = config_meaning.build_guests(settings, decisions, node_url, records.append, state, backends.identify)
     sessions = SessionService(
         state,
         grace_seconds=settings.sessions.grace_seconds,
         ping_seconds=settings.sessions.ping_seconds,
         poll_seconds=settings.https.poll_seconds,
-        allows_guests=settings.sessions.guests,
         functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
         permit=partial(config_meaning.permit_session, decisions, settings.node.domain),
+        permit_guest=guests.open if settings.sessions.guests else None,
     )
-    first_id = random.SystemRandom().randrange(1, 1 << 31)
     services = Services(
         state,
         session_service=sessions,
         node_url=node_url,
         version=VERSION,
-        first_id=first_id,
+        first_id=random.SystemRandom().randrange(1, 1 << 31),
         tells_presence=settings.sessions.presence,
         guest_stubs=settings.catalogue.guest_stubs,
         more={"stubs": inventory},
@@ -416,11 +416,10 @@ def _build_bus(
         services=services,
         store=store,
         remote=remote,
+        guests=guests,
         record=records.append,
         parks=partial(config_meaning.parks, decisions.gate),
-        stack=config_meaning.build_stack(
-            settings, decisions, state.sessions, backends.identify, taps, backends.validation
-        ),
+        stack=config_meaning.build_stack(settings, decisions, state, backends.identify, taps, backends.validation),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,

@@ -1,8 +1,7 @@
 """The message bus: every message of every session, link and service of this node passes here, a batch at a time.
 
 A batch comes in as one plain call, is checked, routed and queued per destination, and once per scheduler round each
-destination gets one write. Order holds per sender and receiver. What cannot be delivered is answered. Source: design,
-section 3; message specification, section 20.
+destination gets one write. Order holds per sender and receiver; what cannot be delivered is answered. Source: design 3.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from functools import partial
 from os import urandom
 
 from federation.core.border import check_hops, hops_of
+from federation.guest_border import GuestBorder
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.connectors.inquiries import Inquiries
@@ -26,12 +26,12 @@ from msg_node.core.identifiers import SEED_BYTES
 from msg_node.core.node_state import OWN, NodeState, Source
 from msg_node.core.registry import StatusChange
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
-from msg_node.core.resources import object_of_events
-from msg_node.core.service import Event, ServiceResult
+from msg_node.core.service import Event
 from msg_node.core.services import SESSION_KEY, Services
 from msg_node.core.twin_service import keep_value
 from msg_node.deliveries import Deliveries, Parks, park_nothing
 from msg_node.foreign_objects import ForeignObjects
+from msg_node.guest_traffic import GuestTraffic
 from msg_node.local_requests import LocalRequests
 from msg_node.middleware import Stack
 from msg_node.outcomes import Outcomes, Surroundings
@@ -62,6 +62,7 @@ class Bus:
 
     Args:
         node: Address of this node.
+        guests: Judges what runtimes of other domains send and are sent.
         record: Takes records for the books.
         stack: What each message of a session passes before it is delivered.
         parks: Whether a policy wants a request parked whose recipient is away.
@@ -77,6 +78,7 @@ class Bus:
         services: Services,
         store: StateStore,
         remote: RemoteSubscriptions,
+        guests: GuestBorder,
         record: Callable[[Record], None],
         stack: Stack = _NO_STEPS,
         parks: Parks = park_nothing,
@@ -94,7 +96,9 @@ class Bus:
         self._max_hops = max_hops
         self._delivery = Delivery(state, serves=services.serves, services=services.keys)
         self.counters: Counter[str] = Counter()
-        self.outlets = Outlets(state, self.counters, wait_accepting=wait_accepting, is_accepting=is_accepting)
+        self.outlets = Outlets(
+            state, self.counters, guests=guests, wait_accepting=wait_accepting, is_accepting=is_accepting
+        )
         self._requests = self.outlets.requests = LocalRequests(self.counters, refuse=self._refuse_later)
         self._ports, self._connections = self.outlets.ports, self.outlets.connections
         self._to_listeners, self._enqueue = self.outlets.to_listeners, self.outlets.enqueue
@@ -111,7 +115,7 @@ class Bus:
                 record=record,
                 inquire=lambda asked: self.inquiries.ask(asked),
                 route_own=self._route_own,
-                enqueue=self._enqueue,
+                enqueue=self.outlets.enqueue_reply,
                 forget=self._forget_session,
                 wake=self.outlets.wake,
                 arriving=self.outlets.arriving,
@@ -120,6 +124,7 @@ class Bus:
                 settled=lambda: self.deliveries.settle(),
             )
         )
+        self._guests = GuestTraffic(state, self._delivery, guests, node=node, max_hops=max_hops, forward=self._forward)
         self.inquiries = Inquiries(self._outcomes.concluded)
         self.deliveries = Deliveries(
             state,
@@ -250,6 +255,9 @@ class Bus:
         if sid is None or message.to == SESSION_KEY or message.to_key == SESSION_KEY:
             self._session_verb(port, message, now)
             return
+        if port.guest_of:
+            self._guests.take(port, message, now)
+            return
         peek = message.peek
         from_key = message.from_key
         if message.type == "response":
@@ -275,11 +283,11 @@ class Bus:
             message = codec.with_body(message, codec.without_members(message.body, _FLAGS))
         self._forward(port, message, self._delivery.route(message, sid, now), now)
 
-    def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> None:
-        """Hand a checked message of a session to its destination."""
+    def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> Refusal | None:
+        """Hand a checked message of a session to its destination; a refusal has been answered."""
         assert port.sid is not None
         if message.type == "response" and self.deliveries.is_used and self.deliveries.answered(message, port.sid):
-            return
+            return None
         judge = self._judge
         refusal = None if judge is None else judge(message, port.sid, port.roles, route.domain, now)
         if self._state.twin.watches and refusal is None:
@@ -288,29 +296,30 @@ class Bus:
             pass
         elif message.peek.message_class and message.is_action and route.place not in _NOT_KEPT:
             self.deliveries.take(message, port.sid, now, roles=port.roles)
-            return
+            return None
         elif route.place is LISTENERS:
             refusal = self._to_sessions(message, route, port.sid, port, now)
         elif route.domain:
             refusal = self._to_foreign(message, route, port.sid, port)
         elif route.place is SERVICE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
-            self._outcomes.apply(result, port.answer)
-            return
+            self._outcomes.apply(result, partial(self.outlets.enqueue_reply, port) if port.guest_of else port.answer)
+            return None
         elif route.code is not None:
             refusal = Refusal(route.code)
         if refusal is not None:
             self._refuse(port, message, refusal)
         elif not route.domain and message.wants_receipt:  # abroad, the link says when the far end has it
             self._enqueue(port, codec.response(message, 200, source=self._node))
+        return refusal
 
     def _to_sessions(self, message: Message, route: Route, sid: int, port: RuntimePort, now: float) -> Refusal | None:
         """To those who listen here, sessions and links."""
         if message.type == "response" and self._requests:
             message = self._requests.came(message)
-        code = self._to_listeners(route.numbers, message, port.blockers)
+        code = self._to_listeners(route.numbers, message, port.blockers, port.roles)
         if message.type == "delete":
-            self._observed_deletion(message, route.numbers)
+            self.foreign.observed_deletion(message, route.numbers)
         elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
             self.deliveries.guarantee(message, route.numbers, now)
         if code is not None:
@@ -320,10 +329,10 @@ class Bus:
         return None
 
     def _session_verb(self, port: RuntimePort, message: Message, now: float) -> None:
-        if message.to_key != SESSION_KEY:
+        if message.to_key == SESSION_KEY:
+            self.ask_session(port, message, port.answer, now=now)
+        else:
             self._refuse(port, message, Refusal(Code.NO_CREDENTIALS))
-            return
-        self.ask_session(port, message, port.answer, now=now)
 
     def ask_session(
         self, port: RuntimePort, message: Message, answer: Callable[[Message], None], *, now: float
@@ -362,16 +371,14 @@ class Bus:
                 self.foreign.request(message, domain, sid)
                 return None
             if message.to_key.endswith("address-allocation"):
-                return Refusal(
-                    Code.TRANSIT
-                )  # addresses of our hyperties come from us; message specification, section 18.4
+                return Refusal(Code.TRANSIT)  # addresses of our hyperties come from us; specification, section 18.4
         refusal = self.outlets.send_abroad(domain, message, port.roles)
         if refusal is None:
             link = self.outlets.blocker(domain)
             if link is not None:
                 port.blockers.add(link)
             if route.place is Place.BOTH:
-                self._to_listeners(route.numbers, message, port.blockers)
+                self._to_listeners(route.numbers, message, port.blockers, port.roles)
         return refusal
 
     def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
@@ -416,7 +423,7 @@ class Bus:
             return None
         route = self._delivery.route(message, number, now)
         if route.place is LISTENERS:
-            sids = tuple([target for target in route.numbers if target > 0])
+            sids = self._state.guests.without_transit(message.to, route.numbers)
             if sids:
                 if message.type == "delete":
                     self.foreign.object_deleted(message, domain)
@@ -436,13 +443,6 @@ class Bus:
         return route.code
 
     # Out.
-
-    def _observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
-        """The observers of an object were told that it is no more. Source: message specification, section 9.6."""
-        object_key = object_of_events(message.to_key)
-        if message.to_key == f"{object_key}/changes":
-            self._state.object_deleted(object_key, told)
-            self._outcomes.apply(ServiceResult(changes=self._state.take_changes()), self._route_own)
 
     def _expired(self, message: Message) -> None:
         """The time of a message was over before a slow runtime read it."""

@@ -15,6 +15,7 @@ from federation.core.policy_model import Facts, Mode
 from federation.core.resolution import PeerEntry
 from federation.decision_records import DecisionRecords
 from federation.gate import Gate, PeerRule
+from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import UNIDENTIFIED, Identify, Refusal
 from federation.policy_files import read_policies
 from federation.router import greeting
@@ -23,7 +24,7 @@ from msg_node.config import PeerSettings, Settings, SiteSettings
 from msg_node.config_middleware import StepName, active_steps
 from msg_node.config_rates import rate_limit, type_rates
 from msg_node.connectors.https import HttpsOptions
-from msg_node.core.sessions import Sessions
+from msg_node.core.node_state import NodeState
 from msg_node.middleware import Stack, Step, make_stack
 from msg_node.taps import Taps
 from msg_node.tls_files import believe, show
@@ -33,6 +34,7 @@ from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 from protofly.network import Network, parse_networks
+from protofly.records import Record
 
 
 def build_gate(settings: Settings) -> Gate:
@@ -92,7 +94,7 @@ def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> b
 def build_stack(
     settings: Settings,
     decisions: DecisionRecords,
-    sessions: Sessions,
+    state: NodeState,
     identify: Identify | None = None,
     taps: Taps | None = None,
     validation: Validation | None = None,
@@ -101,15 +103,40 @@ def build_stack(
     chosen, judge = settings.middleware, partial(judge_local, decisions, identify=identify)
     makers: dict[StepName, Callable[[], Step]] = {
         "logging": lambda: middleware.log(chosen.logging.every),
-        "authentication": lambda: middleware.authentication(sessions, chosen.authentication.open_to),
+        "authentication": lambda: middleware.authentication(state.sessions, chosen.authentication.open_to),
         "rate": lambda: middleware.rate(
             chosen.rate.limit, type_rates(chosen.rate.by_type), max_sessions=settings.limits.sessions
         ),
-        "authorisation": lambda: middleware.authorisation(judge),
+        "authorisation": lambda: middleware.authorisation(judge, state.guests.domain),
         "schema": lambda: _schema_step(validation),
     }
     first: list[tuple[str, Step]] = [] if taps is None else [("taps", taps.step)]
     return make_stack([*first, *((name, makers[name]()) for name in active_steps(settings))], judge)
+
+
+def build_guests(
+    settings: Settings,
+    decisions: DecisionRecords,
+    node_url: str,
+    record: Callable[[Record], None],
+    state: NodeState,
+    identify: Identify | None,
+) -> GuestBorder:
+    """What judges runtimes of other domains that have a session here."""
+    return GuestBorder(
+        GuestContext(
+            our_domains=frozenset(settings.own_domains),
+            our_domain=settings.node.domain,
+            node=node_url,
+            decisions=decisions,
+            record=record,
+            identify=identify,
+            hides_addresses=settings.records.hash_addresses,
+            max_hops=settings.limits.max_hops,
+            interworking=state.interworking,
+            mains={alias: peer.domain for peer in settings.peer for alias in peer.aliases},
+        )
+    )
 
 
 def _schema_step(validation: Validation | None) -> Step:

@@ -51,6 +51,7 @@ def park_nothing(_message: Message, _roles: frozenset[str], _domain: str) -> boo
 
 
 _ID_BITS = 31
+_DENIED = frozenset({Code.POLICY, Code.DOMAIN_BLOCKED})
 _ABSENT = (Code.NO_ROUTE, Code.NOT_CONNECTED)
 
 
@@ -174,7 +175,7 @@ class Deliveries:
         """
         if code not in _ABSENT or not message.expects_reply or self.outbox.domain_of(message):
             return False
-        if not self._parks(message, roles, self._state.domain_of_link(asker)):
+        if not self._parks(message, roles, self._state.other_domain_of(asker)):
             return False
         try:
             self._park_invitation(message, asker, time.time(), roles)
@@ -272,7 +273,11 @@ class Deliveries:
         self._handed_on[sid] = self._outlets.ports[sid].connection
         entries = self._parking.take(queue, sid, unanswered=self._books.queues.rules(queue).unanswered)
         for index, entry in enumerate(entries):
-            if self._outlets.to_listeners((sid,), handed_over(entry, now), set()) is not None:
+            code = self._outlets.to_listeners((sid,), handed_over(entry, now), set(), entry.roles)
+            if code in _DENIED:  # our gate keeps it from a guest, now as later
+                self.finish(entry, Word.of_code(Status.FAILED, code))
+                continue
+            if code is not None:
                 self._parking.untaken(entries[index:])
                 self._stalled.add(queue)
                 break

@@ -90,6 +90,16 @@ class ForeignObjects:
         for request in self._remote.nobody_listens(unheard, time.monotonic()) if unheard else []:
             self._send_upstream(request)
 
+    def observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
+        """The observers of an object of ours were told that it is no more: other domains listen to it no more.
+
+        Source: message specification, section 9.6.
+        """
+        object_key = object_of_events(message.to_key)
+        if message.to_key == f"{object_key}/changes":
+            self._state.object_deleted(object_key, told)
+            self._apply(0, ServiceResult(changes=self._state.take_changes()))
+
     def object_deleted(self, message: Message, domain: str) -> None:
         """`domain` tells the observers of an object of its own that it is no more."""
         object_key = object_of_events(message.to_key)

@@ -72,11 +72,14 @@ def _chain(steps: Sequence[Step]) -> Step | None:
     return judge
 
 
-def authorisation(judge_local: JudgeLocal) -> Step:
-    """The gate `local`: what stays here is judged here, with roles; what leaves, by the gate of its domain."""
+def authorisation(judge_local: JudgeLocal, guest_of: Callable[[int], str] = lambda _sid: "") -> Step:
+    """The gate `local`: what stays here is judged here, with roles; what leaves, by the gate of its domain.
+
+    `guest_of` gives the domain of a guest's session: what guests send has passed the gate `in`.
+    """
 
     def judge(message: Message, sid: int, roles: frozenset[str], domain: str, _now: float) -> Refusal | None:
-        return None if domain else judge_local(message, roles, sid)
+        return None if domain or guest_of(sid) else judge_local(message, roles, sid)
 
     return judge
 

@@ -257,7 +257,9 @@ class Outcomes:
             port.sid = bind.sid
             port.on_opened()
             session = self._around.state.sessions.get(bind.sid)
-            port.roles = session.roles if session is not None else frozenset()
+            port.guest_of = self._around.state.guests.domain(bind.sid)
+            is_ours = session is not None and not port.guest_of
+            port.roles = session.roles if session is not None and is_ours else frozenset()
             port.wants_late = session is not None and session.wants_late
             self._around.ports[bind.sid] = port
             self._around.arriving(bind.sid)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
+from federation.guest_border import GuestBorder
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.core.answers import gap_word
@@ -28,6 +30,7 @@ class Outlets:
     """The queues of everybody to whom messages go.
 
     Args:
+        guests: Judges what is sent to runtimes of other domains.
         wait_accepting: Waits until the books take more records (settings: `records.durability`).
         is_accepting: Whether they do.
 
@@ -43,11 +46,13 @@ class Outlets:
         state: NodeState,
         counters: Counter[str],
         *,
+        guests: GuestBorder,
         wait_accepting: Callable[[], Awaitable[None]],
         is_accepting: Callable[[], bool],
     ) -> None:
         self._state = state
         self._counters = counters
+        self._guests = guests
         self._wait_accepting = wait_accepting
         self._is_accepting = is_accepting
         self._federation: Federation | None = None
@@ -80,6 +85,13 @@ class Outlets:
         port.enqueue(message)
         self._dirty_ports.add(port)
 
+    def enqueue_reply(self, port: RuntimePort, message: Message) -> None:
+        """Queue for one connection what a service, or somebody else by way of the node, answers it."""
+        if port.guest_of:
+            self._guests.leave(port.guest_of, message, lambda: self.enqueue(port, message))
+        else:
+            self.enqueue(port, message)
+
     def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
         """Queue a copy for one who looks on, if there is room for it: nobody waits for him."""
         is_taken = not port.is_congested and port.enqueue(message) is None
@@ -110,11 +122,18 @@ class Outlets:
         """Queue what a link brought; see `to_listeners`. The readers of links wait with the rest (`wait_for_room`)."""
         return self.to_listeners(numbers, message, self._link_blockers)
 
-    def to_listeners(self, numbers: tuple[int, ...], message: Message, blockers: set[Congestible]) -> Code | None:
+    def to_listeners(
+        self,
+        numbers: tuple[int, ...],
+        message: Message,
+        blockers: set[Congestible],
+        roles: frozenset[str] = frozenset(),
+    ) -> Code | None:
         """Queue for every listener; a code only when nobody could be given the message.
 
-        `blockers` gains whoever the sender should wait for. A late reply is for those alone who asked for such replies;
-        the links of other domains pass it on, since their node knows its own runtimes.
+        `blockers` gains whoever the sender should wait for; `roles` are those of the sender's session. A late reply is
+        for those alone who asked for such replies; the links of other domains pass it on, since their node knows its
+        own runtimes.
         """
         if message.is_late:
             numbers = self._wanting_late(numbers)
@@ -128,13 +147,13 @@ class Outlets:
         for number in numbers:
             if number > 0:
                 port = self.ports.get(number)
-                code = Code.NOT_CONNECTED if port is None else port.enqueue(local)
+                code = Code.NOT_CONNECTED if port is None else self._give(port, message, local, roles)
                 if port is not None and code is None:
                     self._dirty_ports.add(port)
                     if port.is_congested and not port.is_slow:
                         blockers.add(port)
             else:
-                refusal = self.send_abroad(self._state.domain_of_link(number), message)
+                refusal = self.send_abroad(self._state.domain_of_link(number), message, roles)
                 code = None if refusal is None else refusal.code
             delivered = delivered or code is None
             refused = refused or code
@@ -147,6 +166,12 @@ class Outlets:
             return refused
         self._counters["unheard"] += 1  # events need no listener
         return None
+
+    def _give(self, port: RuntimePort, message: Message, local: Message, roles: frozenset[str]) -> Code | None:
+        """Queue for one runtime, as our side sees a message; what goes to a guest is judged as the others see it."""
+        if not port.guest_of:
+            return port.enqueue(local)
+        return self._guests.leave(port.guest_of, message, partial(port.enqueue, local), roles)
 
     def _wanting_late(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         ports = self.ports

@@ -107,6 +107,7 @@ class RuntimePort:
     Attributes:
         answer: Queues what the node itself has to say, and has it written; the bus sets it for as long as it knows the
             port.
+        guest_of: The domain of a runtime of another one, whose messages pass our gates; "" for our own.
         on_expired: Told about each message whose time was over before the runtime read it.
         on_opened: Called when a session has been opened here.
         without_session_since: Seconds since the Unix epoch; of the connect, or when `check` last saw a session here.
@@ -130,6 +131,7 @@ class RuntimePort:
         "connection",
         "counters",
         "dialect",
+        "guest_of",
         "heard_at",
         "is_arriving",
         "is_closing",
@@ -164,6 +166,7 @@ class RuntimePort:
         self.counters = counters
         self.sid: int | None = None
         self.roles: frozenset[str] = frozenset()
+        self.guest_of = ""
         self.wants_late = False
         self.heard_at = now
         self.without_session_since = now

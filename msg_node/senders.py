@@ -150,7 +150,8 @@ class Senders:
         if port is None:
             self._counters["unheard answers"] += 1
             return
-        self._outlets.enqueue(port, described(message) if message.is_response and port.dialect.reads_desc else message)
+        reads_desc = message.is_response and port.dialect.reads_desc
+        self._outlets.enqueue_reply(port, described(message) if reads_desc else message)
 
     def send_abroad(self, domain: str, message: Message) -> None:
         """Queue for another domain; what its link refuses, it asks again."""

@@ -234,7 +234,7 @@ class UserRouting:
         numbers = live_numbers(self._state, hyperties, waiting.number)
         if numbers:
             return self._deliver(message, waiting, numbers)
-        if waiting.number > 0 and outcome.domains:
+        if self._is_ours(waiting.number) and outcome.domains:
             return self._send_abroad(message, waiting, outcome.domains)
         return Refusal(Code.TEMPORARILY_UNAVAILABLE if hyperties else Code.NOT_REGISTERED)
 
@@ -248,13 +248,13 @@ class UserRouting:
         if isinstance(outcome, HostError):
             refusal = Refusal(outcome.code)
         else:
-            names, abroad = outcome.here, outcome.domains if waiting.number > 0 else ()
+            names, abroad = outcome.here, outcome.domains if self._is_ours(waiting.number) else ()
         here = hyperty_for(self._state, names, waiting.number)
         is_live = is_live_for(self._state, names, waiting.number)
         for place in [here] if is_live else [*abroad, *([here] if here else [])]:
             refused = (
                 self._judge_local(message, waiting.roles, waiting.number)
-                if place == here and waiting.number > 0
+                if place == here and self._is_ours(waiting.number)
                 else None
             )
             if refused is None:
@@ -271,7 +271,8 @@ class UserRouting:
         if waiting.number < 0:
             code = self._outlets.from_link_to(numbers, message)
             return None if code is None else Refusal(code)
-        refusal = self._judge_local(message, waiting.roles, waiting.number)
+        is_ours = self._is_ours(waiting.number)
+        refusal = self._judge_local(message, waiting.roles, waiting.number) if is_ours else None
         if refusal is not None:
             return refusal
         port = self._outlets.ports.get(waiting.number)
@@ -283,6 +284,10 @@ class UserRouting:
         if message.wants_receipt and port is not None:
             self._outlets.enqueue(port, codec.response(message, 200, source=self._node))
         return None
+
+    def _is_ours(self, number: int) -> bool:
+        """Whether a message came from a runtime of our own domain: no other is sent on abroad, or asked here again."""
+        return not self._state.other_domain_of(number)
 
     def _send_abroad(self, message: Message, waiting: _Waiting, domains: tuple[str, ...]) -> Refusal | None:
         """To the first of his domains that we may and can send to."""

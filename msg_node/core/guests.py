@@ -19,11 +19,13 @@ class Guests:
     Args:
         per_domain: How many addresses the guests of one domain may own.
         count: How many addresses a session owns.
+        our_domains: Our domain and its aliases.
     """
 
-    def __init__(self, per_domain: int, count: Callable[[int], int]) -> None:
+    def __init__(self, per_domain: int, count: Callable[[int], int], our_domains: Collection[str] = ()) -> None:
         self.per_domain = per_domain
         self._count = count
+        self._our_domains = our_domains
         self._of_domain: dict[str, set[int]] = {}
         self._domains: dict[int, str] = {}
 
@@ -45,6 +47,19 @@ class Guests:
     def of(self, domain: str) -> Collection[int]:
         """Sessions of a domain's guests."""
         return self._of_domain.get(domain, ())
+
+    def domain(self, sid: int) -> str:
+        """The domain of a guest's session, "" for the sessions of our own domain."""
+        return self._domains.get(sid, "")
+
+    def without_transit(self, to: str, numbers: Collection[int]) -> tuple[int, ...]:
+        """The sessions among listeners to whom a message of another domain may go: never from one domain to a third.
+
+        Guests hear what is said to addresses of ours, and nothing that is for another domain.
+        """
+        if not self._domains or domain_of(to) in self._our_domains:
+            return tuple([number for number in numbers if number > 0])
+        return tuple([number for number in numbers if number > 0 and number not in self._domains])
 
     def check_quota(self, sid: int, number: int) -> None:
         """Refuse when the guests of a guest's domain would own too much together.

@@ -123,7 +123,7 @@ class NodeState:
         self.registry = DomainRegistry(self._journal) if registry is None else registry
         self.leases = Leases(self._journal)
         self.push = PushTargets(self._journal)
-        self.guests = Guests(self.rules.guest_addresses, self.owners.count)
+        self.guests = Guests(self.rules.guest_addresses, self.owners.count, domains)
         self.delivery = DeliveryState(self._journal) if delivery is None else delivery
         self.twin = Twin(self._journal) if twin is None else twin
         self.owners.watched = (self.delivery.parking.queues(), self.delivery.inboxes.owners())
@@ -235,6 +235,10 @@ class NodeState:
         """The foreign domain behind a listener number, "" for an unknown one."""
         return self._link_domains.get(number, "")
 
+    def other_domain_of(self, number: int) -> str:
+        """The foreign domain that a link or a guest's session speaks for, "" for a session of our own domain."""
+        return self.domain_of_link(number) if number < 0 else self.guests.domain(number)
+
     def _remember_link(self, row: LinkRow) -> None:
         self._links[row.domain] = row.number
         self._link_domains[row.number] = row.domain
@@ -304,11 +308,10 @@ class NodeState:
         if not scheme:
             return Source.LOCAL_NAME
         domain = domain_of(from_key)
-        session = self.sessions.get(sid)
-        if session is not None and session.is_guest and domain == domain_of(session.runtime_key):
-            return Source.LEARNABLE
         if scheme in ("domain", "global", "mn"):
-            return Source.SPOOFED
+            return Source.SPOOFED  # elements of a domain: a guest is a runtime, and no node
+        if domain and domain == self.guests.domain(sid):
+            return Source.LEARNABLE
         if (domain and domain not in self.domains) or self.interworking.granted_to(from_key):
             return Source.SPOOFED
         reporter = self._reporter_of(from_key)

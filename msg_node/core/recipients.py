@@ -21,7 +21,8 @@ def recipient_of(state: NodeState, message: Message, origin: int) -> str:
     user = user_named(message.to_key) if state.rules.resolves_users else None
     if user is not None:
         domain = domain_of(message.to_key)
-        elsewhere = domain if origin > 0 and domain not in state.domains else ""  # never from one domain to a third
+        is_ours = origin > 0 and not state.other_domain_of(origin)
+        elsewhere = domain if is_ours and domain not in state.domains else ""  # never from one domain to a third
         queue = hyperty_for(state, [user], origin) or elsewhere
         if not queue:
             raise PeerError(Code.NOT_REGISTERED, "nobody of that name is registered here")

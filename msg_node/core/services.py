@@ -309,7 +309,8 @@ class Services:
         session = self._state.sessions.get(number)
         if session is None:
             return Caller(number)
-        return Caller(number, "", OPERATOR in session.roles, session.is_guest, session.dialect.reads_desc)
+        is_operator = OPERATOR in session.roles and not session.is_guest
+        return Caller(number, "", is_operator, session.is_guest, session.dialect.reads_desc)
 
     def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:
         registered = self._notifications(step.status_changes)

@@ -58,6 +58,10 @@ Permit = Callable[[Message, frozenset[str]], None]
 """Asks the policies about an open or re-open by somebody with these roles. Raises PeerError when they deny it."""
 
 
+PermitGuest = Callable[[str, Message], None]
+"""Asks the gates about an open or re-open by a runtime of that other domain. Raises PeerError when they deny it."""
+
+
 def permit_all(_message: Message, _roles: frozenset[str]) -> None:
     """No policy about sessions."""
 
@@ -90,8 +94,8 @@ class SessionService:
         grace_seconds: Told to runtimes as the time in which a lost session can be re-opened.
         ping_seconds: Told to runtimes as the rhythm of our pings.
         poll_seconds: Told to runtimes over HTTP as the rhythm of their polls.
-        allows_guests: Runtimes of foreign domains may open sessions, with a credential that covers them.
-        permit: Asks the policies.
+        permit: Asks the policies about a runtime of our own.
+        permit_guest: Asks the gate `peer` about a guest, who needs a credential besides; None: there are no guests.
     """
 
     def __init__(
@@ -102,12 +106,11 @@ class SessionService:
         grace_seconds: float = SESSION_GRACE_SECONDS,
         ping_seconds: float = PING_SECONDS,
         poll_seconds: float = HTTP_POLL_SECONDS,
-        allows_guests: bool = False,
         permit: Permit = permit_all,
+        permit_guest: PermitGuest | None = None,
     ) -> None:
         self._state = state
-        self._allows_guests = allows_guests
-        self._permit = permit
+        self._permit_own, self._permit_guest = permit, permit_guest
         self._told = {"grace": grace_seconds, "ping": ping_seconds, "functions": list(functions)}
         self._poll_seconds = poll_seconds
         self._unproved: Counter[int] = Counter()
@@ -148,7 +151,7 @@ class SessionService:
         proven = self._state.sessions.credentials.check(offered, runtime_key, now=now)
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
-        self._permit(message, proven.roles)
+        self._permit(message, proven.roles, is_guest=is_guest)
         opener = Opener(message.from_.strip(), runtime_key, connection, proven, dialect, is_guest)
         token = next(identifiers(seed))
         before = self._session_of(runtime_key)
@@ -181,7 +184,8 @@ class SessionService:
         if session is None:
             raise ReconnectionError(RECONNECTION_FAIL)
         proven = self._proven_again(session, _token(members), offered, now)
-        self._permit(message, session.roles if proven is None else proven.roles)
+        roles = session.roles if proven is None else proven.roles
+        self._permit(message, roles, is_guest=session.is_guest)
         is_over = session.is_proof_over(now)
         before = self._session_of(session.runtime_key)
         result, status_changes = self._state.re_open(message.from_key, connection, now=now, proven=proven)
@@ -261,6 +265,13 @@ class SessionService:
 
     # Inner steps.
 
+    def _permit(self, message: Message, roles: frozenset[str], *, is_guest: bool) -> None:
+        """Ask the gate `local` about our own, and `peer` about guests, whatever their roles. Raises PeerError."""
+        if not is_guest:
+            self._permit_own(message, roles)
+        elif self._permit_guest is not None:
+            self._permit_guest(domain_of(message.from_), message)
+
     def _is_guest(self, runtime_key: str) -> bool:
         """Check a runtime address: one level, so that nobody can open a session above or below that of another."""
         if runtime_part(runtime_key) != runtime_key or not runtime_key:
@@ -269,7 +280,7 @@ class SessionService:
             raise PeerError(Code.NOT_OWNER, "this is the address of the node")
         domain = domain_of(runtime_key)
         is_guest = domain != "" and domain not in self._state.domains
-        if is_guest and not self._allows_guests:
+        if is_guest and self._permit_guest is None:
             raise PeerError(Code.SPOOFED_SOURCE, "this runtime belongs to another domain")
         return is_guest
 

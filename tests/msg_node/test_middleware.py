@@ -16,9 +16,8 @@ from federation.policy_files import read_policies
 from msg_node.config_load import load_settings
 from msg_node.config_meaning import build_gate, build_stack
 from msg_node.config_middleware import active_steps
-from msg_node.core.changes import Journal
 from msg_node.core.credentials import Credential, digest_of
-from msg_node.core.sessions import Sessions
+from msg_node.core.node_state import NodeState
 from msg_node.middleware import Step, log, make_stack, rate
 from protofly.errors import Code, SettingsError
 from protofly.message import Message
@@ -96,7 +95,7 @@ def test_a_single_step_is_the_stack_itself() -> None:
 
 def test_settings_that_ask_for_nothing_give_no_steps(tmp_path: Path) -> None:
     settings = load_settings(settings_of(tmp_path, ""))
-    stack = build_stack(settings, unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), Sessions(Journal()))
+    stack = build_stack(settings, unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), NodeState(frozenset()))
     assert (stack.judge, stack.names, active_steps(settings)) == (None, (), ())
 
 
@@ -153,7 +152,7 @@ async def test_a_session_that_proved_nothing_writes_only_where_it_is_open_to_all
     settings = load_settings(settings_of(tmp_path, text))
     async with runtime_house(tmp_path, credentials=[credential]) as house:
         gate = Gate(read_policies((), mode=Mode.ENFORCE), {})
-        house.bus._judge = build_stack(settings, unrecorded(gate), house.state.sessions).judge
+        house.bus._judge = build_stack(settings, unrecorded(gate), house.state).judge
         ana, bob = await house.opened("ana"), await house.runtime(bearer="secret")
         await bob.open("bob")
         assert code_and_reason(await ana.ask("read", bob.address)) == (401, "no-credentials")
@@ -168,7 +167,7 @@ async def test_roles_decide_by_the_policies_of_the_own_bus(tmp_path: Path) -> No
     settings = load_settings(settings_of(tmp_path, '[policy]\nfiles = ["roles.toml"]\n'))
     credential = Credential(digest_of("secret"), runtime_address("ana"), frozenset({"viewer"}))
     async with runtime_house(tmp_path, credentials=[credential]) as house:
-        house.bus._judge = build_stack(settings, unrecorded(build_gate(settings)), house.state.sessions).judge
+        house.bus._judge = build_stack(settings, unrecorded(build_gate(settings)), house.state).judge
         ana, bob = await house.runtime(bearer="secret"), await house.opened("bob")
         await ana.open("ana")
         refused = await ana.ask("create", ALLOCATION, {"value": {"number": 1}})

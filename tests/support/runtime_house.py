@@ -19,6 +19,9 @@ from typing import Any, cast
 import trio
 
 from federation.core.interworking import Interworking
+from federation.decision_records import DecisionRecords
+from federation.gate import Gate, PeerRule
+from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.bus import Bus
@@ -283,6 +286,7 @@ class RuntimeHouse:
         delivery: DeliveryRules | None = None,
         steps: Sequence[tuple[str, Step]] = (),
         interworking: Interworking | None = None,
+        gate: Gate | None = None,
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
@@ -299,9 +303,21 @@ class RuntimeHouse:
             twin=Twin(journal, objects=kept_objects),
             interworking=interworking,
         )
+        self.books = Books()
+        self.gate = gate or Gate(peers={"*": PeerRule()})
+        self.guests = GuestBorder(
+            GuestContext(
+                our_domains=self.state.domains,
+                our_domain=DOMAIN,
+                node=NODE,
+                decisions=DecisionRecords(self.gate, self.books.records.append),
+                record=self.books.records.append,
+                interworking=self.state.interworking,
+            )
+        )
         self.services = Services(
             self.state,
-            session_service=SessionService(self.state, allows_guests=allows_guests),
+            session_service=SessionService(self.state, permit_guest=self.guests.open if allows_guests else None),
             node_url=NODE,
             version="1",
             first_id=1000,
@@ -309,18 +325,23 @@ class RuntimeHouse:
         )
         self.remote = RemoteSubscriptions(NODE, 5000, home_of=self.state.interworking.home_of)
         self.domains = NearDomains()
-        self.books = Books()
         self.bus = Bus(
             node=NODE,
             state=self.state,
             services=self.services,
             store=store,
             remote=self.remote,
+            guests=self.guests,
             record=self.books.records.append,
             stack=make_stack(
                 [
                     *steps,
-                    ("authorisation", authorisation(lambda message, roles, _sid: self.judge_local(message, roles))),
+                    (
+                        "authorisation",
+                        authorisation(
+                            lambda message, roles, _sid: self.judge_local(message, roles), self.state.guests.domain
+                        ),
+                    ),
                 ],
                 lambda message, roles, _sid: self.judge_local(message, roles),
             ),
@@ -422,6 +443,7 @@ async def runtime_house(
     delivery: DeliveryRules | None = None,
     steps: Sequence[tuple[str, Step]] = (),
     interworking: Interworking | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[RuntimeHouse]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
@@ -440,6 +462,7 @@ async def runtime_house(
         delivery=delivery,
         steps=steps,
         interworking=interworking,
+        gate=gate,
     )
     house.state.restore(store.load(), now=time.time())
     house.bus.foreign.restore()

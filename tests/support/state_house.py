@@ -78,7 +78,9 @@ class StateHouse:
         )
         self.services = Services(
             self.state,
-            session_service=SessionService(self.state, allows_guests=allows_guests, permit=permit),
+            session_service=SessionService(
+                self.state, permit=permit, permit_guest=(lambda _domain, _message: None) if allows_guests else None
+            ),
             node_url=NODE,
             version="1",
             first_id=1000,

@@ -1,0 +1,201 @@
+"""Runtimes of other domains that have a session here: the gates and the books of a link, without a link.
+
+A guest speaks for its domain as a link does, so it is judged as one: `peer` when it opens its session, `in` for what it
+sends, `out` for what is sent to it, each with its domain as `linkDomain` and with the buckets that the domain's link
+uses, so that nobody gains a message by coming as a guest. The roles of a guest's own session count for nothing, as
+those behind a link do. What the node itself answers (refusals, session replies) passes no gate.
+Source: message specification, section 18.5.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from secrets import token_bytes
+
+from federation.core.border import InwardBorder, Speaker, hops_of, id_carried
+from federation.core.interworking import INTERWORKING_TYPES, Interworking
+from federation.core.message_ids import MessageIds
+from federation.core.policy import Facts
+from federation.decision_records import DecisionRecords
+from federation.gate import Gate
+from federation.link_books import LinkBooks
+from federation.link_context import UNIDENTIFIED, Identify
+from protofly.address import domain_of, valid_domain
+from protofly.errors import Code, PeerError
+from protofly.limits import GATE_KNOWN_DOMAINS, MAX_HOPS
+from protofly.message import Message
+from protofly.records import MessageRecord, Record, envelope_digest
+
+CHANNEL = "guest"
+"""What records say about how such a message went."""
+
+_NO_ROLES = frozenset[str]()
+
+
+@dataclass(frozen=True, slots=True)
+class GuestContext:
+    """What the borders of all guests share; see `LinkContext` for the members of the same name.
+
+    `decisions` judges their opens, and records denials within bounds. `mains` gives the main domain of each alias that
+    the operator lists: its guests are judged as the link of that domain.
+    """
+
+    our_domains: frozenset[str]
+    our_domain: str
+    node: str
+    decisions: DecisionRecords
+    record: Callable[[Record], None]
+    identify: Identify | None = None
+    hides_addresses: bool = False
+    max_hops: int = MAX_HOPS
+    interworking: Interworking = field(default_factory=Interworking)
+    mains: Mapping[str, str] = field(default_factory=dict)
+    ids: MessageIds = field(default_factory=lambda: MessageIds(token_bytes(8)))
+
+    @property
+    def gate(self) -> Gate:
+        """Judges what guests send and are sent."""
+        return self.decisions.gate
+
+
+class Entered:
+    """A message of a guest that our gate let in, and its record, which `arrived` ends."""
+
+    __slots__ = ("_began", "_books", "_entry", "message")
+
+    def __init__(self, message: Message, entry: MessageRecord, books: LinkBooks, began: float) -> None:
+        self.message = message
+        self._entry = entry
+        self._books = books
+        self._began = began
+
+    def arrived(self, code: Code | None) -> None:
+        """The bus has taken the message; `code` says why nobody could be given it."""
+        self._books.arrived(self._entry, code, int((time.monotonic() - self._began) * 1e6))
+
+
+class _Side:
+    """What is kept for the guests of one domain."""
+
+    __slots__ = ("books", "border")
+
+    def __init__(self, domain: str, context: GuestContext) -> None:
+        speaker = Speaker(frozenset({domain}), context.our_domains)
+        self.border = InwardBorder(context.node, speaker, max_hops=context.max_hops)
+        self.books = LinkBooks(domain, context)
+        self.books.carried(channel=CHANNEL, peer_node="", stub_version="")
+
+
+class GuestBorder:
+    """Judges and records what guests send and are sent."""
+
+    def __init__(self, context: GuestContext) -> None:
+        self._context = context
+        self._sides: dict[str, _Side] = {}
+
+    def open(self, domain: str, message: Message) -> None:
+        """Judge the `open` or `re-open` of a guest.
+
+        Raises:
+            PeerError: NAME_INVALID for what is no domain that could be linked; DOMAIN_BLOCKED or POLICY.
+        """
+        valid_domain(domain)
+        domain = self._context.mains.get(domain, domain)
+        if self._context.interworking.admission(domain) is not None:
+            raise PeerError(Code.DOMAIN_BLOCKED, "this domain speaks through its interworking stub only", domain=domain)
+        size = len(message.raw)
+        facts = Facts("peer", message, domain_of(message.from_), domain, domain, size, 0, time.time())
+        verdict = self._context.decisions.judge(facts, group="guests", source=domain)
+        if not verdict.permitted:
+            raise PeerError(verdict.code or Code.POLICY, "our policy does not talk to this domain", domain=domain)
+
+    def enter(self, domain: str, message: Message, now: float) -> Entered:
+        """Clean and judge what a guest sends; its sender has been checked. `now` is seconds since the Unix epoch.
+
+        Raises:
+            PeerError: Why it may not enter; that is recorded.
+        """
+        context, began = self._context, time.monotonic()
+        domain = context.mains.get(domain, domain)
+        side = self._side(domain)
+        try:
+            if message.type in INTERWORKING_TYPES:
+                raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this", domain=domain)
+            inner, _ = side.border.cross(message)
+            from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
+            if from_domain in context.our_domains:  # an address of ours that it leases
+                from_domain = domain
+            who = UNIDENTIFIED if context.identify is None else context.identify(inner, domain, now)
+        except PeerError as exc:
+            self.refused(domain, message, exc.code, now)
+            raise
+        facts = Facts(
+            "in", inner, from_domain, to_domain, domain, len(message.raw), side.border.hops_crossed, now, *who
+        )
+        verdict = context.gate.judge(facts)
+        msg_id = context.ids.next(now)
+        digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
+        entry = side.books.entering(facts, verdict, msg_id, digest)
+        if not verdict.permitted:
+            side.books.denied(entry, facts, verdict, msg_id)
+            raise PeerError(verdict.code or Code.POLICY, domain=domain)
+        return Entered(inner, entry, side.books, began)
+
+    def refused(self, domain: str, message: Message, code: Code, now: float) -> None:
+        """Record that a message of a guest was turned away before our gate saw it."""
+        books = self._side(self._context.mains.get(domain, domain)).books
+        books.refused(message, id_carried(message), code, now, len(message.raw))
+        if code is Code.SPOOFED_SOURCE:
+            books.spoofed(message.from_, code)
+
+    def leave(
+        self,
+        domain: str,
+        message: Message,
+        hand_over: Callable[[], Code | None],
+        roles: frozenset[str] = _NO_ROLES,
+    ) -> Code | None:
+        """Judge what is sent to a guest of `domain`, hand it over if it may leave, and record it.
+
+        Args:
+            domain: The guest's.
+            message: As it would go over the link.
+            hand_over: Gives it to the guest; says why not.
+            roles: Those of the sender's session, if it is one of our own domain.
+
+        Returns:
+            Why the guest was not given it.
+        """
+        context, now, began = self._context, time.time(), time.monotonic()
+        domain = context.mains.get(domain, domain)
+        books = self._side(domain).books
+        try:
+            if message.type in INTERWORKING_TYPES:
+                context.interworking.check_sent(domain, message)
+            hops = len(hops_of(message)) if message.peek.via else 0
+            from_domain = domain_of(message.from_)
+            who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
+        except PeerError as exc:
+            return exc.code
+        facts = Facts("out", message, from_domain, domain, domain, len(message.raw), hops, now, *who, roles)
+        verdict = context.gate.judge(facts)
+        policy_us, msg_id = int((time.monotonic() - began) * 1e6), context.ids.next(now)
+        if not verdict.permitted:
+            code = verdict.code or Code.POLICY
+            books.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=policy_us)
+            return code
+        if verdict.decision.shadow:
+            books.decided(facts, verdict, msg_id)
+        refused = hand_over()
+        books.handed(facts, verdict, msg_id, refused, policy_us=policy_us)
+        return refused
+
+    def _side(self, domain: str) -> _Side:
+        side = self._sides.get(domain)
+        if side is None:
+            if len(self._sides) >= GATE_KNOWN_DOMAINS:
+                self._sides.clear()
+            side = self._sides[domain] = _Side(domain, self._context)
+        return side
