@@ -253,7 +253,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         names,
         own_domains=settings.own_domains,
         peers=config_meaning.peer_entries(settings),
-        is_permitted=lambda domain: may_talk(decisions, domain, greeting(node_url, node_url)),
+        is_permitted=lambda domain: may_talk(decisions, domain, greeting(node_url, node_url), is_visit=True),
         log=log,
     )
     plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
