@@ -89,7 +89,16 @@ _GROUPS: Final = (
     Group(
         "protofly",
         0.97,
-        ("protofly/test_*.py", _DOCUMENTS, "catalogue_client/test_documents.py"),
+        (
+            *(
+                "protofly/test_*.py",
+                _DOCUMENTS,
+                "catalogue_client/test_documents.py",
+                "catalogue_client/test_trust_*.py",
+            ),
+            *("federation/test_egress_http.py", "msg_node/test_https_door.py", "msg_node/test_record*.py"),
+            *("msg_node/test_thing_events.py", "pipeline/test_histogram.py", "pipeline/test_segments.py"),
+        ),
         excludes=(_NUMBERS_ONLY,),
         asks_importers=False,  # everybody imports its words
     ),

@@ -169,3 +169,41 @@ def test_any_text_has_a_key_that_is_its_own_key_or_is_refused(text: str) -> None
 def test_any_name_is_returned_unchanged_or_refused(name: str) -> None:
     with contextlib.suppress(PeerError):
         assert valid_domain(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "localhost",
+        "a..example",
+        ".a.example",
+        "a.example.",
+        "-a.example",
+        "a-.example",
+        "good.-bad.example",
+        "a_b.example",
+        "A.example",
+        "a b.example",
+        "a.1",
+        "1.2.3.4",
+        "a.0x7f",
+        "xn--a.example",
+        "xn--.example",
+        "ä.example",
+        "x" * 64 + ".example",
+        ".".join(["x" * 61] * 4) + ".example",
+    ],
+)
+def test_what_is_no_canonical_name_is_refused(name: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        valid_domain(name)
+    assert caught.value.code is Code.NAME_INVALID
+
+
+@pytest.mark.parametrize(
+    "name", ["a.b", "1.a", "x" * 63 + ".example", ".".join(["x" * 62] * 4)[:251] + ".b", "xn--bcher-kva.example"]
+)
+def test_short_long_and_encoded_names_are_domains(name: str) -> None:
+    assert len(name) <= 253
+    assert valid_domain(name) == name

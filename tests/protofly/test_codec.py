@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from protofly import codec
 from protofly.codec import BrokenMessageError
 from protofly.errors import Code, PeerError
-from protofly.limits import HEADER_QUOTES, NESTING_LEVELS, RESOURCES_ENTRIES
+from protofly.limits import HEADER_CHARS, HEADER_QUOTES, NESTING_LEVELS, REQUEST_PARTS, RESOURCES_ENTRIES
 from protofly.message import Message
 
 HEADER = '"type":"create","from":"hyperty://a.example/h","to":"comm://b.example/r"'
@@ -220,6 +220,48 @@ def test_the_body_is_changed_whichever_other_member_has_the_same_value(
     [again] = codec.decode(changed.raw)
     assert again.body == changed.body == b'{"new":1}'
     assert codec.ends_with_body(raw, message.body) <= (members[-1] == "body")
+
+
+@pytest.mark.parametrize("type_", ["create", "CREATE"])
+def test_header_members_may_have_their_most_characters_and_no_more(type_: str) -> None:
+    """In the usual form, and in the one that is written anew."""
+
+    def size_of(type_: str, from_: str, to: object) -> Code | None:
+        raw = json.dumps({"id": 1, "type": type_, "from": from_, "to": to}).encode()
+        try:
+            codec.decode(raw)
+        except BrokenMessageError as error:
+            return error.code
+        return None
+
+    word, most = type_[0], "a:" + "x" * (HEADER_CHARS - 2)
+    assert size_of(word * 32, most, most) is None
+    assert size_of(word * 32, "a:b", [most, "a:b"]) is None
+    assert size_of(word * 33, "a:b", "c:d") is Code.BAD_HEADER
+    assert size_of(type_, most + "x", "c:d") is Code.TOO_LARGE
+    assert size_of(type_, "a:b", most + "x") is Code.TOO_LARGE
+    assert size_of(type_, "a:b", ["c:d", most + "x"]) is Code.TOO_LARGE
+    for wrong in ("", [], ["c:d", ""]):
+        assert size_of(type_, "a:b", wrong) is Code.BAD_HEADER
+    assert size_of(type_, "", "c:d") is Code.BAD_HEADER
+    assert size_of("", "a:b", "c:d") is Code.BAD_HEADER
+
+
+def test_a_request_may_have_its_most_parts_and_no_more() -> None:
+    def body(parts: int) -> bytes:
+        return json.dumps({"list": [{}] * (parts - 2), "text": "x" * REQUEST_PARTS}).encode()
+
+    assert len(codec.request_members(body(REQUEST_PARTS))) == 2
+    with pytest.raises(PeerError) as caught:
+        codec.request_members(body(REQUEST_PARTS + 1))
+    assert caught.value.code is Code.TOO_LARGE
+    nested = json.dumps({"list": [[]] * (REQUEST_PARTS - 2), "text": "x" * REQUEST_PARTS}).encode()
+    assert codec.request_members(nested)
+    assert codec.request_members(b"") == {}
+    for broken in (b"[", b"\xff", b"[" * 100_000):
+        with pytest.raises(PeerError) as caught:
+            codec.body_members(broken)
+        assert caught.value.code is Code.BAD_BODY
 
 
 def test_an_answer_says_its_description_a_second_time_only_for_who_wants_it() -> None:

@@ -35,6 +35,36 @@ def test_address_of_a_range_is_covered_in_both_its_forms(written: str, address: 
 
 
 @pytest.mark.parametrize(
+    ("inner", "outer", "is_within"),
+    [
+        ("sip://a.example", "sip://a.example", True),
+        ("sip://a.example", "sip://b.example", False),
+        ("sip://a.example", "sips://a.example", False),
+        ("tel:+4930*", "tel:+49*", True),
+        ("tel:+49*", "tel:+4930*", False),
+        ("tel:+49*", "tel:*", True),
+        ("tel:*", "tel:+49*", False),
+        ("sip://a.example", "sip:*", False),
+        ("sip:*", "sip://a.example", False),
+    ],
+)
+def test_a_range_lies_within_another_of_its_scheme_and_kind(inner: str, outer: str, is_within: bool) -> None:
+    assert parse_range(inner).is_within(parse_range(outer)) is is_within
+
+
+def test_the_longest_host_and_prefix_are_ranges_and_longer_ones_are_not() -> None:
+    scheme, host = "s" * 64, "h" * 253
+    assert parse_range(f"{scheme}://{host[:252]}").host == host[:252]
+    assert len(f"{scheme}://{host}") == 320
+    assert parse_range(f"{scheme}://{host}").host == host
+    for wrong in (f"{scheme}s://{host[:10]}", f"{scheme}://{host}h", f"tel:{'1' * 65}*", f"{scheme}://{host}\n"):
+        with pytest.raises(PeerError) as caught:
+            parse_range(wrong)
+        assert caught.value.code is Code.BAD_BODY
+    assert parse_range(f"tel:{'1' * 64}*").prefix == "1" * 64
+
+
+@pytest.mark.parametrize(
     ("written", "address"),
     [
         ("sip://legacy.example", "sip://bo@x.legacy.example"),
