@@ -141,6 +141,8 @@ class GuestBorder:
         if not verdict.permitted:
             side.books.denied(entry, facts, verdict, msg_id)
             raise PeerError(verdict.code or Code.POLICY, domain=domain)
+        if context.gate.has_policies:
+            inner.judged(verdict.is_permitted_by_rule)
         return Entered(inner, entry, side.books, began)
 
     def refused(self, domain: str, message: Message, code: Code, now: float) -> None:
@@ -179,7 +181,9 @@ class GuestBorder:
             who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
         except PeerError as exc:
             return exc.code
-        facts = Facts("out", message, from_domain, domain, domain, len(message.raw), hops, now, *who, roles)
+        facts = Facts(
+            "out", message, from_domain, domain, domain, len(message.raw), hops, now, *who, roles, message.verdict
+        )
         verdict = context.gate.judge(facts)
         policy_us, msg_id = int((time.monotonic() - began) * 1e6), context.ids.next(now)
         if not verdict.permitted:

@@ -168,10 +168,13 @@ class Outlets:
         return None
 
     def _give(self, port: RuntimePort, message: Message, local: Message, roles: frozenset[str]) -> Code | None:
-        """Queue for one runtime, as our side sees a message; what goes to a guest is judged as the others see it."""
+        """Queue for one runtime: `local` is what our own get. Guests get no verdict of ours, as nobody abroad does."""
         if not port.guest_of:
             return port.enqueue(local)
-        return self._guests.leave(port.guest_of, message, partial(port.enqueue, local), roles)
+        abroad = message
+        if message.peek.via:
+            abroad = codec.with_body(message, codec.without_members(message.body, ("via",)))
+        return self._guests.leave(port.guest_of, message, partial(port.enqueue, abroad), roles)
 
     def _wanting_late(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         ports = self.ports

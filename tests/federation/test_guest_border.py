@@ -69,6 +69,7 @@ CONDITIONS: Final = st.one_of(
     st.just(test("session.roles", "contains", "operator")),
     st.just(test("identity.verified", "equals", True)),
     st.just(test("resource", "equals", "x")),
+    st.booleans().map(lambda verdict: test("auth", "equals", verdict)),
 )
 RULES: Final = st.builds(
     lambda number, is_deny, condition, mode: (deny if is_deny else permit)(f"r{number}", condition, mode=mode),
@@ -167,7 +168,7 @@ def test_what_a_guest_sends_gets_the_verdict_of_its_link(setting: Setting, raws:
     bus.link_to(THEIRS).inbound(inbound(*raws), "s")
     records: list[Record] = []
     border = border_of(setting.gate(), records)
-    passed: list[bytes] = []
+    passed: list[tuple[bytes, bool | None]] = []
     for raw in raws:
         (message,) = codec.decode(raw)
         try:
@@ -175,8 +176,8 @@ def test_what_a_guest_sends_gets_the_verdict_of_its_link(setting: Setting, raws:
         except PeerError:
             continue
         entered.arrived(None)
-        passed.append(entered.message.raw)
-    assert [message.raw for message in bus.delivered] == passed
+        passed.append((entered.message.raw, entered.message.verdict))
+    assert [(message.raw, message.verdict) for message in bus.delivered] == passed
     assert sorted(map(repr, as_told(records))) == sorted(map(repr, as_told(bus.records)))
 
 
@@ -184,9 +185,10 @@ def test_what_a_guest_sends_gets_the_verdict_of_its_link(setting: Setting, raws:
     setting=SETTINGS,
     raws=st.lists(messages(from_domain=OURS, to_domain=THEIRS), min_size=1, max_size=5),
     roles=st.sampled_from([frozenset(), ROLES]),
+    verdict=st.sampled_from([None, True, False]),
 )
 def test_what_a_guest_is_sent_gets_the_verdict_of_its_link(
-    setting: Setting, raws: list[bytes], roles: frozenset[str]
+    setting: Setting, raws: list[bytes], roles: frozenset[str], verdict: bool | None
 ) -> None:
     bus = Bus(OURS, gate=setting.gate())
     link = bus.link_to(THEIRS)
@@ -195,6 +197,8 @@ def test_what_a_guest_is_sent_gets_the_verdict_of_its_link(
     border = border_of(setting.gate(), records)
     for raw in raws:
         (message,) = codec.decode(raw)
+        if verdict is not None:
+            message.judged(verdict)
         gate_codes = Code.POLICY, Code.DOMAIN_BLOCKED, Code.RATE
         refusal = link.send(message, roles)
         code = border.leave(THEIRS, message, lambda one=message: given_.append(one), roles)  # type: ignore[misc]
