@@ -13,11 +13,12 @@ import pytest
 from federation.core.policy import Algorithm, CompiledPolicies
 from federation.gate import Gate, PeerRule
 from msg_node.config_meaning import judge_local
+from msg_node.core.credentials import Credential, digest_of
 from msg_node.middleware import authorisation
 from protofly.message import Message
 from tests.support.policies import deny, one_policy, permit, unrecorded
 from tests.support.policies import test as condition
-from tests.support.runtime_house import FOREIGN, Json, RuntimeHouse, a_message, parsed, runtime_house
+from tests.support.runtime_house import FOREIGN, SESSION, Json, RuntimeHouse, a_message, parsed, runtime_house
 from tests.support.sides import Bus, Pair, decoded, inbound
 
 RULES = one_policy(
@@ -36,7 +37,9 @@ async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
 
 def guarded(house: RuntimeHouse, policies: CompiledPolicies) -> None:
     decisions = unrecorded(Gate(policies))
-    house.bus._judge = authorisation(lambda message, roles, sid: judge_local(decisions, message, roles, sid))
+    house.bus._judge = authorisation(
+        lambda message, roles, sid: judge_local(decisions, message, roles, sid), house.state.guests.domain
+    )
 
 
 async def body_heard(house: RuntimeHouse, type_: str, written: str) -> bytes:
@@ -118,3 +121,25 @@ def test_the_gate_to_a_partner_sees_what_our_own_bus_decided_and_the_partner_see
     if refusal is None:
         (pending,) = pair.to_b.leg.take_batch(1, 1 << 20, 0.0)
         assert b"auth" not in pending.wire
+
+
+async def test_a_runtime_of_another_domain_is_marked_as_its_link_and_sees_none_of_our_verdicts(tmp_path: Path) -> None:
+    bo_address = f"runtime://{FOREIGN}/bo"
+    gate = Gate(RULES, {FOREIGN: PeerRule()})
+    credential = Credential(digest_of("beta"), bo_address)
+    async with runtime_house(tmp_path, credentials=[credential], allows_guests=True, gate=gate) as house:
+        ana, bo = await house.opened("ana"), await house.runtime(bearer="beta")
+        bo.address = bo_address
+        assert (await bo.ask("open", SESSION))["body"]["code"] == 200
+        for type_ in ("create", "read"):
+            await bo.say(a_message(type_, bo.address, ana.address, {"value": 1, "auth": type_ == "read"}, id_=1))
+        await bo.heard()
+        assert [one["body"] for one in await ana.heard()] == [{"value": 1, "auth": True}, {"value": 1, "auth": False}]
+        for rule, heard in (
+            (deny("d", condition("actionType", "equals", "delete")), [{"value": 2}]),
+            (permit("p"), []),
+        ):
+            guarded(house, one_policy(rule))  # what it permits, the rule `marked` denies at the gate `out`
+            await ana.say(a_message("event", ana.address, bo.address, {"value": 2, "auth": True}))
+            await ana.heard()
+            assert [one["body"] for one in await bo.heard()] == heard
