@@ -93,8 +93,7 @@ _GROUPS: Final = (
             *(
                 "protofly/test_*.py",
                 _DOCUMENTS,
-                "catalogue_client/test_documents.py",
-                "catalogue_client/test_trust_*.py",
+                "catalogue_client/test_[dt]*.py",
             ),
             *("federation/test_egress_http.py", "msg_node/test_https_door.py", "msg_node/test_record*.py"),
             *("msg_node/test_thing_events.py", "pipeline/test_histogram.py", "pipeline/test_segments.py"),

@@ -13,7 +13,7 @@ from protofly.message import Message
 
 
 def message(type_: str = "create", to: str = "thing://a.example/t", *, id: int | None = 1, **body: Any) -> Message:
-    members = {"type": type_, "from": "hyperty://a.example/h", "to": to}
+    members: dict[str, Any] = {"type": type_, "from": "hyperty://a.example/h", "to": to}
     members |= {"id": id} if id is not None else {}
     members |= {"body": body} if body else {}
     [decoded] = codec.decode(json.dumps(members).encode())
@@ -42,7 +42,8 @@ def test_events_are_told_by_class_or_address(type_: str, to: str, body: dict[str
     [("execute", "action", True), ("execute", "event", False), ("execute", None, False), ("create", "action", False)],
 )
 def test_an_action_is_an_execute_of_that_class(type_: str, class_: str | None, is_action: bool) -> None:
-    assert message(type_, **({"class": class_} if class_ else {"x": 1})).is_action is is_action
+    body: dict[str, Any] = {"class": class_} if class_ else {"x": 1}
+    assert message(type_, **body).is_action is is_action
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,8 @@ def test_what_is_told_is_not_answered_unless_a_receipt_is_wanted(
 
 
 def test_a_late_reply_is_marked_once_whatever_its_body_said() -> None:
-    for body in ({"code": 200}, {}, {"late": False, "code": 200}):
+    bodies: list[dict[str, Any]] = [{"code": 200}, {}, {"late": False, "code": 200}]
+    for body in bodies:
         reply = message("response", **body)
         late = marked_late(reply)
         assert json.loads(late.raw)["body"] == {**body, "late": True}
