@@ -43,3 +43,13 @@ def test_hashes_of_columns_are_those_of_each_row(found: list[tuple[bytes | None,
             hashed = hashed if part is None else plain_xxhash64(part, hashed)
         expected.append(hashed)
     assert [value & MASK for value in hashes.tolist()] == expected
+
+
+def test_texts_of_every_length_around_the_stripes_have_their_hash() -> None:
+    """From 32 bytes on, four lanes go along; drawn texts are mostly shorter."""
+    texts = [bytes((7 * place + length) % 256 for place in range(length)) for length in range(140)]
+    for column in (pa.array(texts, pa.binary()), pa.array(texts * 2, pa.binary()).slice(140)):
+        hashes = xxhash64(column)
+        assert [value & MASK for value in hashes.tolist()] == [plain_xxhash64(text, SEED) for text in texts]
+    alike = pa.array([text for text in texts if len(text) == 96] * 3, pa.binary())
+    assert {value & MASK for value in xxhash64(alike).tolist()} == {plain_xxhash64(texts[96], SEED)}

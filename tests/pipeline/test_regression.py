@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.regression import LEAST_MESSAGES, Comparison, HourOfStub, compare
+from pipeline.core.regression import LEAST_HOURS, LEAST_MESSAGES, Comparison, HourOfStub, compare
 from tests.pipeline.histograms import histogram_of
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -117,3 +118,37 @@ def test_order_of_hours_does_not_matter(random: object) -> None:
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert compare(rows, OLD, NEW) == compare(shuffled, OLD, NEW)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize(("count", "says_nothing"), [(LEAST_HOURS - 1, True), (LEAST_HOURS, False)])
+def test_quantiles_need_three_hours_of_both_versions_and_rates_do_not(
+    version: str, count: int, says_nothing: bool
+) -> None:
+    parts = [hours(one, count=count if one == version else 12, messages=1000) for one in (OLD, NEW)]
+    found = verdicts(*parts)
+    for measure in ("latency_p50", "latency_p99", "fuel_p50"):
+        assert (found[measure].ratio is None) is says_nothing
+    assert found["traps"].ratio is not None
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize(("messages", "says_nothing"), [(LEAST_MESSAGES - 4, True), (LEAST_MESSAGES, False)])
+def test_each_version_needs_its_two_hundred_messages(version: str, messages: int, says_nothing: bool) -> None:
+    parts = [hours(one, count=4, messages=messages // 4 if one == version else 400) for one in (OLD, NEW)]
+    assert {one.ratio is None for one in verdicts(*parts).values()} == {says_nothing}
+
+
+@pytest.mark.parametrize("alone", [OLD, NEW])
+def test_what_only_one_version_has_seen_changes_no_value(alone: str) -> None:
+    shared = [row for version in (OLD, NEW) for row in hours(version) if row.stratum[0] == "create"]
+    more = [row for row in hours(alone) if row.stratum[0] == "read"]
+    assert compare([*shared, *more], OLD, NEW) == compare(shared, OLD, NEW)
+
+
+def test_versions_without_a_histogram_have_no_quantile() -> None:
+    rows = [*hours(OLD), *hours(NEW)]
+    for silent in (OLD, NEW):
+        cut = [dataclasses.replace(row, fuel={}) if row.stub_ver == silent else row for row in rows]
+        found = {one.measure: one for one in compare(cut, OLD, NEW)}
+        assert (found["fuel_p50"].ratio, found["latency_p50"].ratio is None) == (None, False)
