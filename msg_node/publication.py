@@ -51,6 +51,8 @@ class PublishedStub(Struct, frozen=True, kw_only=True):
     reference: StubReference
     module_sha256: str
     class_name: str
+    is_built_in: bool | None = None
+    """Whether it is the link stub of this program, and follows its versions; None: published before this was noted."""
 
 
 class Publication(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,41 +34,9 @@ from protofly.documents import (
 )
 from protofly.errors import SettingsError
 from sandbox.core.gate import ModuleFacts, inspect_module
-from stubkit.keys import KeyRing
 from stubkit.pack import build_descriptor, build_source_package, class_name
 from stubkit.sign import StubRelease, sign_manifest, sign_root, stub_reference
-
-LINK_STUB = Path("stubs") / "trapezoid_link" / "link.wasm"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishRequest:
-    """What to publish. `url` is how others reach the site, `selector` the name under which `live` lists the stub."""
-
-    domain: str
-    keys: KeyRing
-    site: Path
-    module: Path
-    now: float
-    url: str = ""
-    selector: str = "default"
-    description: str = ""
-    aliases: tuple[str, ...] = ()
-    endpoints: tuple[str, ...] = ("mn",)
-    ranges: tuple[str, ...] = ()
-    """Legacy addresses of an interworking stub, such as `sip://legacy.example`."""
-    needs_auth: bool = True
-    """Whether the stub's protocol proves both nodes; it may not say `live` before. Interworking stubs never need to."""
-    serial: int = 0
-    """0 = one more than published."""
-    threshold: int = 1
-    revoke: tuple[str, ...] = ()
-    """SHA-256 of modules to take back."""
-
-    @property
-    def site_url(self) -> str:
-        """How others reach the site, without a final slash."""
-        return (self.url or f"https://{self.domain}").rstrip("/")
+from trapezoid.publish_options import PublishOptions, PublishRequest, complete, default_module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,20 +56,32 @@ class PublishReport:
     manifest_expires: str
     is_new_root: bool
     is_new_manifest: bool
+    previous_fingerprint: str
+    """"" when there was none before."""
+    options: dict[str, object]
+    kept: tuple[str, ...]
+    """Options that were not given: they are as published before."""
+
+    @property
+    def is_new_fingerprint(self) -> bool:
+        """Whether partners that pinned the domain have to be told another fingerprint."""
+        return bool(self.previous_fingerprint) and self.previous_fingerprint != self.fingerprint
 
 
-def default_module() -> Path:
-    """Our own link stub: in a checkout, or where an installation puts its data. Raises SettingsError."""
-    checkout = Path(__file__).resolve().parent.parent / "examples" / LINK_STUB
-    installed = Path(sys.prefix) / "share" / "trapezoid" / LINK_STUB
-    for path in (checkout, installed):
-        if path.is_file():
-            return path
-    raise SettingsError("the link stub is not installed here; name a module")
+CheckModule = Callable[[Path, PublishOptions], None]
+"""Tries a module that would be published for the first time. Raises SettingsError when it breaks the contract."""
 
 
-def publish(request: PublishRequest) -> PublishReport:
+def _accept(_module: Path, _options: PublishOptions) -> None:
+    pass
+
+
+def publish(request: PublishRequest, *, check: CheckModule = _accept) -> PublishReport:
     """Bring a site folder up to date.
+
+    Args:
+        request: What is asked for; what it leaves open stays as published.
+        check: Called before a module, or one with other permissions, is signed; nothing is written when it raises.
 
     Raises:
         SettingsError: Keys are missing, files cannot be used, the folder is of another domain.
@@ -109,22 +89,39 @@ def publish(request: PublishRequest) -> PublishReport:
     """
     valid_domain(request.domain)
     folder = SiteFolder(request.site)
-    index = _published(folder, request.domain)
-    module = _read(request.module)
+    options = complete(request, _published(folder, request.domain))
+    module = _read(options.module)
     facts = inspect_module(module)
-    root, is_new_root = _root(folder, request)
+    if _is_other_stub(folder, request, options, module, facts.name):
+        check(options.module, options)
+    with folder.locked():
+        return _publish(folder, request, options, module, facts)
+
+
+def _publish(
+    folder: SiteFolder, request: PublishRequest, options: PublishOptions, module: bytes, facts: ModuleFacts
+) -> PublishReport:
+    index = _published(folder, request.domain)
+    before = newest_root(folder, request.domain)
+    root, is_new_root = _root(folder, request, options)
     document = decode_root(decode_envelope(root).payload, domain=request.domain)
-    manifest, is_new_manifest = _manifest(folder, index, request, module, facts, document)
+    manifest, is_new_manifest = _manifest(folder, request, options, module, facts, document)
     reference = stub_reference(manifest, domain=request.domain)
     signed = decode_manifest(decode_envelope(manifest).payload, domain=request.domain)
 
     _write(folder.module(signed.module.sha256), module)
     _write(folder.root(document.version), root)
     _write(folder.manifest(reference.name), manifest)
-    _write(folder.descriptor(reference.name), _descriptor(request, reference, manifest))
+    _write(folder.descriptor(reference.name), _descriptor(options, reference, manifest))
     package = build_source_package(module, reference.name, manifest_envelope=manifest)
     _write(folder.source_package(class_name(reference.name)), package)
-    _write(request.site / INDEX_NAME, _index(index, request, reference, signed, root, document))
+    stub = PublishedStub(
+        reference=reference,
+        module_sha256=signed.module.sha256,
+        class_name=class_name(reference.name),
+        is_built_in=module == _read(default_module()),
+    )
+    _write(request.site / INDEX_NAME, _index(index, request, stub, root, document))
     return PublishReport(
         domain=request.domain,
         site=str(request.site),
@@ -139,7 +136,23 @@ def publish(request: PublishRequest) -> PublishReport:
         manifest_expires=signed.expires.isoformat(),
         is_new_root=is_new_root,
         is_new_manifest=is_new_manifest,
+        previous_fingerprint=key_set_fingerprint(before[1]) if before is not None else "",
+        options={**options.facts(), "module": "built in" if stub.is_built_in else str(options.module)},
+        kept=options.kept,
     )
+
+
+def _is_other_stub(
+    folder: SiteFolder, request: PublishRequest, options: PublishOptions, module: bytes, name: str
+) -> bool:
+    """Whether this module with these permissions was not published yet."""
+    path = folder.manifest(name)
+    if not path.exists():
+        return True
+    manifest = decode_manifest(decode_envelope(_read(path)).payload, domain=request.domain)
+    permissions = manifest.permissions
+    published = (manifest.module.sha256, tuple(permissions.connect), permissions.auth)
+    return published != (hashlib.sha256(module).hexdigest(), options.endpoints, options.needs_auth)
 
 
 def _published(folder: SiteFolder, domain: str) -> Publication | None:
@@ -169,33 +182,35 @@ def published_fingerprint(site: Path) -> str:
     return key_set_fingerprint(newest[1])
 
 
-def _root(folder: SiteFolder, request: PublishRequest) -> tuple[bytes, bool]:
-    """The current root, or a new version when keys or aliases changed or it is about to expire."""
+def _root(folder: SiteFolder, request: PublishRequest, options: PublishOptions) -> tuple[bytes, bool]:
+    """The current root, or a new version when keys, threshold or aliases changed or it is about to expire."""
     newest = newest_root(folder, request.domain)
     keys = request.keys
     if newest is None:
-        return _sign_root(request, 1), True
+        return _sign_root(request, options, 1), True
     envelope, root = newest
-    if not keys.root:
-        return envelope, False  # the root keys are elsewhere, as they should be
-    listed = {key.key_id for key in (*keys.root, *keys.live, *keys.pkg)}
-    is_same = listed == set(root.keys) and set(request.aliases) == set(root.aliases)
+    is_same = set(options.aliases) == set(root.aliases) and options.threshold == root.roles.root.threshold
+    if not keys.root:  # they are elsewhere, as they should be
+        if not is_same:
+            raise SettingsError("other aliases or another threshold need a new root; publish where the root keys are")
+        return envelope, False
+    is_same = is_same and {key.key_id for key in (*keys.root, *keys.live, *keys.pkg)} == set(root.keys)
     if is_same and not judge(document_term(Kind.ROOT, "", root), request.now).is_due:
         return envelope, False
     at_hand = {key.key_id for key in keys.root}
     if len(at_hand & set(root.roles.root.keys)) < root.roles.root.threshold:
         raise SettingsError("the old root keys must sign a new root as well; put their files into the keys folder")
-    return _sign_root(request, root.version + 1), True
+    return _sign_root(request, options, root.version + 1), True
 
 
-def _sign_root(request: PublishRequest, version: int) -> bytes:
+def _sign_root(request: PublishRequest, options: PublishOptions, version: int) -> bytes:
     return sign_root(
         request.keys,
         domain=request.domain,
         now=request.now,
         version=version,
-        threshold=request.threshold,
-        aliases=request.aliases,
+        threshold=options.threshold,
+        aliases=options.aliases,
     )
 
 
@@ -207,25 +222,24 @@ def is_signed_for(manifest: bytes, root: Root) -> bool:
 
 def _manifest(
     folder: SiteFolder,
-    index: Publication | None,
     request: PublishRequest,
+    options: PublishOptions,
     module: bytes,
     facts: ModuleFacts,
     root: Root,
 ) -> tuple[bytes, bool]:
     """The current manifest when it still fits module and root, else a new one with the next serial."""
     sha256 = hashlib.sha256(module).hexdigest()
-    urls = [f"{request.site_url}{WELL_KNOWN}/module/{sha256}.wasm"]
+    urls = [f"{options.url}{WELL_KNOWN}/module/{sha256}.wasm"]
     path = folder.manifest(facts.name)
-    needs_auth = request.needs_auth and not request.ranges  # a legacy has no proof of ours to ask for
     previous: Manifest | None = None
-    if index is not None and path.exists():
+    if path.exists():
         envelope = _read(path)
         previous = decode_manifest(decode_envelope(envelope).payload, domain=request.domain)
         is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
-        is_same = is_same and previous.permissions.connect == list(request.endpoints)
-        is_same = is_same and previous.permissions.ranges == list(request.ranges)
-        is_same = is_same and previous.permissions.auth == needs_auth and is_signed_for(envelope, root)
+        is_same = is_same and previous.permissions.connect == list(options.endpoints)
+        is_same = is_same and previous.permissions.ranges == list(options.ranges)
+        is_same = is_same and previous.permissions.auth == options.needs_auth and is_signed_for(envelope, root)
         is_due = judge(document_term(Kind.MANIFEST, facts.name, previous), request.now).is_due
         if is_same and not request.serial and not is_due:
             return envelope, False
@@ -238,9 +252,9 @@ def _manifest(
         serial=request.serial or last + 1,
         version=facts.version,
         urls=urls,
-        connect=request.endpoints,
-        needs_auth=needs_auth,
-        ranges=request.ranges,
+        connect=options.endpoints,
+        needs_auth=options.needs_auth,
+        ranges=options.ranges,
         replaces=last or None,
     )
     manifest = sign_manifest(request.keys, module, release, now=request.now)
@@ -251,28 +265,20 @@ def _manifest(
     return manifest, True
 
 
-def _descriptor(request: PublishRequest, reference: StubReference, manifest: bytes) -> bytes:
+def _descriptor(options: PublishOptions, reference: StubReference, manifest: bytes) -> bytes:
     return build_descriptor(
         name=reference.name,
         version=reference.version,
-        description=request.description or f"connects a messaging node to {request.domain}",
-        authority=urlsplit(request.site_url).netloc,
+        description=options.description,
+        authority=urlsplit(options.url).netloc,
         manifest_envelope=manifest,
-        is_interworking=bool(request.ranges),
+        is_interworking=bool(options.ranges),
     )
 
 
 def _index(
-    index: Publication | None,
-    request: PublishRequest,
-    reference: StubReference,
-    manifest: Manifest,
-    root_envelope: bytes,
-    root: Root,
+    index: Publication | None, request: PublishRequest, stub: PublishedStub, root_envelope: bytes, root: Root
 ) -> bytes:
-    stub = PublishedStub(
-        reference=reference, module_sha256=manifest.module.sha256, class_name=class_name(reference.name)
-    )
     revoked = index.revoked if index else Revoked()
     modules = sorted({*revoked.modules, *request.revoke})
     published = Publication(

@@ -134,7 +134,7 @@ def options_of(words: list[str]) -> tuple[list[str], set[str]]:
         if words[0] not in command.commands:
             raise LookupError(words[0])
         command = command.commands[words.pop(0)]
-    return words, {option for parameter in command.params for option in parameter.opts}
+    return words, {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 @by_page

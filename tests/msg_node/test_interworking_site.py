@@ -18,7 +18,8 @@ from msg_node.site import Site
 from protofly.errors import SettingsError
 from stubkit.keys import load_keys, make_keys, save_keys
 from tests.msg_node.test_site import LoopbackDialler, serving
-from trapezoid.publishing import PublishRequest, publish
+from trapezoid.publish_options import PublishRequest
+from trapezoid.publishing import publish
 
 STUB = "chat.legacy.example"
 CHAT = Path(__file__).parents[2] / "examples" / "stubs" / "legacy_chat" / "legacy_chat.wasm"

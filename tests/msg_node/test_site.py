@@ -33,7 +33,8 @@ from msg_node.site import Site
 from protofly.documents import TrustLevel, decode_envelope, decode_live, document_sha256
 from protofly.errors import SettingsError
 from stubkit.keys import KeyRing, make_keys, save_keys
-from trapezoid.publishing import PublishRequest, default_module, publish
+from trapezoid.publish_options import PublishRequest, default_module
+from trapezoid.publishing import publish
 
 DOMAIN = "a.example"
 NOW = 1_795_219_200.0

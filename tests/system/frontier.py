@@ -20,7 +20,8 @@ from interop.laboratory import LaboratoryNode
 from interop.name_server import NameServer
 from interop.runtime_client import Answer
 from stubkit.keys import load_keys, make_keys, save_keys
-from trapezoid.publishing import PublishRequest, default_module, publish
+from trapezoid.publish_options import PublishRequest, default_module
+from trapezoid.publishing import publish
 
 from .foreign import ForeignDomain
 from .systems import LIMIT_SECONDS, wait_until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from protofly.documents import Manifest, decode_envelope, decode_manifest, docum
 from stubkit.keys import load_keys
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN, STATUS_TOKEN_SHA256
 from trapezoid.commands import app
-from trapezoid.publishing import PublishRequest, default_module, publish
+from trapezoid.publish_options import PublishRequest, default_module
+from trapezoid.publishing import publish
 
 DOMAIN = "a.example"
 DAY = 86_400.0
@@ -172,7 +174,7 @@ def test_keys_expiry_says_days_and_files_and_its_exit_code_is_for_monitoring(sit
     assert "29" in done.stdout
     assert str(site.folder.manifest("trapezoid-link")) in done.stdout
     for days_ago, state in ((170, "expiring"), (181, "expired")):
-        Path(site.path / "publication.json").unlink()
+        shutil.rmtree(site.path)
         site.publish(days_ago=days_ago)
         done = run("keys", "expiry", "--site", site.path, "--json")
         assert done.exit_code == 1
