@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from federation.core import auth
 from federation.core.auth import Claims, Expected, SeenTokens, StubIdentity
-from protofly.documents import SigningKey
+from protofly.documents import KeyRecord, SigningKey
 from protofly.errors import Code, PeerError
+from protofly.limits import CHALLENGE_BYTES_MAX, CHALLENGE_BYTES_MIN, TOKEN_BYTES, TOKEN_SECONDS, TOKEN_SKEW_SECONDS
 
 NOW = 1_795_219_200.0
 KEY = SigningKey.from_seed("N1", b"\x01" * 32)
@@ -215,3 +217,105 @@ def test_no_flipped_bit_survives(position: int, bit: int) -> None:
     raw[position % len(raw)] ^= 1 << bit
     with pytest.raises(PeerError):
         verify(bytes(raw))
+
+
+# Each bound to the second, the byte and the entry.
+
+
+def test_a_token_holds_from_a_minute_before_to_a_minute_after_its_time() -> None:
+    """`iat` is NOW, `exp` a minute later at most; clocks may differ by a minute."""
+    skew = TOKEN_SKEW_SECONDS
+    for now in (NOW - skew, NOW, NOW + skew):
+        assert verify(token(), now=now).iat == NOW
+    for now in (NOW - skew - 0.001, NOW + skew + 0.001):
+        assert code_of(token(), now=now) is Code.AUTH_STALE
+    assert verify(token(exp=int(NOW + skew))).exp == NOW + skew
+    assert code_of(token(exp=int(NOW + skew) + 1)) is Code.AUTH_STALE
+    assert verify(token(exp=int(NOW) + 1), now=NOW + skew).exp == NOW + 1
+
+
+@pytest.mark.parametrize("size", [CHALLENGE_BYTES_MIN, CHALLENGE_BYTES_MAX])
+def test_the_shortest_and_the_longest_challenge_are_signed(size: int) -> None:
+    assert auth.nonce_text(b"x" * size)
+    for wrong in (CHALLENGE_BYTES_MIN - 1, CHALLENGE_BYTES_MAX + 1):
+        with pytest.raises(PeerError) as caught:
+            auth.nonce_text(b"x" * wrong)
+        assert caught.value.code is Code.AUTH_NONCE
+
+
+def test_a_token_has_at_most_its_bytes() -> None:
+    domains = ["a.example"]
+    while len(token(doms=[*domains, "d" * 500 + ".example"])) <= TOKEN_BYTES:
+        domains.append("d" * 500 + ".example")
+    room = TOKEN_BYTES - len(token(doms=domains))
+    fitting = next(
+        raw for length in range(room, 0, -1) if len(raw := token(doms=[*domains, "d" * length])) <= TOKEN_BYTES
+    )
+    assert TOKEN_BYTES - len(fitting) < 3
+    assert verify(fitting).iss == "a.example"
+    assert code_of(fitting + b"A" * (TOKEN_BYTES + 1 - len(fitting))) is Code.AUTH_MALFORMED
+
+
+def test_an_issuer_is_held_against_the_token_only_where_it_is_known() -> None:
+    for issuer, code in (("a.example", None), ("", None), ("b.example", Code.AUTH_AUDIENCE)):
+        expected = Expected(EXPECTED.audience, EXPECTED.endpoints, EXPECTED.bindings, EXPECTED.nonce, issuer)
+        if code is None:
+            assert verify(token(), expected).iss == "a.example"
+        else:
+            assert code_of(token(), expected) is code
+
+
+def test_a_token_is_refused_a_second_time_for_as_long_as_it_could_be_used() -> None:
+    seen = SeenTokens()
+    used = claims()
+    seen.use(used, now=NOW)
+    for now in (NOW, used.exp + TOKEN_SKEW_SECONDS, used.exp + 2 * TOKEN_SKEW_SECONDS):
+        with pytest.raises(PeerError) as caught:
+            seen.use(used, now=now)
+        assert (caught.value.code, caught.value.domain) == (Code.AUTH_REPLAY, "a.example")
+    seen.use(claims(iss="c.example"), now=NOW)  # another issuer has ids of its own
+    seen.use(claims(jti="another"), now=NOW)
+    seen.use(used, now=used.exp + 2 * TOKEN_SKEW_SECONDS + 1)
+    assert len(seen._seen) == 1  # what could not be used any more is forgotten
+
+
+def test_so_many_used_tokens_are_remembered_and_the_oldest_is_forgotten_first() -> None:
+    seen = SeenTokens()
+    for number in range(auth._REMEMBERED_TOKENS):
+        seen.use(claims(jti=f"t-{number}"), now=NOW)
+    assert len(seen._seen) == auth._REMEMBERED_TOKENS
+    with pytest.raises(PeerError):
+        seen.use(claims(jti=f"t-{auth._REMEMBERED_TOKENS - 1}"), now=NOW)
+    seen.use(claims(jti="one more"), now=NOW)
+    assert len(seen._seen) <= auth._REMEMBERED_TOKENS
+    with pytest.raises(PeerError):
+        seen.use(claims(jti="one more"), now=NOW)
+
+
+def test_fresh_randomness_is_split_into_challenge_and_name() -> None:
+    made = claims()
+    random_bytes = bytes(range(48))
+    assert base64.urlsafe_b64decode(made.cnonce + "=") == random_bytes[:32]
+    assert base64.urlsafe_b64decode(made.jti + "==") == random_bytes[32:]
+    assert (made.iat, made.exp, made.proto) == (NOW, NOW + TOKEN_SECONDS, 1)
+
+
+def test_a_node_key_counts_within_its_own_time_and_under_its_own_algorithm() -> None:
+    now = datetime.fromtimestamp(NOW, UTC)
+    unverified = auth.check_form(token(), EXPECTED, now=NOW)
+
+    def code(key: KeyRecord, *, revoked: frozenset[str] = frozenset()) -> Code | None:
+        try:
+            auth.check_signature(unverified, {"N1": key}, revoked=revoked, now=NOW)
+        except PeerError as error:
+            return error.code if error.domain == "a.example" else Code.INTERNAL
+        return None
+
+    second = timedelta(seconds=1)
+    assert code(KEY.record(nbf=now, exp=now + second)) is None
+    assert code(KEY.record(nbf=now + second)) is Code.AUTH_KEY_UNKNOWN
+    assert code(KEY.record(exp=now)) is Code.AUTH_KEY_UNKNOWN
+    assert code(P256_KEY.record()) is Code.AUTH_KEY_UNKNOWN
+    assert code(KEY.record(), revoked=frozenset({"N1"})) is Code.AUTH_KEY_REVOKED
+    assert code(KEY.record(), revoked=frozenset({"N2"})) is None
+    assert code(OTHER_KEY.record()) is Code.AUTH_SIGNATURE
