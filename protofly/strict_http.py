@@ -6,11 +6,13 @@ such a message is refused, in requests and in answers:
 
 * `Content-Length` together with `Transfer-Encoding`, given twice (equal or not), or as a list;
 * `Transfer-Encoding` in HTTP/1.0, and any version but 1.0 and 1.1;
-* lines that end with a bare LF, a bare CR anywhere, and folded lines, in heads as in trailers.
+* lines that end with a bare LF, a bare CR anywhere, and folded lines, in heads as in trailers;
+* control characters in the line before a chunk, where some readers see its end at a bare CR, and sizes of more than
+  16 digits, which others count modulo 2^64.
 
 `h11` itself refuses space before a colon, differing lengths, unknown transfer codings and missing or repeated `Host`.
 
-Source: RFC 9112, sections 2.2, 5.1, 5.2, 6.1 and 11.2.
+Source: RFC 9112, sections 2.2, 5.1, 5.2, 6.1, 7.1 and 11.2.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from h11._receivebuffer import ReceiveBuffer
 _LENGTH: Final = re.compile(rb"^content-length:[ \t]*([^\r]*)", re.IGNORECASE | re.MULTILINE)
 _CODING: Final = re.compile(rb"^transfer-encoding:", re.IGNORECASE | re.MULTILINE)
 _VERSION: Final = re.compile(rb"(?:^| )HTTP/([0-9]\.[0-9])(?: |\r\n|$)")
+_CHUNK: Final = re.compile(rb"[0-9A-Fa-f]{1,16}(?![0-9A-Fa-f])[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
 _NOT_SUPPORTED: Final = 505
 _HEAD_BYTES: Final = 16 << 10
 
@@ -39,7 +42,7 @@ class StrictConnection(h11.Connection):
 
 
 class _StrictBuffer(ReceiveBuffer):
-    """Judges the lines of a head, or of trailers, before they are taken apart."""
+    """Judges the lines of a head, of trailers, and before chunks, before they are taken apart."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
         """See `ReceiveBuffer`. Raises h11.LocalProtocolError, which the connection turns into a remote one."""
@@ -48,6 +51,13 @@ class _StrictBuffer(ReceiveBuffer):
         if lines is not None:
             _check(before[: len(before) - len(self)])
         return lines
+
+    def maybe_extract_next_line(self) -> bytearray | None:
+        """See `ReceiveBuffer`: the line before a chunk. Raises h11.LocalProtocolError, as `maybe_extract_lines` does."""
+        line: bytearray | None = super().maybe_extract_next_line()
+        if line is not None and not _CHUNK.fullmatch(line):
+            raise h11.LocalProtocolError("a chunk that can be read in two ways")
+        return line
 
 
 def _check(block: bytes) -> None:

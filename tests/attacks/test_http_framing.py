@@ -56,6 +56,12 @@ FRAMINGS = {
     "bare LF at the end of the chunks": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\n",
     "bare LF in the trailers": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-A: b\n\r\n",
     "a folded trailer": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-A: b\r\n c\r\n\r\n",
+    "bare CR behind a chunk's size": b"Transfer-Encoding: chunked\r\n\r\n5;x\ry\r\nhello\r\n0\r\n\r\n",
+    "bare CR behind the last chunk's size": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0;x\ry\r\n\r\n",
+    "NUL behind a chunk's size": b"Transfer-Encoding: chunked\r\n\r\n5;x\0y\r\nhello\r\n0\r\n\r\n",
+    "a chunk of 2^64 + 5": b"Transfer-Encoding: chunked\r\n\r\n10000000000000005\r\nhello\r\n0\r\n\r\n",
+    "a chunk of 2^64": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n10000000000000000\r\n\r\n",
+    "a chunk of many noughts": b"Transfer-Encoding: chunked\r\n\r\n00000000000000005\r\nhello\r\n0\r\n\r\n",
     "a negative chunk": b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
     "a chunk longer than said": b"Transfer-Encoding: chunked\r\n\r\n4\r\nhello\r\n0\r\n\r\n",
 }
