@@ -69,17 +69,15 @@ class Callers:
     def of(self, module: str, function: str) -> dict[str, float]:
         """Seconds of the tests that may notice a change: those that call the function.
 
-        What stands outside of functions is noticed by any test that calls the module, or whose file imports it.
+        What stands outside of functions is noticed by any test that calls the module, or whose file imports it itself.
         """
         path = self._paths[module]
         called = self._by_function.get((path, function), {})
         if called or function in _functions_of(ROOT / path):
             return called
-        return self._by_module.get(path) or {
-            nodeid: seconds
-            for nodeid, seconds in self._seconds.items()
-            if module in imported_by(ROOT / nodeid.partition("::")[0])
-        }
+        importers = {name for name in files_of(list(self._seconds)) if module in imported_directly(ROOT / name)}
+        others = {nodeid: took for nodeid, took in self._seconds.items() if nodeid.partition("::")[0] in importers}
+        return self._by_module.get(path, {}) | others
 
 
 def callers_of(group: Group, workers: int, on_progress: Callable[[int, int], None]) -> Callers:

@@ -99,3 +99,15 @@ def test_every_fault_has_a_code_and_back() -> None:
     for fault in GuestFault:
         assert GuestFault.of(fault.code) is fault
     assert GuestFault.of(Code.RATE) is GuestFault.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("fault", "outputs"), [(GuestFault.NONE, []), (GuestFault.REFUSED, []), (GuestFault.REFUSED, [b"machine code"])]
+)
+def test_a_compile_child_that_does_not_hand_over_one_module_has_refused_it(
+    fault: GuestFault, outputs: list[bytes]
+) -> None:
+    with pytest.raises(PeerError) as caught:
+        decode_compiled(encode_reply(Reply(fault, 0, 0, 0, outputs, "why")))
+    assert (caught.value.code, caught.value.detail) == (Code.MODULE_MALFORMED, "why")
+    assert decode_compiled(encode_reply(Reply(GuestFault.NONE, 0, 0, 0, [b"machine code"], ""))) == b"machine code"

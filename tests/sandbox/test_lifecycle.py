@@ -190,3 +190,20 @@ def test_a_probe_starts_when_the_rest_is_over_and_not_before() -> None:
     for _ in range(4):  # what came before the rest is forgotten
         life.started(now := max(now + 1.0, life.starts_at()))
         assert not life.crashed(now, 0.0).opens_circuit
+
+
+def test_a_crash_is_a_failure_with_its_reason_and_a_late_word_closes_no_circuit() -> None:
+    life = Lifecycle()
+    life.started(0.0)
+    life.crashed(0.0, 0.0, "trap: unreachable")
+    assert (life.state, life.detail) == (StubState.FAILED, "trap: unreachable")
+    now = life.starts_at()
+    for _ in range(4):
+        now = crash(life, now)
+    assert (life.state, life.is_circuit_open) == (StubState.QUARANTINED, True)
+    probe = life.starts_at()
+    life.started(probe)
+    life.crashed(probe, 0.0, "again")
+    assert (life.state, life.detail) == (StubState.QUARANTINED, "again")
+    life.reported("live", probe)  # what the dead instance had said
+    assert life.is_circuit_open
