@@ -11,9 +11,10 @@ import trio
 import trio.testing
 
 from federation.supervisor import StubSupervisor, SupervisorContext
-from protofly.errors import Code, StubFaultError, TransportError
+from protofly.errors import Code, PeerError, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
 from protofly.message import Message
+from protofly.stub import VerifiedStub
 from tests.support.sides import Pair, body_of, chat, request
 
 
@@ -134,3 +135,39 @@ async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
         assert house.pair.a.answer_codes == [Code.DEPLOY_TIMEOUT] * 3
         assert all("nobody is there" in str(body_of(one)["description"]) for one in house.pair.a.answers)
         nursery.cancel_scope.cancel()
+
+
+class TakenBack:
+    """A supply whose documents are good for a day, until the operator takes back the trust in the domain."""
+
+    def __init__(self, at_seconds: float) -> None:
+        self.at_seconds = at_seconds
+        self.asked = 0
+
+    def seconds_until_refresh(self, _domain: str) -> float:
+        return 86_400.0
+
+    def seconds_until_askable(self, _domain: str) -> float:
+        return 0.0
+
+    def is_forgotten(self, _domain: str) -> bool:
+        return trio.current_time() >= self.at_seconds
+
+    async def trust_of(self, domain: str, *, is_refresh: bool) -> Any:
+        assert is_refresh
+        await trio.lowlevel.checkpoint()
+        self.asked += 1
+        raise PeerError(Code.FINGERPRINT_MISMATCH, "another key set", domain=domain)
+
+
+async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trust(
+    house: House, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    began = trio.current_time()
+    supply = house.context.supply = TakenBack(began + 600)
+    with trio.CancelScope() as over:
+        await house.supervisor._watch_trust(cast("VerifiedStub", None), over)
+    assert over.cancel_called
+    assert 600 <= trio.current_time() - began <= 660
+    assert supply.asked == 1  # and nobody was asked while the trust stood
