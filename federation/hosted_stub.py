@@ -421,11 +421,11 @@ class HostedStub(Carrier):
         Raises:
             StubFaultError: STUB_FAILED when the key holds no more: the far end has to prove itself anew.
         """
-        while (claims := self._proof.claims) is not None:
-            await self._identity.wait_renewed(claims, seconds=RECHECK_SECONDS)
+        while (claims := self._proof.claims) is not None and (rests_on := self._proof.rests_on) is not None:
+            await self._identity.wait_renewed(rests_on, seconds=RECHECK_SECONDS)
             domains = frozenset[str]()
             try:
-                domains = await self._identity.check_again(claims)
+                domains = await self._identity.check_again(rests_on)
             except HostError as exc:
                 logger.info(
                     "the proof of %s cannot be checked again now: %s", self._verified.domain, exc, extra=self._about()

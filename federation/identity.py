@@ -25,7 +25,8 @@ from protofly.errors import Code, PeerError
 
 logger = logging.getLogger("federation")
 
-REMEMBERED_PROOFS = 10_000
+UNTAKEN_PROOFS = 1_000
+"""Tokens are checked for strangers too, many of whom are not admitted then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,15 @@ class TokenRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Proof:
-    """What a token that was accepted rests on: the key that signed it, and the domains that it claims."""
+class Proof:
+    """What a token that was accepted rests on: its issuer, the key that signed it, and the domains that it claims.
 
+    Whoever relies on the token keeps it, so that no number of other tokens makes it forgotten.
+    """
+
+    domain: str
     key_id: str
     claimed: frozenset[str]
-
-
-_FORGOTTEN = _Proof("", frozenset())
 
 
 class TrustOf(Protocol):
@@ -77,7 +79,7 @@ class Identity:
         self._trust_of = trust_of
         self._seen = auth.SeenTokens()
         self._aliases = aliases
-        self._proofs: OrderedDict[tuple[str, str], _Proof] = OrderedDict()
+        self._untaken: OrderedDict[tuple[str, str], Proof] = OrderedDict()
         self._watchers: dict[trio.Event, frozenset[str]] = {}
 
     @property
@@ -153,16 +155,20 @@ class Identity:
                 Code.AUTH_POLICY, "the token claims domains that the root document does not name", domain=domain
             )
         self._seen.use(claims, now=now)
-        proof = _Proof(unverified.key_id, frozenset(claimed))
+        proof = Proof(domain, unverified.key_id, frozenset(claimed))
         domains = await self._domains_of(trust, proof)
         if domain_of(claims.node) not in domains:
             raise PeerError(Code.AUTH_AUDIENCE, "the node is not of the domain that it proves", domain=domain)
-        self._proofs[claims.iss, claims.jti] = proof
-        if len(self._proofs) > REMEMBERED_PROOFS:
-            self._proofs.popitem(last=False)
+        self._untaken[claims.iss, claims.jti] = proof
+        if len(self._untaken) > UNTAKEN_PROOFS:
+            self._untaken.popitem(last=False)
         return msgspec.structs.replace(claims, doms=[domain, *sorted(domains - {domain})])
 
-    async def _domains_of(self, trust: DomainTrust, proof: _Proof) -> frozenset[str]:
+    def take_proof(self, claims: Claims) -> Proof:
+        """What claims rest on that `verify` has just returned; it is given away once, and counts for nothing then."""
+        return self._untaken.pop((claims.iss, claims.jti), Proof(claims.iss, "", frozenset({claims.iss})))
+
+    async def _domains_of(self, trust: DomainTrust, proof: Proof) -> frozenset[str]:
         """The domains for which a proof counts by the documents of now."""
         main = frozenset({trust.domain})
         if self._aliases is None or proof.claimed == main:
@@ -174,33 +180,30 @@ class Identity:
         for event in [event for event, domains in self._watchers.items() if domain in domains]:
             event.set()
 
-    async def wait_renewed(self, claims: Claims, *, seconds: float) -> None:
-        """Wait until documents are renewed on which the proof of `claims` rests, and no longer than `seconds`."""
-        proof = self._proofs.get((claims.iss, claims.jti))
+    async def wait_renewed(self, proof: Proof, *, seconds: float) -> None:
+        """Wait until documents are renewed on which a proof rests, and no longer than `seconds`."""
         event = trio.Event()
-        self._watchers[event] = frozenset({claims.iss}) if proof is None else proof.claimed
+        self._watchers[event] = proof.claimed
         try:
             with trio.move_on_after(seconds):
                 await event.wait()
         finally:
             del self._watchers[event]
 
-    async def check_again(self, claims: Claims) -> frozenset[str]:
-        """Check whether what was proved by `claims` still holds: the key is published, in its time, and not revoked.
+    async def check_again(self, proof: Proof) -> frozenset[str]:
+        """Check whether a proof still holds: its key is published, in its time, and not revoked.
 
         Returns:
-            The domains for which the proof counts now.
+            The domains for which it counts now.
 
         Raises:
             PeerError: AUTH_KEY_UNKNOWN, AUTH_KEY_REVOKED, or why the domain's documents could not be had.
         """
         now = time.time()
-        trust = await self._trust_of(claims.iss, is_refresh=False)
-        proof = self._proofs.get((claims.iss, claims.jti), _FORGOTTEN)
-        key_id = proof.key_id
-        key = trust.live.node_keys.get(key_id)
-        if key_id in trust.live.revoked.keys:
-            raise PeerError(Code.AUTH_KEY_REVOKED, "the node key was revoked", domain=claims.iss)
+        trust = await self._trust_of(proof.domain, is_refresh=False)
+        key = trust.live.node_keys.get(proof.key_id)
+        if proof.key_id in trust.live.revoked.keys:
+            raise PeerError(Code.AUTH_KEY_REVOKED, "the node key was revoked", domain=proof.domain)
         if key is None or not key.is_valid_at(now):
-            raise PeerError(Code.AUTH_KEY_UNKNOWN, "the node key is published no more", domain=claims.iss)
+            raise PeerError(Code.AUTH_KEY_UNKNOWN, "the node key is published no more", domain=proof.domain)
         return await self._domains_of(trust, proof)

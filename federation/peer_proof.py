@@ -14,7 +14,7 @@ import trio
 
 from federation.core.auth import Claims, StubIdentity, channel_binding
 from federation.egress import Channel
-from federation.identity import Identity, TokenRequest
+from federation.identity import Identity, Proof, TokenRequest
 from protofly.errors import Code, HostError, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
 from protofly.stub import VerifiedStub
@@ -28,6 +28,7 @@ class PeerProof:
 
     Attributes:
         claims: What the far end has proved; None when it has proved nothing, or on a line that is gone.
+        rests_on: What `claims` rest on.
     """
 
     def __init__(self, verified: VerifiedStub, identity: Identity) -> None:
@@ -38,6 +39,7 @@ class PeerProof:
         self._proving: dict[int, object] = {}
         self._token_times: deque[float] = deque(maxlen=TOKENS_PER_MINUTE)
         self.claims: Claims | None = None
+        self.rests_on: Proof | None = None
 
     @property
     def node(self) -> str:
@@ -51,7 +53,7 @@ class PeerProof:
 
     def forget(self) -> None:
         """What was proved counts no more."""
-        self._channel, self.claims = 0, None
+        self._channel, self.claims, self.rests_on = 0, None, None
 
     def renew(self, claims: Claims, domains: frozenset[str]) -> bool:
         """What was proved by `claims` holds for these domains; returns whether it is still what counts."""
@@ -116,7 +118,7 @@ class PeerProof:
                 )
             if self._proving.pop(number, None) is not attempt:
                 raise StubFaultError(Code.AUTH_NONCE, "the channel was closed meanwhile")
-            self._channel, self.claims = number, claims
+            self._channel, self.claims, self.rests_on = number, claims, self._identity.take_proof(claims)
         except HostError as exc:
             logger.warning(
                 "the peer %s did not prove itself: %s",

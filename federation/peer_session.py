@@ -31,7 +31,7 @@ from federation.core.link_frames import (
 from federation.core.pending import Pending, PendingTable
 from federation.core.trapezoid import LAST_NUMBER, DomainLeg
 from federation.error_groups import first_error
-from federation.identity import Identity, TokenRequest
+from federation.identity import Identity, Proof, TokenRequest
 from federation.inbound_turns import InboundTurns
 from federation.log_allowance import LogAllowance
 from protofly.address_group import address_group
@@ -159,6 +159,7 @@ class PeerSession(Carrier):
         self._clock_offset_seconds = time.monotonic() - self._heard_seconds
         self._is_reading = True
         self._claims: Claims
+        self._proof: Proof
 
     async def run(self) -> None:
         """Handshake, then traffic until the connection ends.
@@ -242,10 +243,12 @@ class PeerSession(Carrier):
         self._on_proved()
         self._leg, self._port, self._stream = leg, port, hello.stream
         self.origin, self._claims = hello.stream, claims
-        proof = self._acceptor.identity.answer_for(
+        identity = self._acceptor.identity
+        self._proof = identity.take_proof(claims)
+        answer = identity.answer_for(
             TokenRequest(peer_domain=claims.iss, endpoint=claims.ep, binding=claims.cb, challenge=b""), claims
         )
-        self._send(encode_welcome(port.processed(hello.stream), leg.stream, proof))
+        self._send(encode_welcome(port.processed(hello.stream), leg.stream, answer))
         if hello.peer_stream == leg.stream:
             port.accepted(hello.delivered)
         port.carrier_live(self, peer_node=claims.node, domains=frozenset(claims.doms))
@@ -293,9 +296,9 @@ class PeerSession(Carrier):
         identity = self._acceptor.identity
         proved_seconds = trio.current_time()
         while trio.current_time() - proved_seconds < REAUTHENTICATE_SECONDS:
-            await identity.wait_renewed(self._claims, seconds=RECHECK_SECONDS)
+            await identity.wait_renewed(self._proof, seconds=RECHECK_SECONDS)
             try:
-                self._port.carrier_proved(self, await identity.check_again(self._claims))
+                self._port.carrier_proved(self, await identity.check_again(self._proof))
             except TransportError as exc:
                 self._port.carrier_proved(self, frozenset())
                 logger.info(

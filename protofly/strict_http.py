@@ -53,7 +53,7 @@ class _StrictBuffer(ReceiveBuffer):
         return lines
 
     def maybe_extract_next_line(self) -> bytearray | None:
-        """See `ReceiveBuffer`: the line before a chunk. Raises h11.LocalProtocolError, as `maybe_extract_lines` does."""
+        """See `ReceiveBuffer`; the line before a chunk. Raises as `maybe_extract_lines` does."""
         line: bytearray | None = super().maybe_extract_next_line()
         if line is not None and not _CHUNK.fullmatch(line):
             raise h11.LocalProtocolError("a chunk that can be read in two ways")

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 
+from federation import identity as identities
 from federation.core import auth
 from federation.core.alias_rules import AliasRules
 from federation.core.auth import Claims, StubIdentity
@@ -166,10 +167,22 @@ async def test_an_alias_that_only_the_root_names_may_be_claimed_and_counts_for_n
 async def test_a_proof_is_remembered_by_who_gave_it_and_not_by_its_number_alone(documents: Documents) -> None:
     b = documents.identity("b.example")
     claims = await verify(b, token_of(documents.identity("a.example")))
-    stranger = msgspec.structs.replace(claims, iss="c.example")
+    stranger = b.take_proof(msgspec.structs.replace(claims, iss="c.example"))
     with pytest.raises(PeerError):
         await b.check_again(stranger)
-    assert await b.check_again(claims) == {"a.example"}
+    assert await b.check_again(b.take_proof(claims)) == {"a.example"}
+
+
+async def test_a_proof_that_somebody_relies_on_is_not_forgotten_for_those_of_others(
+    documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identities, "UNTAKEN_PROOFS", 3)
+    a, b = documents.identity("a.example"), documents.identity("b.example")
+    proof = b.take_proof(await verify(b, token_of(a)))
+    for _ in range(9):
+        await verify(b, token_of(a))
+    assert await b.check_again(proof) == {"a.example"}
+    assert len(b._untaken) == 3
 
 
 async def test_a_key_that_the_cached_documents_do_not_know_is_looked_up_once_more(documents: Documents) -> None:
