@@ -127,6 +127,7 @@ def test_bounds_and_counts_hold_after_any_steps(steps: list[tuple[bool, str, int
         assert max(counts.values(), default=0) <= 3
     for one in inside:
         pending.leave(one)
-    assert pending._entries == pending._network_of == {}
+    assert not pending._entries
+    assert not pending._network_of
     assert not any(pending._levels)
     assert not pending._networks

@@ -33,7 +33,6 @@ from protofly.records import (
     hash_address,
 )
 from stubs_cache.store import load_secret
-from trapezoid import commands_records
 from trapezoid.commands import app
 
 ANA, BOB, EVE = "hyperty://a.example/ana", "hyperty://b.example/bob", "hyperty://c.example/eve"
@@ -375,7 +374,7 @@ def test_follow_shows_what_comes_once_also_over_the_sealing(spool: Path, monkeyp
             case _:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands_records.time, "sleep", happen)
+    monkeypatch.setattr("trapezoid.commands_records.time.sleep", happen)
     done = run("tail", "--spool", spool, "-n", "1", "--domain", "b.example", "--follow", "--json")
     assert done.exit_code == 0
     assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == [61, 62, 63]
