@@ -236,3 +236,19 @@ def test_the_count_of_data_segments_stands_before_the_code(first: int, second: i
     early, late = (section(number, b"\0") for number in (first, second))
     assert refusal(MAGIC + early + late + stub_section()) is Code.MODULE_EXPORTS
     assert refusal(MAGIC + late + early + stub_section()) is Code.MODULE_MALFORMED
+
+
+def test_a_module_of_exactly_the_most_bytes_is_read() -> None:
+    room = limits.MODULE_BYTES - len(ECHO) - len(custom_section("pad", bytes(1 << 20))) + (1 << 20)
+    padded = ECHO + custom_section("pad", bytes(room))
+    assert len(padded) == limits.MODULE_BYTES
+    assert inspect_module(padded).name == inspect_module(ECHO).name
+    assert refusal(padded + b"\0") is Code.MODULE_LIMITS
+
+
+def test_locals_are_counted_over_their_groups() -> None:
+    def with_groups(first: int, second: int) -> bytes:
+        return module(MEMORY, WINDOW, HANDLE, f"(func (local {'i32 ' * first}) (local {'i64 ' * second}))")
+
+    assert inspect_module(with_groups(250, 250)).functions == 3
+    assert refusal(with_groups(251, 250)) is Code.MODULE_LIMITS
