@@ -253,9 +253,11 @@ def _without_twins(found: list[tuple[Kind, Line]]) -> Iterator[tuple[Kind, Line]
     """A denied message has two records; people need the second one only for rules on trial."""
     from protofly.records import Kind
 
-    told = {line.get("msg_id") for kind, line in found if kind is Kind.MESSAGE}
+    told = [line.get("msg_id") for kind, line in found if kind is Kind.MESSAGE]  # whatever it is: not all are texts
+    ids = {one for one in told if isinstance(one, str)}
     for kind, line in found:
-        if kind is not Kind.DECISION or line.get("shadow") or line.get("msg_id") not in told:
+        is_told = isinstance(line.get("msg_id"), str) and line["msg_id"] in ids
+        if kind is not Kind.DECISION or line.get("shadow") or not is_told:
             yield kind, line
 
 

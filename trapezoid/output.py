@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 checked and found wanting, 2 could not be done.
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,7 +21,11 @@ CANNOT = 2
 
 def print_json(facts: object) -> None:
     """One JSON object on standard output."""
-    sys.stdout.write(escaped_json(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()) + "\n")
+    try:
+        text = msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
+    except (UnicodeEncodeError, OverflowError):  # the name of a file that is not UTF-8, a number beyond 64 bits
+        text = json.dumps(msgspec.to_builtins(facts), indent=2)
+    sys.stdout.write(escaped_json(text) + "\n")
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:

@@ -58,7 +58,7 @@ class Query:
             and (not self.is_refused or is_refusal(line))
             and (not self.domain or self.domain in (line.get(name) for name in _DOMAINS))
             and (not self.sender or _senders(line) & self.sender != frozenset())
-            and (not self.recipient or line.get("dst_key") in self.recipient)
+            and (not self.recipient or _text(line, "dst_key") in self.recipient)
             and (not self.word or self.word in _words(line))
             and (not self.rule or self.rule == line.get("rule_id"))
             and (not self.id or self.id in _ids(line))
@@ -68,10 +68,10 @@ class Query:
 def is_refusal(line: Line) -> bool:
     """Whether a record tells of something that was not let through."""
     if "outcome" in line:
-        return line["outcome"] not in GOOD_OUTCOMES
+        return _text(line, "outcome") not in GOOD_OUTCOMES
     if "permitted" in line:
         return line["permitted"] is False
-    return line.get("event") in REFUSED_EVENTS
+    return _text(line, "event") in REFUSED_EVENTS
 
 
 def _senders(line: Line) -> frozenset[object]:
@@ -86,7 +86,7 @@ def _words(line: Line) -> set[object]:
 def _ids(line: Line) -> set[object]:
     facts = line.get("facts")
     own = facts.get("msgId") if isinstance(facts, Mapping) else None
-    ids = {line.get("msg_id"), own, f"{line.get('boot', 0)}/{line.get('seq', 0)}"}
+    ids = line.get("msg_id"), own, f"{line.get('boot', 0)}/{line.get('seq', 0)}"
     return {one for one in ids if isinstance(one, str)}
 
 
