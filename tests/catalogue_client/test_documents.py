@@ -161,6 +161,10 @@ def test_no_stub_and_no_fitting_stub_are_told_apart() -> None:
     with pytest.raises(PeerError) as caught:
         select_stub(live_with(default=reference("x", 1, FOREIGN)))
     assert caught.value.code is Code.ABI_UNSUPPORTED
+    for wanted in ("a", "x"):  # by its entry and by its name
+        with pytest.raises(PeerError) as caught:
+            select_stub(live_with(a=reference("x", 1, FOREIGN)), wanted)
+        assert caught.value.code is Code.ABI_UNSUPPORTED
 
 
 def test_location_overrides_the_line_for_its_own_host_only() -> None:

@@ -235,7 +235,7 @@ def test_a_cached_live_document_raises_the_mark_only_if_it_is_newer_and_signed(b
         return after.live_serial
 
     assert raised(b.publish_live(serial=6)) == 7
-    assert raised(b.publish_live(serial=7, endpoints=[])) == 7  # and keeps the hash that was seen
+    assert raised(b.publish_live(serial=7, expires=moment(START + DAY))) == 7  # and keeps the hash that was seen
     assert raised(b.publish_live(serial=9, signed_by=(b.keys["P1"],))) == 7
     assert raised(b"no document") == 7
     assert raised(b.publish_live(serial=8)) == 8
