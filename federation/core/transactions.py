@@ -67,10 +67,14 @@ class Transactions:
         return len(self._open)
 
     def started(self, request: Message, now: float, ttl_seconds: float) -> None:
-        """A request was handed on; `now` is monotonic. When too many are open, the oldest expires."""
+        """A request was handed on; `now` is monotonic. When too many are open, the oldest expires.
+
+        What is remembered is enough to answer it.
+        """
         assert request.id is not None
         key = request.from_key, request.id, request.to_key
-        self._wait_for(key, now, ttl_seconds, request)
+        # Without its body: what waits for a far end that takes everything and says nothing must not fill the memory.
+        self._wait_for(key, now, ttl_seconds, Message(request.id, "read", request.from_, request.to, b"", b""))
         if len(self._open) > MAX_OPEN:
             oldest = next(iter(self._open))
             self._displaced.append(self._open[oldest][2])

@@ -7,6 +7,7 @@ Source: message specification, sections 8.6 and 18.4 (aggregate mode).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -24,7 +25,7 @@ from protofly import codec
 from protofly.address import domain_of, is_below
 from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
-from protofly.limits import FRAME_BYTES, REQUEST_TTL_SECONDS, RESOURCES_ENTRIES
+from protofly.limits import FRAME_BYTES, REQUEST_TTL_SECONDS, RESOURCES_ENTRIES, SUBSCRIPTIONS_PER_SESSION
 from protofly.message import Message
 
 _FINAL = 200
@@ -41,6 +42,11 @@ class Wish:
     urls: tuple[str, ...]
     source: str
     refused: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many addresses it names."""
+        return len(self.urls) + len(self.refused)
 
 
 @dataclass(slots=True)
@@ -79,6 +85,7 @@ class RemoteSubscriptions:
         self._held: dict[str, dict[str, str]] = {}  # domain -> key -> url as written
         self._doubtful: set[str] = set()  # keys held, whose renewal the other domain has refused
         self._open: dict[bytes, _Upstream] = {}
+        self._asked_by: Counter[int] = Counter()  # addresses under way, by session
 
     def subscribe(
         self,
@@ -96,9 +103,12 @@ class RemoteSubscriptions:
 
         Raises:
             PeerError: BAD_BODY, SPOOFED_SOURCE when an address is not of that domain, NOT_OWNER when none of them is
-                for observers, POLICY when the reporter has accepted this one for none of them.
+                for observers, POLICY when the reporter has accepted this one for none of them, QUOTA when it asks for
+                more at once than it may listen to.
         """
         named = self._named(members, domain, "resources", "subscribe")
+        if self._asked_by[sid] + len(named) > SUBSCRIPTIONS_PER_SESSION:
+            raise PeerError(Code.QUOTA, "too many subscriptions of this session are under way")
         urls = tuple(url for url in named if may_observe_abroad(key_or_refuse(url)))
         if not urls:
             raise PeerError(Code.NOT_OWNER, "these addresses are not for observers")
@@ -107,7 +117,7 @@ class RemoteSubscriptions:
             raise PeerError(Code.POLICY, "no consent")
         heard = frozenset(urls)
         refused = tuple(url for url in named if url not in heard)
-        wish = Wish(request, sid, urls, text_of(members, "source") or request.from_, refused)
+        wish = Wish(_kept(request, members), sid, urls, text_of(members, "source") or request.from_, refused)
         return self._settle(domain, wish, now + _ANSWER_SECONDS)
 
     def unsubscribe(self, members: Members, domain: str) -> tuple[str, ...]:
@@ -167,7 +177,7 @@ class RemoteSubscriptions:
         code = code_of(reply) or Code.BAD_REPLY.status
         if code < _FINAL:
             return Step()
-        del self._open[reply.id]
+        self._close(reply.id)
         if upstream.wish is None:
             self._renewed(upstream, frozenset(map(key_or_refuse, upstream.urls)) if code >= 300 else _refused_in(reply))
             return Step()
@@ -218,7 +228,7 @@ class RemoteSubscriptions:
     def expired(self, now: float) -> list[tuple[Wish, int, str]]:
         """Wishes whose answer did not come."""
         late = [id_ for id_, upstream in self._open.items() if upstream.deadline <= now]
-        wishes = [self._open.pop(id_).wish for id_ in late]
+        wishes = [self._close(id_).wish for id_ in late]
         return [(wish, Code.GATEWAY_TIMEOUT.status, Code.GATEWAY_TIMEOUT.word) for wish in wishes if wish is not None]
 
     def _requests(self, type_: str, domain: str, urls: Iterable[str], now: float) -> Iterator[Message]:
@@ -244,7 +254,19 @@ class RemoteSubscriptions:
         )
         assert message.id is not None
         self._open[message.id] = _Upstream(domain, tuple(urls), wish, deadline)
+        if wish is not None:
+            self._asked_by[wish.sid] += wish.size
         return message
+
+    def _close(self, id_: bytes) -> _Upstream:
+        """A request is not under way any more."""
+        upstream = self._open.pop(id_)
+        wish = upstream.wish
+        if wish is not None:
+            self._asked_by[wish.sid] -= wish.size
+            if not self._asked_by[wish.sid]:
+                del self._asked_by[wish.sid]
+        return upstream
 
     def _named(self, members: Members, domain: str, *names: str) -> tuple[str, ...]:
         texts = dict.fromkeys(texts_of(members, *names))
@@ -258,6 +280,12 @@ class RemoteSubscriptions:
         if any(self._home_of(text) != domain for text in texts):
             raise PeerError(Code.SPOOFED_SOURCE, "a resource is not of the domain that is asked")
         return tuple(texts)
+
+
+def _kept(request: Message, members: Members) -> Message:
+    """What is needed of a request to answer it; all else in its body may be as long as a frame."""
+    body = b'{"detail":true}' if members.get("detail") is True else b""
+    return Message(request.id, request.type, request.from_, request.to, body, b"")
 
 
 def _without(wish: Wish, urls: Iterable[str]) -> Wish:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from federation.core.transactions import ADDRESSED_SECONDS, MAX_ADDRESSED, Tracking, Transactions, tracking_of
@@ -11,6 +13,12 @@ from protofly.message import Message
 
 def request(id_: int | str = 1, to: str = "comm://b.example/r") -> Message:
     return codec.build(id=id_, type="read", from_="hyperty://a.example/h", to=to)
+
+
+def remembered(id_: int | str = 1) -> Message:
+    """What is kept of a request: enough to answer it."""
+    whole = request(id_)
+    return Message(whole.id, "read", whole.from_, whole.to, b"", b"")
 
 
 def reply(to: Message, code: int) -> Message:
@@ -30,13 +38,13 @@ def test_a_provisional_reply_restarts_the_timer() -> None:
     open_.started(request(), 0.0, 15.0)
     assert open_.replied(reply(request(), 183), 14.0)
     assert open_.expired(28.0) == []
-    assert open_.expired(29.0) == [request()]
+    assert open_.expired(29.0) == [remembered()]
 
 
 def test_silence_ends_a_transaction_once() -> None:
     open_ = Transactions()
     open_.started(request(), 0.0, 15.0)
-    assert open_.expired(15.0) == [request()]
+    assert open_.expired(15.0) == [remembered()]
     assert open_.expired(16.0) == []
 
 
@@ -113,7 +121,7 @@ def test_of_many_that_are_over_a_few_are_told_at_a_time_and_each_once() -> None:
         assert len(some) <= 3
         told += [one.id for one in some]
     assert told == [str(number).encode() for number in range(10) if number not in (4, 5)]
-    assert open_.expired(17.0) == [request(5)]
+    assert open_.expired(17.0) == [remembered(5)]
     assert len(open_) == 0
 
 
@@ -124,4 +132,18 @@ def test_answered_requests_leave_nothing_behind_however_many_there_are() -> None
         open_.replied(reply(request(number), 200), 0.0)
     assert (len(open_), len(open_._deadlines) <= 1_001) == (0, True)
     open_.started(request(), 0.0, 15.0)
-    assert open_.expired(15.0) == [request()]
+    assert open_.expired(15.0) == [remembered()]
+
+
+def test_of_a_request_that_waits_only_its_header_is_kept() -> None:
+    tracemalloc.start()
+    open_ = Transactions()
+    for number in range(100):
+        body = {"value": "x" * 100_000, "ttl": 86_400, "receipt": True, "class": "event"}
+        large = codec.build(id=number, type="read", from_="hyperty://a.example/h", to="comm://b.example/r", body=body)
+        open_.started(large, 0.0, 86_400.0)
+    del large
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 500_000
+    assert all(one.expects_reply for one in open_.expired(99_999.0, most=100))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from federation.link_context import Refusal
+from msg_node.core import remote_subscriptions
 from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step
 from msg_node.core.resources import texts_of
 from protofly import codec
@@ -106,6 +108,33 @@ def test_an_answer_counts_once(remote: RemoteSubscriptions) -> None:
     remote.answered(reply(request), FOREIGN)
     assert not remote.is_answer(reply(request))
     assert remote.answered(reply(request), FOREIGN) == Step()
+
+
+def test_a_session_asks_for_no_more_at_once_than_it_may_listen_to(
+    remote: RemoteSubscriptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_subscriptions, "SUBSCRIPTIONS_PER_SESSION", 3)
+    (first,) = wish(remote, CHANGES, f"{ROOM}/status").upstream
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        wish(remote, f"{ROOM}1/changes", f"{ROOM}2/changes")
+    assert wish(remote, f"{ROOM}1/changes", f"{ROOM}2/changes", sid=2).upstream
+    remote.answered(reply(first), FOREIGN)
+    assert wish(remote, f"{ROOM}1/changes", f"{ROOM}2/changes").upstream
+    remote.expired(REQUEST_TTL_SECONDS + 2)
+    assert not remote._asked_by
+
+
+def test_of_a_wish_that_waits_no_more_is_kept_than_its_answer_needs(remote: RemoteSubscriptions) -> None:
+    tracemalloc.start()
+    for number in range(50):
+        body = {"resource": f"{ROOM}{number}", "detail": True, "value": "x" * 100_000}
+        request = parsed(a_message("subscribe", ANA, FOREIGN_SM, body, id_=number))
+        remote.subscribe(request, codec.body_members(request.body), 1, FOREIGN, 0.0)
+    del request, body
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 1_000_000
+    assert len(remote.expired(REQUEST_TTL_SECONDS + 2)) == 50
 
 
 def test_a_silent_domain_is_a_timeout(remote: RemoteSubscriptions) -> None:
