@@ -24,6 +24,7 @@ from msg_node.core.delivery import LISTENERS, SERVICE, SOMEWHERE, Delivery, Plac
 from msg_node.core.foreign_registry import REGISTRIES, as_found
 from msg_node.core.identifiers import SEED_BYTES
 from msg_node.core.node_state import OWN, NodeState, Source
+from msg_node.core.observers import concerns_observers
 from msg_node.core.registry import StatusChange
 from msg_node.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.core.service import Event
@@ -124,7 +125,6 @@ class Bus:
                 settled=lambda: self.deliveries.settle(),
             )
         )
-        self._guests = GuestTraffic(state, self._delivery, guests, node=node, max_hops=max_hops, forward=self._forward)
         self.inquiries = Inquiries(self._outcomes.concluded)
         self.deliveries = Deliveries(
             state,
@@ -135,9 +135,9 @@ class Bus:
             serves=services.serves,
             parks=parks,
         )
-        self.foreign = ForeignObjects(
-            node=node, state=state, remote=remote, send=self.outlets.send_abroad, apply=self._outcomes.apply_for
-        )
+        send, apply = self.outlets.send_abroad, self._outcomes.apply_for
+        self.foreign = ForeignObjects(node, state, remote, services.observers, send=send, apply=apply)
+        self._guests = GuestTraffic(state, self._delivery, guests, self.foreign.observe, forward=self._forward)
         self.users = UserRouting(
             state, self.outlets, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
         )
@@ -262,8 +262,6 @@ class Bus:
         from_key = message.from_key
         if message.type == "response":
             source = self._state.source_of(sid, from_key, is_response=True, was_addressed=port.was_asked(from_key))
-            if self._state.rules.require_consent and source.code is None:
-                self._state.consents.saw_reply(message)
         else:
             source = self._state.source_of(sid, from_key)
         if source is not OWN:
@@ -275,6 +273,8 @@ class Bus:
                 self._delivery.learned.learn(from_key, sid, now)
         if peek.source and message.type != "response":
             check_named_source(self._state, sid, message)
+        if concerns_observers(message):
+            self.foreign.observe(message, sid)
         if peek.ttl or message.type == "forward":
             check_passable(message)
         if peek.via:
@@ -413,8 +413,8 @@ class Bus:
         if message.type == "response" and self.foreign.is_answer(message):
             self.foreign.answered(message, domain)
             return None
-        if message.type == "response" and self._state.rules.require_consent:
-            self._state.consents.saw_reply(message)
+        if concerns_observers(message):
+            self.foreign.observe(message, number)
         if message.peek.ttl or message.type == "forward":
             check_passable(message)
         if (self.deliveries.is_used or message.peek.message_class) and self.deliveries.takes_from_link(
@@ -441,8 +441,6 @@ class Bus:
         if route.place is Place.SESSION_VERBS:
             return Code.NO_SUCH_SERVICE
         return route.code
-
-    # Out.
 
     def _expired(self, message: Message) -> None:
         """The time of a message was over before a slow runtime read it."""

@@ -488,7 +488,7 @@ class Deliveries:
     def _repeat_events(self, now: float) -> int:
         due = self._guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None)
         for sid, event in due:
-            if sid in self._outlets.ports:
+            if sid in self._outlets.ports and self._state.listeners.listens(sid, event.to_key):
                 self._outlets.to_listeners((sid,), event, set())
                 self._outlets.wake()
         if given_up := self._guaranteed.take_given_up():

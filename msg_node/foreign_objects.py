@@ -13,6 +13,7 @@ from functools import partial
 from federation.link_context import Refusal
 from msg_node.core.answers import described
 from msg_node.core.node_state import NodeState
+from msg_node.core.observers import Observers
 from msg_node.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
 from msg_node.core.resources import key_or_refuse, object_of_events, text_of
 from msg_node.core.results import answer_each
@@ -34,16 +35,39 @@ class ForeignObjects:
 
     Args:
         node: Our node's address, named as the source of refusals.
+        observers: Follows who may observe what, here and there.
         send: Hands requests of the node's own to other domains.
         apply: Commits and answers.
     """
 
-    def __init__(self, *, node: str, state: NodeState, remote: RemoteSubscriptions, send: Send, apply: Apply) -> None:
+    def __init__(
+        self,
+        node: str,
+        state: NodeState,
+        remote: RemoteSubscriptions,
+        observers: Observers,
+        *,
+        send: Send,
+        apply: Apply,
+    ) -> None:
         self._node = node
+        self._observers = observers
         self._state = state
         self._remote = remote
         self._send = send
         self._apply = apply
+
+    def observe(self, message: Message, number: int) -> None:
+        """A message of a session or link passes by which observers come and go (`concerns_observers`).
+
+        Raises:
+            PeerError: See `Observers.passes`.
+        """
+        self._observers.passes(message, number)
+        changes = self._state.take_changes()
+        if changes:
+            self._apply(0, ServiceResult(changes=changes))
+            self.forget_unheard()
 
     def request(self, message: Message, domain: str, sid: int) -> None:
         """A session subscribes to objects of `domain`, or unsubscribes.

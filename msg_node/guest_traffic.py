@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from federation.core.border import check_hops, hops_of
 from federation.guest_border import GuestBorder
 from federation.link_context import Refusal
 from msg_node.core.admission import check_passable
 from msg_node.core.delivery import LISTENERS, Delivery, Place, Route
 from msg_node.core.node_state import NodeState, Source
+from msg_node.core.observers import concerns_observers
 from msg_node.runtime_port import RuntimePort
 from protofly import codec
 from protofly.address import canonical_key, domain_of
@@ -28,7 +28,7 @@ class GuestTraffic:
     """Takes in what guests send.
 
     Args:
-        node: Our node's address, for the loop rule.
+        observe: Follows by which messages, of which session, observers come and go.
         forward: See `Forward`.
     """
 
@@ -37,16 +37,14 @@ class GuestTraffic:
         state: NodeState,
         delivery: Delivery,
         border: GuestBorder,
+        observe: Callable[[Message, int], None],
         *,
-        node: str,
-        max_hops: int,
         forward: Forward,
     ) -> None:
         self._state = state
         self._delivery = delivery
         self._border = border
-        self._node = node
-        self._max_hops = max_hops
+        self._observe = observe
         self._forward = forward
 
     def take(self, port: RuntimePort, message: Message, now: float) -> None:
@@ -61,13 +59,13 @@ class GuestTraffic:
             self._check_sender(port, message, domain, now)
             if message.peek.ttl or message.type == "forward":
                 check_passable(message)
-            if message.peek.via:
-                check_hops(hops_of(message), self._node, max_hops=self._max_hops)
         except PeerError as exc:
             self._border.refused(domain, message, exc.code, now)
             raise
         entered = self._border.enter(domain, message, now)
         try:
+            if concerns_observers(message):
+                self._observe(entered.message, port.sid)
             route = self._here_only(self._delivery.route(entered.message, port.sid, now))
             refusal = self._forward(port, entered.message, route, now)
         except PeerError as exc:

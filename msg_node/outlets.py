@@ -206,7 +206,8 @@ class Outlets:
         session, catch_up = self._state.sessions.get(sid), self._missed.take(sid, trio.current_time())
         self._counters["changes caught up"] += len(catch_up.messages)
         for message in catch_up.messages:
-            port.enqueue(message)
+            if self._state.listeners.listens(sid, message.to_key):  # it may have been taken off meanwhile
+                port.enqueue(message)
         if session is not None and (catch_up.gaps or catch_up.is_vague):
             self._counters["gaps told"] += 1
             self.enqueue(port, gap_word(session.runtime, catch_up.gaps, is_vague=catch_up.is_vague))

@@ -36,8 +36,8 @@ def check_named_source(state: NodeState, sid: int, message: Message) -> None:
     Source: message specification, sections 1.3 and 20.3.
     """
     source = codec.body_text(bytes(message.peek.source))
-    if not source:
-        return
+    if not source or (message.type == "unsubscribe" and message.to_key.endswith("/sm")):
+        return  # there a reporter names the observer that it takes off, and the service asks whose object it is
     try:
         key = canonical_key(source)
     except PeerError as exc:

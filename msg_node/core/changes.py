@@ -34,6 +34,7 @@ class Table(Enum):
     TWIN_THINGS = "twin_things"
     TWIN_VALUES = "twin_values"
     PUSH_TARGETS = "push_targets"
+    EXPULSIONS = "expulsions"
 
     __hash__ = object.__hash__  # every change is looked up by it, and the usual one is Python
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from msg_node.core.runtime_address import runtime_part
-from protofly.answer_codes import code_of
 from protofly.limits import CONSENT_OBJECTS, CONSENTS, CONSENTS_PER_OBJECT
-from protofly.message import Message
-
-_SUBSCRIPTION = "/subscription"
 
 
 class Consents:
@@ -24,12 +19,6 @@ class Consents:
         self._observers: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
         self._count = 0
 
-    def saw_reply(self, reply: Message) -> None:
-        """A response passes; its `from` has been checked."""
-        from_key = reply.from_key
-        if from_key.endswith(_SUBSCRIPTION) and 200 <= code_of(reply) < 300:
-            self._grant(from_key.removesuffix(_SUBSCRIPTION), runtime_part(reply.to_key) or reply.to_key)
-
     def observers(self, object_key: str) -> Iterable[str]:
         """Keys of the runtimes and hyperties that may observe an object."""
         return self._observers.get(object_key, ())
@@ -38,7 +27,16 @@ class Consents:
         """An object is no more."""
         self._count -= len(self._observers.pop(object_key, ()))
 
-    def _grant(self, object_key: str, observer: str) -> None:
+    def withdraw(self, object_key: str, observers: Iterable[str]) -> None:
+        """A reporter has taken observers off."""
+        held = self._observers.get(object_key)
+        if held is not None:
+            self._count -= sum(held.pop(observer, self) is None for observer in observers)
+            if not held:
+                del self._observers[object_key]
+
+    def grant(self, object_key: str, observer: str) -> None:
+        """A reporter has accepted an observer, a runtime or hyperty by its key."""
         observers = self._observers.setdefault(object_key, OrderedDict())
         self._observers.move_to_end(object_key)
         self._count += observer not in observers

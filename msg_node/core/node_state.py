@@ -21,6 +21,7 @@ from msg_node.core.changes import Journal, Rows, Table, decode_row
 from msg_node.core.consents import Consents
 from msg_node.core.credentials import OPERATOR, Credentials
 from msg_node.core.delivery_state import DeliveryState
+from msg_node.core.expulsions import Expulsions
 from msg_node.core.guests import Guests
 from msg_node.core.leases import Leases
 from msg_node.core.parked import Sender
@@ -34,7 +35,7 @@ from msg_node.core.session import Opened, Opener, OpenRefused, Session
 from msg_node.core.sessions import Sessions
 from msg_node.core.subscriptions import Listeners
 from msg_node.core.twin import Twin
-from protofly.address import domain_of, is_below, scheme_of
+from protofly.address import canonical_key, domain_of, is_below, scheme_of
 from protofly.errors import Code
 from protofly.limits import RELEASED_AT_ONCE
 
@@ -115,6 +116,7 @@ class NodeState:
         self.rules = Rules() if rules is None else rules
         self.consents = Consents()
         self._journal = Journal() if journal is None else journal
+        self.expulsions = Expulsions(self._journal)
         self.take_changes = self._journal.take
         """Gives what changed since the last call: to be committed before any reply leaves."""
         self.sessions = Sessions(self._journal, Credentials()) if sessions is None else sessions
@@ -209,6 +211,8 @@ class NodeState:
 
     def _release(self, sid: int, *, now: float) -> list[StatusChange]:
         self.guests.went(sid)
+        for row in self.owners.owned(sid) if self.expulsions else ():
+            self.expulsions.forget(canonical_key(row.url))
         self.owners.release_all(sid)
         self.listeners.remove_all(sid)
         self.leases.end_session(sid)
@@ -231,6 +235,10 @@ class NodeState:
             self._journal.put(Table.LINK_NUMBERS, domain, LinkRow(domain, number))
         return number
 
+    def number_of_link(self, domain: str) -> int:
+        """The listener number of a foreign domain, 0 for one that has none."""
+        return self._links.get(domain, 0)
+
     def domain_of_link(self, number: int) -> str:
         """The foreign domain behind a listener number, "" for an unknown one."""
         return self._link_domains.get(number, "")
@@ -249,6 +257,7 @@ class NodeState:
         Source: message specification, section 9.6.
         """
         self.consents.forget(object_key)
+        self.expulsions.forget(object_key)
         for number in [one for one in told if one < 0]:
             self.listeners.remove_where(number, lambda key: is_below(key, object_key))
 
@@ -370,7 +379,7 @@ class NodeState:
         `key` is an address of changes or children, in any spelling; all others need no consent. Source: message
         specification, section 8.5.
         """
-        if not self.rules.require_consent:
+        if not self.watches_observers:
             return True
         base = object_of_events(key) or self._object_of_child(key)
         if not base or scheme_of(base) in ("", "runtime"):
@@ -378,10 +387,41 @@ class NodeState:
         holder = self.owners.owner(base)
         if (self._holder_above(base) if holder is None else holder) == number or self.listeners.listens(number, key):
             return True
+        if self.is_expelled(number, base):
+            return False
+        if not self.rules.require_consent:
+            return True
         observers = self.consents.observers(base)
         if number < 0:
             return any(self.interworking.home_of(observer) == self.domain_of_link(number) for observer in observers)
         return any(self.owners.owner(observer) == number for observer in observers)
+
+    def object_at(self, key: str) -> str:
+        """The object whose changes or children an address stands for; the address itself where it stands for none."""
+        base = object_of_events(key)
+        if base or self.owners.owner(key) is not None:
+            return base or key
+        above = self.owners.owner_above(key) if is_child_form(key) else None
+        return key if above is None else above[1]
+
+    @property
+    def watches_observers(self) -> bool:
+        """Whether it matters whom reporters accept: consent is asked for, or somebody was taken off."""
+        return self.rules.require_consent or len(self.expulsions) > 0
+
+    def is_expelled(self, number: int, object_key: str) -> bool:
+        """Whether the reporter of an object has taken a session off it."""
+        session = self.sessions.get(number)
+        if session is None or not self.expulsions:
+            return False
+        keys = self.expulsions.keys(object_key)
+        return session.runtime_key in keys or any(self.owners.owner(key) == number for key in keys)
+
+    def speaker_of(self, key: str) -> int | None:
+        """The session that owns an address, or one above it; None when nobody of ours does."""
+        owner = self.owners.owner(key)
+        holder = self._holder_above(key) if owner is None else owner
+        return holder if holder is not None and holder > 0 else None
 
     def is_of_node(self, key: str) -> bool:
         """Whether an address is that of this node, or below it: its status, its stubs."""
@@ -420,6 +460,7 @@ class NodeState:
         self.owners.restore(rows.get(Table.ADDRESSES, {}), sids=sids)
         self.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | self._link_domains.keys())
         self._keep_from_strangers()
+        self.expulsions.restore(rows.get(Table.EXPULSIONS, {}))
         self.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
         self.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
         self.delivery.restore(rows, now=now)

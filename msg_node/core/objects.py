@@ -98,6 +98,7 @@ class ObjectRights:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
+        self._expulsions = state.expulsions
 
     def audience(self, message: Message, part: Part, origin: int, listeners: tuple[int, ...]) -> Audience:
         """Who gets a message.
@@ -109,6 +110,8 @@ class ObjectRights:
             listeners: Who listens to that address.
         """
         kind, object_key, _ = part
+        if self._expulsions and self._expulsions.holds(object_key, message.from_key):
+            return NOBODY
         if kind is CHILD and message.type == "create" and origin in listeners and _names_sender(message):
             return OBSERVERS  # nearly always
         if origin == 0 or self._state.may_change(origin, object_key, message.from_key):

@@ -65,12 +65,13 @@ class ServiceRequest(msgspec.Struct):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An `update` of the node's own, for whoever listens to `to`; `has_id` unless the specification shows none."""
+    """A message of the node's own, mostly an `update`; `has_id` unless the specification shows none."""
 
     from_: str
     to: str
     body: dict[str, object]
     has_id: bool = True
+    type: str = "update"
 
 
 class Answer(msgspec.Struct, frozen=True):

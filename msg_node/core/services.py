@@ -16,6 +16,7 @@ from msg_node.core.certificates import PeerCertificate
 from msg_node.core.credentials import OPERATOR
 from msg_node.core.delivery_service import DeliveryService, InboxService
 from msg_node.core.node_state import NodeState
+from msg_node.core.observers import Observers
 from msg_node.core.proof import Offered
 from msg_node.core.registry import StatusChange
 from msg_node.core.registry_entry import IncompleteError
@@ -109,6 +110,7 @@ class Services:
         self._tells_presence = tells_presence
         self._guest_stubs = guest_stubs
         self._services: dict[str, Service] = {"global://registry": connector_off}
+        self.observers = Observers(state)
         self._below = tuple(f"domain://msg-node.{domain}/" for domain in sorted(state.domains))
         for domain in state.domains:
             self._add_domain(domain, more or {})
@@ -124,7 +126,7 @@ class Services:
         self._services[f"{node}/address-allocation"] = AllocationService(self._state)
         self._services[f"{node}/hyperty-address-allocation"] = AllocationService(self._state, fixed_scheme="hyperty")
         self._services[f"{node}/object-address-allocation"] = AllocationService(self._state, default_scheme="comm")
-        self._services[f"{node}/sm"] = SubscriptionService(self._state)
+        self._services[f"{node}/sm"] = SubscriptionService(self._state, self.observers)
         self._services[f"{node}/delivery"] = DeliveryService(self._state)
         self._services[f"{node}/inbox"] = InboxService(self._state)
         self._services[f"{node}/twin"] = TwinService(self._state)
@@ -219,7 +221,7 @@ class Services:
 
     def _event(self, event: Event) -> Message:
         id_ = self._fresh_id() if event.has_id else None
-        return codec.build(id=id_, type="update", from_=event.from_, to=event.to, body=event.body)
+        return codec.build(id=id_, type=event.type, from_=event.from_, to=event.to, body=event.body)
 
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [_reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []

@@ -21,6 +21,7 @@ from msg_node.core.allocation import ancestors
 from msg_node.core.catalogue_service import SCHEMA, schema_question
 from msg_node.core.data_schemas import DataSchema
 from msg_node.core.node_state import NodeState, Source
+from msg_node.core.observers import Observers
 from msg_node.core.resources import (
     TAPS_KEY,
     Members,
@@ -38,7 +39,7 @@ from msg_node.core.resources import (
 )
 from msg_node.core.results import answer_each
 from msg_node.core.runtime_address import runtime_part
-from msg_node.core.service import Answer, Caller, Inquiry, ServiceRequest, inquire
+from msg_node.core.service import Answer, Caller, Event, Inquiry, ServiceRequest, inquire
 from msg_node.core.subscriptions import Subscription
 from protofly.address import domain_of, scheme_of
 from protofly.errors import Code, HostError, PeerError
@@ -63,8 +64,9 @@ class NothingNamedError(PeerError):
 class SubscriptionService:
     """Adds and removes listeners; it never touches data."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, observers: Observers) -> None:
         self._state = state
+        self._observers = observers
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve `subscribe`, `unsubscribe` and `read`.
@@ -156,6 +158,8 @@ class SubscriptionService:
         caller, listeners = request.caller, self._state.listeners
         texts = self._named(request.members, caller, "resources", "unsubscribe", "subscribe", is_owner=True)
         source = text_of(request.members, "source")
+        if source and not caller.is_link and self._is_of_another(caller.number, key_or_refuse(source)):
+            return self._take_off(caller, [key_or_refuse(text) for text in texts], source)
         sources = {key_or_refuse(source), *self._stand_ins(request, source)} if source else None
         keys = [key_or_refuse(text) for text in texts]
         base = children_base(text_of(request.members, "resource"))
@@ -166,6 +170,33 @@ class SubscriptionService:
             listeners.remove(caller.number, base, sources)  # it stays while another child of the object is heard
         self._release_p2p(caller, [*keys, *(sources or ())])
         return Answer()
+
+    def _is_of_another(self, number: int, key: str) -> bool:
+        """Whether an address is somebody else's: a session's of ours, or of another domain."""
+        domain = domain_of(key)
+        is_abroad = bool(domain) and domain not in self._state.domains and domain != self._state.guests.domain(number)
+        return is_abroad or self._state.source_of(number, key).code is not None
+
+    def _take_off(self, caller: Caller, keys: list[str], observer: str) -> Answer:
+        """The reporter of objects takes an observer off, which is told so; nobody else does.
+
+        Raises:
+            PeerError: SPOOFED_SOURCE from anybody else; QUOTA, OVERLOAD.
+
+        Source: message specification, section 9.1; feature row DS-13.
+        """
+        objects = list(dict.fromkeys(map(self._state.object_at, keys)))
+        if any(self._state.reporter_of(one) != caller.number for one in objects):
+            raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
+        session = self._state.sessions.get(caller.number)
+        for one in objects:
+            self._observers.take_off(one, key_or_refuse(observer), by="" if session is None else session.runtime_key)
+        return Answer(
+            events=[
+                Event(f"{one}/subscription", observer, {"resource": one}, has_id=False, type="unsubscribe")
+                for one in objects
+            ]
+        )
 
     def _stand_ins(self, request: ServiceRequest, source: str) -> list[str]:
         """Under whom else subscriptions of a source may be stored: a source that is nobody's gave way to `from`."""

@@ -96,7 +96,7 @@ class TwinService:
             case "create" | "update":
                 return self._describe(request)
             case "read":
-                return self._read(request.members)
+                return self._read(request.members, request.caller)
             case "delete":
                 return self._delete(request)
             case _:
@@ -158,9 +158,11 @@ class TwinService:
 
     # Reading.
 
-    def _read(self, members: Members) -> Answer:
+    def _read(self, members: Members, caller: Caller) -> Answer:
         url = text_of(members, "resource")
         key = key_or_refuse(url) if url else ""
+        if self._state.is_expelled(caller.number, key):
+            raise PeerError(Code.POLICY, "the reporter has taken you off this object")
         slot = slot_of(key)
         if slot is not None:
             return Answer(value=self._one_value(slot.key, slot.name))

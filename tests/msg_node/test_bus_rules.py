@@ -202,7 +202,14 @@ async def test_an_object_abroad_is_observed_after_its_reporter_s_consent_where_t
         room = f"comm://{FOREIGN}/room"
         ask = {"resources": [f"{room}/changes"]}
         assert code_and_reason(await ana.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")
-        await from_beta(house, a_message("response", f"{room}/subscription", f"{ana.address}/sm", {"code": 200}, id_=1))
+        unasked = a_message("response", f"{room}/subscription", f"{ana.address}/sm", {"code": 200}, id_=1)
+        await from_beta(house, unasked)
+        await ana.heard()
+        assert code_and_reason(await ana.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")
+        await ana.say(a_message("subscribe", f"{ana.address}/sm", f"{room}/subscription", {"resource": room}, id_=1))
+        await ana.heard()
+        house.domains.take()
+        await from_beta(house, unasked)
         await ana.say(a_message("subscribe", ana.address, FOREIGN_SM, ask, id_=2))
         assert [one["type"] for one in await ana.heard()] == ["response"]  # the reporter's; ours waits for the far node
         (upstream,) = house.domains.take()

@@ -6,14 +6,12 @@ import pytest
 
 from msg_node.core import consents
 from msg_node.core.consents import Consents
-from protofly import codec
 
 ROOM = "comm://alpha.example/room"
 
 
 def accept(seen: Consents, object_key: str, observer: str) -> None:
-    reply = codec.build(id=1, type="response", from_=f"{object_key}/subscription", to=observer, body={"code": 200})
-    seen.saw_reply(reply)
+    seen.grant(object_key, observer)
 
 
 def observers(seen: Consents, *rooms: str) -> list[list[str]]:

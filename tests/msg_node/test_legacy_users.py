@@ -375,6 +375,8 @@ async def test_a_legacy_user_whom_the_reporter_accepted_may_observe_through_his_
             return int(house.domains.take()[0]["body"]["code"])
 
         assert await wish(1) == 403
+        asking = a_message("subscribe", BO, f"{room}/subscription", {"resource": room}, id_=9)
+        assert house.bus.from_link(STUB, [parsed(asking)]) == [None]
         await ana.say(a_message("response", f"{room}/subscription", BO, {"code": 200}, id_=9))
         await house.until("frames in", 3)
         house.domains.take()

@@ -25,8 +25,11 @@ def subscribe(house: StateHouse, sid: int, *resources: str, **more: object) -> d
 
 def agrees(house: StateHouse, room: str, observer: str, code: object = 200) -> None:
     """The reporter's reply passes the node."""
-    reply = codec.build(id=1, type="response", from_=f"{room}/subscription", to=observer, body={"code": code})
-    house.state.consents.saw_reply(reply)
+    asking = codec.build(id=1, type="subscribe", from_=observer, to=f"{room}/subscription")
+    house.services.observers.passes(asking, 1)
+    house.services.observers.passes(
+        codec.build(id=1, type="response", from_=asking.to, to=asking.from_, body={"code": code}), 2
+    )
 
 
 # Results per resource.
