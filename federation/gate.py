@@ -252,6 +252,10 @@ class Gate:
             self._policies.facts_of(facts),
         )
 
+    def names(self, domain: str) -> bool:
+        """Whether an entry of the settings is for this domain alone."""
+        return domain in self._entries and domain != _REST
+
     def bars(self, facts: Facts) -> bool:
         """Whether a domain is kept out as such, by the lists, by a rule or by its entry; counts nothing.
 

@@ -39,6 +39,8 @@ class Federation:
     Args:
         decisions: Judges, and records what the gate `peer` decides.
         supervise: Runs the stub of one link for as long as it is needed; started once per link.
+        max_links: Links at once. A peer that the settings name for itself gets its own in any case: whatever number of
+            domains others have, they do not cut it off.
     """
 
     def __init__(
@@ -196,7 +198,8 @@ class Federation:
         valid_domain(domain)
         if not may_talk(self.decisions, domain, message):
             raise PeerError(Code.DOMAIN_BLOCKED, "our policy does not talk to this domain", domain=domain)
-        if len(self._links) >= self._max_links and not self._drop_idle():
+        is_named = self.decisions.gate.names(domain)  # they are as many as the operator wrote
+        if len(self._links) >= self._max_links and not self._drop_idle() and not is_named:
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
         stub_url = self._context.stub_addresses.of(domain)
         link = DomainLink(domain, token_hex(16), stub_url, self._context, touched=self._touched)

@@ -159,7 +159,12 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Rate, Meta(description="How long a message waits for its domain before it is answered.")
     ] = limits.WAITING_SECONDS
     sessions: Annotated[PositiveInt, Meta(description="Runtimes connected or in grace at the same time.")] = 20_000
-    links: Annotated[PositiveInt, Meta(description="Foreign domains with a running stub at the same time.")] = 256
+    links: Annotated[
+        PositiveInt,
+        Meta(
+            description="Foreign domains with a link at the same time; peers that are named in full always have theirs."
+        ),
+    ] = 256
 
 
 class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

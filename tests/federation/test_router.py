@@ -213,6 +213,20 @@ async def test_when_there_are_too_many_links_an_idle_one_makes_room(nursery: tri
     assert caught.value.code is Code.OVERLOAD
 
 
+async def test_links_of_strangers_do_not_cut_off_a_peer_that_is_named(nursery: trio.Nursery) -> None:
+    gate = Gate(peers={"*": PeerRule(), "*.example": PeerRule(), "friend.example": PeerRule()})
+    house = await _house(nursery, gate, max_links=3)
+    for number in range(3):
+        _, port = house.federation.admit(claims_of(f"x{number}.evil.example"))
+        assert isinstance(port, DomainLink)
+        MemoryCarrier(port).open()
+    for domain in ("x3.evil.example", "stranger.example"):
+        assert house.federation.send(domain, chat(1, to=domain)) == Refusal(Code.OVERLOAD)
+    assert house.federation.send("friend.example", chat(1, to="friend.example")) is None
+    house.federation.admit(claims_of("friend.example"))
+    assert len(house.federation.links) == 4
+
+
 async def test_a_live_link_and_a_wanted_one_make_no_room(nursery: trio.Nursery) -> None:
     house = await _house(nursery, everybody(), max_links=1)
     _, port = house.federation.admit(claims_of("b.example"))
