@@ -52,7 +52,7 @@ READ_PAUSE_BYTES = HIGH_WATER_BYTES + FRAME_BYTES_MAX
 """More than our own messages ever leave unwritten: if those stopped the reading, two sides that send would wait for
 each other for ever."""
 REFUSALS_TOLD_PER_MINUTE = 60
-"""In the log: anybody may knock, as often as he likes."""
+"""In the log, of those who have proved nothing: anybody may come as often as he likes."""
 REAUTHENTICATE_SECONDS = 86_400.0
 RECHECK_SECONDS = 300.0
 SILENT_PINGS = 3
@@ -118,20 +118,29 @@ class LinkAcceptor:
             await session.run()
         except HostError as exc:
             self.refused += 1
-            if self._log_lines.takes("refused"):
-                logger.warning(
-                    "link from %s refused: %s",
-                    getattr(exc, "domain", "") or "unknown",
-                    exc,
-                    extra={"domain": getattr(exc, "domain", "")},
-                )
+            self._say_why(session, exc, remote)
             websocket.send([encode_frame(Kind.BYE, 0, exc.code.word.encode())])
             websocket.close(POLICY, exc.code.word)
             line.send_nowait(websocket.data_to_send())
 
+    def _say_why(self, session: PeerSession, error: HostError, remote: str) -> None:
+        """Log a refusal; about a domain only if that is proved.
+
+        In whose name a stranger comes says nothing about that domain, and takes none of the lines that it has.
+        """
+        if session.domain:
+            logger.warning("link from %s refused: %s", session.domain, error, extra={"domain": session.domain})
+        elif self._log_lines.takes("strangers"):
+            claimed = getattr(error, "domain", "") or "nobody in particular"
+            logger.warning("link from %s refused, which claims to be %s: %s", remote, claimed, str(error))
+
 
 class PeerSession(Carrier):
-    """One incoming link."""
+    """One incoming link.
+
+    Attributes:
+        domain: What the other side has proved, "" before that.
+    """
 
     channel = "peer"
 
@@ -143,6 +152,7 @@ class PeerSession(Carrier):
         remote: str,
         on_proved: Callable[[], None],
     ) -> None:
+        self.domain = ""
         self._remote = remote
         self._on_proved = on_proved
         self._acceptor = acceptor
@@ -232,6 +242,7 @@ class PeerSession(Carrier):
             bindings=self._acceptor.bindings,
             nonce=auth.nonce_text(challenge),
         )
+        self.domain = claims.iss
         if claims.iss != hello.domain or claims.node != hello.node:
             raise PeerError(Code.AUTH_AUDIENCE, "HELLO and token name different nodes", domain=claims.iss)
         self._welcome(claims, hello)

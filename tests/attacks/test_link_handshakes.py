@@ -17,8 +17,11 @@ import trio.testing
 from catalogue_client.core.state import DomainTrust
 from federation.core.link_frames import SUBPROTOCOL, Kind, encode_frame, encode_messages
 from federation.identity import Identity
+from federation.log_allowance import fields
+from federation.peer_session import REFUSALS_TOLD_PER_MINUTE
 from msg_node.bus import Bus as NodeBus
 from msg_node.connectors.door import Door
+from protofly.errors import Code, PeerError
 from protofly.limits import (
     HALF_OPEN_PER_ADDRESS,
     HANDSHAKE_SECONDS,
@@ -65,6 +68,30 @@ async def test_messages_behind_a_forged_token_are_not_looked_at(house: LinkHouse
         client.send_raw(encode_frame(Kind.TOKEN, 0, client.token(b"y" * 32)), *MESSAGES)
         assert await client.code_of_bye() == "auth-nonce"
     assert (house.bus.delivered, house.link.state) == ([], "created")
+
+
+async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
+    house: LinkHouse, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federation.log_allowance.time.monotonic", lambda: 90.0)
+    for _ in range(REFUSALS_TOLD_PER_MINUTE + 5):
+        async with house.client() as client:
+            client.say_hello()
+            await client.receive_challenge()
+            client.send(Kind.TOKEN, 0, client.token(b"y" * 32))
+            assert await client.code_of_bye() == "auth-nonce"
+    strangers = [one for one in caplog.records if "claims to be a.example" in one.getMessage()]
+    assert len(strangers) == REFUSALS_TOLD_PER_MINUTE
+    assert not any("domain" in fields(one) for one in strangers)
+    house.endpoint.refusal = PeerError(Code.AUTH_POLICY, "we do not talk to you", domain="a.example")
+    async with house.client() as client:
+        client.say_hello()
+        await client.receive_challenge()
+        client.send(Kind.TOKEN, 0, client.token())
+        assert await client.code_of_bye() == "auth-policy"
+    last = caplog.records[-1]
+    assert last.getMessage().startswith("link from a.example refused: ")
+    assert fields(last) == {"domain": "a.example", "code": "auth-policy"}
 
 
 async def test_messages_behind_a_good_token_wait_until_it_is_verified(house: LinkHouse) -> None:
