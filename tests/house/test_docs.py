@@ -26,7 +26,10 @@ DOCS = ROOT / "docs"
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part in {"build", "dist"} for part in path.relative_to(ROOT).parts)
+    if not any(
+        (part.startswith(".") and part != ".github") or part in {"build", "dist"}
+        for part in path.relative_to(ROOT).parts
+    )
 )
 PROSE_COLUMNS = 175
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -276,7 +279,8 @@ def test_lines_of_prose_can_be_compared(page: Path) -> None:
 
 def test_every_news_fragment_has_a_kind() -> None:
     kinds = "feature|fix|change|removal|security"
-    fragments = [path.name for path in (ROOT / "newsfragments").iterdir() if path.name != "README.md"]
+    others = {"README.md", "template.md.jinja"}
+    fragments = [path.name for path in (ROOT / "newsfragments").iterdir() if path.name not in others]
     assert fragments
     assert [name for name in fragments if not re.fullmatch(rf"\d+(\.[a-z-]+)?\.({kinds})\.md", name)] == []
 
