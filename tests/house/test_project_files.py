@@ -1,4 +1,4 @@
-"""License, typing marks and changelog fit the project."""
+"""License, typing marks, changelog, hooks of commits and the workflow of a forge fit the project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(sys.executable).parent
 CHANGELOG_COLUMNS = 175
 TERMS_SHA256 = "0d542e0c8804e39aa7f37eb00da5a762149dc682d7829451287e11b938e94594"
 """Digest of the Apache License 2.0, up to and with the line that ends its terms."""
@@ -76,3 +79,41 @@ def test_the_changelog_has_the_version_of_the_project_as_its_newest() -> None:
     assert ".".join(map(str, versions[0])) == settings()["project"]["version"]
     assert text.count(settings()["tool"]["towncrier"]["start_string"]) == 1
     assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= set(kinds().values())
+
+
+# Hooks of commits.
+
+
+def hooks() -> str:
+    """`.pre-commit-config.yaml`."""
+    return text_of(".pre-commit-config.yaml")
+
+
+def test_hooks_of_commits_are_local_and_call_programs_that_exist() -> None:
+    assert re.findall(r"repo: *(.*)", hooks()) == ["local"]
+    assert set(re.findall(r"language: *(.*)", hooks())) == {"system", "pygrep"}
+    called = re.findall(r"entry: \.venv/bin/(\S+)", hooks())
+    assert len(called) >= 4
+    assert [name for name in called if not (PROGRAMS / name).exists()] == []
+    assert [path for path in re.findall(r"tests/[\w/]+\.py", hooks()) if not (ROOT / path).is_file()] == []
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(72, False), (73, True)])
+def test_only_a_long_subject_is_refused(length: int, *, is_refused: bool) -> None:
+    [pattern] = re.findall(r"entry: (\\A.*)", hooks())
+    message = "x" * length + "\n\n" + "y" * 200 + "\n"
+    assert bool(re.search(pattern, message, re.MULTILINE)) is is_refused
+
+
+# Workflow.
+
+
+def test_the_workflow_runs_lint_and_tests_on_every_supported_python() -> None:
+    workflow = text_of(".github/workflows/test.yml")
+    project = settings()["project"]
+    supported = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert project["requires-python"] == f">={supported[0]}"
+    matrices = re.findall(r"python: \[(.*)\]", workflow)
+    assert [re.findall(r'"(.*?)"', matrix) for matrix in matrices] == [supported, supported]
+    assert re.findall(r"run: (\./run .*)", workflow) == ["./run lint", "./run test"]
+    assert workflow.count("PYTHON: python${{ matrix.python }}") == len(matrices)
