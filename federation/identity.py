@@ -55,8 +55,8 @@ class Proof:
 class TrustOf(Protocol):
     """Gives the verified documents of a domain, by our own discovery."""
 
-    async def __call__(self, domain: str, *, is_refresh: bool) -> DomainTrust:
-        """Documents of `domain`; `is_refresh` asks for newer ones than the cache has."""
+    async def __call__(self, domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
+        """Documents of `domain`; `is_refresh` asks for newer ones than the cache has, `asked_by` is who needs it."""
 
 
 class Identity:
@@ -115,7 +115,14 @@ class Identity:
         return auth.make_token(claims, self._key), claims.cnonce
 
     async def verify(
-        self, token: bytes, *, endpoints: frozenset[str], bindings: frozenset[str], nonce: str, peer_domain: str = ""
+        self,
+        token: bytes,
+        *,
+        endpoints: frozenset[str],
+        bindings: frozenset[str],
+        nonce: str,
+        peer_domain: str = "",
+        asked_by: str = "",
     ) -> Claims:
         """Check a token of another node, with keys from our own discovery of its domain.
 
@@ -127,6 +134,7 @@ class Identity:
             bindings: Channel bindings that this connection may have.
             nonce: What it has to answer.
             peer_domain: Who it must be, or "" to learn it from the token.
+            asked_by: Whose look-up it is if we have to find the domain first; see `Resolver.resolve`.
 
         Raises:
             PeerError: One of the AUTH codes; NAME_INVALID or OWN_DOMAIN for a domain that it may not claim; or why the
@@ -139,14 +147,14 @@ class Identity:
         claimed = {domain, *map(valid_domain, unverified.claims.doms)}
         if not claimed.isdisjoint(self.domains):
             raise PeerError(Code.OWN_DOMAIN, "a foreign node cannot be of our domain", domain=domain)
-        trust = await self._trust_of(domain, is_refresh=False)
+        trust = await self._trust_of(domain, is_refresh=False, asked_by=asked_by)
         if unverified.key_id not in trust.live.node_keys:
             logger.info(
                 "%s signs with a node key that is not in its cached documents: asking again",
                 domain,
                 extra={"domain": domain},
             )
-            trust = await self._trust_of(domain, is_refresh=True)
+            trust = await self._trust_of(domain, is_refresh=True, asked_by=asked_by)
         revoked = frozenset(trust.live.revoked.keys)
         claims = auth.check_signature(unverified, trust.live.node_keys, revoked=revoked, now=now)
         listed = frozenset[str]() if self._aliases is None else self._aliases.rules.listed(domain)

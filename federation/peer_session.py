@@ -34,6 +34,7 @@ from federation.error_groups import first_error
 from federation.identity import Identity, Proof, TokenRequest
 from federation.inbound_turns import InboundTurns
 from federation.log_allowance import LogAllowance
+from federation.resolver import VISITOR
 from protofly.address_group import address_group
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import (
@@ -241,6 +242,7 @@ class PeerSession(Carrier):
             endpoints=self._acceptor.endpoints,
             bindings=self._acceptor.bindings,
             nonce=auth.nonce_text(challenge),
+            asked_by=f"{VISITOR}{address_group(self._remote)}",
         )
         self.domain = claims.iss
         if claims.iss != hello.domain or claims.node != hello.node:

@@ -35,6 +35,8 @@ from protofly.errors import Code, HostError, PeerError
 _TOTAL_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE / 60.0, burst_seconds=10.0)
 _ASKER_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE_AND_ASKER / 60.0, burst_seconds=10.0)
 _ASKERS = 1000
+VISITOR = "visitor "
+"""How the name of an asker begins who has come to us and said a domain, before its network address."""
 _RANDOM = random.SystemRandom()
 
 
@@ -130,7 +132,8 @@ class Resolver:
 
         Args:
             domain: The foreign domain.
-            asked_by: Whose message needs it (a local runtime); look-ups are bounded per asker. "" is the node itself.
+            asked_by: Whose message needs it (a local runtime), or `VISITOR` and the group of an address; look-ups are
+                bounded per asker. "" is the node itself.
             for_domain: The peer that claims `domain` as its alias: it is permitted in its place, it is the asker, and
                 its address rules apply. Whether the name may be an alias at all is the caller's to judge.
 
@@ -242,9 +245,13 @@ class Resolver:
             return  # enough of them wait; the next use of this domain asks again
 
     def _count(self, domain: str, asked_by: str, *, is_peer: bool) -> None:
-        """Bound look-ups: per asker, so that one cannot use up what is for all; named peers are outside the total."""
+        """Bound look-ups: per asker, so that one cannot use up what is for all; named peers are outside the total.
+
+        Whoever names one of them at our door does not use up what other visitors behind the same address have.
+        """
         now = self._clock()
-        wait = self._asker_bucket(asked_by).take(0, now) if asked_by else 0.0
+        is_counted = asked_by and not (is_peer and asked_by.startswith(VISITOR))
+        wait = self._asker_bucket(asked_by).take(0, now) if is_counted else 0.0
         if not wait and not is_peer:
             wait = self._total.take(0, now)
         if wait:

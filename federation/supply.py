@@ -102,14 +102,14 @@ class Supply:
         )
         return Package(stub, code)
 
-    async def trust_of(self, domain: str, *, is_refresh: bool) -> DomainTrust:
-        """Verified documents of a domain.
+    async def trust_of(self, domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
+        """Verified documents of a domain; `asked_by` is whose look-up it is.
 
         Raises:
             PeerError: They were refused.
             TransportError: Nobody answered.
         """
-        return await self._trust(domain, is_refresh=is_refresh, times=StepTimes())
+        return await self._trust(domain, is_refresh=is_refresh, times=StepTimes(), asked_by=asked_by)
 
     async def alias_trust_of(self, alias: str, *, of: str) -> DomainTrust:
         """Verified documents of a domain that `of` claims as its alias, found under its own name.

@@ -8,7 +8,8 @@ import trio.testing
 
 from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
-from federation.resolver import Resolver
+from federation.core.resolution import PeerEntry
+from federation.resolver import VISITOR, Resolver
 from interop.name_server import Fault
 from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
@@ -52,6 +53,23 @@ async def test_one_user_asking_for_10000_names_gets_few_and_harms_nobody() -> No
     assert len(names.asked) <= 3 * (limits.DISCOVERIES_PER_MINUTE_AND_ASKER + 12)
     assert await resolver.resolve("b.example") is good
     await resolver.resolve("new.example", asked_by="runtime://a.example/somebody-else")
+
+
+async def test_a_visitor_that_claims_10000_names_leaves_look_ups_for_others_and_for_named_peers() -> None:
+    names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
+    peers = {"b.example": PeerEntry(domain="b.example")}
+    resolver = Resolver(names, own_domains=["a.example"], peers=peers, clock=clock, draw=lambda: 0.5)
+    visitor, refused = f"{VISITOR}192.0.2.1", 0
+    for number in range(10_000):
+        clock.now += 60 / 10_000
+        try:
+            await resolver.resolve(f"d{number}.example", asked_by=visitor)
+        except DiscoveryError as error:
+            refused += error.code is Code.RATE
+    assert 10_000 - refused <= limits.DISCOVERIES_PER_MINUTE_AND_ASKER + 11
+    await resolver.resolve("b.example", asked_by=visitor)
+    await resolver.resolve("new.example", asked_by="runtime://a.example/somebody")
+    await resolver.resolve("other.example", asked_by=f"{VISITOR}192.0.2.2")
 
 
 async def test_many_users_asking_for_10000_names_stay_below_the_total_and_keep_good_entries() -> None:

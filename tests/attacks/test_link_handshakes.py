@@ -70,6 +70,11 @@ async def test_messages_behind_a_forged_token_are_not_looked_at(house: LinkHouse
     assert (house.bus.delivered, house.link.state) == ([], "created")
 
 
+async def test_looking_a_visitor_up_counts_for_its_address(house: LinkHouse) -> None:
+    async with house.live_client():
+        assert house.documents.askers == {"visitor 127.0.0.1": 1}
+
+
 async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
     house: LinkHouse, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +102,7 @@ async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
 async def test_messages_behind_a_good_token_wait_until_it_is_verified(house: LinkHouse) -> None:
     documents, may_go_on = house.documents, trio.Event()
 
-    async def slow(domain: str, *, is_refresh: bool) -> DomainTrust:
+    async def slow(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
         await may_go_on.wait()
         return await documents.trust_of(domain, is_refresh)
 
@@ -118,7 +123,7 @@ async def test_messages_behind_a_good_token_wait_until_it_is_verified(house: Lin
 
 
 async def test_much_behind_a_token_is_not_read_before_it_is_verified(house: LinkHouse) -> None:
-    async def never(domain: str, *, is_refresh: bool) -> DomainTrust:
+    async def never(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
         await trio.sleep_forever()
         raise AssertionError
 
@@ -280,7 +285,7 @@ async def test_a_full_table_costs_the_address_with_the_most_its_oldest_line_and_
 async def test_a_line_that_waits_for_our_look_up_is_not_displaced_by_its_own_address(house: LinkHouse) -> None:
     documents, may_go_on = house.documents, trio.Event()
 
-    async def slow(domain: str, *, is_refresh: bool) -> DomainTrust:
+    async def slow(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
         await may_go_on.wait()
         return await documents.trust_of(domain, is_refresh)
 

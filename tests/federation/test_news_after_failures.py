@@ -37,6 +37,9 @@ class Documents:
     def seconds_until_askable(self, _domain: str) -> float:
         return self.askable_in_seconds
 
+    def is_forgotten(self, _domain: str) -> bool:
+        return False
+
     async def trust_of(self, _domain: str, *, is_refresh: bool) -> Any:
         await trio.lowlevel.checkpoint()
         assert is_refresh

@@ -52,6 +52,7 @@ class Documents:
         self.known: dict[str, DomainTrust] = {}
         self.asked: Counter[str] = Counter()
         self.refreshes: Counter[str] = Counter()
+        self.askers: Counter[str] = Counter()
         self.claimed: Counter[tuple[str, str]] = Counter()
         self.failure: HostError | None = None
         for name in self.published:
@@ -62,8 +63,9 @@ class Documents:
         records: Mapping[str, KeyRecord] = {key.key_id: key.record() for key in keys}
         self.published[domain].publish_live(node_keys=dict(records), **changes)
 
-    async def trust_of(self, domain: str, is_refresh: bool) -> DomainTrust:
+    async def trust_of(self, domain: str, is_refresh: bool, asked_by: str = "") -> DomainTrust:
         self.asked[domain] += 1
+        self.askers[asked_by] += 1
         if self.failure is not None:
             raise self.failure
         if domain not in self.published:
