@@ -28,11 +28,13 @@ class Documents:
     def __init__(self) -> None:
         self.url = OLD
         self.asked: list[float] = []
+        self.began_seconds = trio.current_time()
         self.is_site_down = False
         self.askable_in_seconds = 0.0
 
     def seconds_until_refresh(self, _domain: str) -> float:
-        return HOUR_SECONDS
+        known_since = self.asked[-1] if self.asked else self.began_seconds
+        return max(0.0, known_since + HOUR_SECONDS - trio.current_time())
 
     def seconds_until_askable(self, _domain: str) -> float:
         return self.askable_in_seconds

@@ -153,7 +153,7 @@ class TakenBack:
     def is_forgotten(self, _domain: str) -> bool:
         return trio.current_time() >= self.at_seconds
 
-    async def trust_of(self, domain: str, *, is_refresh: bool, asked_by: str = "") -> Any:
+    async def trust_of(self, domain: str, *, is_refresh: bool) -> Any:
         assert is_refresh
         await trio.lowlevel.checkpoint()
         self.asked += 1
