@@ -64,6 +64,7 @@ HTTP_POLL_SECONDS_MAX: Final = 60.0  # longer than what most proxies let a reque
 HTTP_LOST_POLLS: Final = 3
 HTTP_QUEUE_MESSAGES: Final = 200
 HTTP_POSTS_PER_SESSION: Final = 32
+LINES_PER_SESSION: Final = 64  # connections of a runtime over HTTP or polling: twice its posts at once
 HTTP_OVERDUE_REPLIES: Final = 1000  # of one session: half a minute of as many posts at once as it may have
 HTTP_REPLY_SECONDS: Final = 20.0  # somewhat more than REQUEST_TTL_SECONDS, so that the node's own answer is in time
 HTTP_RESUME_MESSAGES: Final = 1000

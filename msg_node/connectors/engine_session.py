@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import trio
 
 from msg_node.bus import Bus
+from msg_node.connectors.half_open import SessionLines
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
 from msg_node.core import engine_io
 from msg_node.core.engine_io import Kind
@@ -53,6 +54,7 @@ class EngineSession:
         self.left_polling = trio.Event()
         self.port: RuntimePort | None = None
         self.is_posting = False
+        self.lines = SessionLines()
         self.has_suitor = False
         """A WebSocket is there that wants to carry it."""
         self._is_probed = False

@@ -14,9 +14,10 @@ from typing import Final
 
 import trio
 
+from federation.byte_channel import ByteChannel
 from federation.core.pending import Pending, PendingTable
 from protofly.address_group import address_group
-from protofly.limits import HALF_OPEN, HALF_OPEN_PER_ADDRESS, OPEN_SECONDS
+from protofly.limits import HALF_OPEN, HALF_OPEN_PER_ADDRESS, LINES_PER_SESSION, OPEN_SECONDS
 
 Entry = Pending[Callable[[], None]]
 SWEEP_SECONDS: Final = 1.0
@@ -75,6 +76,26 @@ class HalfOpen:
             self._counters["without a session"] += 1
             self.leave(entry)
             entry.holder()
+
+
+class SessionLines:
+    """The connections over which one session comes that is not tied to any: so many at once, and no more for its sake.
+
+    A further one stays half-open, with the deadline of all that are; else who has one session could keep any number.
+    """
+
+    def __init__(self) -> None:
+        self._lines: set[ByteChannel] = set()
+
+    def admits(self, line: ByteChannel) -> bool:
+        """Whether a connection is one of those that the session may have."""
+        if line in self._lines:
+            return True
+        self._lines = {one for one in self._lines if not one.is_closed}
+        if len(self._lines) >= LINES_PER_SESSION:
+            return False
+        self._lines.add(line)
+        return True
 
 
 class Newcomer:

@@ -44,6 +44,7 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _REMOTE: Final = "trapezoid.remote"
 _CERTIFICATE: Final = "trapezoid.certificate"
 _ON_KNOWN: Final = "trapezoid.on_known"
+_LINE: Final = "trapezoid.line"
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _TOO_MANY_REQUESTS: Final = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -104,7 +105,7 @@ class HttpApplication:
         """
 
         async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-            scope.update({_REMOTE: remote, _CERTIFICATE: certificate, _ON_KNOWN: on_known})
+            scope.update({_REMOTE: remote, _CERTIFICATE: certificate, _ON_KNOWN: on_known, _LINE: line})
             body = _Body(receive, send, scope, self.request_seconds)
             try:
                 await self._app(scope, body.receive, body.send)
@@ -139,6 +140,12 @@ def certificate_of(scope: MutableMapping[str, Any]) -> PeerCertificate | None:
     """The certificate that came with the connection of a request."""
     certificate: PeerCertificate | None = scope[_CERTIFICATE]
     return certificate
+
+
+def line_of(scope: MutableMapping[str, Any]) -> ByteChannel:
+    """The connection of a request."""
+    line: ByteChannel = scope[_LINE]
+    return line
 
 
 def is_known(scope: MutableMapping[str, Any]) -> None:

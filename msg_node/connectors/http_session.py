@@ -18,6 +18,7 @@ from typing import Protocol
 import trio
 
 from msg_node.connectors.expecting_port import ExpectingPort
+from msg_node.connectors.half_open import SessionLines
 from msg_node.core.return_log import CLOSE_EVENT, COMMENT, LOST_EVENT, Numbered, ReturnLog, own_event, stream_event
 from protofly.errors import Code
 from protofly.limits import HTTP_STREAM_BYTES
@@ -136,6 +137,7 @@ class HttpSession:
         """Since when (trio time) there is neither stream nor poll; None while there is one."""
         self.ended_because = ""
         self.posts = 0
+        self.lines = SessionLines()
         self._on_ended = on_ended
         self._outlet: Outlet | None = None
         self.ended = trio.Event()

@@ -27,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from msg_node.connectors.expecting_port import Expected, ExpectingPort, token_in
-from msg_node.connectors.http_line import HttpApplication, certificate_of, is_known, remote_of
+from msg_node.connectors.http_line import HttpApplication, certificate_of, is_known, line_of, remote_of
 from msg_node.connectors.http_session import EventStream, HttpSession, Poll
 from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
@@ -181,7 +181,7 @@ class HttpsBinding:
         session = HttpSession(remote, self._end)
         offered = Offered(bearer, certificate_of(request.scope))
         session.port = self._reception.welcome_as(ExpectingPort, session, Dialect.HTTPS, offered, self._queue)
-        session.port.on_opened = partial(is_known, request.scope)
+        session.port.on_opened = partial(_meet, session, request)
         self._per_address[remote] += 1
         return session
 
@@ -218,7 +218,7 @@ class HttpsBinding:
                 raise refusal
             session = self._begin(request, _bearer(request))
         else:
-            is_known(request.scope)
+            _meet(session, request)
         try:
             return await self._exchange(request, session, raw, message, is_alone=not others)
         finally:
@@ -275,7 +275,7 @@ class HttpsBinding:
     async def poll(self, request: Request) -> Response:
         """Messages as an array, as soon as there are some; an empty one when the time is over."""
         session = self.find(request)
-        is_known(request.scope)
+        _meet(session, request)
         wait_seconds = _seconds(parameters_of(request.url.query).get("wait", ""), self._poll_seconds)
         poll = Poll()
         session.attach(poll, _last_id(request))
@@ -293,7 +293,7 @@ class HttpsBinding:
     async def stream(self, request: Request, send: Send) -> None:
         """Messages as server-sent events, until one side ends it."""
         session = self.find(request)
-        is_known(request.scope)
+        _meet(session, request)
         stream = EventStream()
         session.attach(stream, _last_id(request))
         headers = [(b"content-type", EVENT_STREAM.encode()), (b"cache-control", b"no-store")]
@@ -314,7 +314,7 @@ class HttpsBinding:
     async def _read_twin(self, request: Request) -> Response:
         """`read` of the twin in the name of the session's runtime; the answer is its value alone."""
         session = self.find(request)
-        is_known(request.scope)
+        _meet(session, request)
         assert session.port is not None
         parameters = parameters_of(request.url.query)
         runtime = self._reception.bus.runtime_of(session.port)
@@ -386,6 +386,12 @@ class _Admission:
             await refusal(scope, receive, send)
             return
         await self._app(scope, receive, send)  # type: ignore[operator]
+
+
+def _meet(session: HttpSession, request: Request) -> None:
+    """The client of a request speaks for a session: it is no stranger any more, unless that has lines enough."""
+    if session.lines.admits(line_of(request.scope)):
+        is_known(request.scope)
 
 
 def _bearer(request: Request) -> str:

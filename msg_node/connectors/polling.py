@@ -168,7 +168,8 @@ class PollingConnection:
 
     def _look_at(self, session: EngineSession) -> None:
         """A client whose runtime has its session at the bus is no stranger any more."""
-        if session.port is not None and session.port.sid is not None:
+        is_open = session.port is not None and session.port.sid is not None
+        if is_open and session.lines.admits(self._line):
             self._on_known()
 
     def _begin(self, request: HttpRequest) -> None:

@@ -247,3 +247,32 @@ async def test_a_displaced_websocket_is_told_to_try_again(tmp_path: Path, monkey
         assert await first.close_code() == 1013
         assert (await third.open("third"))["body"]["code"] == 200
         assert (await fourth.ask("ping", SESSION))["type"] == "pong"
+
+
+async def test_one_session_over_http_keeps_only_so_many_connections(
+    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_open, "LINES_PER_SESSION", 5)
+    eve, bob = await opened_http(house, "eve"), await opened_polling(house, "bob")
+    assert house.door is not None
+    before = len(house.door.half_open)
+    over_http = [HttpLine(await house.connect()) for _ in range(10)]
+    for line in over_http:
+        headers = {"Authorization": f"Bearer {eve.token}"}
+        assert (await line.fetch("GET", "/twin", headers=headers)).status == 200
+    assert len(house.door.half_open) == before + 6  # the first one opened the session
+    polling_lines = [HttpLine(await house.connect()) for _ in range(10)]
+    for line in polling_lines:
+        assert (await line.fetch("POST", bob.target, body=encode_payload([b"2"]))).status == 200
+    assert len(house.door.half_open) >= before + 6 + 5
+    for line in over_http[:4]:  # these had their place, and it is free again
+        await line.wire.cut()
+    with trio.fail_after(10):
+        while True:
+            count = len(house.door.half_open)
+            over_http.append(late := HttpLine(await house.connect()))
+            await late.fetch("GET", "/twin", headers=headers)
+            if len(house.door.half_open) <= count:
+                break
+    for line in (*over_http, *polling_lines):
+        await line.wire.cut()
