@@ -4,7 +4,7 @@ What a stranger's web server can do to us is bounded at each place: lines go onl
 certificate has to be for the host of the URL, no redirect is followed, only 200 counts, no content coding is taken, and
 the bytes on the line - headers included - the whole time and the rate are limited.
 
-HTTP/1.1 itself is `protofly.http_exchange`, without any I/O of its own: a client library that owns connections leaves
+HTTP/1.1 itself is `wire.core.http_exchange`, without any I/O of its own: a client library that owns connections leaves
 its generators to the garbage collector when an answer is abandoned half-way, and abandoning answers is what this module
 is for.
 
@@ -25,7 +25,7 @@ import trio
 from catalogue_client.fetcher import Dialler, Fetched, Fetcher
 from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
-from protofly.http_exchange import HttpAnswer, HttpExchange
+from wire.core.http_exchange import HttpAnswer, HttpExchange
 
 __all__ = ["Dialler", "HttpFetcher"]
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from federation.core.decision_budget import DecisionBudget
-from federation.core.policy import Facts
-from federation.core.policy_record import record_facts
-from federation.gate import Gate, Verdict
+from policy.core.engine import Facts
+from policy.core.gate import Gate, Verdict
+from policy.core.recorded_facts import record_facts
 from protofly.limits import HEADER_CHARS
 from protofly.records import DecisionRecord, GateFacts, Record
 

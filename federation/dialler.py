@@ -28,7 +28,7 @@ from federation.name_client import NameClient
 from protofly import limits
 from protofly.address import valid_domain
 from protofly.errors import Code, PeerError, SettingsError
-from protofly.network import Network, judge_address, judge_port, parse_address, same_address
+from wire.core.network import Network, judge_address, judge_port, parse_address, same_address
 
 _NAMES_REMEMBERED: Final = 10_000
 

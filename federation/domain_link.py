@@ -24,13 +24,13 @@ from federation.core.contact_trouble import ContactTrouble, Side
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.line_watch import LineWatch, Sight
 from federation.core.peer_streams import PeerStreams
-from federation.core.policy import Facts
 from federation.core.stub_status import StubStatus
 from federation.core.trapezoid import DomainLeg, Pending, deadline_of
-from federation.gate import Step, Verdict
 from federation.inbound import Inbound
 from federation.link_books import LinkBooks, Outcome
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
+from policy.core.engine import Facts
+from policy.core.gate import Step, Verdict
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError

@@ -21,17 +21,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from catalogue_client.fetcher import Dialler
-from federation.byte_channel import ByteChannel
 from federation.core.service_tokens import ServiceTokens, cleaned
 from protofly.documents import Endpoint
 from protofly.errors import Code, HostError, PeerError, SettingsError, TransportError
-from protofly.http_exchange import HttpExchange
 from protofly.limits import HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from protofly.signatures import base64url
-from protofly.websocket import ClientWebSocket
 from sandbox.core.exchange import EVENT_PAYLOAD_BYTES, ChannelKind, Event, GuestEvent
 from sandbox.core.grants import denied
 from sandbox.core.open_request import OpenRequest, check_open, decode_open
+from wire.byte_channel import ByteChannel
+from wire.core.http_exchange import HttpExchange
+from wire.core.websocket import ClientWebSocket
 
 logger = logging.getLogger("federation")
 

@@ -17,11 +17,11 @@ from secrets import token_bytes
 from federation.core.border import InwardBorder, Speaker, hops_of, id_carried
 from federation.core.interworking import INTERWORKING_TYPES, Interworking
 from federation.core.message_ids import MessageIds
-from federation.core.policy import Facts
 from federation.decision_records import DecisionRecords
-from federation.gate import Gate
 from federation.link_books import LinkBooks
 from federation.link_context import UNIDENTIFIED, Identify
+from policy.core.engine import Facts
+from policy.core.gate import Gate
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.limits import GATE_KNOWN_DOMAINS, MAX_HOPS

@@ -20,9 +20,9 @@ from federation.core.carrier import Carrier
 from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
-from federation.core.policy import Facts
 from federation.link_books import LinkBooks
 from federation.link_context import UNIDENTIFIED, LinkContext
+from policy.core.engine import Facts
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
-from federation.core.policy import Facts
-from federation.core.policy_record import FactsRecorder
 from federation.core.trapezoid import Pending
 from federation.decision_records import decision_record
-from federation.gate import Gate, Verdict
 from federation.log_allowance import LogAllowance
+from policy.core.engine import Facts
+from policy.core.gate import Gate, Verdict
+from policy.core.recorded_facts import FactsRecorder
 from protofly.errors import Code
 from protofly.limits import HEADER_CHARS
 from protofly.message import Message

@@ -11,8 +11,8 @@ from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.core.trapezoid import LegLimits, Pending
-from federation.gate import Gate
 from federation.traces import Traces
+from policy.core.gate import Gate
 from protofly.errors import Code
 from protofly.limits import MAX_HOPS
 from protofly.message import Message

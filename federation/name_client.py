@@ -33,7 +33,7 @@ import dns.resolver
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
 from protofly import limits
 from protofly.errors import SettingsError
-from protofly.network import parse_address
+from wire.core.network import parse_address
 
 _DNS_PORT: Final = 53
 _UNDERSTOOD_PARAMS: Final = frozenset(

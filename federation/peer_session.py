@@ -13,7 +13,6 @@ from secrets import token_bytes
 
 import trio
 
-from federation.byte_channel import ByteChannel
 from federation.core import auth
 from federation.core.auth import Claims
 from federation.core.carrier import Carrier, LinkPort
@@ -28,14 +27,12 @@ from federation.core.link_frames import (
     encode_messages,
     encode_welcome,
 )
-from federation.core.pending import Pending, PendingTable
 from federation.core.trapezoid import LAST_NUMBER, DomainLeg
 from federation.error_groups import first_error
 from federation.identity import Identity, Proof, TokenRequest
 from federation.inbound_turns import InboundTurns
 from federation.log_allowance import LogAllowance
 from federation.resolver import VISITOR
-from protofly.address_group import address_group
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import (
     FRAME_BYTES_MAX,
@@ -44,7 +41,10 @@ from protofly.limits import (
     PENDING_LINKS_PER_ADDRESS,
     PING_SECONDS,
 )
-from protofly.websocket import GOING_AWAY, POLICY, ServerWebSocket
+from wire.byte_channel import ByteChannel
+from wire.core.address_group import address_group
+from wire.core.pending import Pending, PendingTable
+from wire.core.websocket import GOING_AWAY, POLICY, ServerWebSocket
 
 logger = logging.getLogger("federation")
 

@@ -25,9 +25,9 @@ from federation.core import backoff
 from federation.core.discovery_cache import Blocked, DiscoveryCache, Known
 from federation.core.discovery_errors import Attempt, Failure, Step, failure_of
 from federation.core.name_questions import Answer, Question
-from federation.core.rates import RateBucket, RateLimit
 from federation.core.resolution import PeerEntry, Resolution, Resolved, step_of
 from federation.name_client import NameClient
+from policy.core.rates import RateBucket, RateLimit
 from protofly import limits
 from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError

@@ -14,12 +14,12 @@ import trio
 
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
-from federation.core.policy import Facts
 from federation.core.stub_status import StubStatus
 from federation.core.trapezoid import DomainLeg
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import LinkContext, Refusal
+from policy.core.engine import Facts
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.message import Message

@@ -9,7 +9,7 @@ from typing import Final
 
 from interop.domain_files import HOST
 from protofly.errors import PeerError, SettingsError
-from protofly.network import judge_port
+from wire.core.network import judge_port
 
 _HANDED_OUT: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST: Final = 10_000

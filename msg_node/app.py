@@ -31,7 +31,6 @@ from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits
 from federation.decision_records import DecisionRecords
 from federation.dialler import Dialler
-from federation.gate import Gate
 from federation.identity import Identity
 from federation.link_context import LinkContext
 from federation.logged_fetcher import LoggedFetcher
@@ -75,6 +74,7 @@ from msg_node.site import Site
 from msg_node.state_store import StateStore
 from msg_node.stub_leases import StubLeases
 from msg_node.taps import Taps
+from policy.core.gate import Gate
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.errors import SettingsError

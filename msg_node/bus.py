@@ -49,7 +49,7 @@ from protofly.errors import Code, PeerError
 from protofly.limits import BROKEN_FRAMES_IN_A_ROW, MAX_HOPS
 from protofly.message import Message
 from protofly.records import Record
-from protofly.websocket import GOING_AWAY, PROTOCOL_ERROR
+from wire.core.websocket import GOING_AWAY, PROTOCOL_ERROR
 
 TURN_SECONDS = 0.005
 _FLAGS = ("auth", "sessionToken")

@@ -11,13 +11,10 @@ from functools import partial
 from catalogue_client.core.state import TrustAnchor
 from federation.core.alias_rules import AliasRules
 from federation.core.auth import channel_binding
-from federation.core.policy_model import Facts, Mode
 from federation.core.resolution import PeerEntry
 from federation.decision_records import DecisionRecords
-from federation.gate import Gate, PeerRule
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import UNIDENTIFIED, Identify, Refusal
-from federation.policy_files import read_policies
 from federation.router import greeting
 from msg_node import middleware
 from msg_node.config import PeerSettings, Settings, SiteSettings
@@ -29,12 +26,15 @@ from msg_node.middleware import Stack, Step, make_stack
 from msg_node.taps import Taps
 from msg_node.tls_files import believe, show
 from msg_node.validation import Validation
+from policy.core.gate import Gate, PeerRule
+from policy.core.model import Facts, Mode
+from policy.files import read_policies
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError
 from protofly.message import Message
-from protofly.network import Network, parse_networks
 from protofly.records import Record
+from wire.core.network import Network, parse_networks
 
 
 def build_gate(settings: Settings) -> Gate:

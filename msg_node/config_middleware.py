@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from federation.core.rates import RateLimit
 from msg_node.config_rates import Rate, TypeRateSettings, rate_limit, rate_problems
+from policy.core.rates import RateLimit
 
 if TYPE_CHECKING:
     from msg_node.config import Settings

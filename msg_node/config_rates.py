@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from federation.core.rates import UNLIMITED, RateLimit, TypeRate
+from policy.core.rates import UNLIMITED, RateLimit, TypeRate
 
 Rate = Annotated[float, Meta(gt=0.0)]
 TypeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}$")]

@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from federation.core.rates import Bucket, RateBucket, RateLimit, TypedBuckets, TypeRate
 from federation.link_context import Refusal
 from msg_node.core.sessions import Sessions
+from policy.core.rates import Bucket, RateBucket, RateLimit, TypedBuckets, TypeRate
 from protofly.address import canonical_key, is_below
 from protofly.errors import Code
 from protofly.limits import SESSIONS

@@ -16,10 +16,10 @@ from typing import Literal
 
 import trio
 
-from federation.core.policy import CompiledPolicies
-from federation.core.policy_model import Mode
-from federation.gate import Gate
-from federation.policy_files import read_policies
+from policy.core.engine import CompiledPolicies
+from policy.core.gate import Gate
+from policy.core.model import Mode
+from policy.files import read_policies
 from protofly.errors import SettingsError
 from protofly.records import PolicyEvent, Record
 

@@ -19,7 +19,7 @@ from protofly.errors import Code
 from protofly.lifetime import aged
 from protofly.limits import OPEN_SECONDS, SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
-from protofly.websocket import TRY_AGAIN_LATER
+from wire.core.websocket import TRY_AGAIN_LATER
 
 LINE_BYTES = 512 << 10
 """What may wait in a channel itself; the queue holds the rest."""

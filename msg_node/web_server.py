@@ -1,7 +1,7 @@
 """HTTP servers of ours that strangers reach: the site, and the global registry for laboratories.
 
 Strangers decide how many connections they open and how long they take for everything, so each of these is bounded, per
-address (`protofly.address_group`) before it is in all:
+address (`wire.core.address_group`) before it is in all:
 
 * connections: an address has its share; when there are too many in all, the oldest one of the address with the most is
   closed, so that nobody keeps others out by doing nothing;
@@ -28,10 +28,8 @@ from typing import Final
 
 import trio
 
-from federation.core.pending import Pending, PendingTable
 from msg_node.connectors.http_line import Asgi, HttpApplication, read_first_head
 from msg_node.core.address_rates import AddressRates
-from protofly.address_group import address_group
 from protofly.errors import SettingsError, TransportError
 from protofly.limits import (
     HANDSHAKE_SECONDS,
@@ -42,6 +40,8 @@ from protofly.limits import (
     WEB_REQUEST_SECONDS,
     WEB_REQUESTS_PER_SECOND,
 )
+from wire.core.address_group import address_group
+from wire.core.pending import Pending, PendingTable
 
 logger = logging.getLogger("msg_node.site")
 

@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from federation.core.policy_model import Mode
-from federation.core.rates import UNLIMITED, RateLimit, TypeRate
-from federation.gate import PeerRule
-from federation.policy_files import read_policies
 from pipeline.replaying import GateSettings
+from policy.core.gate import PeerRule
+from policy.core.model import Mode
+from policy.core.rates import UNLIMITED, RateLimit, TypeRate
+from policy.files import read_policies
 from protofly.errors import SettingsError
 
 SETTINGS_BYTES = 1 << 20

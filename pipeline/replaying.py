@@ -21,28 +21,6 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
-from federation.core.policy import (
-    ALWAYS,
-    AllOf,
-    AnyOf,
-    CompiledPolicies,
-    Condition,
-    Effect,
-    Mode,
-    PolicySet,
-    compile_canonical,
-    compile_policies,
-)
-from federation.core.policy_closures import tests_of
-from federation.core.policy_compile import attributes_of
-from federation.core.policy_record import (
-    ADDRESS_FACTS,
-    IDENTITY_FACTS,
-    MESSAGE_FACTS,
-    AlikeFacts,
-    unrecorded,
-)
-from federation.gate import Gate, PeerRule
 from pipeline.core.groups import (
     Numbers,
     codes,
@@ -54,6 +32,28 @@ from pipeline.core.groups import (
     run_of_rows,
     runs,
     starts_of,
+)
+from policy.core.closures import tests_of
+from policy.core.compiler import attributes_of
+from policy.core.engine import (
+    ALWAYS,
+    AllOf,
+    AnyOf,
+    CompiledPolicies,
+    Condition,
+    Effect,
+    Mode,
+    PolicySet,
+    compile_canonical,
+    compile_policies,
+)
+from policy.core.gate import Gate, PeerRule
+from policy.core.recorded_facts import (
+    ADDRESS_FACTS,
+    IDENTITY_FACTS,
+    MESSAGE_FACTS,
+    AlikeFacts,
+    unrecorded,
 )
 from protofly.forwarding import FORWARD
 

@@ -16,7 +16,7 @@ from protofly import limits
 from protofly.errors import Code, PeerError, SettingsError, StubFaultError
 from sandbox.core.budget import Budget
 from sandbox.core.frames import REPLY_BYTES, TRAP_CHARS, Command, ForkKind, decode_compiled, encode_command
-from sandbox.core.gate import inspect_module
+from sandbox.core.module_check import inspect_module
 from sandbox.stub_process import ConfinedProcess, ExchangeReply, Fault, StubProcess
 from sandbox.zygote_process import ZygoteProcess, open_zygote
 

@@ -18,7 +18,7 @@ import trio
 
 from protofly.errors import HostError, SettingsError
 from sandbox.core.budget import Budget
-from sandbox.core.gate import ModuleFacts, inspect_module
+from sandbox.core.module_check import ModuleFacts, inspect_module
 from sandbox.host import Sandbox
 from stubkit.trial import CHECK_DOMAIN, CheckStep, Trial
 

@@ -21,7 +21,7 @@ import msgspec
 
 from protofly.documents import decode_envelope, decode_manifest
 from protofly.errors import PeerError, SettingsError
-from sandbox.core.gate import inspect_module
+from sandbox.core.module_check import inspect_module
 from stubkit.files import replace_file
 
 PROTOSTUB_DIGIT: Final = "4"

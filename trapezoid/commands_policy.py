@@ -10,8 +10,8 @@ import typer
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 if TYPE_CHECKING:
-    from federation.core.policy_model import Facts, Hook
-    from federation.gate import Explanation, Gate
+    from policy.core.gate import Explanation, Gate
+    from policy.core.model import Facts, Hook
     from protofly.message import Message
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -52,8 +52,8 @@ def _load(files: list[Path], config: Path | None) -> Gate:
     """The gates as the settings make them, with the policies of `files` if there are any."""
     from msgspec import structs
 
-    from federation.gate import Gate
-    from federation.policy_files import read_policies
+    from policy.core.gate import Gate
+    from policy.files import read_policies
     from protofly.errors import SettingsError
 
     if config is None:
@@ -70,7 +70,7 @@ def _load(files: list[Path], config: Path | None) -> Gate:
 
 
 def _hook(text: str) -> Hook:
-    from federation.core.policy_model import HOOKS
+    from policy.core.model import HOOKS
     from protofly.errors import SettingsError
 
     for hook in HOOKS:
@@ -98,7 +98,7 @@ def _message(text: str) -> Message:
 def _facts(message: Message, hook: Hook, roles: frozenset[str]) -> Facts:
     import time
 
-    from federation.core.policy_model import Facts
+    from policy.core.model import Facts
     from protofly.address import domain_of
 
     from_domain, to_domain = domain_of(message.from_), domain_of(message.to)

@@ -17,7 +17,7 @@ from msg_node.file_checks import read_file
 from msg_node.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from protofly.documents import Manifest, decode_envelope, decode_manifest, decode_root
 from protofly.errors import SettingsError
-from sandbox.core.gate import inspect_module
+from sandbox.core.module_check import inspect_module
 from stubkit.keys import KeyRing
 
 LINK_STUB: Final = Path("stubs") / "trapezoid_link" / "link.wasm"

@@ -33,7 +33,7 @@ from protofly.documents import (
     key_set_fingerprint,
 )
 from protofly.errors import SettingsError
-from sandbox.core.gate import ModuleFacts, inspect_module
+from sandbox.core.module_check import ModuleFacts, inspect_module
 from stubkit.pack import build_descriptor, build_source_package, class_name
 from stubkit.sign import StubRelease, sign_manifest, sign_root, stub_reference
 from trapezoid.publish_options import PublishOptions, PublishRequest, complete, default_module

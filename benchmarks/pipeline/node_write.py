@@ -23,15 +23,15 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.core.message_ids import MessageIds
-from federation.core.policy import Facts
 from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits, Pending
-from federation.gate import Gate, Verdict
 from federation.link_books import LinkBooks
 from federation.link_context import LinkContext
 from federation.traces import Traces
 from msg_node.records_stream import Stream
 from pipeline.synth.traffic import read_policy
+from policy.core.engine import Facts
+from policy.core.gate import Gate, Verdict
 from protofly.codec import build
 from protofly.limits import RECORD_FRAME_RECORDS
 from protofly.message import Message

@@ -11,7 +11,6 @@ from typing import Final
 import duckdb
 from pyspark.sql import functions as F
 
-from federation.core.policy_text import PolicyText, load_policies
 from pipeline.jobs import ingest, refine
 from pipeline.node_keys import load_trust
 from pipeline.replaying import GateSettings
@@ -20,6 +19,7 @@ from pipeline.synth.run import KEYS_NAME, SPOOL_FOLDER, synth
 from pipeline.synth.world import SynthOptions
 from pipeline.tables import Lake
 from pipeline.transforms.replay import READ, checks, flips, judged, replayed
+from policy.core.text import PolicyText, load_policies
 
 DOMAINS: Final = 50
 RULES: Final = 80

@@ -29,7 +29,7 @@ from federation.core.name_questions import Answer, AnswerStatus, Question, Recor
 from protofly import limits
 from protofly.address import valid_domain
 from protofly.errors import Code, PeerError, SettingsError
-from protofly.network import HTTPS_PORT, judge_port
+from wire.core.network import HTTPS_PORT, judge_port
 
 SERVICE_LABEL: Final = "_rethink-mn"
 PROTOCOLS: Final = frozenset({"rethink-mn/1", "h2", "http/1.1"})

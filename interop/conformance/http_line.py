@@ -10,7 +10,7 @@ import h11
 import trio
 
 from interop.conformance.wire import LineClosedError, Stream, Target, WireFaultError, dial, drop_stream
-from protofly.strict_http import StrictConnection
+from wire.core.strict_http import StrictConnection
 
 _READ_BYTES: Final = 65_536
 

@@ -1,7 +1,7 @@
 """HTTP to a back-end that the operator named in the settings: one request on a line of its own, bounded in every way.
 
 The address is the operator's word and is not judged; everything that comes back is a stranger's. No redirect is
-followed, no content coding taken, no proxy of the environment used. HTTP/1.1 itself is `protofly.http_exchange`.
+followed, no content coding taken, no proxy of the environment used. HTTP/1.1 itself is `wire.core.http_exchange`.
 
 Source: reTHINK data formats, sections 4.1 and 5.1; RFC 9110.
 """
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import trio
 
 from protofly.errors import Code, PeerError, SettingsError, TransportError
-from protofly.http_exchange import HttpAnswer, HttpExchange
+from wire.core.http_exchange import HttpAnswer, HttpExchange
 
 _RECEIVE_BYTES = 32 << 10
 _DEFAULT_PORTS = {"https": 443, "http": 80}

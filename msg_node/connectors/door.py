@@ -16,7 +16,6 @@ from typing import Final
 
 import trio
 
-from federation.byte_channel import ByteChannel
 from federation.core.link_frames import SUBPROTOCOL
 from federation.peer_session import LinkAcceptor
 from msg_node.bus import Bus
@@ -34,7 +33,8 @@ from msg_node.core.session import Dialect
 from msg_node.runtime_port import QueueBounds
 from protofly.errors import PeerError, TransportError
 from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS
-from protofly.websocket import POLICY, TRY_AGAIN_LATER, ServerWebSocket
+from wire.byte_channel import ByteChannel
+from wire.core.websocket import POLICY, TRY_AGAIN_LATER, ServerWebSocket
 
 logger = logging.getLogger("msg_node")
 

@@ -20,7 +20,7 @@ from msg_node.core import engine_io
 from msg_node.core.engine_io import Kind
 from msg_node.runtime_port import STUCK_SECONDS, RuntimePort
 from protofly.limits import WAITING_PACKETS
-from protofly.websocket import PROTOCOL_ERROR, TOO_BIG, UNSUPPORTED
+from wire.core.websocket import PROTOCOL_ERROR, TOO_BIG, UNSUPPORTED
 
 _NAMESPACE_BYTES: Final = 64
 

@@ -17,8 +17,8 @@ from msg_node.connectors.backend_http import BackendHttp
 from msg_node.core.circuit_breaker import CircuitBreaker
 from msg_node.core.global_registry_rest import check_written, read_answer, record_in
 from protofly.errors import Code, HostError, TransportError
-from protofly.http_exchange import HttpAnswer
 from protofly.limits import GLOBAL_REGISTRY_READ_SECONDS, GLOBAL_REGISTRY_WRITE_SECONDS, GUID_RECORD_BYTES
+from wire.core.http_exchange import HttpAnswer
 
 logger = logging.getLogger("msg_node.global_registry")
 

@@ -14,10 +14,10 @@ from typing import Final
 
 import trio
 
-from federation.byte_channel import ByteChannel
-from federation.core.pending import Pending, PendingTable
-from protofly.address_group import address_group
 from protofly.limits import HALF_OPEN, HALF_OPEN_PER_ADDRESS, LINES_PER_SESSION, OPEN_SECONDS
+from wire.byte_channel import ByteChannel
+from wire.core.address_group import address_group
+from wire.core.pending import Pending, PendingTable
 
 Entry = Pending[Callable[[], None]]
 SWEEP_SECONDS: Final = 1.0

@@ -3,7 +3,7 @@
 Hypercorn's own listener knows no client certificates and no bound for clients that drip, so only its protocol is used,
 on a line whose first request the listener has read. What it leaves to its listener is done here: head and body of a
 request have to be there in time, a client that does not read its answer is cut off, and a long body that nobody wants
-ends the line. HTTP/1.1 only: no upgrade of any kind. Framing is strict; see `protofly.strict_http`.
+ends the line. HTTP/1.1 only: no upgrade of any kind. Framing is strict; see `wire.core.strict_http`.
 
 Source: RFC 9110; RFC 9112; the ASGI specification, HTTP version 2.1.
 """
@@ -26,12 +26,12 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework, ConnectionState
 
-from federation.byte_channel import ByteChannel
 from msg_node.core.certificates import PeerCertificate
 from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS
 from protofly.errors import Code, PeerError
 from protofly.limits import HTTP_HEAD_BYTES, HTTP_KEEP_ALIVE_SECONDS, HTTP_REQUEST_SECONDS
-from protofly.strict_http import StrictConnection
+from wire.byte_channel import ByteChannel
+from wire.core.strict_http import StrictConnection
 
 logger = logging.getLogger("msg_node")
 

@@ -40,7 +40,6 @@ from msg_node.core.session import Dialect
 from msg_node.runtime_port import QueueBounds
 from protofly import codec
 from protofly.address import domain_of
-from protofly.address_group import address_group
 from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
 from protofly.limits import (
@@ -55,6 +54,7 @@ from protofly.limits import (
     SESSIONS,
 )
 from protofly.message import Message
+from wire.core.address_group import address_group
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"

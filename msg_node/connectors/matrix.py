@@ -10,7 +10,6 @@ import time
 
 import trio
 
-from federation.byte_channel import ByteChannel
 from msg_node.connectors.reception import OnOpened, Reception
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
 from msg_node.core.command_frames import (
@@ -31,7 +30,8 @@ from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import HANDSHAKE_SECONDS, HEADER_CHARS
 from protofly.message import Message
-from protofly.websocket import POLICY, ServerWebSocket
+from wire.byte_channel import ByteChannel
+from wire.core.websocket import POLICY, ServerWebSocket
 
 REASON_HEADER = "X-WebSocket-Reject-Reason"
 

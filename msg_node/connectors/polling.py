@@ -12,7 +12,6 @@ from typing import Final
 
 import trio
 
-from federation.byte_channel import ByteChannel
 from msg_node.connectors.engine_session import EngineSession
 from msg_node.connectors.socketio import SocketIo
 from msg_node.core import engine_io
@@ -21,8 +20,9 @@ from msg_node.core.dialects import Arrival, Entry, arrival_at
 from msg_node.core.engine_io import Trouble
 from msg_node.core.proof import Offered
 from protofly.errors import PeerError
-from protofly.http_serving import HttpRequest, HttpServing
 from protofly.limits import HTTP_REQUEST_SECONDS
+from wire.byte_channel import ByteChannel
+from wire.core.http_serving import HttpRequest, HttpServing
 
 _TEXT: Final = "text/plain; charset=UTF-8"
 _JSON: Final = "application/json"

@@ -15,7 +15,6 @@ from typing import Final
 
 import trio
 
-from federation.byte_channel import ByteChannel
 from msg_node.connectors.engine_session import EngineSession
 from msg_node.connectors.half_open import Entry, HalfOpen
 from msg_node.connectors.reception import OnOpened, Reception
@@ -25,9 +24,10 @@ from msg_node.core.engine_io import Kind, Packet, Trouble
 from msg_node.core.proof import Offered
 from msg_node.core.session import Dialect
 from msg_node.runtime_port import LINE_BYTES
-from protofly.address_group import address_group
 from protofly.limits import PAYLOAD_FRAMES, POLLING_SESSIONS_PER_ADDRESS, SESSIONS, UPGRADE_SECONDS
-from protofly.websocket import ServerWebSocket
+from wire.byte_channel import ByteChannel
+from wire.core.address_group import address_group
+from wire.core.websocket import ServerWebSocket
 
 PROBE_PACKET: Final = Packet(Kind.PING, engine_io.PROBE)
 

@@ -11,10 +11,10 @@ from typing import Final
 
 import trio
 
-from federation.byte_channel import ByteChannel
 from msg_node.bus import Bus
 from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS, RuntimePort
-from protofly.websocket import WebSocket
+from wire.byte_channel import ByteChannel
+from wire.core.websocket import WebSocket
 
 UNANSWERED_PINGS: Final = 2
 """Silence of one period is asked about, so two pings make three periods. Source: message specification, section 5.4."""

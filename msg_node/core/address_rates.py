@@ -1,6 +1,6 @@
 """How often each address may do something; for addresses that nobody chose.
 
-One bucket for each group of addresses (`protofly.address_group`). The groups that were seen last are remembered. A
+One bucket for each group of addresses (`wire.core.address_group`). The groups that were seen last are remembered. A
 forgotten one has a full burst again: forgetting takes as many groups as are remembered, and each of those has its own
 bound already.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from federation.core.rates import RateBucket, RateLimit
+from policy.core.rates import RateBucket, RateLimit
 
 
 class AddressRates:

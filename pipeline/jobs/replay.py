@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from federation.core.policy import compile_canonical
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.replaying import GateSettings, unreplayable_rules
 from pipeline.schemas import REPLAY_FLIP, REPLAY_RUN, SILVER_MDR
 from pipeline.tables import Lake
 from pipeline.transforms.replay import READ, checks, flips, judged, replayed
 from pipeline.worker_rows import WorkerRows
+from policy.core.engine import compile_canonical
 
 APP: Final = "replay"
 WARM_UP_US: Final = 60_000_000

@@ -14,17 +14,17 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from federation.core.policy import CompiledPolicies, Effect
-from federation.core.policy_model import Facts, Hook
-from federation.core.policy_record import record_facts
-from federation.core.policy_text import PolicyText, load_policies
-from federation.gate import Gate, Verdict
 from pipeline.synth.abuse import Extra, Spoof
 from pipeline.synth.books import Book, Entry
 from pipeline.synth.draws import FAULTS, NO_FAULT, TYPES, Draws
 from pipeline.synth.meters import Meter
 from pipeline.synth.truth import Case, Flip, Truth
 from pipeline.synth.world import Domain, World
+from policy.core.engine import CompiledPolicies, Effect
+from policy.core.gate import Gate, Verdict
+from policy.core.model import Facts, Hook
+from policy.core.recorded_facts import record_facts
+from policy.core.text import PolicyText, load_policies
 from protofly.errors import Code
 from protofly.message import NO_PEEK, BodyPeek, Message
 from protofly.records import DecisionRecord, LinkEvent, MessageRecord, PolicyEvent, StubEvent

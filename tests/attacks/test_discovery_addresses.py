@@ -12,8 +12,8 @@ from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError,
 from federation.dialler import Dialler
 from interop.name_server import Turns
 from protofly.errors import Code
-from protofly.network import parse_networks
 from tests.support.names import ScriptedNames, name_service, names_with_addresses
+from wire.core.network import parse_networks
 
 NOBODY_S = [
     *("127.0.0.1", "127.255.255.254", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.1.1"),

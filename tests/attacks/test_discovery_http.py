@@ -14,8 +14,8 @@ from federation.dialler import Dialler
 from federation.resolver import Resolver
 from interop.name_server import Records
 from protofly.errors import Code, HostError, PeerError
-from protofly.network import parse_networks
 from tests.support.names import name_service, names_with_addresses
+from wire.core.network import parse_networks
 
 LOOPBACK = {"b.example": parse_networks(["127.0.0.0/8"])}
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{}"

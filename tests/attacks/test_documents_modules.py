@@ -12,7 +12,7 @@ import pytest
 from protofly.documents import Manifest, Revoked
 from protofly.errors import Code, MisuseError, PeerError
 from protofly.stub import VerifiedStub
-from sandbox.core.gate import inspect_module
+from sandbox.core.module_check import inspect_module
 from tests.support.repository import MODULE, World
 
 

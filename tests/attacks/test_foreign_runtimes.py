@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from federation.core.policy import CompiledPolicies
-from federation.core.rates import RateLimit
-from federation.gate import Gate, PeerRule
 from msg_node.core.credentials import OPERATOR, Credential, digest_of
 from msg_node.core.rules import Rules
+from policy.core.engine import CompiledPolicies
+from policy.core.gate import Gate, PeerRule
+from policy.core.rates import RateLimit
 from protofly.errors import Code
 from protofly.records import DecisionRecord, MessageRecord
 from tests.support.policies import both, deny, one_policy, permit, test

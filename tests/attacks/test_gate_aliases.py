@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from federation.core.policy import Facts
-from federation.core.rates import RateLimit, TypeRate
-from federation.gate import Gate, PeerRule, Step
+from policy.core.engine import Facts
+from policy.core.gate import Gate, PeerRule, Step
+from policy.core.rates import RateLimit, TypeRate
 from protofly.errors import Code
 from tests.support.policies import a_message, deny, one_policy, permit, some_facts
 from tests.support.policies import test as check

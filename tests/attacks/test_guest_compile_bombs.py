@@ -11,7 +11,7 @@ from protofly import limits
 from protofly.errors import Code, PeerError
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Event, GuestEvent
-from sandbox.core.gate import MAGIC
+from sandbox.core.module_check import MAGIC
 from sandbox.host import Sandbox
 from tests.support import guests
 from tests.support.guests import leb, stub_section

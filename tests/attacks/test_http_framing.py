@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly.errors import Code, PeerError
-from protofly.http_exchange import HttpExchange
-from protofly.http_serving import HttpRequest, HttpServing
-from protofly.websocket import ServerWebSocket
 from tests.support.http_runtime import opened_http
 from tests.support.runtime_house import RuntimeHouse, runtime_house
 from tests.support.web import web_house
+from wire.core.http_exchange import HttpExchange
+from wire.core.http_serving import HttpRequest, HttpServing
+from wire.core.websocket import ServerWebSocket
 
 CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"

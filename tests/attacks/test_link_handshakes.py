@@ -29,9 +29,9 @@ from protofly.limits import (
     PENDING_LINKS,
     PENDING_LINKS_PER_ADDRESS,
 )
-from protofly.websocket import TOO_BIG, ClientWebSocket
 from tests.support.link_endpoint import LinkHouse, link_house, make_world
 from tests.support.sides import chat, node_of
+from wire.core.websocket import TOO_BIG, ClientWebSocket
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from federation.byte_channel import ByteChannel
 from federation.core import auth
 from federation.core.link_frames import Kind
 from federation.identity import TokenRequest
@@ -39,6 +38,7 @@ from tests.support.link_endpoint import (
 from tests.support.repository import World, signing_key
 from tests.support.scripted_stub import Answer, ScriptedProcess, act, opening, status
 from tests.support.sides import chat, text
+from wire.byte_channel import ByteChannel
 
 
 @pytest.fixture

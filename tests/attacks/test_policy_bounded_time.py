@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from federation.core.policy import AnyOf, Effect, Policy, PolicySet, compile_policies
-from federation.core.policy_facts import ATTRIBUTES
-from federation.gate import Gate, PeerRule
+from policy.core.attributes import ATTRIBUTES
+from policy.core.engine import AnyOf, Effect, Policy, PolicySet, compile_policies
+from policy.core.gate import Gate, PeerRule
 from protofly.errors import SettingsError
 from protofly.limits import POLICY_PROGRAM_STEPS, POLICY_RULES_PER_MESSAGE
 from tests.support.policies import a_message, both, deny, one_policy, permit, some_facts

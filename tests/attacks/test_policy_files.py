@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from federation.gate import Gate, PeerRule
-from federation.policy_files import read_policies
+from policy.core.gate import Gate, PeerRule
+from policy.files import read_policies
 from protofly.errors import Code, SettingsError
 from protofly.limits import POLICY_FILE_BYTES
 from tests.support.policies import some_facts

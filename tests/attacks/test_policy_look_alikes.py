@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from federation.core.policy import Effect
-from federation.gate import Gate, PeerRule
+from policy.core.engine import Effect
+from policy.core.gate import Gate, PeerRule
 from protofly.errors import Code
 from tests.support.policies import a_message, deny, one_policy, permit, some_facts
 from tests.support.policies import test as check

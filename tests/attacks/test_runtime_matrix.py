@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from protofly.websocket import ClientWebSocket
 from tests.support.runtime_house import (
     SESSION,
     Runtime,
@@ -18,6 +17,7 @@ from tests.support.runtime_house import (
     runtime_address,
     runtime_house,
 )
+from wire.core.websocket import ClientWebSocket
 
 CONNECT = json.dumps({"cmd": "connect", "data": {"runtimeURL": runtime_address("ana")}}).encode()
 PATHS = {"b": "/stub/connect", "c": "/stub/connect?runtimeURL=runtime%3A%2F%2Falpha.example%2Fana"}

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.byte_channel import RECEIVE_BYTES, ByteChannel
 from msg_node.connectors.websocket import WebSocketChannel
 from msg_node.runtime_port import ANSWER_BYTES, LINE_BYTES, STUCK_SECONDS, RuntimePort
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from tests.support.runtime_house import FOREIGN, SESSION, Json, Runtime, RuntimeHouse, a_message, parsed, runtime_house
+from wire.byte_channel import RECEIVE_BYTES, ByteChannel
 
 KERNEL_BYTES = 16 << 10
 MOST_BYTES = LINE_BYTES + SESSION_QUEUE_BYTES + 8 * RECEIVE_BYTES

@@ -15,10 +15,10 @@ from msg_node import runtime_port, sweeper
 from msg_node.connectors import half_open
 from msg_node.core.engine_io import encode_payload
 from protofly.limits import HALF_OPEN_PER_ADDRESS, OPEN_SECONDS
-from protofly.websocket import ClientWebSocket
 from tests.support.http_runtime import MESSAGES, opened_http
 from tests.support.polling import PATH, HttpLine, engine_socket, heard, opened_polling, polling
 from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_address, runtime_house
+from wire.core.websocket import ClientWebSocket
 
 SOON_SECONDS = 0.25
 BROKEN_OPEN = a_message("open", "runtime://somebody.else/rt-1", SESSION, id_=1)

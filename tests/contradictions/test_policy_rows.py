@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from federation.core.policy_text import PolicyText, load_policies
-from federation.gate import Gate, PeerRule
+from policy.core.gate import Gate, PeerRule
+from policy.core.text import PolicyText, load_policies
 from protofly.codec import build
 from protofly.errors import Code
 from tests.support.policies import a_message, some_facts

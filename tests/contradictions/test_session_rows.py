@@ -10,7 +10,6 @@ from urllib.parse import quote
 import pytest
 
 from msg_node.core.credentials import Credential, digest_of
-from protofly.websocket import ClientWebSocket
 from tests.support.runtime_house import (
     DOMAIN,
     SESSION,
@@ -21,6 +20,7 @@ from tests.support.runtime_house import (
     runtime_address,
     runtime_house,
 )
+from wire.core.websocket import ClientWebSocket
 
 
 @pytest.fixture

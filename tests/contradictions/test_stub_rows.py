@@ -9,8 +9,8 @@ import pytest
 
 from catalogue_client.core.legacy import Descriptor, decode_descriptor
 from protofly.errors import Code, PeerError
-from sandbox.core.gate import inspect_module
 from sandbox.core.lifecycle import Lifecycle, StubState
+from sandbox.core.module_check import inspect_module
 from tests.support.guests import assemble
 from tests.support.repository import MODULE, PublishedDomain, World
 

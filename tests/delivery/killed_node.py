@@ -20,7 +20,7 @@ from typing import Any
 import trio
 
 from interop.processes import Child
-from protofly.websocket import ClientWebSocket
+from wire.core.websocket import ClientWebSocket
 
 DOMAIN = "alpha.example"
 AGENT = f"thing://{DOMAIN}/agent-1"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.core.gate import inspect_module
+from sandbox.core.module_check import inspect_module
 from stubkit.check import check
 
 ROOT = Path(__file__).parents[2]

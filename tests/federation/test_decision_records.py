@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from federation.core.decision_budget import DecisionBudget
-from federation.core.policy_model import Facts, Mode
 from federation.decision_records import DecisionRecords
-from federation.gate import Gate
+from policy.core.gate import Gate
+from policy.core.model import Facts, Mode
 from protofly.limits import DECISIONS_PER_MINUTE, DECISIONS_PER_SOURCE
 from protofly.message import Message
 from protofly.records import DecisionRecord, Record

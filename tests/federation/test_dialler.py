@@ -12,8 +12,8 @@ from federation.dialler import Dialler
 from federation.name_client import DnsClient, parse_nameserver
 from interop.name_server import Fault
 from protofly.errors import Code, HostError, SettingsError
-from protofly.network import parse_networks
 from tests.support.names import SILENCE, ScriptedNames, name_service, names_with_addresses
+from wire.core.network import parse_networks
 
 LOOPBACK = {"b.example": parse_networks(["127.0.0.0/8", "::1/128"])}
 

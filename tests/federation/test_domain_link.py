@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.core.peer_streams import STREAMS_REMEMBERED
-from federation.core.rates import RateLimit
-from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
+from policy.core.gate import Gate, PeerRule
+from policy.core.rates import RateLimit
 from protofly.codec import build
 from protofly.errors import Code, PeerError
 from protofly.limits import CROSSING_BYTES, REQUEST_TTL_SECONDS, WAITING_BYTES, WAITING_MESSAGES, WAITING_SECONDS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from federation.core.trapezoid import LegLimits
-from federation.gate import Gate
+from policy.core.gate import Gate
 from protofly.errors import Code
 from protofly.records import LinkEvent
 from tests.support.policies import one_policy, permit

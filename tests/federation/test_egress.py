@@ -10,12 +10,10 @@ import trio.lowlevel
 import trio.testing
 import trustme
 
-from federation.byte_channel import ByteChannel
 from federation.egress import KEEPALIVE_SECONDS, EgressRules
 from protofly.errors import Code, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS
 from protofly.signatures import base64url
-from protofly.websocket import TOO_BIG, ServerWebSocket
 from sandbox.core.exchange import EVENT_PAYLOAD_BYTES, ChannelKind, Event
 from tests.support.egress_lines import URL, endpoints, lines, nothing
 from tests.support.lines import (
@@ -24,6 +22,8 @@ from tests.support.lines import (
     public_key_sha256,
     receive_exactly,
 )
+from wire.byte_channel import ByteChannel
+from wire.core.websocket import TOO_BIG, ServerWebSocket
 
 
 async def accept(line: ByteChannel, *, subprotocol: str = "", extra: bytes = b"") -> ServerWebSocket:

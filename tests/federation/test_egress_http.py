@@ -10,12 +10,12 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from federation.byte_channel import ByteChannel
 from federation.egress import EgressRules
 from protofly.errors import Code, StubFaultError
 from protofly.limits import HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent
 from tests.support.egress_lines import URL, endpoints, lines, nothing
+from wire.byte_channel import ByteChannel
 
 HTTP_URL = "https://mn.b.example/api"
 HTTP_RULES = EgressRules("b.example", endpoints(HTTP_URL))

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.policy import CompiledPolicies, Mode, Rule
-from federation.core.rates import RateLimit, TypeRate
 from federation.decision_records import DecisionRecords
-from federation.gate import Gate, PeerRule
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import Identified
 from federation.router import greeting, may_talk
+from policy.core.engine import CompiledPolicies, Mode, Rule
+from policy.core.gate import Gate, PeerRule
+from policy.core.rates import RateLimit, TypeRate
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.message import Message

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from federation.core.border import InwardBorder, Speaker
 from federation.core.interworking import Admission, Interworking
-from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
+from policy.core.gate import Gate, PeerRule
 from protofly.codec import build
 from protofly.documents import Abi, Manifest, ModuleReference, Permissions
 from protofly.errors import Code, PeerError

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from federation.core.rates import RateLimit
 from federation.core.trapezoid import LegLimits
-from federation.gate import Gate, PeerRule
 from federation.link_books import LOG_LINES_PER_MINUTE
+from policy.core.gate import Gate, PeerRule
+from policy.core.rates import RateLimit
 from protofly.codec import build
 from protofly.errors import Code
 from protofly.records import LinkEvent

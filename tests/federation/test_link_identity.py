@@ -7,8 +7,8 @@ import json
 import pytest
 
 from federation.core.border import refusal_abroad
-from federation.gate import Gate
 from federation.link_context import Identified, Refusal
+from policy.core.gate import Gate
 from protofly.codec import build
 from protofly.errors import Code, PeerError
 from protofly.message import Message

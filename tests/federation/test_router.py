@@ -14,9 +14,9 @@ from federation.core.auth import Claims
 from federation.core.interworking import Interworking
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
-from federation.gate import Gate, PeerRule
 from federation.link_context import Refusal
 from federation.router import Federation, greeting, may_talk
+from policy.core.gate import Gate, PeerRule
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import ANSWERED_AT_ONCE, DECISIONS_PER_SOURCE

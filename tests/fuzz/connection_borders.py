@@ -14,10 +14,10 @@ from msg_node.core import engine_io
 from msg_node.core.dialects import Arrival, Entry, arrival_at, parameters_of
 from msg_node.core.engine_io import Kind
 from protofly.errors import Code, PeerError
-from protofly.http_serving import HttpRequest, HttpServing
 from protofly.limits import HTTP_HEAD_BYTES, HTTP_HEADERS, PAYLOAD_PACKETS
-from protofly.websocket import ServerWebSocket
 from tests.fuzz.target import Target
+from wire.core.http_serving import HttpRequest, HttpServing
+from wire.core.websocket import ServerWebSocket
 
 UPGRADE: Final = (
     b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

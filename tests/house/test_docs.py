@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from federation.policy_files import read_policies
 from msg_node.config_load import load_settings
+from policy.files import read_policies
 from protofly.errors import Code
 from trapezoid.commands import app
 

@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = (
     "protofly",
+    "policy",
+    "wire",
     "catalogue_client",
     "stubs_cache",
     "sandbox",
@@ -28,7 +30,19 @@ ROOMS = (
 )
 QUIET = (
     "protofly",
-    *(f"{room}/core" for room in ("catalogue_client", "stubs_cache", "sandbox", "federation", "msg_node", "pipeline")),
+    *(
+        f"{room}/core"
+        for room in (
+            "policy",
+            "wire",
+            "catalogue_client",
+            "stubs_cache",
+            "sandbox",
+            "federation",
+            "msg_node",
+            "pipeline",
+        )
+    ),
 )
 MODULE_LINES = 500
 LOUD = frozenset(

@@ -12,7 +12,7 @@ from trio_websocket import ConnectionClosed
 
 from interop.bounded_websocket import BoundedWebSocket, open_bounded
 from protofly.limits import MESSAGE_FRAGMENTS
-from protofly.websocket import ServerWebSocket
+from wire.core.websocket import ServerWebSocket
 
 
 @asynccontextmanager

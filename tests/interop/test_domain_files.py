@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from federation.core.policy_text import PolicyText, load_policies
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
 from interop.name_server import NameServer
+from policy.core.text import PolicyText, load_policies
 
 POLICIES = Path(__file__).parents[2] / "examples" / "two_domains"
 

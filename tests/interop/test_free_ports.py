@@ -10,7 +10,7 @@ import pytest
 from interop import free_ports as module
 from interop.free_ports import free_ports, is_free
 from protofly.errors import SettingsError
-from protofly.network import judge_port
+from wire.core.network import judge_port
 
 
 def test_ports_are_free_different_and_never_handed_out_by_the_kernel() -> None:

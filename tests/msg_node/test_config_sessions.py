@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from federation.core.policy_model import Mode
-from federation.gate import Gate
-from federation.policy_files import read_policies
 from msg_node import config_meaning
 from msg_node.config_load import load_settings
 from msg_node.config_sessions import build_credentials
 from msg_node.core.proof import Offered
 from msg_node.core.runtime_address import covers, is_pattern
+from policy.core.gate import Gate
+from policy.core.model import Mode
+from policy.files import read_policies
 from protofly import codec
 from protofly.errors import Code, PeerError, SettingsError
 from tests.support.policies import unrecorded

@@ -15,8 +15,6 @@ import pytest
 import trio
 import trustme
 
-from federation.core.policy import Algorithm
-from federation.gate import Gate
 from federation.link_context import Identified
 from msg_node.config import DiscoverySettings, IssuerSettings, ListenSettings, NodeSettings, SessionSettings, Settings
 from msg_node.config_identity import IdentitySettings, ProviderSettings
@@ -27,6 +25,8 @@ from msg_node.core.issuer_keys import keys_of_jwks
 from msg_node.core.node_state import NodeState
 from msg_node.core.service import Service
 from msg_node.people import People
+from policy.core.engine import Algorithm
+from policy.core.gate import Gate
 from protofly import limits
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError

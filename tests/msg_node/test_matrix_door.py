@@ -14,7 +14,6 @@ import trustme
 from trio_websocket import open_websocket_url
 
 from msg_node.core.credentials import Credential, digest_of
-from protofly.websocket import ClientWebSocket
 from tests.support.runtime_house import (
     ALLOCATION,
     DOMAIN,
@@ -27,6 +26,7 @@ from tests.support.runtime_house import (
     runtime_address,
     runtime_house,
 )
+from wire.core.websocket import ClientWebSocket
 
 SECRET = "correct horse"
 CREDENTIAL = Credential(digest_of(SECRET), runtime_address("ana"))

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from federation.core.policy_model import Mode
-from federation.core.rates import UNLIMITED, RateLimit, TypeRate
-from federation.gate import Gate
 from federation.link_context import Refusal
-from federation.policy_files import read_policies
 from msg_node.config_load import load_settings
 from msg_node.config_meaning import build_gate, build_stack
 from msg_node.config_middleware import active_steps
 from msg_node.core.credentials import Credential, digest_of
 from msg_node.core.node_state import NodeState
 from msg_node.middleware import Step, log, make_stack, rate
+from policy.core.gate import Gate
+from policy.core.model import Mode
+from policy.core.rates import UNLIMITED, RateLimit, TypeRate
+from policy.files import read_policies
 from protofly.errors import Code, SettingsError
 from protofly.message import Message
 from tests.support.http_runtime import opened_http

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from federation.core.policy_text import PolicyText, load_policies
-from federation.gate import Gate
 from msg_node import config_meaning
+from policy.core.gate import Gate
+from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
 from tests.msg_node.test_actions import answer_to
 from tests.msg_node.test_outbox import sent

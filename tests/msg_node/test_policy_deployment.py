@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from federation.gate import Gate
-from federation.policy_files import read_policies
 from msg_node.policy_deployment import PolicyDeployment, change_sha256
+from policy.core.gate import Gate
+from policy.files import read_policies
 from protofly.records import PolicyEvent, Record
 
 CLOSED = 'id = "closed"\n[[rules]]\nid = "nobody"\neffect = "deny"\ncondition = { size = { moreThan = 5 } }\n'

@@ -13,14 +13,14 @@ import pytest
 import trio
 import trio.testing
 
-from federation.byte_channel import ByteChannel
 from msg_node.connectors.websocket import WebSocketChannel
 from msg_node.runtime_port import ANSWER_BYTES, ASKED_ADDRESSES, FLUSH_MESSAGES, STUCK_SECONDS, RuntimePort
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
-from protofly.websocket import ClientWebSocket, ServerWebSocket
 from tests.support.runtime_house import a_message, parsed, runtime_address
+from wire.byte_channel import ByteChannel
+from wire.core.websocket import ClientWebSocket, ServerWebSocket
 
 ANA = runtime_address("ana")
 

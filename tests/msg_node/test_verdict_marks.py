@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from federation.core.policy import Algorithm, CompiledPolicies
-from federation.gate import Gate, PeerRule
 from msg_node.config_meaning import judge_local
 from msg_node.core.credentials import Credential, digest_of
 from msg_node.middleware import authorisation
+from policy.core.engine import Algorithm, CompiledPolicies
+from policy.core.gate import Gate, PeerRule
 from protofly.message import Message
 from tests.support.policies import deny, one_policy, permit, unrecorded
 from tests.support.policies import test as condition

@@ -117,7 +117,7 @@ def _test_files(group: Group) -> list[Path]:
     modules, tests = {module_name(path) for path in group.paths()}, ROOT / "tests"
     found = {path for home in group.homes for path in tests.glob(home) if modules & imported_by(path)}
     if group.asks_importers:
-        others = (path for path in tests.glob("*/test_*.py") if path.parent.name not in ELSEWHERE)
+        others = (path for path in tests.glob("*/**/test_*.py") if path.relative_to(tests).parts[0] not in ELSEWHERE)
         found |= {path for path in others if modules & imported_directly(path)}
     return sorted(found)
 

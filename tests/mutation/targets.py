@@ -95,8 +95,8 @@ _GROUPS: Final = (
                 _DOCUMENTS,
                 "catalogue_client/test_[dt]*.py",
             ),
-            *("federation/test_egress_http.py", "msg_node/test_https_door.py", "msg_node/test_record*.py"),
-            *("msg_node/test_thing_events.py", "pipeline/test_histogram.py", "pipeline/test_segments.py"),
+            *("msg_node/test_record*.py", "msg_node/test_thing_events.py"),
+            *("pipeline/test_histogram.py", "pipeline/test_segments.py"),
         ),
         excludes=(_NUMBERS_ONLY,),
         asks_importers=False,  # everybody imports its words
@@ -104,14 +104,14 @@ _GROUPS: Final = (
     Group("sandbox/core", 0.97, ("sandbox/test_*.py",)),
     Group("catalogue_client/core", 0.97, ("catalogue_client/test_*.py", _DOCUMENTS)),
     Group("stubs_cache/core", 0.97, ("stubs_cache/test_*.py", "attacks/test_documents_cache.py")),
-    Group("policy", 0.97, ("policy/test_*.py", "federation/test_policy_*.py", "attacks/test_policy_*.py")),
+    Group("policy/core", 0.97, ("policy/test_*.py", "attacks/test_policy_*.py")),
+    Group("wire/core", 0.97, ("wire/test_*.py", "federation/test_egress_http.py", "msg_node/test_https_door.py")),
     Group(
         "federation/core",
         0.97,
         (
             "federation/test_*.py",
             "attacks/test_authentication.py",
-            "attacks/test_policy_*.py",
             "attacks/test_*tokens.py",
         ),
     ),

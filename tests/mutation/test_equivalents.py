@@ -54,8 +54,11 @@ def test_modules_are_chosen_by_any_way_to_write_them() -> None:
         list(chosen(["protofly", "nothing"]))
 
 
+PURE = ("*/core/*.py", "*/*/core/*.py", "protofly/*.py", "msg_node/kernel/*.py")
+
+
 def test_every_core_belongs_to_one_group() -> None:
     """`limits` only lists numbers."""
-    cores = {path for folder in ROOT.glob("*/core") for path in folder.glob("*.py")} | set(ROOT.glob("protofly/*.py"))
+    cores = {path for pattern in PURE for path in ROOT.glob(pattern)}
     wanted = sorted(path for path in cores if path.stem not in ("__init__", "limits") and "tests" not in path.parts)
-    assert sorted(path for group in groups() for path in group.paths() if group.name != "policy") == wanted
+    assert sorted(path for group in groups() for path in group.paths()) == wanted

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from federation.core.policy import CompiledPolicies, Effect, Facts
-from federation.core.policy_text import PolicyText, load_policies
 from pipeline.core import senders, usual
 from pipeline.core.alerts import SPOOFS_SEVERE
 from pipeline.core.usual import HOURS_PER_WEEK, LEAST_MESSAGES, alarm_level, hour_of_week
@@ -22,6 +20,8 @@ from pipeline.local_rows import local_frame
 from pipeline.schemas import BRONZE_LINK_EVENT, DOMAIN_BASELINE, TRAFFIC_HOURLY
 from pipeline.transforms.abuse import usual_hours
 from pipeline.worker_rows import WorkerRows, rows_of
+from policy.core.engine import CompiledPolicies, Effect, Facts
+from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from federation.core.policy import compile_canonical
 from msg_node.config import PeerSettings
 from msg_node.config_meaning import peer_rule
 from msg_node.config_rates import TypeRateSettings
 from pipeline.gate_settings import from_node_settings, from_policy_files
+from policy.core.engine import compile_canonical
 from protofly.errors import SettingsError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

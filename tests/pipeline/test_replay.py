@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from federation.core.policy import compile_canonical
-from federation.core.policy_record import record_facts
-from federation.core.policy_text import PolicyText, load_policies
-from federation.core.rates import RateLimit
-from federation.gate import PeerRule
 from pipeline.jobs import replay
 from pipeline.jobs.result import ExitCode
 from pipeline.replaying import COLUMNS, SAMPLES, Cell, GateSettings, Replayer, Tally, unreplayable_rules
 from pipeline.schemas import REPLAY_FLIP, REPLAY_RUN, SILVER_MDR
 from pipeline.tables import Lake
+from policy.core.engine import compile_canonical
+from policy.core.gate import PeerRule
+from policy.core.rates import RateLimit
+from policy.core.recorded_facts import record_facts
+from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
 from tests.pipeline.rows import MONDAY_US, silver, silver_row
 
@@ -127,7 +127,7 @@ def test_fact_that_the_deployed_policy_read_is_recorded_and_so_replayable() -> N
     old = settings(SECRETS)
     policies = compile_canonical(old.canonical)
     message = Message(b"1", "read", "hyperty://b.example/h-1", "hyperty://a.example/h-1", b"", b"")
-    from federation.core.policy import Facts
+    from policy.core.engine import Facts
 
     facts = Facts("in", message, "b.example", "a.example", "b.example", 200, 0, MONDAY_US / 1e6)
     packed = record_facts(facts, "b.example", "a.example", policies.facts_read)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from federation.core.policy import Effect
-from federation.policy_files import read_policies
 from pipeline.synth.run import synth
 from pipeline.synth.truth import Truth
 from pipeline.synth.world import SynthOptions
+from policy.core.engine import Effect
+from policy.files import read_policies
 from protofly.errors import SettingsError
 from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, PolicyEvent, StubEvent
 from tests.pipeline.synth_reading import file_sha256, load_truth, manifests, readable, records_in

@@ -36,7 +36,7 @@ MODULES: Final = (
     "protofly.record_segments",
     "protofly.records",
     "protofly.signatures",
-    "sandbox.core.gate",
+    "sandbox.core.module_check",
     "sandbox.core.open_request",
 )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protofly import limits
 from protofly.errors import Code, PeerError
-from sandbox.core.gate import MAGIC, _Reader, inspect_module
+from sandbox.core.module_check import MAGIC, _Reader, inspect_module
 from tests.support.guests import assemble, custom_section, echo, guest, leb, stub_section
 
 WINDOW = '(func (export "window") (param i32) (result i32) (i32.const 4096))'

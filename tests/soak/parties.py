@@ -16,7 +16,7 @@ import trio
 from interop.participant import Door
 from interop.runtime_client import Answer, Incoming, Members, RuntimeClient, UnexpectedAnswerError
 from protofly.errors import Code, TransportError
-from protofly.websocket import ClientWebSocket
+from wire.core.websocket import ClientWebSocket
 
 from .findings import Account
 

@@ -11,7 +11,6 @@ import trio.lowlevel
 import trio.testing
 import trustme
 
-from federation.byte_channel import ByteChannel
 from federation.egress import Egress, EgressRules
 from protofly.documents import Endpoint
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent
@@ -21,6 +20,7 @@ from tests.support.lines import (
     client_context,
     server_context,
 )
+from wire.byte_channel import ByteChannel
 
 URL = "wss://mn.b.example/link"
 Serve = Callable[[ByteChannel], Awaitable[None]]

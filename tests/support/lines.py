@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from catalogue_client.fetcher import Dialler
-from federation.byte_channel import ByteChannel
 from federation.core.auth import channel_binding
 from protofly.errors import Code, TransportError
+from wire.byte_channel import ByteChannel
 
 RESET_ON_CLOSE = pack("ii", 1, 0)
 

@@ -13,7 +13,6 @@ import trustme
 
 from catalogue_client.core.state import DomainTrust
 from federation.aliases import Aliases
-from federation.byte_channel import ByteChannel
 from federation.core import auth
 from federation.core.alias_rules import AliasRules
 from federation.core.link_frames import (
@@ -31,10 +30,11 @@ from federation.peer_session import LinkAcceptor
 from protofly.documents import KeyRecord, SigningKey
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX
-from protofly.websocket import ClientWebSocket, ServerWebSocket
 from tests.support.lines import binding_of, certificate_of, client_context, server_context
 from tests.support.repository import PublishedDomain, World, signing_key
 from tests.support.sides import Bus, node_of
+from wire.byte_channel import ByteChannel
+from wire.core.websocket import ClientWebSocket, ServerWebSocket
 
 ENDPOINT = "wss://mn.b.example/link"
 OUR_STREAM = "a" * 32

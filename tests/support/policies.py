@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from federation.core.policy import (
+from federation.decision_records import DecisionRecords
+from policy.core.engine import (
     Algorithm,
     AllOf,
     CompiledPolicies,
@@ -18,9 +19,8 @@ from federation.core.policy import (
     Test,
     compile_policies,
 )
-from federation.core.policy_model import ALWAYS, Scalar
-from federation.decision_records import DecisionRecords
-from federation.gate import Gate
+from policy.core.gate import Gate
+from policy.core.model import ALWAYS, Scalar
 from protofly.address import domain_of
 from protofly.codec import build
 from protofly.errors import PeerError

@@ -12,8 +12,8 @@ import h11
 import trio
 
 from msg_node.core.engine_io import decode_payload, encode_payload
-from protofly.websocket import ClientWebSocket
 from tests.support.runtime_house import SESSION, Json, RuntimeHouse, Wire, a_message, runtime_address
+from wire.core.websocket import ClientWebSocket
 
 PATH = "/socket.io/?EIO=3"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from federation.core.policy import Facts
-from federation.core.policy_record import AlikeFacts
+from policy.core.engine import Facts
+from policy.core.recorded_facts import AlikeFacts
 from protofly.records import MessageRecord
 
 

@@ -20,7 +20,6 @@ import trio
 
 from federation.core.interworking import Interworking
 from federation.decision_records import DecisionRecords
-from federation.gate import Gate, PeerRule
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import Refusal
 from federation.router import Federation
@@ -44,11 +43,12 @@ from msg_node.deliveries import Parks, park_nothing
 from msg_node.middleware import Step, authorisation, make_stack
 from msg_node.runtime_port import Congestible, RuntimePort
 from msg_node.state_store import StateStore
+from policy.core.gate import Gate, PeerRule
 from protofly import codec
 from protofly.limits import FRAME_BYTES, SESSIONS
 from protofly.message import Message
 from protofly.records import Record
-from protofly.websocket import ClientWebSocket
+from wire.core.websocket import ClientWebSocket
 
 DOMAIN = "alpha.example"
 ALIAS = "alias.example"

@@ -14,9 +14,9 @@ from federation.core.message_ids import MessageIds
 from federation.core.stub_status import StubAddresses
 from federation.core.trapezoid import LegLimits, Pending
 from federation.domain_link import DomainLink
-from federation.gate import Gate, PeerRule
 from federation.link_context import Identify, LinkContext
 from federation.traces import Traces
+from policy.core.gate import Gate, PeerRule
 from protofly.codec import body_members, build, decode
 from protofly.errors import Code
 from protofly.message import Message

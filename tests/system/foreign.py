@@ -29,11 +29,11 @@ from federation.core.link_frames import (
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import HOST
 from protofly.documents import Endpoint, Revoked
-from protofly.websocket import ClientWebSocket, ServerWebSocket, WebSocket
 from stubkit.keys import KeyRing, make_keys
 from stubkit.sign import StubRelease, sign_manifest, sign_root
 from tests.support.guests import custom_section
 from tests.support.live_documents import sign_live
+from wire.core.websocket import ClientWebSocket, ServerWebSocket, WebSocket
 
 LINK_STUB = Path(__file__).parents[2] / "examples" / "stubs" / "trapezoid_link" / "link.wasm"
 WELL_KNOWN = "/.well-known/rethink-mn"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import zstandard
 
-from federation.core.policy import Effect
-from federation.policy_files import read_policies
 from interop.laboratory import POLICIES
+from policy.core.engine import Effect
+from policy.files import read_policies
 from protofly.records import MessageRecord, PolicyEvent, SessionEvent, StubEvent
 from tests.support.replayed import facts_of
 

@@ -15,13 +15,13 @@ import pytest
 import trio
 
 from interop.processes import Child
-from protofly.websocket import ClientWebSocket
 from tests.peers.domain_registry import DomainRegistryPeer
 from tests.peers.qos_broker import QosBrokerPeer
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
 from tests.support.runtime_house import SM, Runtime, Wire, code_and_reason
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
+from wire.core.websocket import ClientWebSocket
 
 REGISTRY = f"domain://registry.{DOMAIN}"
 QOS = f"domain://qos.{DOMAIN}"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from protofly.websocket import GOING_AWAY
 from tests.support.guid_holder import GuidHolder
 from tests.support.runtime_house import PATIENCE_SECONDS, a_message, code_and_reason
+from wire.core.websocket import GOING_AWAY
 
 from .one_node import SETTINGS, serving
 

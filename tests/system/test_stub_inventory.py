@@ -10,8 +10,8 @@ from typing import Any
 
 import trio
 
-from protofly.websocket import ClientWebSocket
 from tests.support.runtime_house import SESSION, Runtime, Wire, code_and_reason
+from wire.core.websocket import ClientWebSocket
 
 from .foreign import WELL_KNOWN, ForeignDomain
 from .frontier import DOMAIN, Frontier, running_frontier

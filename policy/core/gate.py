@@ -1,0 +1,395 @@
+"""The gate between domains, and on the own bus: every message passes one, none passes beside it.
+
+In this order: how much the peer may send in this direction, whether its domain is listed, what the policies say, what
+the peer's entry in the settings says when the policies say nothing. Between domains silence means no: a domain that
+no entry names is denied unless a rule permits it. A gate answers with a verdict and does nothing else: recording,
+answering and passing on are the caller's.
+Source: trust and hosts, section 5.3; message specification, sections 15.3 and 21, rows 48 to 52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+
+from policy.core.engine import (
+    CompiledPolicies,
+    Decision,
+    Effect,
+    Facts,
+    RuleOutcome,
+    compile_policies,
+)
+from policy.core.patterns import DomainPattern, parents, parse_domain_pattern
+from policy.core.rates import UNLIMITED, BothBuckets, Bucket, RateLimit, TypeRate, make_bucket
+from protofly.address import P2P_STUBS, domain_of, valid_domain
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.forwarding import FORWARD, carried
+from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS
+from protofly.message import Message
+
+_UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
+_REST: Final = DomainPattern("*")
+
+
+class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings say about one peer: its default and its rates, each direction counted by itself.
+
+    `rates` are those of single types, besides `rate`, which is that of all. `p2p`: runtimes of both domains may set up
+    connections of their own, which then no gate sees.
+    """
+
+    default: Literal["permit", "deny"] = "permit"
+    rate: RateLimit = UNLIMITED
+    rates: tuple[TypeRate, ...] = ()
+    p2p: bool = True
+
+
+class Step(StrEnum):
+    """Which step of a gate gave the verdict."""
+
+    RATE = "rate"
+    LIST = "list"
+    POLICY = "policy"
+    DEFAULT = "default"
+    NODE = "node"
+    """No gate was asked: the node's own words."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a message passes. `code` says why not; `rule_id` is "" unless a rule decided.
+
+    `revision` names the policies, `decision` is what they said (with obligations and what report mode would have
+    done), and `retry_after_seconds` goes with `Code.RATE`.
+    """
+
+    permitted: bool
+    code: Code | None
+    rule_id: str
+    revision: str
+    retry_after_seconds: float = 0.0
+    step: Step = Step.DEFAULT
+    decision: Decision = _UNASKED
+
+    @property
+    def is_permitted_by_rule(self) -> bool:
+        """Whether a rule permits it; otherwise no policy applied to what passes."""
+        return self.permitted and self.step is Step.POLICY
+
+    @property
+    def told(self) -> dict[str, object] | None:
+        """What a sender of our own domain learns about a denial. Source: message specification, sections 4 and 15.3."""
+        if self.retry_after_seconds:
+            return {"retryAfter": self.retry_after_seconds}
+        return {"rule": self.rule_id} if self.rule_id else None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A verdict with everything that led to it. Rates are left out: asking must not use them up."""
+
+    verdict: Verdict
+    peer_entry: str
+    """The entry of the settings that fits the peer, "" if none does."""
+    is_listed: bool
+    """Whether the allow and deny lists let the peer's domain pass."""
+    rules: tuple[RuleOutcome, ...]
+    values: dict[str, object]
+    """Attributes that rules read, as they saw them; what was missing is not here."""
+
+
+class _PeerEntry:
+    """One entry of the settings with its two buckets.
+
+    All domains that it fits share them: more names are not more rate.
+    """
+
+    __slots__ = ("inbound", "name", "outbound", "rule")
+
+    def __init__(self, name: str, rule: PeerRule) -> None:
+        self.name = name
+        self.rule = rule
+        self.inbound = make_bucket(rule.rate, rule.rates)
+        self.outbound = make_bucket(rule.rate, rule.rates)
+
+    def bucket(self, hook: str) -> Bucket | None:
+        return self.inbound if hook == "in" else self.outbound if hook == "out" else None
+
+
+class _Lane:
+    """What is settled about one domain at one hook, looked up by each message."""
+
+    __slots__ = ("bars_p2p", "bucket", "default", "entry", "is_listed")
+
+    def __init__(
+        self, entry: _PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: Verdict, bars_p2p: bool
+    ) -> None:
+        self.bars_p2p = bars_p2p
+        self.entry = entry
+        self.bucket = bucket
+        self.is_listed = is_listed
+        self.default = default
+
+
+def _both_lanes(link: _Lane, sender: _Lane) -> _Lane:
+    """What is settled about messages of one domain over the link of another."""
+    is_listed = link.is_listed and sender.is_listed
+    if sender.entry is link.entry or sender.entry is _UNNAMED:
+        return _Lane(link.entry, link.bucket, is_listed=is_listed, default=link.default, bars_p2p=link.bars_p2p)
+    buckets = [bucket for bucket in (link.bucket, sender.bucket) if bucket is not None]
+    return _Lane(
+        link.entry,
+        BothBuckets(*buckets) if len(buckets) == 2 else buckets[0] if buckets else None,
+        is_listed=is_listed,
+        default=link.default if sender.default.permitted else sender.default,
+        bars_p2p=link.bars_p2p or sender.bars_p2p,
+    )
+
+
+class Gate:
+    """All gates of a node: they share policies, peers and rates, and differ by the `hook` in the facts.
+
+    Attributes:
+        facts_read: What the rules of the policies in force read.
+        has_policies: Whether there are any.
+    """
+
+    def __init__(
+        self,
+        policies: CompiledPolicies | None = None,
+        peers: Mapping[str, PeerRule] | None = None,
+        *,
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] = (),
+    ) -> None:
+        """Set up the gates.
+
+        Args:
+            policies: What rules say; None is no rules at all.
+            peers: Settings by domain or `*.domain`; the most specific one counts.
+            allow: If given, only these domains pass, whatever rules say; empty: nobody does.
+            deny: These do not pass, unless `allow` names them more specifically.
+
+        Raises:
+            SettingsError: A name that is no domain pattern, or a rate that is not more than 0.
+        """
+        self._entries = _checked_entries(peers or {})
+        self._allow = None if allow is None else frozenset(map(parse_domain_pattern, allow))
+        self._deny = frozenset(map(parse_domain_pattern, deny))
+        self.denied = 0
+        """Messages that did not pass."""
+        self._use(policies if policies is not None else compile_policies([]))
+
+    @property
+    def policies(self) -> CompiledPolicies:
+        """The policies in force."""
+        return self._policies
+
+    def replace(self, policies: CompiledPolicies) -> None:
+        """Put other policies in force from the next message on. Rates go on as they stand."""
+        self._use(policies)
+
+    def judge(self, facts: Facts) -> Verdict:
+        """Decide whether one message passes, and count it. Never raises."""
+        if facts.hook == "in" and facts.from_domain != facts.link_domain:
+            lane = self._lane_of_sender(facts)
+        else:
+            lane = self._lane(facts.hook, facts.link_domain)
+        bucket = lane.bucket
+        if bucket is not None:
+            wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
+            if wait_seconds:
+                self.denied += 1
+                return Verdict(False, Code.RATE, "", self._revision, wait_seconds, Step.RATE)
+        verdict = self._decide(lane, facts)
+        if verdict.permitted and facts.message.type == FORWARD:
+            verdict = self._decide_carried(lane, facts, verdict)
+        if not verdict.permitted:
+            self.denied += 1
+        return verdict
+
+    def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict) -> Verdict:
+        """What a message carries has to pass as well, if it can be read. Source: message specification, section 9.7."""
+        inner = facts.message
+        is_inbound = facts.hook == "in"
+        for _ in range(FORWARD_LEVELS):
+            message = carried(inner)
+            if message is None:
+                break
+            inner = message
+            try:
+                from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
+            except PeerError:
+                continue
+            inner_facts = msgspec.structs.replace(
+                facts,
+                message=inner,
+                from_domain=from_domain,
+                to_domain=to_domain,
+                identity_verified=False,  # who sends the outer message is not who wrote this one
+                identity_user="",
+                identity_issuer="",
+            )
+            inner_verdict = self._decide(self._lane_of_sender(inner_facts) if is_inbound else lane, inner_facts)
+            if not inner_verdict.permitted:
+                return inner_verdict
+        return verdict
+
+    def explain(self, facts: Facts) -> Explanation:
+        """Say what the verdict would be and why; changes and counts nothing."""
+        lane = self._open_lane(facts.hook, facts.link_domain)
+        if facts.hook == "in":
+            lane = self._lane_of_sender(facts)
+        return Explanation(
+            self._decide(lane, facts),
+            lane.entry.name,
+            lane.is_listed,
+            self._policies.outcomes(facts),
+            self._policies.facts_of(facts),
+        )
+
+    def names(self, domain: str) -> bool:
+        """Whether an entry of the settings is for this domain alone."""
+        return domain in self._entries and domain != _REST
+
+    def bars(self, facts: Facts) -> bool:
+        """Whether a domain is kept out as such, by the lists, by a rule or by its entry; counts nothing.
+
+        A domain that nothing names is not let in either, but nothing is said against it.
+        """
+        lane = self._open_lane(facts.hook, facts.link_domain)
+        verdict = self._decide(lane, facts)
+        return not verdict.permitted and not (lane.entry is _UNNAMED and verdict.step is Step.DEFAULT)
+
+    def _use(self, policies: CompiledPolicies) -> None:
+        """Everything that depends on the policies is new at once."""
+        self._policies = policies
+        self._revision = policies.revision
+        self.facts_read = policies.facts_read
+        self.has_policies = bool(policies.sets)
+        self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
+        self._no_p2p = Verdict(False, Code.POLICY, "", policies.revision, 0.0, Step.LIST)
+        self._verdicts: dict[Decision, Verdict] = {}
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._lanes_of_senders: dict[tuple[str, str], _Lane] = {}
+
+    def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
+        if not lane.is_listed:
+            return self._blocked
+        if lane.bars_p2p and _sets_up_p2p(facts.message):
+            return self._no_p2p
+        if not self.has_policies:
+            return lane.default
+        decision = self._policies.decide(facts)
+        if decision.shadow:  # made for this message only
+            return self._weigh(lane, decision)
+        effect = decision.effect
+        if effect is Effect.NOT_APPLICABLE:
+            return lane.default
+        if effect is Effect.INDETERMINATE:
+            return self._weigh(lane, decision)
+        verdict = self._verdicts.get(decision)
+        if verdict is None:
+            verdict = self._verdicts[decision] = self._weigh(lane, decision)
+        return verdict
+
+    def _weigh(self, lane: _Lane, decision: Decision) -> Verdict:
+        """Turn what the policies said into a verdict.
+
+        An indeterminate permit is no permit: between domains that is a denial; on the own bus, where silence is
+        consent, it is silence.
+        """
+        effect = decision.effect
+        is_silent = effect is Effect.NOT_APPLICABLE or (effect is Effect.INDETERMINATE and lane.entry is _OWN_BUS)
+        if is_silent:
+            return msgspec.structs.replace(lane.default, decision=decision)
+        if effect is Effect.PERMIT:
+            return Verdict(True, None, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
+        return Verdict(False, Code.POLICY, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
+
+    def _lane(self, hook: str, domain: str) -> _Lane:
+        return self._lanes.get((hook, domain)) or self._open_lane(hook, domain)
+
+    def _lane_of_sender(self, facts: Facts) -> _Lane:
+        """How a message is judged that comes over a link in the name of another domain than the linked one.
+
+        By both: the lists have to let both pass, and where an entry names the sender's domain, its rates and its
+        default count as well.
+        """
+        link, sender = facts.link_domain, facts.from_domain
+        if sender in (link, ""):
+            return self._lane("in", link)
+        found = self._lanes_of_senders.get((link, sender))
+        if found is None:
+            if len(self._lanes_of_senders) >= GATE_KNOWN_DOMAINS:
+                self._lanes_of_senders.clear()
+            found = _both_lanes(self._lane("in", link), self._lane("in", sender))
+            self._lanes_of_senders[link, sender] = found
+        return found
+
+    def _open_lane(self, hook: str, domain: str) -> _Lane:
+        if hook == "local":
+            entry, is_listed = _OWN_BUS, True
+        else:
+            entry, is_listed = self._find_entry(domain), self._passes_lists(domain)
+        permitted = entry.rule.default == "permit"
+        default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._revision)
+        bars_p2p = hook in ("in", "out") and not entry.rule.p2p
+        lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default, bars_p2p=bars_p2p)
+        if len(self._lanes) >= GATE_KNOWN_DOMAINS:
+            self._lanes.clear()  # nothing is lost but time: rates live with the entries
+        self._lanes[hook, domain] = lane
+        return lane
+
+    def _find_entry(self, domain: str) -> _PeerEntry:
+        for pattern in _patterns_for(domain):
+            if pattern in self._entries:
+                return self._entries[pattern]
+        return _UNNAMED
+
+    def _passes_lists(self, domain: str) -> bool:
+        """The most specific name decides, deny before allow; with an allow list, whom nothing names stays out."""
+        for pattern in _patterns_for(domain):
+            if pattern in self._deny:
+                return False
+            if self._allow is not None and pattern in self._allow:
+                return True
+        return self._allow is None
+
+
+def _sets_up_p2p(message: Message) -> bool:
+    """Whether a message is to or from a P2P stub. Source: message specification, section 17."""
+    return any(f"/{name}/" in address for name in P2P_STUBS for address in (message.to, message.from_))
+
+
+_OWN_BUS: Final = _PeerEntry("", PeerRule())
+_UNNAMED: Final = _PeerEntry("", PeerRule(default="deny"))
+
+
+def _patterns_for(domain: str) -> Iterable[str]:
+    """Every pattern that fits a domain, the most specific first. What is no domain name fits none, not even `*`."""
+    try:
+        valid_domain(domain)
+    except PeerError:
+        return
+    yield domain
+    for parent in parents(domain):
+        yield f"*.{parent}"
+    yield _REST
+
+
+def _checked_entries(peers: Mapping[str, PeerRule]) -> dict[str, _PeerEntry]:
+    entries: dict[str, _PeerEntry] = {}
+    for name, rule in peers.items():
+        pattern = parse_domain_pattern(name)
+        if pattern in entries:
+            raise SettingsError(f'the peer "{pattern}" is named twice')
+        try:
+            entries[pattern] = _PeerEntry(pattern, rule)
+        except SettingsError as exc:
+            raise SettingsError(f'peer "{pattern}": {exc.detail}') from exc
+    return entries

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from policy.core.engine import (
+    FAULT,
+    Algorithm,
+    AnyOf,
+    Decision,
+    Effect,
+    Mode,
+    Not,
+    Obligation,
+    Policy,
+    PolicySet,
+    Rule,
+    compile_canonical,
+    compile_policies,
+)
+from policy.core.model import ALWAYS
+from protofly.errors import Code, SettingsError
+from tests.support.policies import a_message, both, deny, one_policy, permit, some_facts
+from tests.support.policies import test as check
+
+MISSING = check("resource", "equals", "/x")  # messages of these tests name no resource
+HOLDS = check("actionType", "equals", "create")
+FAILS = check("actionType", "equals", "delete")
+
+DENY_OVERRIDES, PERMIT_OVERRIDES, FIRST = Algorithm
+
+
+def said(decision: Decision) -> tuple[str, str]:
+    return decision.effect.value, decision.rule_id
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rules", "expected"),
+    [
+        (DENY_OVERRIDES, [permit("p"), deny("d")], ("deny", "s/d")),
+        (DENY_OVERRIDES, [permit("p"), deny("d", FAILS)], ("permit", "s/p")),
+        (DENY_OVERRIDES, [permit("p", FAILS)], ("not-applicable", "")),
+        (DENY_OVERRIDES, [], ("not-applicable", "")),
+        (PERMIT_OVERRIDES, [deny("d"), permit("p")], ("permit", "s/p")),
+        (PERMIT_OVERRIDES, [deny("d"), permit("p", FAILS)], ("deny", "s/d")),
+        (FIRST, [deny("d", FAILS), permit("p"), deny("later")], ("permit", "s/p")),
+        (FIRST, [permit("p", priority=2), deny("d", priority=1)], ("deny", "s/d")),
+        (FIRST, [permit("p", HOLDS), deny("d", HOLDS)], ("permit", "s/p")),
+    ],
+)
+def test_combining_algorithms(algorithm: Algorithm, rules: list[Rule], expected: tuple[str, str]) -> None:
+    assert said(one_policy(*rules, algorithm=algorithm).decide(some_facts())) == expected
+
+
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([deny("d", MISSING)], ("deny", "s/d")),
+        ([permit("p", MISSING)], ("indeterminate", "")),
+        ([permit("p", MISSING), permit("q", HOLDS)], ("permit", "s/q")),
+        ([permit("p", MISSING), deny("d", HOLDS)], ("deny", "s/d")),
+        ([permit("p", both(MISSING, FAILS))], ("not-applicable", "")),
+        ([deny("d", both(FAILS, MISSING))], ("not-applicable", "")),
+        ([deny("d", AnyOf(parts=(MISSING, HOLDS)))], ("deny", "s/d")),
+        ([permit("p", Not(part=MISSING))], ("indeterminate", "")),
+    ],
+)
+def test_missing_attribute_denies_denials_and_permits_nothing(
+    algorithm: Algorithm, rules: list[Rule], expected: tuple[str, str]
+) -> None:
+    assert said(one_policy(*rules, algorithm=algorithm).decide(some_facts())) == expected
+
+
+def test_missing_attribute_can_be_asked_for() -> None:
+    policies = one_policy(deny("d", both(check("resource", "present", True), check("resource", "like", "/private/*"))))
+    assert policies.decide(some_facts()).effect is Effect.NOT_APPLICABLE
+    assert policies.decide(some_facts(a_message(resource="/private/x"))).effect is Effect.DENY
+
+
+@pytest.mark.parametrize(
+    ("target", "rules", "expected"),
+    [
+        (FAILS, [deny("d")], "not-applicable"),
+        (MISSING, [deny("d")], "deny"),
+        (MISSING, [permit("p")], "indeterminate"),
+        (HOLDS, [permit("p")], "permit"),
+    ],
+)
+def test_targets_of_policies_and_sets(target: object, rules: list[Rule], expected: str) -> None:
+    assert target is not None
+    inner = Policy(id="p", rules=tuple(rules), target=target)  # type: ignore[arg-type]
+    outer = Policy(id="p", rules=tuple(rules))
+    for policy_set in (
+        PolicySet(id="s", policies=(inner,)),
+        PolicySet(id="s", policies=(outer,), target=target),  # type: ignore[arg-type]
+    ):
+        assert compile_policies([policy_set]).decide(some_facts()).effect.value == expected
+
+
+def test_first_set_whose_target_matches_decides_alone() -> None:
+    to_b = PolicySet(
+        id="b",
+        policies=(Policy(id="p", rules=(permit("x", FAILS),)),),
+        target=check("dstSPDomain", "equals", "b.example"),
+    )
+    rest = PolicySet(id="rest", policies=(Policy(id="p", rules=(deny("y"),)),))
+    policies = compile_policies([to_b, rest])
+    assert policies.decide(some_facts()).effect is Effect.NOT_APPLICABLE
+    assert policies.decide(some_facts(a_message(to="hyperty://c.example/h"))).rule_id == "rest/p/y"
+
+
+def test_sets_are_asked_by_priority() -> None:
+    late = PolicySet(id="late", priority=2, policies=(Policy(id="", rules=(permit("p"),)),), target=HOLDS)
+    early = PolicySet(id="early", priority=1, policies=(Policy(id="", rules=(deny("d"),)),), target=HOLDS)
+    assert compile_policies([late, early]).decide(some_facts()).rule_id == "early/d"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"), [(DENY_OVERRIDES, "s/b/d"), (PERMIT_OVERRIDES, "s/a/p"), (FIRST, "s/a/p")]
+)
+def test_results_of_policies_are_combined_like_rules(algorithm: Algorithm, expected: str) -> None:
+    policies = (Policy(id="a", rules=(permit("p"),), algorithm=FIRST), Policy(id="b", rules=(deny("d"),), target=HOLDS))
+    assert (
+        compile_policies([PolicySet(id="s", policies=policies, algorithm=algorithm)]).decide(some_facts()).rule_id
+        == expected
+    )
+
+
+def test_denial_says_why_and_carries_the_obligations_of_its_effect() -> None:
+    def told(name: str, on: Effect = Effect.DENY) -> tuple[Obligation, ...]:
+        return (Obligation(on=on, name=name, value=name),)
+
+    rule = Rule(id="r", effect=Effect.DENY, obligations=told("rule"))
+    policy = Policy(id="p", rules=(rule,), obligations=told("policy") + told("other", Effect.PERMIT))
+    decision = compile_policies([PolicySet(id="s", policies=(policy,), obligations=told("set"))]).decide(some_facts())
+    assert decision.reason is Code.POLICY
+    assert [obligation.name for obligation in decision.obligations] == ["rule", "policy", "set"]
+
+
+def test_report_mode_reports_and_decides_nothing() -> None:
+    policies = one_policy(deny("trial", mode=Mode.REPORT), permit("real"))
+    decision = policies.decide(some_facts())
+    assert said(decision) == ("permit", "s/real")
+    assert [(outcome.rule_id, outcome.effect) for outcome in decision.shadow] == [("s/trial", Effect.DENY)]
+
+
+def test_report_rule_that_does_not_apply_is_silent() -> None:
+    assert one_policy(deny("trial", FAILS, mode=Mode.REPORT)).decide(some_facts()).shadow == ()
+
+
+def test_set_in_report_mode_hides_no_other_set() -> None:
+    trial = PolicySet(id="trial", mode=Mode.REPORT, policies=(Policy(id="", rules=(deny("d"),)),))
+    real = PolicySet(id="real", policies=(Policy(id="", rules=(permit("p"),)),))
+    decision = compile_policies([trial, real]).decide(some_facts())
+    assert said(decision) == ("permit", "real/p")
+    assert decision.shadow[0].rule_id == "trial/d"
+
+
+def test_rules_on_gate_domains_and_type_are_settled_once_and_stay_right() -> None:
+    policies = one_policy(
+        deny("in-only", check("hook", "equals", "in")),
+        deny("c", check("linkDomain", "equals", "c.example")),
+        permit("create", both(check("actionType", "in", "create", "open"), check("size", "lessThan", 1000))),
+        permit("odd", check("actionType", "equals", "odd")),
+    )
+    for _ in range(2):  # the second time out of the prepared programs
+        assert policies.decide(some_facts()).rule_id == "s/create"
+        assert policies.decide(some_facts(size_bytes=5000)).effect is Effect.NOT_APPLICABLE
+        assert policies.decide(some_facts(hook="in")).rule_id == "s/in-only"
+        assert policies.decide(some_facts(a_message(to="hyperty://c.example/h"))).rule_id == "s/c"
+        assert policies.decide(some_facts(a_message(type_="odd"))).rule_id == "s/odd"
+        assert policies.decide(some_facts(a_message(type_="strange"))).effect is Effect.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        PolicySet(id="empty", policies=(), target=HOLDS),
+        PolicySet(id="empty", policies=(Policy(id="p", rules=()),), target=HOLDS),
+        PolicySet(id="open", policies=(Policy(id="empty", rules=(), target=FAILS),), target=HOLDS),
+    ],
+    ids=["no-policies", "no-rules", "no-rules-under-a-target"],
+)
+def test_target_with_nothing_below_it_still_tells_messages_apart(empty: PolicySet) -> None:
+    behind = PolicySet(id="behind", policies=(Policy(id="", rules=(permit("p"),)),))
+    policies = compile_policies([empty, behind])
+    for _ in range(2):  # the second time out of the prepared programs
+        assert said(policies.decide(some_facts())) == ("not-applicable", "")
+        assert said(policies.decide(some_facts(a_message(type_="response")))) == ("permit", "behind/p")
+    assert "actionType" in policies.facts_read
+
+
+@pytest.mark.parametrize("spelling", ["re-open", "reopen", "re_open"])
+def test_spellings_of_re_open_are_one_type(spelling: str) -> None:
+    policies = one_policy(deny("d", check("actionType", "equals", "re-open")))
+    assert policies.decide(some_facts(a_message(type_="zzz"))).effect is Effect.NOT_APPLICABLE
+    assert policies.decide(some_facts(a_message(type_=spelling))).effect is Effect.DENY
+
+
+def test_same_policies_have_the_same_revision_and_others_another() -> None:
+    first, again, other = one_policy(permit("p")), one_policy(permit("p")), one_policy(permit("q"))
+    assert first.revision == again.revision
+    assert first.revision != other.revision
+    assert len(first.revision) == 16
+
+
+def test_policies_can_be_compiled_again_elsewhere() -> None:
+    policies = one_policy(deny("d", both(check("size", "moreThan", 10), Not(part=FAILS))), permit("p"))
+    for copy in (compile_canonical(policies.canonical), pickle.loads(pickle.dumps(policies))):
+        assert copy.revision == policies.revision
+        assert said(copy.decide(some_facts())) == ("deny", "s/d")
+
+
+def test_canonical_source_that_is_none_is_refused() -> None:
+    for nonsense in (b"", b"{}", b'[{"id":1}]', b"[" * 100_000):
+        with pytest.raises(SettingsError):
+            compile_canonical(nonsense)
+
+
+def test_every_fact_that_a_rule_reads_is_named() -> None:
+    policies = one_policy(deny("d", AnyOf(parts=(MISSING, Not(part=check("size", "moreThan", 1))))))
+    assert policies.facts_read == {"resource", "size"}
+    assert policies.facts_of(some_facts(size_bytes=7)) == {"size": 7}
+
+
+def test_outcomes_name_what_was_missing() -> None:
+    outcomes = one_policy(deny("d", MISSING), permit("p", HOLDS), permit("q", FAILS)).outcomes(some_facts())
+    assert [(outcome.rule_id, outcome.applies, outcome.missing) for outcome in outcomes] == [
+        ("s/d", None, ("resource",)),
+        ("s/p", True, ()),
+        ("s/q", False, ()),
+    ]
+
+
+def test_engine_needs_no_event_loop() -> None:
+    program = "import sys, policy.core.engine, policy.core.rates; print('trio' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        ([PolicySet(id="s", policies=()), PolicySet(id="s", policies=(), target=HOLDS)], "used twice"),
+        ([PolicySet(id="s", policies=()), PolicySet(id="t", policies=())], "never asked"),
+        ([PolicySet(id="s", policies=(Policy(id="", rules=(permit("r"), deny("r"))),))], "used twice"),
+        ([PolicySet(id="s", policies=(Policy(id="", rules=(Rule(id="r", effect=Effect.INDETERMINATE),)),))], "effect"),
+        ([PolicySet(id="s", policies=(Policy(id="", rules=(deny("r", check("size", "like", "x")),)),))], "s/r"),
+    ],
+)
+def test_policies_that_make_no_sense_are_refused(sets: list[PolicySet], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        compile_policies(sets)
+
+
+def test_no_policies_say_nothing() -> None:
+    assert compile_policies([]).decide(some_facts()).effect is Effect.NOT_APPLICABLE
+    assert ALWAYS.parts == ()
+
+
+def test_failure_inside_is_a_counted_denial() -> None:
+    policies = one_policy(permit("p", check("size", "moreThan", 1)))
+    decision = policies.decide(some_facts(size_bytes="not a number"))
+    assert decision is FAULT
+    assert decision.effect is Effect.DENY
+    assert (policies.faults, policies.last_fault.partition(":")[0]) == (1, "TypeError")
+
+
+def test_failing_report_rule_changes_nothing_and_is_counted() -> None:
+    policies = one_policy(deny("trial", check("size", "moreThan", 1), mode=Mode.REPORT), permit("p"))
+    assert said(policies.decide(some_facts(size_bytes="not a number"))) == ("permit", "s/p")
+    assert policies.faults == 1

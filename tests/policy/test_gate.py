@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import pytest
+
+from policy.core.engine import FAULT, AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
+from policy.core.gate import Gate, PeerRule, Step
+from policy.core.rates import RateLimit, TypeRate
+from protofly.errors import Code, SettingsError
+from protofly.limits import GATE_KNOWN_DOMAINS
+from tests.support.policies import a_message, deny, one_policy, permit, some_facts
+from tests.support.policies import test as check
+
+NAMED = {"b.example": PeerRule()}
+NOTHING = compile_policies([])
+MISSING = check("resource", "equals", "/x")
+BETWEEN_DOMAINS: tuple[Hook, ...] = ("peer", "out", "in")
+
+
+@pytest.mark.parametrize("hook", BETWEEN_DOMAINS)
+def test_silent_policies_leave_it_to_the_peers_entry(hook: Hook) -> None:
+    facts = some_facts(hook=hook, link_domain="b.example")
+    assert Gate(NOTHING, NAMED).judge(facts).permitted
+    closed = Gate(NOTHING, {"b.example": PeerRule(default="deny")}).judge(facts)
+    assert (closed.permitted, closed.code, closed.step) == (False, Code.DOMAIN_BLOCKED, Step.DEFAULT)
+    unnamed = Gate(NOTHING, {}).judge(facts)
+    assert (unnamed.permitted, unnamed.code, unnamed.rule_id) == (False, Code.DOMAIN_BLOCKED, "")
+
+
+def test_own_bus_is_open_unless_a_rule_denies() -> None:
+    facts = some_facts(hook="local")
+    assert Gate().judge(facts).permitted
+    verdict = Gate(one_policy(deny("d"))).judge(facts)
+    assert (verdict.permitted, verdict.code, verdict.rule_id) == (False, Code.POLICY, "s/d")
+
+
+def test_rule_can_open_for_a_domain_that_nobody_named() -> None:
+    verdict = Gate(one_policy(permit("p")), {}).judge(some_facts())
+    assert verdict.permitted
+    assert (verdict.rule_id, verdict.step, verdict.revision) == ("s/p", Step.POLICY, one_policy(permit("p")).revision)
+
+
+def test_denial_names_rule_and_revision() -> None:
+    policies = one_policy(deny("d"))
+    gate = Gate(policies, NAMED)
+    for _ in range(2):
+        verdict = gate.judge(some_facts())
+        assert (verdict.permitted, verdict.code, verdict.rule_id) == (False, Code.POLICY, "s/d")
+        assert verdict.revision == policies.revision
+        assert verdict.decision.effect is Effect.DENY
+    assert gate.denied == 2
+
+
+@pytest.mark.parametrize("hook", BETWEEN_DOMAINS)
+def test_indeterminate_permit_is_no_permit_between_domains(hook: Hook) -> None:
+    verdict = Gate(one_policy(permit("p", MISSING)), NAMED).judge(some_facts(hook=hook, link_domain="b.example"))
+    assert (verdict.permitted, verdict.code) == (False, Code.POLICY)
+    assert verdict.decision.effect is Effect.INDETERMINATE
+
+
+def test_indeterminate_permit_is_silence_on_the_own_bus() -> None:
+    assert Gate(one_policy(permit("p", MISSING))).judge(some_facts(hook="local")).permitted
+
+
+@pytest.mark.parametrize("hook", [*BETWEEN_DOMAINS, "local"])
+def test_indeterminate_deny_is_a_denial_everywhere(hook: Hook) -> None:
+    assert not Gate(one_policy(deny("d", MISSING)), NAMED).judge(some_facts(hook=hook)).permitted
+
+
+def test_exception_in_a_rule_is_a_counted_denial() -> None:
+    gate = Gate(one_policy(permit("p", check("size", "moreThan", 1))), NAMED)
+    verdict = gate.judge(some_facts(size_bytes="no number"))
+    assert (verdict.permitted, verdict.code, verdict.decision) == (False, Code.POLICY, FAULT)
+    assert gate.policies.faults == 1
+    assert gate.judge(some_facts()).permitted
+
+
+def test_report_mode_is_told_and_changes_nothing() -> None:
+    gate = Gate(one_policy(deny("d", mode=Mode.REPORT)), NAMED)
+    verdict = gate.judge(some_facts())
+    assert verdict.permitted
+    assert [(outcome.rule_id, outcome.effect) for outcome in verdict.decision.shadow] == [("s/d", Effect.DENY)]
+    assert Gate(one_policy(deny("d", mode=Mode.REPORT), permit("p")), {}).judge(some_facts()).permitted
+    assert not Gate(one_policy(permit("p", mode=Mode.REPORT)), {}).judge(some_facts()).permitted
+
+
+def test_rates_come_first_and_each_direction_has_its_own() -> None:
+    rule = PeerRule(rate=RateLimit(messages_per_second=2.0))
+    gate = Gate(one_policy(deny("d", check("size", "moreThan", 10_000))), {"b.example": rule})
+    outward, inward = some_facts(), some_facts(a_message(from_="hyperty://b.example/h"), hook="in")
+    assert [gate.judge(outward).permitted for _ in range(3)] == [True, True, False]
+    assert [gate.judge(inward).permitted for _ in range(3)] == [True, True, False]
+    refused = gate.judge(some_facts(size_bytes=20_000))
+    assert (refused.code, refused.step, refused.rule_id) == (Code.RATE, Step.RATE, "")
+    assert refused.retry_after_seconds == pytest.approx(0.5)
+    assert gate.judge(some_facts(now=outward.now + 0.6)).permitted
+
+
+def test_a_type_of_message_has_its_own_rate_in_each_direction() -> None:
+    rates = (TypeRate(types=("subscribe",), limit=RateLimit(messages_per_second=1.0)),)
+    gate = Gate(NOTHING, {"b.example": PeerRule(rates=rates)})
+    wishes = [
+        some_facts(a_message(type_="subscribe")),
+        some_facts(a_message(type_="subscribe"), hook="in", link_domain="b.example"),
+    ]
+    for wish in wishes:
+        assert gate.judge(wish).permitted
+        refused = gate.judge(wish)
+        assert (refused.code, refused.step) == (Code.RATE, Step.RATE)
+        assert refused.retry_after_seconds == pytest.approx(1.0)
+    assert all(gate.judge(some_facts(a_message(type_="update"))).permitted for _ in range(50))
+
+
+@pytest.mark.parametrize("hook", ["in", "out"])
+@pytest.mark.parametrize(
+    ("from_", "to", "passes"),
+    [
+        ("runtime://a.example/rt/p2prequester/1", "hyperty://b.example/h", False),
+        ("hyperty://a.example/h", "runtime://b.example/rt/p2phandler/6f1", False),
+        ("hyperty://a.example/h", "runtime://b.example/p2phandler/6f1/status", False),
+        ("hyperty://a.example/h", "runtime://b.example/p2phandlers/6f1", True),
+        ("hyperty://a.example/p2phandler", "hyperty://b.example/h", True),
+    ],
+)
+def test_where_direct_connections_are_barred_nobody_sets_one_up_whatever_rules_say(
+    hook: Hook, from_: str, to: str, passes: bool
+) -> None:
+    facts = some_facts(a_message(from_=from_, to=to), hook=hook, link_domain="b.example")
+    assert Gate(NOTHING, NAMED).judge(facts).permitted
+    for policies in (NOTHING, one_policy(permit("p"))):
+        verdict = Gate(policies, {"b.example": PeerRule(p2p=False)}).judge(facts)
+        assert verdict.permitted is passes
+        assert passes or (verdict.code, verdict.step) == (Code.POLICY, Step.LIST)
+
+
+def test_a_bar_on_direct_connections_keeps_nobody_from_finding_the_domain() -> None:
+    gate = Gate(NOTHING, {"b.example": PeerRule(p2p=False)})
+    message = a_message(to="runtime://b.example/rt/p2phandler/6f1")
+    assert gate.judge(some_facts(message, hook="peer")).permitted
+    carried = a_message(type_="forward", message={"type": "create", "from": "hyperty://a.example/h", "to": message.to})
+    assert gate.judge(some_facts(carried)).code is Code.POLICY
+
+
+def test_rates_do_not_slow_down_looking_for_a_domain_or_the_own_bus() -> None:
+    gate = Gate(NOTHING, {"b.example": PeerRule(rate=RateLimit(messages_per_second=1.0))})
+    assert all(gate.judge(some_facts(hook="peer")).permitted for _ in range(10))
+    assert all(gate.judge(some_facts(hook="local")).permitted for _ in range(10))
+
+
+def test_subdomains_of_one_entry_share_its_rate() -> None:
+    gate = Gate(NOTHING, {"*.b.example": PeerRule(rate=RateLimit(messages_per_second=5.0))})
+    passed = [gate.judge(some_facts(a_message(to=f"hyperty://n{n}.b.example/h"))).permitted for n in range(50)]
+    assert sum(passed) == 5
+
+
+def test_domains_that_nobody_named_share_the_rate_of_the_entry_for_all() -> None:
+    gate = Gate(NOTHING, {"*": PeerRule(rate=RateLimit(messages_per_second=5.0))})
+    passed = [gate.judge(some_facts(a_message(to=f"hyperty://n{n}.example/h"))).permitted for n in range(50)]
+    assert sum(passed) == 5
+
+
+def test_rates_go_on_when_policies_are_replaced() -> None:
+    gate = Gate(NOTHING, {"b.example": PeerRule(rate=RateLimit(messages_per_second=1.0))})
+    assert gate.judge(some_facts()).permitted
+    gate.replace(one_policy(permit("p")))
+    assert gate.judge(some_facts()).code is Code.RATE
+
+
+def test_replaced_policies_count_from_the_next_message() -> None:
+    gate = Gate(one_policy(deny("d")), NAMED)
+    assert not gate.judge(some_facts()).permitted
+    gate.replace(one_policy(permit("p")))
+    assert gate.judge(some_facts()).rule_id == "s/p"
+    assert gate.judge(some_facts()).revision == gate.policies.revision
+
+
+@pytest.mark.parametrize(
+    ("allow", "denied", "domain", "passes"),
+    [
+        (None, [], "b.example", True),
+        ([], [], "b.example", False),
+        (["b.example"], [], "b.example", True),
+        (["*.b.example"], [], "b.example", False),
+        (["*.b.example"], [], "x.b.example", True),
+        (["*"], ["b.example"], "b.example", False),
+        (["b.example"], ["*"], "b.example", True),
+        (["x.b.example"], ["*.b.example"], "x.b.example", True),
+        (["x.b.example"], ["*.b.example"], "y.b.example", False),
+        (["*.b.example"], ["*.x.b.example"], "z.x.b.example", False),
+        (["b.example"], ["b.example"], "b.example", False),
+        (None, ["*.b.example"], "xb.example", True),
+    ],
+)
+def test_most_specific_name_of_the_lists_decides(
+    allow: list[str] | None, denied: list[str], domain: str, passes: bool
+) -> None:
+    gate = Gate(NOTHING, {"*": PeerRule()}, allow=allow, deny=denied)
+    verdict = gate.judge(some_facts(a_message(to=f"hyperty://{domain}/h")))
+    assert verdict.permitted is passes
+    assert verdict.code is (None if passes else Code.DOMAIN_BLOCKED)
+
+
+def test_lists_stand_above_rules() -> None:
+    gate = Gate(one_policy(permit("p")), NAMED, deny=["b.example"])
+    assert gate.judge(some_facts()).step is Step.LIST
+
+
+def test_most_specific_entry_counts() -> None:
+    peers = {"*": PeerRule(default="deny"), "*.example": PeerRule(), "b.example": PeerRule(default="deny")}
+    gate = Gate(NOTHING, peers)
+    assert not gate.judge(some_facts()).permitted
+    assert gate.judge(some_facts(a_message(to="hyperty://c.example/h"))).permitted
+    assert not gate.judge(some_facts(a_message(to="hyperty://c.test/h"))).permitted
+
+
+@pytest.mark.parametrize(
+    ("peers", "words"),
+    [
+        ({"b..example": PeerRule()}, "not a domain"),
+        ({"*b.example": PeerRule()}, "whole labels"),
+        ({"b.example": PeerRule(), "B.example": PeerRule()}, "named twice"),
+        ({"b.example": PeerRule(rate=RateLimit(messages_per_second=0.0))}, r'peer "b.example": messages_per_second'),
+    ],
+)
+def test_entries_that_make_no_sense_are_refused(peers: dict[str, PeerRule], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        Gate(NOTHING, peers)
+
+
+def test_explanation_shows_every_rule_and_uses_nothing_up() -> None:
+    policies: CompiledPolicies = one_policy(deny("d", MISSING), permit("p", AllOf()))
+    gate = Gate(policies, {"*.example": PeerRule(rate=RateLimit(messages_per_second=1.0))})
+    for _ in range(5):
+        explanation = gate.explain(some_facts())
+        assert explanation.verdict.rule_id == "s/d"
+        assert (explanation.peer_entry, explanation.is_listed) == ("*.example", True)
+        assert [(rule.rule_id, rule.applies) for rule in explanation.rules] == [("s/d", None), ("s/p", True)]
+    assert gate.denied == 0
+    assert gate.judge(some_facts()).code is Code.POLICY
+
+
+def test_many_names_do_not_make_a_gate_grow() -> None:
+    gate = Gate(one_policy(permit("p", check("hook", "equals", "out"))), {})
+    facts = some_facts()
+    for number in range(GATE_KNOWN_DOMAINS + 100):
+        name = f"n{number}.example"
+        assert gate.judge(some_facts(facts.message, to_domain=name, link_domain=name)).permitted
+    assert len(gate._lanes) <= GATE_KNOWN_DOMAINS

@@ -1,0 +1,176 @@
+"""What a gate was shown can be shown to it again, from nothing but the columns of a record."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.core.attributes import ATTRIBUTES
+from policy.core.engine import Facts
+from policy.core.recorded_facts import (
+    ADDRESS_FACTS,
+    FACT_CHARS,
+    IDENTITY_FACTS,
+    MESSAGE_FACTS,
+    AlikeFacts,
+    record_facts,
+    unrecorded,
+)
+from protofly.codec import build
+from protofly.message import Message
+from protofly.records import GateFacts, hash_address
+
+KEY = b"k" * 32
+EVERYTHING = frozenset(ATTRIBUTES)
+
+domains = st.sampled_from(["a.example", "b.example", "alias.example"])
+schemes = st.sampled_from(["hyperty", "comm", "hyperty-runtime", "HYPERTY", "user"])
+addresses = st.builds("{}://{}/{}".format, schemes, domains, st.sampled_from(["x", "discovery", "sm", "Ana"]))
+body_members = st.dictionaries(
+    st.sampled_from(["class", "resource", "value"]),
+    st.none()
+    | st.integers()
+    | st.sampled_from(["event", "action", "rpc", "", "/private/x", "ana", "x" * 300])
+    | st.text(),
+)
+messages = st.builds(
+    build,
+    id=st.none() | st.integers() | st.text(min_size=1, max_size=300),
+    type=st.sampled_from(["create", "update", "response", "event", "re_open", "nonsense"]),
+    from_=addresses,
+    to=addresses,
+    body=st.none() | body_members,
+)
+facts_of_a_gate = st.builds(
+    Facts,
+    hook=st.sampled_from(["out", "in"]),
+    message=messages,
+    from_domain=domains,
+    to_domain=domains,
+    link_domain=st.just("b.example"),
+    size_bytes=st.integers(1, 1 << 20),
+    via_length=st.integers(0, 9),
+    now=st.floats(1.7e9, 1.9e9),
+    identity_verified=st.booleans(),
+    identity_user=st.sampled_from(["", "ana@idp.example"]),
+    identity_issuer=st.sampled_from(["", "idp.example"]),
+    session_roles=st.frozensets(st.sampled_from(["admin", "guest"])),
+    auth=st.none() | st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The columns that a record of these facts has, through JSON and back."""
+
+    role: Literal["out", "in"]
+    facts: GateFacts | None
+    packed: bytes | None
+    again: Facts
+
+
+def write(facts: Facts, reads: frozenset[str], *, is_hashed: bool = False) -> Written:
+    message = facts.message
+    role: Literal["out", "in"] = "out" if facts.hook == "out" else "in"
+    source, target = ("a.example", "b.example") if role == "out" else ("b.example", "a.example")
+    sender, recipient = (hash_address(one, KEY) if is_hashed else one for one in (message.from_, message.to))
+    recorded = record_facts(facts, source, target, reads, is_hashed=is_hashed)
+    packed = None if recorded is None else msgspec.json.encode(recorded)
+    size_in, size_wire = (facts.size_bytes, None) if role == "out" else (1, facts.size_bytes)
+    ts_us = int(facts.now * 1e6)
+    alike = AlikeFacts.read(role, source, target, message.type, packed)
+    again = alike.of(sender, recipient, size_in, size_wire, ts_us)
+    return Written(role, recorded, packed, again)
+
+
+def is_partial(written: Written) -> bool:
+    return written.facts is not None and written.facts.partial
+
+
+@given(facts=facts_of_a_gate, reads=st.frozensets(st.sampled_from(sorted(EVERYTHING))))
+def test_every_fact_that_is_not_called_unrecorded_or_partial_reads_the_same_again(
+    facts: Facts, reads: frozenset[str]
+) -> None:
+    written = write(facts, reads)
+    if not is_partial(written):
+        for name in EVERYTHING - unrecorded(reads):
+            assert ATTRIBUTES[name].read(written.again) == ATTRIBUTES[name].read(facts), name
+
+
+@given(facts=facts_of_a_gate, reads=st.frozensets(st.sampled_from(sorted(EVERYTHING))))
+def test_where_addresses_are_hashed_every_fact_that_is_not_called_unrecorded_or_partial_reads_the_same_again(
+    facts: Facts, reads: frozenset[str]
+) -> None:
+    written = write(facts, reads, is_hashed=True)
+    if not is_partial(written):
+        for name in EVERYTHING - unrecorded(reads, is_hashed=True):
+            assert ATTRIBUTES[name].read(written.again) == ATTRIBUTES[name].read(facts), name
+
+
+@given(facts=facts_of_a_gate, reads=st.frozensets(st.sampled_from(sorted(EVERYTHING))))
+def test_where_addresses_are_hashed_what_policies_read_is_the_same_again_or_the_record_says_that_it_is_partial(
+    facts: Facts, reads: frozenset[str]
+) -> None:
+    written = write(facts, reads, is_hashed=True)
+    if not is_partial(written):
+        for name in reads:
+            assert ATTRIBUTES[name].read(written.again) == ATTRIBUTES[name].read(facts), name
+
+
+@given(facts=facts_of_a_gate)
+def test_where_addresses_are_hashed_facts_name_nobody(facts: Facts) -> None:
+    packed = write(facts, EVERYTHING, is_hashed=True).packed or b"{}"
+    members = json.loads(packed)
+    assert not members.keys() & (IDENTITY_FACTS | ADDRESS_FACTS | {"resource", "msgId"})
+    assert members.get("class", "rpc") in ("event", "action", "rpc", None)
+
+
+def test_an_ordinary_message_has_no_facts_at_all() -> None:
+    message = build(id=1, type="create", from_="hyperty://a.example/x", to="comm://b.example/y", body={"value": 1})
+    facts = Facts("out", message, "a.example", "b.example", "b.example", 100, 0, 1.7e9)
+    assert record_facts(facts, "a.example", "b.example", frozenset({"actionType", "resource", "class"})) is None
+
+
+def test_what_policies_do_not_read_of_a_message_is_not_written() -> None:
+    message = build(
+        id="secret-id",
+        type="create",
+        from_="hyperty://a.example/x",
+        to="comm://b.example/y",
+        body={"resource": "/diary"},
+    )
+    facts = Facts("out", message, "a.example", "b.example", "b.example", 100, 0, 1.7e9)
+    assert record_facts(facts, "a.example", "b.example", EVERYTHING - MESSAGE_FACTS) is None
+    assert unrecorded(frozenset({"class", "size"})) == {"resource", "msgId"}
+
+
+@pytest.mark.parametrize("member", ["class", "resource"])
+def test_a_text_of_a_stranger_that_is_too_long_is_left_out_and_the_record_is_partial(member: str) -> None:
+    message = build(
+        id=1,
+        type="create",
+        from_="hyperty://b.example/x",
+        to="comm://a.example/y",
+        body={member: "x" * (FACT_CHARS + 1)},
+    )
+    facts = Facts("in", message, "b.example", "a.example", "b.example", 100, 2, 1.7e9)
+    recorded = record_facts(facts, "b.example", "a.example", frozenset({member}))
+    assert recorded == GateFacts(via_length=2, partial=True)
+
+
+def test_facts_that_nobody_wrote_are_refused() -> None:
+    for packed in (b"[]", b'{"viaLength":"many"}', b"{", b'{"session.roles":7}'):
+        with pytest.raises(ValueError, match="recorded facts"):
+            AlikeFacts.read("out", "a.example", "b.example", "create", packed)
+
+
+def test_a_message_of_a_local_name_stays_without_scheme() -> None:
+    facts = Facts("out", Message(None, "create", "local", "x", b"", b""), "", "b.example", "b.example", 1, 0, 1.7e9)
+    again = write(facts, EVERYTHING, is_hashed=True).again
+    assert ATTRIBUTES["srcScheme"].read(again) is None

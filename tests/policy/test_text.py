@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.core.document import Syntax
+from policy.core.engine import Effect, Mode
+from policy.core.text import PolicyFile, PolicyText, load_policies, parse_policy_file
+from policy.files import read_policies, read_policy_text
+from protofly.errors import SettingsError
+from tests.support.policies import a_message, some_facts
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
+
+
+def parse(text: str, syntax: Syntax = "toml") -> PolicyFile:
+    return parse_policy_file(PolicyText("p", text, syntax))
+
+
+def decide(text: str, syntax: Syntax = "toml") -> tuple[str, str]:
+    decision = load_policies([PolicyText("p", text, syntax)]).decide(some_facts())
+    return decision.effect.value, decision.rule_id
+
+
+def with_condition(condition: str) -> str:
+    return f'id = "s"\n[[rules]]\nid = "r"\neffect = "deny"\ncondition = {condition}\n'
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
+def test_examples_load_and_pass_their_own_tests(path: Path) -> None:
+    assert read_policies([path]).sets
+
+
+def test_original_message_node_file_is_read_as_it_is() -> None:
+    policies = read_policies([EXAMPLES / "office-hours.json"])
+    message = a_message(from_="hyperty://b.example/h", to="hyperty://a.example/h")
+    decision = policies.decide(some_facts(message, hook="in"))
+    assert decision.rule_id == "inter-domain/b-office-hours/1"
+    sunday = policies.decide(some_facts(message, hook="in", now=1_772_359_200.0))
+    assert sunday.rule_id == "inter-domain/b-office-hours/2"
+    assert [(obligation.name, obligation.value) for obligation in sunday.obligations] == [("log", "blocked")]
+
+
+def test_runtime_language_file_tells_where_its_meaning_changes() -> None:
+    file = parse_policy_file(read_policy_text(EXAMPLES / "quiet-evenings.json"))
+    assert len(file.notes) == 3
+    assert any("verified" in note for note in file.notes)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ('{ dstDomain = { equals = "b.example" }, actionType = { equals = "create" } }', "deny"),
+        ('{ dstDomain = { equals = "b.example" }, actionType = { equals = "read" } }', "not-applicable"),
+        ('[{ actionType = { equals = "read" } }, { srcDomain = { equals = "a.example" } }]', "deny"),
+        ("[]", "deny"),
+        ("{}", "deny"),
+        ('{ anyOf = [{ actionType = { equals = "read" } }, { size = { moreThan = 1 } }] }', "deny"),
+        ('{ allOf = [{ actionType = { equals = "read" } }, { size = { moreThan = 1 } }] }', "not-applicable"),
+        ('{ not = { actionType = { equals = "read" } } }', "deny"),
+        ('{ actionType = { not = { in = ["read", "create"] } } }', "not-applicable"),
+        ('{ actionType = [{ equals = "read" }, { like = "cre*" }] }', "deny"),
+        ('{ actionType = { anyOf = [{ equals = "read" }, { equals = "create" }] } }', "deny"),
+        ('{ actionType = { allOf = [{ like = "c*" }, { like = "*x" }] } }', "not-applicable"),
+        ("{ size = { moreThan = 1, lessThan = 3 } }", "not-applicable"),
+        ("{ identity.verified = { equals = true } }", "not-applicable"),
+        ("{ identity.verified = { equals = false }, identity.user = { present = false } }", "deny"),
+        ('{ "session.roles" = { contains = "x" } }', "not-applicable"),
+        ("{ date = { equals = 2026-01-05 } }", "deny"),
+        ("{ time = { equals = 12:00:00 } }", "deny"),
+    ],
+)
+def test_conditions_in_all_their_forms(condition: str, expected: str) -> None:
+    assert decide(with_condition(condition))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"attribute": "time", "operator": "between", "params": [1100, 1300]}, "deny"),
+        ({"attribute": "time", "operator": "greaterThan", "params": 1300}, "not-applicable"),
+        ({"attribute": "weekday", "operator": "equals", "params": 1}, "deny"),
+        ({"attribute": "date", "operator": "equals", "params": "05/01/2026"}, "deny"),
+        ({"attribute": "scheme", "operator": "in", "params": ["comm", "hyperty"]}, "deny"),
+        (["not", {"attribute": "scheme", "operator": "equals", "params": "comm"}], "deny"),
+        (
+            [
+                "and",
+                {"attribute": "scheme", "operator": "equals", "params": "hyperty"},
+                ["or", {"attribute": "weekday", "operator": "equals", "params": 1}, {}],
+            ],
+            "deny",
+        ),
+        ({"attribute": "source", "operator": "in", "params": "friends"}, "deny"),
+    ],
+)
+def test_conditions_of_the_runtime_language(condition: object, expected: str) -> None:
+    rule = {"scope": "global", "target": "global", "condition": condition, "decision": False}
+    text = json.dumps(
+        {"key": "k", "rules": [rule], "combiningAlgorithm": "firstApplicable", "lists": {"friends": ["ana"]}}
+    )
+    assert decide(text, "json")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [("hyperty://b.example/h-bo", "deny"), ("hyperty://x.example/h", "not-applicable")]
+)
+def test_scope_of_the_runtime_language(target: str, expected: str) -> None:
+    rule = {"scope": "hyperty", "target": target, "decision": False}
+    assert decide(json.dumps({"key": "k", "rules": [rule]}), "json")[0] == expected
+
+
+def test_several_sets_in_one_file_keep_their_order() -> None:
+    text = """
+    [[sets]]
+    id = "b"
+    target = { dstSPDomain = { equals = "b.example" } }
+    rules = [{ effect = "permit" }]
+    [[sets]]
+    id = "rest"
+    rules = [{ effect = "deny" }]
+    """
+    assert decide(text) == ("permit", "b/1")
+
+
+def test_rule_without_priority_comes_after_those_before_it() -> None:
+    (policy_set,) = parse(
+        'rules = [{ effect = "deny", priority = 4 }, { effect = "deny" }, { effect = "deny", priority = 1 }]'
+    ).sets
+    assert [rule.priority for rule in policy_set.policies[0].rules] == [4, 5, 1]
+    assert policy_set.id == "set-1"
+
+
+def test_snake_case_and_camel_case_are_the_same_keys() -> None:
+    snake = 'policies = [{ rule_combining_algorithm = "first-applicable", rules = [{ effect = "deny" }] }]'
+    camel = 'policies = [{ ruleCombiningAlgorithm = "firstApplicable", rules = [{ effect = "deny" }] }]'
+    assert parse(snake).sets == parse(camel).sets
+
+
+def test_report_mode_for_all_files_decides_nothing() -> None:
+    policies = load_policies([PolicyText("p", 'rules = [{ effect = "deny" }]', "toml")], mode=Mode.REPORT)
+    decision = policies.decide(some_facts())
+    assert decision.effect is Effect.NOT_APPLICABLE
+    assert decision.shadow[0].effect is Effect.DENY
+
+
+def test_file_in_report_mode_is_tested_as_if_it_were_enforced() -> None:
+    text = """
+    mode = "report"
+    rules = [{ effect = "deny" }]
+    tests = [{ from = "comm://a.example/r", to = "comm://b.example/r", expect = "deny" }]
+    """
+    assert parse(text).sets[0].mode is Mode.REPORT
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('id = "s"\n\n[[rules]]\nefect = "deny"\n', 4, 'did you mean "effect"'),
+        (with_condition("{ acttionType = {} }"), 5, 'did you mean "actionType"'),
+        (with_condition('{ actionType = { eqals = "x" } }'), 5, 'did you mean "equals"'),
+        (
+            with_condition('{\n  linkDomain = {\n    like = "*b.example"\n} }')
+            .replace("{\n", "{ ")
+            .replace("\n}", "}"),
+            5,
+            "whole labels",
+        ),
+        (with_condition('{ actionType = { in = "@nobody" } }'), 5, "unknown list"),
+        (with_condition("{ allOf = 7 }"), 5, "expected a list"),
+        (with_condition("7"), 5, "expected a table"),
+        ('rules = [\n  { effect = "deny" },\n  { effect = "dney" },\n]\n', 3, 'did you mean "deny"'),
+        ('rules = [\n  { id = """a\nb""", effect = "deny" },\n  { effect = 7 },\n]\n', 4, "unknown effect"),
+        ("[[rules]]\n[[rules]]\n# no effect\n", 1, "either an effect"),
+        ('rules = [{ effect = "deny", decision = true }]', 1, "either an effect"),
+        ('rules = [{ decision = "no" }]', 1, "true or false"),
+        ('rules = [{ effect = "deny", mode = "maybe" }]', 1, "unknown mode"),
+        ('rules = [{ effect = "deny", priority = "high" }]', 1, "whole number"),
+        ('rules = [{ effect = "deny", scope = "planet" }]', 1, "scope"),
+        ('rules = [{ effect = "deny", obligations = { log = [1] } }]', 1, "expected a text"),
+        ('id = "s"\nid2 = "t"\nrules = []', 2, "unknown key"),
+        ("id = true\nrules = []", 1, "expected a text"),
+        ('id = "s"\nkey = "t"\nrules = []', 2, "given twice"),
+        ("rules = []\n\n[[policies]]\nrules = []", 1, "either policies or rules"),
+        ('id = "s"\n[[policies]]\nid = "p"\n', 2, "needs rules"),
+        ('policy_combining_algorithm = "majority"\nrules = []', 1, "combining algorithm"),
+        ('policies = []\nrule_combining_algorithm = "first-applicable"', 2, "belongs into a policy"),
+        ('rules = []\nactions = [{ method = "forwardToID" }]', 2, "not carried out"),
+        ('[obligations.permitt]\nlog = 1\n[[rules]]\neffect="deny"', 1, 'did you mean "permit"'),
+        ('rules = []\n[[tests]]\nfrom = "a"\nto = "b"\n', 2, 'needs "expect"'),
+        ('rules = []\n[[tests]]\nfrom = "a b"\nto = "b"\nexpect = "deny"', 3, "not an address"),
+        ('rules = []\n[[tests]]\nfrom = "a:b"\nto = "b"\nexpect = "deny"\nat = "soon"', 6, "expected a moment"),
+        ('id = "x"\nsets = [{ rules = [] }]', 1, "one of the sets"),
+    ],
+)
+def test_mistakes_are_found_with_their_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(SettingsError, match=words) as caught:
+        parse(text)
+    assert caught.value.detail.startswith(f"p:{line}: ")
+
+
+def test_json_mistakes_have_lines_too() -> None:
+    text = """{
+  "id": "s",
+  "rules": [
+    {"effect": "deny"},
+    {"id": "\\"x\\"", "effect": "deny",
+     "condition": {"size": {"like": "5"}}}
+  ]
+}"""
+    with pytest.raises(SettingsError, match=r"^settings: p:6: .*size"):
+        parse(text, "json")
+
+
+def test_failing_test_of_a_file_refuses_it_and_says_what_was_decided() -> None:
+    text = """
+rules = [{ id = "r", effect = "deny" }]
+[[tests]]
+name = "optimist"
+from = "comm://a.example/r"
+to = "comm://b.example/r"
+expect = "permit"
+"""
+    with pytest.raises(SettingsError, match=r'p:3: test "optimist" expects permit, the policies say deny by set-1/r'):
+        parse(text)
+    with pytest.raises(SettingsError, match="expects deny by set-1/other"):
+        parse(text.replace("permit", "deny") + 'rule = "set-1/other"')
+
+
+@pytest.mark.parametrize(
+    ("text", "syntax"),
+    [
+        ("", "toml"),
+        ("  \n", "json"),
+        ("# nothing\n", "toml"),
+        ("[]", "json"),
+        ("{}", "json"),
+        ("7", "json"),
+        ('{"rules": [], "rules": []}', "json"),
+        ('{"rules": [NaN]}', "json"),
+        ('{"rules": ' + "[" * 100_000, "json"),
+        ("rules = " + "[" * 100_000, "toml"),
+        ('{"rules": [], "priority": ' + "9" * 10_000 + "}", "json"),
+        ("rules = [\n{ effect = ", "toml"),
+        ('{"rules": [{"effect": "deny"', "json"),
+        ('{"rules": [{"effect": "deny", "condition": ' + '{"not":' * 60 + "{}" + "}" * 60 + "}]}", "json"),
+        ('{"rules": [{"effect": "deny", "condition": {"size":' + '{"not":' * 60 + "{}" + "}" * 60 + "}}]}", "json"),
+    ],
+)
+def test_files_that_are_none_are_refused(text: str, syntax: Syntax) -> None:
+    with pytest.raises(SettingsError):
+        parse(text, syntax)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(alphabet="[]{}=\"',.#\n abrules01", max_size=60), syntax=st.sampled_from(["toml", "json"]))
+def test_any_text_gives_a_policy_file_or_a_settings_error(text: str, syntax: Syntax) -> None:
+    with contextlib.suppress(SettingsError):
+        assert parse(text, syntax).sets
+
+
+_JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=5)
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                ["not", "allOf", "size", "actionType", "equals", "in", "attribute", "operator", "params", "between"]
+            ),
+            inner,
+            max_size=3,
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(condition=_JSON)
+def test_any_condition_gives_a_rule_or_a_settings_error(condition: object) -> None:
+    text = json.dumps({"rules": [{"effect": "deny", "condition": condition}]})
+    try:
+        policies = load_policies([PolicyText("p", text, "json")])
+    except SettingsError:
+        return
+    policies.decide(some_facts())
+    assert policies.faults == 0
+
+
+def test_files_are_read_in_order_and_together(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.toml", tmp_path / "b.json"
+    first.write_text(
+        'id = "a"\ntarget = { hook = { equals = "in" } }\nrules = [{ effect = "deny" }]\n', encoding="utf-8"
+    )
+    second.write_text('\ufeff{"id": "b", "rules": [{"effect": "permit"}]}', encoding="utf-8")
+    policies = read_policies([first, second])
+    assert policies.decide(some_facts()).rule_id == "b/1"
+    assert policies.decide(some_facts(hook="in")).rule_id == "a/1"
+
+
+def test_no_files_are_no_rules() -> None:
+    assert read_policies([]).sets == ()
