@@ -25,7 +25,7 @@ from federation.core.link_frames import (
     encode_messages,
 )
 from msg_node.app import serve
-from msg_node.config_load import load_settings
+from msg_node.settings.load import load_settings
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import FLAG_GRANTED, Action, ChannelKind, Event, GuestAction, GuestEvent
 from sandbox.host import Sandbox

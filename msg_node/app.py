@@ -41,39 +41,39 @@ from federation.router import Federation, greeting, may_talk
 from federation.supervisor import StubSupervisor, SupervisorContext
 from federation.supply import Supply
 from federation.traces import Traces
-from msg_node import config_meaning, config_mqtt
-from msg_node.backends import Backends
-from msg_node.bus import Bus
-from msg_node.config import Settings
-from msg_node.config_addresses import build_missed, build_pools, build_rules, kept_objects
-from msg_node.config_delivery import build_delivery_rules
-from msg_node.config_interworking import build_interworking, token_readers
-from msg_node.config_sessions import build_credentials
-from msg_node.config_weakenings import insecure_switches
-from msg_node.connectors.door import Door
-from msg_node.core.allocation import Owners
-from msg_node.core.changes import Journal
-from msg_node.core.delivery_state import DeliveryState
-from msg_node.core.node_state import NodeState
-from msg_node.core.remote_subscriptions import RemoteSubscriptions
-from msg_node.core.services import Services
-from msg_node.core.session_service import SessionService
-from msg_node.core.sessions import Sessions
-from msg_node.core.stub_inventory import StubInventory, state_events
-from msg_node.core.subscriptions import Listeners
-from msg_node.core.twin import Twin
-from msg_node.expiry_watch import ExpiryWatch, Renew, watch_node
+from msg_node.addresses.core.allocation import Owners
+from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.addresses.core.subscriptions import Listeners
+from msg_node.admin.expiry_watch import ExpiryWatch, Renew, watch_node
+from msg_node.admin.node_status import node_status
+from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.backends.backends import Backends
+from msg_node.bus.bus import Bus
+from msg_node.bus.runtime_port import QueueBounds
+from msg_node.bus.taps import Taps
+from msg_node.connectors.listener import Door
 from msg_node.freed_memory import return_freed_memory
-from msg_node.node_status import node_status
-from msg_node.policy_deployment import PolicyDeployment
+from msg_node.kernel.changes import Journal
+from msg_node.node_state import NodeState
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
-from msg_node.quarantine import Quarantine
-from msg_node.records_writer import RecordsWriter, WriterOptions
-from msg_node.runtime_port import QueueBounds
-from msg_node.site import Site
-from msg_node.state_store import StateStore
-from msg_node.stub_leases import StubLeases
-from msg_node.taps import Taps
+from msg_node.records.quarantine import Quarantine
+from msg_node.records.writer import RecordsWriter, WriterOptions
+from msg_node.registries.core.stub_inventory import StubInventory, state_events
+from msg_node.registries.core.twin import Twin
+from msg_node.registries.stub_leases import StubLeases
+from msg_node.requests.core.delivery_state import DeliveryState
+from msg_node.services import Services
+from msg_node.sessions.core.session_service import SessionService
+from msg_node.sessions.core.sessions import Sessions
+from msg_node.settings import meaning, mqtt
+from msg_node.settings.addresses import build_missed, build_pools, build_rules, kept_objects
+from msg_node.settings.delivery import build_delivery_rules
+from msg_node.settings.interworking import build_interworking, token_readers
+from msg_node.settings.model import Settings
+from msg_node.settings.sessions import build_credentials
+from msg_node.settings.weakenings import insecure_switches
+from msg_node.site.site import Site
+from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
@@ -161,7 +161,7 @@ async def serve(
         logger.warning("INSECURE by the settings: %s", switch)
     data_dir = settings.node.data_dir
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    context = config_meaning.server_context(settings)
+    context = meaning.server_context(settings)
     node = _build(settings, context, sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp))
     node.expiries.renew = renew
     listeners = await _listen(settings)
@@ -238,7 +238,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     # Without a publication nobody can check who we are; then a key of the moment stands in.
     node_key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     records = _build_records(settings, node_key, secret)
-    gate = config_meaning.build_gate(settings)
+    gate = meaning.build_gate(settings)
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     inventory = StubInventory()
@@ -248,16 +248,16 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     backends.connect(bus)
     log = AttemptLog()
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
-    dialler = Dialler(names, allow_addresses=config_meaning.allowed_addresses(settings), log=log)
+    dialler = Dialler(names, allow_addresses=meaning.allowed_addresses(settings), log=log)
     resolver = Resolver(
         names,
         own_domains=settings.own_domains,
-        peers=config_meaning.peer_entries(settings),
+        peers=meaning.peer_entries(settings),
         is_permitted=lambda domain: may_talk(decisions, domain, greeting(node_url, node_url), is_visit=True),
         log=log,
     )
     plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
-    tls_context = config_meaning.client_context(settings)
+    tls_context = meaning.client_context(settings)
     fetcher = LoggedFetcher(HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext), log)
     backends.connect_catalogues(bus, fetcher, resolver)
     client = CatalogueClient(
@@ -269,9 +269,9 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         client=client,
         cache=cache,
         sandbox=sandbox,
-        anchor_of=partial(config_meaning.anchor_of, settings),
+        anchor_of=partial(meaning.anchor_of, settings),
     )
-    aliases = Aliases(config_meaning.alias_rules(settings, gate, node_url), supply.alias_trust_of)
+    aliases = Aliases(meaning.alias_rules(settings, gate, node_url), supply.alias_trust_of)
     identity = Identity(
         node=node_url, domains=list(settings.own_domains), key=node_key, trust_of=supply.trust_of, aliases=aliases
     )
@@ -333,7 +333,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         max_bytes=settings.limits.frame_bytes,
         queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
         origins=settings.listen.origins,
-        https=config_meaning.https_options(settings),
+        https=meaning.https_options(settings),
     )
     node = Node(
         settings,
@@ -349,7 +349,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         cache,
         traces,
         door,
-        config_mqtt.build_mqtt(settings, door.reception, node_url),
+        mqtt.build_mqtt(settings, door.reception, node_url),
         site,
         gate,
         policies,
@@ -387,14 +387,14 @@ def _build_bus(
     backends: Backends,
     taps: Taps | None,
 ) -> Bus:
-    guests = config_meaning.build_guests(settings, decisions, node_url, records.append, state, backends.identify)
+    guests = meaning.build_guests(settings, decisions, node_url, records.append, state, backends.identify)
     sessions = SessionService(
         state,
         grace_seconds=settings.sessions.grace_seconds,
         ping_seconds=settings.sessions.ping_seconds,
         poll_seconds=settings.https.poll_seconds,
         functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
-        permit=partial(config_meaning.permit_session, decisions, settings.node.domain),
+        permit=partial(meaning.permit_session, decisions, settings.node.domain),
         permit_guest=guests.open if settings.sessions.guests else None,
     )
     services = Services(
@@ -418,8 +418,8 @@ def _build_bus(
         remote=remote,
         guests=guests,
         record=records.append,
-        parks=partial(config_meaning.parks, decisions.gate),
-        stack=config_meaning.build_stack(settings, decisions, state, backends.identify, taps, backends.validation),
+        parks=partial(meaning.parks, decisions.gate),
+        stack=meaning.build_stack(settings, decisions, state, backends.identify, taps, backends.validation),
         wait_accepting=records.wait_accepting,
         is_accepting=lambda: records.is_accepting,
         ping_seconds=settings.sessions.ping_seconds,
@@ -470,7 +470,7 @@ def _acceptor(settings: Settings, identity: Identity, federation: Federation) ->
     return LinkAcceptor(
         identity=identity,
         endpoints=frozenset({settings.publish.endpoint_url}),
-        bindings=config_meaning.bindings(settings),
+        bindings=meaning.bindings(settings),
         admit=federation.admit,
     )
 

@@ -1,6 +1,6 @@
 """The form of a sealed segment: names of its files, what its manifest says, and how that is signed. Pure.
 
-The node writes segments (`msg_node.records_segment`), the pipeline reads them; both take their words from here.
+The node writes segments (`msg_node.records.segment`), the pipeline reads them; both take their words from here.
 Source: pipeline study, section 8.1.
 """
 

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from msg_node.certificates import CertificateFile, check_key_of, check_names, read_certificate
-from msg_node.config import ListenSettings, Settings, SiteSettings
-from msg_node.core.expiry import judge
-from msg_node.file_checks import FileError, check_private_folder, check_state_file, check_writable_folder
+from msg_node.kernel.expiry import judge
 from msg_node.running import LOCK_NAME, running_node
+from msg_node.settings.model import ListenSettings, Settings, SiteSettings
+from msg_node.storage.certificates import CertificateFile, check_key_of, check_names, read_certificate
+from msg_node.storage.file_checks import FileError, check_private_folder, check_state_file, check_writable_folder
 from trapezoid.findings import Finding, Level, remark
 
 _STATE_FILES = ("secret", "state.sqlite", "trust.sqlite", "tokens.sqlite", "guids.sqlite", LOCK_NAME)

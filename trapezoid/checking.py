@@ -13,18 +13,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from msg_node import config_meaning
-from msg_node.config import Settings
-from msg_node.config_bindings import MqttSettings
-from msg_node.config_interworking import build_interworking, token_readers
-from msg_node.config_mqtt import check_broker_files
-from msg_node.config_push import PushSettings
-from msg_node.config_registries import BackendSettings, backend_context
-from msg_node.config_sessions import build_credentials
-from msg_node.connectors.web_push import PushKey
-from msg_node.file_checks import FileError, read_file
-from msg_node.key_files import load_online_keys
-from msg_node.people import keys_in_file
+from msg_node.backends.web_push import PushKey
+from msg_node.identity.identity_sources import keys_in_file
+from msg_node.settings import meaning
+from msg_node.settings.bindings import MqttSettings
+from msg_node.settings.interworking import build_interworking, token_readers
+from msg_node.settings.model import Settings
+from msg_node.settings.mqtt import check_broker_files
+from msg_node.settings.push import PushSettings
+from msg_node.settings.registries import BackendSettings, backend_context
+from msg_node.settings.sessions import build_credentials
+from msg_node.storage.file_checks import FileError, read_file
+from msg_node.storage.key_files import load_online_keys
 from protofly.errors import HostError, SettingsError
 from sandbox.engine_version import engine_version
 from trapezoid.check_files import check_bind, check_certificate, check_data_dir, check_own_certificate, check_spool
@@ -71,7 +71,7 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
         yield "site", lambda: check_bind(settings, site)
         if site.certificate is not None:
             yield "site.certificate", lambda: check_certificate(settings, site)
-        yield "site.status_token_sha256", lambda: config_meaning.status_access(site)
+        yield "site.status_token_sha256", lambda: meaning.status_access(site)
     if settings.publish is not None:
         yield "publish", lambda: check_publication(settings)
         yield from check_documents(settings)
@@ -127,7 +127,7 @@ def _check_interworking(settings: Settings) -> str:
 def _check_sessions(settings: Settings) -> str:
     """The files that say whose tokens and certificates count."""
     build_credentials(settings)
-    config_meaning.server_context(settings)
+    meaning.server_context(settings)
     sessions = settings.sessions
     ways = [_counted(len(sessions.credential), "token") if sessions.credential else ""]
     ways += [f"issuer {one.issuer}" for one in sessions.issuer]
@@ -196,7 +196,7 @@ def _check_authorities(ca_file: Path | None) -> str:
 
 
 def _check_policies(settings: Settings) -> str:
-    policies = config_meaning.build_gate(settings).policies
+    policies = meaning.build_gate(settings).policies
     files = len(settings.policy.files)
     return f"{_counted(files, 'file')}, revision {policies.revision}{', their tests passed' if files else ''}"
 

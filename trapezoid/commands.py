@@ -79,7 +79,7 @@ def serve(config: Config) -> None:
 def check(config: Config, json: Json = False) -> None:
     """Validate the settings and the files that they name, as `serve` does before it starts."""
     with errors_reported(as_json=json):
-        from msg_node.config_load import load_settings
+        from msg_node.settings.load import load_settings
         from protofly.printable import escaped
         from trapezoid.checking import check_node
 
@@ -98,7 +98,7 @@ def config_reference(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there; absent: standard output.")] = None,
 ) -> None:
     """Print all settings as Markdown: this is docs/configuration.md."""
-    from msg_node.config_reference import configuration_reference
+    from msg_node.settings.reference import configuration_reference
 
     if output is None:
         typer.echo(configuration_reference(), nl=False)
@@ -110,7 +110,7 @@ def config_reference(
 def config_show(config: Config) -> None:
     """Print the settings in force, defaults included, as JSON."""
     with errors_reported(as_json=True):
-        from msg_node.config_load import load_settings, settings_as_json
+        from msg_node.settings.load import load_settings, settings_as_json
 
         typer.echo(settings_as_json(load_settings(config)))
 

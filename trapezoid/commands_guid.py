@@ -10,7 +10,7 @@ import typer
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 if TYPE_CHECKING:
-    from msg_node.connectors.global_registry_rest import GlobalRegistryRest
+    from msg_node.backends.global_registry_rest import GlobalRegistryRest
     from protofly.guid_record import Draft, GuidRecord, UserId
     from trapezoid.guid_folder import GuidFolder
 
@@ -151,7 +151,7 @@ def serve_global_registry(
 
         import trio
 
-        from msg_node.global_registry_server import ServerOptions, serve
+        from msg_node.site.global_registry_server import ServerOptions, serve
         from protofly.errors import SettingsError
         from trapezoid.serving import run_services, tell_ready
 
@@ -262,9 +262,9 @@ def _fetched(guid: str, registry: str, ca: Path | None, *, is_plaintext: bool) -
 def _client(registry: str, ca: Path | None, *, is_plaintext: bool) -> GlobalRegistryRest:
     import ssl
 
-    from msg_node.connectors.backend_http import BackendHttp
-    from msg_node.connectors.global_registry_rest import ANSWER_BYTES, GlobalRegistryRest
-    from msg_node.tls_files import believe
+    from msg_node.backends.backend_http import BackendHttp
+    from msg_node.backends.global_registry_rest import ANSWER_BYTES, GlobalRegistryRest
+    from msg_node.storage.tls_files import believe
     from protofly.errors import SettingsError
 
     if registry.startswith("http:") and not is_plaintext:

@@ -142,13 +142,13 @@ def expiry(
     with errors_reported(as_json=json):
         import time
 
-        from msg_node.core.expiry import judge_all
-        from msg_node.expiry_watch import expiry_facts, published_terms, terms_on_disk
-        from msg_node.publication import SiteFolder
+        from msg_node.admin.expiry_watch import expiry_facts, published_terms, terms_on_disk
+        from msg_node.kernel.expiry import judge_all
+        from msg_node.site.publication import SiteFolder
         from protofly.errors import SettingsError
 
         if config is not None:
-            from msg_node.config_load import load_settings
+            from msg_node.settings.load import load_settings
 
             terms = terms_on_disk(load_settings(config))
         elif site is not None:
@@ -181,7 +181,7 @@ def records(
 ) -> None:
     """Print the public keys that sign this node's record segments, as `trapezoid pipeline --keys` takes them."""
     with errors_reported(as_json=True):
-        from msg_node.config_load import load_settings
+        from msg_node.settings.load import load_settings
         from trapezoid.output import print_json
         from trapezoid.record_keys import record_keys
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from catalogue_client.core.state import TrustState
     from catalogue_client.trust_store import TrustStore
-    from msg_node.config import Settings
+    from msg_node.settings.model import Settings
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
 Domain = Annotated[str, typer.Argument(help="The partner's domain.")]
@@ -44,7 +44,7 @@ def retrust(
     with errors_reported(as_json=json):
         import trio
 
-        from msg_node.config_load import load_settings
+        from msg_node.settings.load import load_settings
 
         _check_retrust(load_settings(config), domain, fingerprint)
         with _trust_store(config) as store:
@@ -103,7 +103,7 @@ def catalogue(
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
-        from msg_node.config_load import load_settings
+        from msg_node.settings.load import load_settings
         from trapezoid.unsigned_catalogue import describe
 
         print_facts(trio.run(describe, load_settings(config), store, domain, authority), as_json=json)
@@ -116,7 +116,7 @@ def _check_retrust(settings: Settings, domain: str, fingerprint: str) -> None:
         PeerError: NAME_INVALID.
         SettingsError: It is no fingerprint, the settings pin another one, or it is about ourselves.
     """
-    from msg_node.config_meaning import anchor_of
+    from msg_node.settings.meaning import anchor_of
     from protofly.address import valid_domain
     from protofly.documents import is_fingerprint
     from protofly.errors import HostError, SettingsError
@@ -203,7 +203,7 @@ def _print_change(
 @contextmanager
 def _trust_store(config: Path) -> Iterator[TrustStore]:
     from catalogue_client.trust_store import TrustStore
-    from msg_node.config_load import load_settings
+    from msg_node.settings.load import load_settings
     from stubs_cache.store import load_secret
 
     data_dir = load_settings(config).node.data_dir

@@ -60,8 +60,8 @@ def _load(files: list[Path], config: Path | None) -> Gate:
         if not files:
             raise SettingsError("name policy files, or settings with --config")
         return Gate(read_policies(files))
-    from msg_node.config_load import load_settings
-    from msg_node.config_meaning import build_gate
+    from msg_node.settings.load import load_settings
+    from msg_node.settings.meaning import build_gate
 
     settings = load_settings(config)
     if files:

@@ -162,7 +162,7 @@ def _spool_of(config: Path | None, spool: Path | None) -> tuple[Path, Callable[[
     if spool is not None or config is None:
         assert spool is not None
         return spool, None
-    from msg_node.config_load import load_settings
+    from msg_node.settings.load import load_settings
 
     settings = load_settings(config)
     secret = settings.node.data_dir / "secret"

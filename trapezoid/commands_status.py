@@ -62,7 +62,7 @@ def _context(ca: Path | None) -> ssl.SSLContext:
     """TLS towards the node; `ca` stands in place of the authorities of the system. Raises SettingsError."""
     import ssl
 
-    from msg_node.tls_files import believe
+    from msg_node.storage.tls_files import believe
 
     if ca is None:
         return ssl.create_default_context()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from msg_node.config_load import load_settings
+from msg_node.settings.load import load_settings
 from protofly.errors import SettingsError
 from trapezoid.record_keys import record_keys
 

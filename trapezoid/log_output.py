@@ -16,7 +16,7 @@ from federation.log_allowance import LineAllowance, fields
 from protofly.printable import escaped, escaped_json
 
 if TYPE_CHECKING:
-    from msg_node.config import LogSettings
+    from msg_node.settings.model import LogSettings
 
 TEXT_CHARS: Final = 4 << 10
 """Of what one event says, without its traceback."""
@@ -25,7 +25,7 @@ _INDENT: Final = "    "
 
 def set_up_log(settings: LogSettings) -> None:
     """Log to standard error as the settings say."""
-    from msg_node.middleware import MESSAGE_LOG
+    from msg_node.bus.middleware import MESSAGE_LOG
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if settings.format == "json" else _TextFormatter())

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from msg_node.file_checks import read_file
-from msg_node.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
+from msg_node.site.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
+from msg_node.storage.file_checks import read_file
 from protofly.documents import Manifest, decode_envelope, decode_manifest, decode_root
 from protofly.errors import SettingsError
 from sandbox.core.module_check import inspect_module

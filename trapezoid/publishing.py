@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from msg_node.core.expiry import Kind, judge
-from msg_node.expiry_watch import document_term
-from msg_node.publication import INDEX_NAME, WELL_KNOWN, Publication, PublishedStub, SiteFolder
+from msg_node.admin.expiry_watch import document_term
+from msg_node.kernel.expiry import Kind, judge
+from msg_node.site.publication import INDEX_NAME, WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from protofly.address import valid_domain
 from protofly.documents import (
     Manifest,

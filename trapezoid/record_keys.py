@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from msg_node.config import Settings
-from msg_node.key_files import load_online_keys
+from msg_node.settings.model import Settings
+from msg_node.storage.key_files import load_online_keys
 from protofly.errors import SettingsError
 
 

@@ -1,7 +1,7 @@
 """`trapezoid publish --renew`, and what a running node does with a `pkg` key: the same documents with new dates.
 
 Nothing but dates, numbers and signatures changes, so this needs none of the options of `publish`, and a second run
-finds nothing due. A document is renewed when `msg_node/core/expiry.py` calls it due, with the keys that are at hand.
+finds nothing due. A document is renewed when `msg_node/kernel/expiry.py` calls it due, with the keys that are at hand.
 
 Source: trust and hosts, section 3.4; ADR 0004.
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from msg_node.config import Settings
-from msg_node.core.expiry import Expiry, Kind, judge_all
-from msg_node.expiry_watch import Renew, expiry_facts, published_terms
-from msg_node.file_checks import read_file
-from msg_node.key_files import load_online_keys
-from msg_node.publication import INDEX_NAME, Publication, SiteFolder
+from msg_node.admin.expiry_watch import Renew, expiry_facts, published_terms
+from msg_node.kernel.expiry import Expiry, Kind, judge_all
+from msg_node.settings.model import Settings
+from msg_node.site.publication import INDEX_NAME, Publication, SiteFolder
+from msg_node.storage.file_checks import read_file
+from msg_node.storage.key_files import load_online_keys
 from protofly.documents import (
     SigningKey,
     decode_envelope,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from msg_node.config import Settings
+from msg_node.settings.model import Settings
 from protofly.errors import HostError
 from trapezoid.log_output import set_up_log
 from trapezoid.output import errors_reported
@@ -35,7 +35,7 @@ def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
         sandbox: Where stubs run, when it is to be another than the real one: a benchmark measures what that costs.
     """
     with errors_reported():
-        from msg_node.config_load import load_settings
+        from msg_node.settings.load import load_settings
 
         settings = load_settings(config)
         set_up_log(settings.log)

@@ -28,7 +28,7 @@ from federation.core.trapezoid import LegLimits, Pending
 from federation.link_books import LinkBooks
 from federation.link_context import LinkContext
 from federation.traces import Traces
-from msg_node.records_stream import Stream
+from msg_node.records.stream import Stream
 from pipeline.synth.traffic import read_policy
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict

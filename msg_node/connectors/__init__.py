@@ -1,1 +1,1 @@
-"""The doors for runtimes: one module a transport."""
+"""How runtimes connect: the listener, WebSocket, HTTPS, socket.io, the Matrix dialects, MQTT."""

@@ -13,12 +13,12 @@ from typing import Final, Protocol
 
 import trio
 
-from msg_node.bus import Bus
+from msg_node.bus.bus import Bus
+from msg_node.bus.runtime_port import STUCK_SECONDS, RuntimePort
+from msg_node.connectors.core import engine_io
+from msg_node.connectors.core.engine_io import Kind
 from msg_node.connectors.half_open import SessionLines
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
-from msg_node.core import engine_io
-from msg_node.core.engine_io import Kind
-from msg_node.runtime_port import STUCK_SECONDS, RuntimePort
 from protofly.limits import WAITING_PACKETS
 from wire.core.websocket import PROTOCOL_ERROR, TOO_BIG, UNSUPPORTED
 

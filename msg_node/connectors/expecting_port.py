@@ -11,8 +11,8 @@ from typing import Final
 
 import trio
 
-from msg_node.core.session import Dialect
-from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from msg_node.bus.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from msg_node.kernel.session import Dialect
 from protofly.answer_codes import code_of
 from protofly.codec import body_members
 from protofly.errors import Code, PeerError

@@ -26,8 +26,8 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework, ConnectionState
 
-from msg_node.core.certificates import PeerCertificate
-from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS
+from msg_node.bus.runtime_port import LINE_BYTES, STUCK_SECONDS
+from msg_node.kernel.certificates import PeerCertificate
 from protofly.errors import Code, PeerError
 from protofly.limits import HTTP_HEAD_BYTES, HTTP_KEEP_ALIVE_SECONDS, HTTP_REQUEST_SECONDS
 from wire.byte_channel import ByteChannel

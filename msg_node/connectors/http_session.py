@@ -17,9 +17,17 @@ from typing import Protocol
 
 import trio
 
+from msg_node.connectors.core.return_log import (
+    CLOSE_EVENT,
+    COMMENT,
+    LOST_EVENT,
+    Numbered,
+    ReturnLog,
+    own_event,
+    stream_event,
+)
 from msg_node.connectors.expecting_port import ExpectingPort
 from msg_node.connectors.half_open import SessionLines
-from msg_node.core.return_log import CLOSE_EVENT, COMMENT, LOST_EVENT, Numbered, ReturnLog, own_event, stream_event
 from protofly.errors import Code
 from protofly.limits import HTTP_STREAM_BYTES
 

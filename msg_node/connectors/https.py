@@ -26,18 +26,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from msg_node.bus.runtime_port import QueueBounds
+from msg_node.connectors.core.return_log import number_in, poll_answer
 from msg_node.connectors.expecting_port import Expected, ExpectingPort, token_in
 from msg_node.connectors.http_line import HttpApplication, certificate_of, is_known, line_of, remote_of
 from msg_node.connectors.http_session import EventStream, HttpSession, Poll
 from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
-from msg_node.core.credentials import digest_of
-from msg_node.core.dialects import MESSAGES_PATH, TWIN_PATH, parameters_of
-from msg_node.core.proof import Offered
-from msg_node.core.return_log import number_in, poll_answer
-from msg_node.core.services import SESSION_KEY
-from msg_node.core.session import Dialect
-from msg_node.runtime_port import QueueBounds
+from msg_node.kernel.credentials import digest_of
+from msg_node.kernel.dialects import MESSAGES_PATH, TWIN_PATH, parameters_of
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.session import Dialect
+from msg_node.services import SESSION_KEY
 from protofly import codec
 from protofly.address import domain_of
 from protofly.answer_codes import code_of

@@ -10,9 +10,8 @@ import time
 
 import trio
 
-from msg_node.connectors.reception import OnOpened, Reception
-from msg_node.connectors.websocket import WebSocketChannel, hand_over
-from msg_node.core.command_frames import (
+from msg_node.bus.runtime_port import LINE_BYTES, RuntimePort
+from msg_node.connectors.core.command_frames import (
     CONNECT,
     CONNECTED,
     DISCONNECT,
@@ -21,10 +20,11 @@ from msg_node.core.command_frames import (
     connect_answer,
     read_command,
 )
-from msg_node.core.proof import Offered
-from msg_node.core.services import SESSION_KEY
-from msg_node.core.session import Dialect
-from msg_node.runtime_port import LINE_BYTES, RuntimePort
+from msg_node.connectors.reception import OnOpened, Reception
+from msg_node.connectors.websocket import WebSocketChannel, hand_over
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.session import Dialect
+from msg_node.services import SESSION_KEY
 from protofly import codec
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError

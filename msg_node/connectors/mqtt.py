@@ -23,17 +23,17 @@ from typing import Final, NamedTuple
 
 import trio
 
+from msg_node.bus.runtime_port import STUCK_SECONDS
+from msg_node.connectors.core.mqtt_topics import GONE, Topics
 from msg_node.connectors.expecting_port import ExpectingPort, token_in
 from msg_node.connectors.mqtt_client import Arrival, BrokerMemory, BrokerOptions, MqttClient
 from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
-from msg_node.core.credentials import digest_of
-from msg_node.core.mqtt_topics import GONE, Topics
-from msg_node.core.proof import Offered
-from msg_node.core.runtime_address import runtime_part
-from msg_node.core.services import SESSION_KEY
-from msg_node.core.session import Dialect
-from msg_node.runtime_port import STUCK_SECONDS
+from msg_node.kernel.credentials import digest_of
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.runtime_address import runtime_part
+from msg_node.kernel.session import Dialect
+from msg_node.services import SESSION_KEY
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import (

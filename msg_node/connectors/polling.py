@@ -12,13 +12,13 @@ from typing import Final
 
 import trio
 
+from msg_node.connectors.core import engine_io
+from msg_node.connectors.core.engine_io import Trouble
 from msg_node.connectors.engine_session import EngineSession
 from msg_node.connectors.socketio import SocketIo
-from msg_node.core import engine_io
-from msg_node.core.certificates import PeerCertificate
-from msg_node.core.dialects import Arrival, Entry, arrival_at
-from msg_node.core.engine_io import Trouble
-from msg_node.core.proof import Offered
+from msg_node.kernel.certificates import PeerCertificate
+from msg_node.kernel.dialects import Arrival, Entry, arrival_at
+from msg_node.kernel.proof import Offered
 from protofly.errors import PeerError
 from protofly.limits import HTTP_REQUEST_SECONDS
 from wire.byte_channel import ByteChannel

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypeVar
 
-from msg_node.bus import Bus
-from msg_node.core.proof import Offered
-from msg_node.core.session import Dialect
-from msg_node.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from msg_node.bus.bus import Bus
+from msg_node.bus.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.session import Dialect
 from protofly.limits import FRAME_BYTES
 
 ANY_ORIGIN: Final = "*"

@@ -15,15 +15,15 @@ from typing import Final
 
 import trio
 
+from msg_node.bus.runtime_port import LINE_BYTES
+from msg_node.connectors.core import engine_io
+from msg_node.connectors.core.engine_io import Kind, Packet, Trouble
 from msg_node.connectors.engine_session import EngineSession
 from msg_node.connectors.half_open import Entry, HalfOpen
 from msg_node.connectors.reception import OnOpened, Reception
 from msg_node.connectors.websocket import WebSocketChannel
-from msg_node.core import engine_io
-from msg_node.core.engine_io import Kind, Packet, Trouble
-from msg_node.core.proof import Offered
-from msg_node.core.session import Dialect
-from msg_node.runtime_port import LINE_BYTES
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.session import Dialect
 from protofly.limits import PAYLOAD_FRAMES, POLLING_SESSIONS_PER_ADDRESS, SESSIONS, UPGRADE_SECONDS
 from wire.byte_channel import ByteChannel
 from wire.core.address_group import address_group

@@ -11,8 +11,8 @@ from typing import Final
 
 import trio
 
-from msg_node.bus import Bus
-from msg_node.runtime_port import LINE_BYTES, STUCK_SECONDS, RuntimePort
+from msg_node.bus.bus import Bus
+from msg_node.bus.runtime_port import LINE_BYTES, STUCK_SECONDS, RuntimePort
 from wire.byte_channel import ByteChannel
 from wire.core.websocket import WebSocket
 

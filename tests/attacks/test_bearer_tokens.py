@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.core.credentials import Credentials
-from msg_node.core.proof import Offered
-from msg_node.core.service import CloseCode, CloseConnection
+from msg_node.kernel.credentials import Credentials
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.service import CloseCode, CloseConnection
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS, UNPROVED_OPENS
 from tests.support.state_house import StateHouse, body_of

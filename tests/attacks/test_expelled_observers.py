@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from msg_node.core import expulsions
-from msg_node.core.changes import Journal
-from msg_node.core.expulsions import ExpulsionRow, Expulsions
-from msg_node.core.missed import Missed
-from msg_node.core.rules import Rules
+from msg_node.addresses.core import expulsions
+from msg_node.addresses.core.expulsions import ExpulsionRow, Expulsions
+from msg_node.addresses.core.missed import Missed
+from msg_node.kernel.changes import Journal
+from msg_node.kernel.rules import Rules
 from protofly.errors import Code, PeerError
 from tests.support.runtime_house import (
     FOREIGN,

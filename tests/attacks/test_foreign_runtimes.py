@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from msg_node.core.credentials import OPERATOR, Credential, digest_of
-from msg_node.core.rules import Rules
+from msg_node.kernel.credentials import OPERATOR, Credential, digest_of
+from msg_node.kernel.rules import Rules
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit

@@ -19,8 +19,8 @@ from federation.core.link_frames import SUBPROTOCOL, Kind, encode_frame, encode_
 from federation.identity import Identity
 from federation.log_allowance import fields
 from federation.peer_session import REFUSALS_TOLD_PER_MINUTE
-from msg_node.bus import Bus as NodeBus
-from msg_node.connectors.door import Door
+from msg_node.bus.bus import Bus as NodeBus
+from msg_node.connectors.listener import Door
 from protofly.errors import Code, PeerError
 from protofly.limits import (
     HALF_OPEN_PER_ADDRESS,

@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 
 from federation.log_allowance import LINES_PER_MINUTE, LINES_PER_MINUTE_AND_SUBJECT, LineAllowance
-from msg_node.config import LogSettings
-from msg_node.middleware import MESSAGE_LOG
+from msg_node.bus.middleware import MESSAGE_LOG
+from msg_node.settings.model import LogSettings
 from protofly.errors import Code, HostError, PeerError
 from tests.protofly.test_printable import DANGEROUS
 from trapezoid import output

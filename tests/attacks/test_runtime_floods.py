@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from msg_node import bus
+from msg_node.bus import bus
 from protofly.limits import (
     ALLOCATION_NUMBER,
     ALLOCATION_PER_SESSION,

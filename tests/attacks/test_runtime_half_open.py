@@ -11,8 +11,8 @@ import pytest
 import trio
 import trustme
 
-from msg_node import sweeper
-from msg_node.connectors import door as door_module
+from msg_node.bus import sweeper
+from msg_node.connectors import listener as door_module
 from protofly.limits import HALF_OPEN_PER_ADDRESS
 from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_house
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from msg_node.bus.runtime_port import ANSWER_BYTES, LINE_BYTES, STUCK_SECONDS, RuntimePort
 from msg_node.connectors.websocket import WebSocketChannel
-from msg_node.runtime_port import ANSWER_BYTES, LINE_BYTES, STUCK_SECONDS, RuntimePort
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from tests.support.runtime_house import FOREIGN, SESSION, Json, Runtime, RuntimeHouse, a_message, parsed, runtime_house

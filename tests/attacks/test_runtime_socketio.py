@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from msg_node.core.engine_io import encode_payload
-from msg_node.runtime_port import STUCK_SECONDS
+from msg_node.bus.runtime_port import STUCK_SECONDS
+from msg_node.connectors.core.engine_io import encode_payload
 from protofly.limits import (
     FRAME_BYTES,
     HTTP_HEADERS,

@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from msg_node import runtime_port, sweeper
+from msg_node.bus import runtime_port, sweeper
 from msg_node.connectors import half_open
-from msg_node.core.engine_io import encode_payload
+from msg_node.connectors.core.engine_io import encode_payload
 from protofly.limits import HALF_OPEN_PER_ADDRESS, OPEN_SECONDS
 from tests.support.http_runtime import MESSAGES, opened_http
 from tests.support.polling import PATH, HttpLine, engine_socket, heard, opened_polling, polling

@@ -11,13 +11,13 @@ import pytest
 
 from federation.core.service_tokens import ServiceTokens
 from federation.egress import EgressRules
-from msg_node.config_interworking import token_readers
-from msg_node.config_load import load_settings
+from msg_node.settings.interworking import token_readers
+from msg_node.settings.load import load_settings
 from protofly.errors import Code, SettingsError, StubFaultError
 from protofly.limits import HTTP_ANSWER_BYTES
 from sandbox.core.exchange import ChannelKind, Event
 from tests.federation.test_egress_http import HttpFar
-from tests.msg_node.test_config_interworking import SIP, settings_file
+from tests.msg_node.settings.test_interworking import SIP, settings_file
 from tests.support.egress_lines import Lines, endpoints, lines
 
 SECRET = "s3cr3t-Token.of~the/Service+=="

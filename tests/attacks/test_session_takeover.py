@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from msg_node.core.credentials import Credential, Credentials, digest_of
+from msg_node.kernel.credentials import Credential, Credentials, digest_of
 from protofly.limits import UNPROVED_OPENS
 from tests.support.runtime_house import (
     SESSION,

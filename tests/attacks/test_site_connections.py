@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from msg_node import web_server
-from msg_node.connectors import http_line
-from msg_node.global_registry_server import GlobalRegistryServer
-from msg_node.guid_store import GuidStore
-from msg_node.web_server import WebBounds, WebServer, listen
+from msg_node.connectors import http_line, web_server
+from msg_node.connectors.web_server import WebBounds, WebServer, listen
+from msg_node.registries.guid_store import GuidStore
+from msg_node.site.global_registry_server import GlobalRegistryServer
 from protofly.limits import WEB_CONNECTIONS_PER_ADDRESS
 from tests.support.runtime_house import Wire
 from tests.support.web import ASK, EVE, HONEST, WebHouse, open_descriptors, web_house

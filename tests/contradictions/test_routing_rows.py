@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federation.link_context import Refusal
-from msg_node.core.rules import Rules
+from msg_node.kernel.rules import Rules
 from protofly.errors import Code
 from protofly.message import Message
 from tests.support.runtime_house import (

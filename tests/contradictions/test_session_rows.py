@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from msg_node.core.credentials import Credential, digest_of
+from msg_node.kernel.credentials import Credential, digest_of
 from tests.support.runtime_house import (
     DOMAIN,
     SESSION,

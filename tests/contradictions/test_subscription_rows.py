@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msg_node.core.rules import Rules
+from msg_node.kernel.rules import Rules
 from tests.support.runtime_house import (
     DOMAIN,
     FOREIGN,

@@ -9,10 +9,10 @@ from typing import Final
 
 import h11
 
-from msg_node.connectors.door import _arrival_in
-from msg_node.core import engine_io
-from msg_node.core.dialects import Arrival, Entry, arrival_at, parameters_of
-from msg_node.core.engine_io import Kind
+from msg_node.connectors.core import engine_io
+from msg_node.connectors.core.engine_io import Kind
+from msg_node.connectors.listener import _arrival_in
+from msg_node.kernel.dialects import Arrival, Entry, arrival_at, parameters_of
 from protofly.errors import Code, PeerError
 from protofly.limits import HTTP_HEAD_BYTES, HTTP_HEADERS, PAYLOAD_PACKETS
 from tests.fuzz.target import Target

@@ -10,9 +10,9 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from federation.core import link_frames
-from msg_node.core.bearer_tokens import IssuerRules, check_token
-from msg_node.core.issuer_keys import VerificationKey, keys_of_jwks
-from msg_node.core.signed_tokens import issuer_of, looks_like_token
+from msg_node.kernel.bearer_tokens import IssuerRules, check_token
+from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
+from msg_node.kernel.signed_tokens import issuer_of, looks_like_token
 from policy.core.document import Syntax
 from policy.core.text import PolicyText, parse_policy_file
 from protofly.record_segments import SegmentName, encode_manifest

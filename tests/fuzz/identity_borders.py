@@ -9,13 +9,13 @@ from typing import Final
 from joserfc import jws
 from joserfc.jwk import ECKey
 
-from msg_node.core.assertions import ProviderRules, assertion_in, check_assertion
-from msg_node.core.credentials import Credentials
-from msg_node.core.global_registry_rest import read_answer, record_in
-from msg_node.core.issuer_keys import VerificationKey, keys_of_jwks
-from msg_node.core.proof import Offered
-from msg_node.core.session_tokens import SessionTokens, TokenLife, own_rules
-from msg_node.core.token_book import TokenBook
+from msg_node.identity.core.assertions import ProviderRules, assertion_in, check_assertion
+from msg_node.identity.core.issued_tokens import TokenBook
+from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, own_rules
+from msg_node.kernel.credentials import Credentials
+from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
+from msg_node.kernel.proof import Offered
+from msg_node.registries.core.global_registry_rest import read_answer, record_in
 from protofly.documents import SigningKey
 from protofly.guid import derive_guid, load_public_key
 from protofly.guid_record import GuidRecord, advance, check_usable, read_record, sign_dataset

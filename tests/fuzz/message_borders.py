@@ -6,9 +6,9 @@ import contextlib
 import json
 from typing import Any, Final
 
-from msg_node.core.admission import check_passable
-from msg_node.core.answers import validator_reply
-from msg_node.core.command_frames import connect_answer, read_command
+from msg_node.bus.core.admission import check_passable
+from msg_node.connectors.core.command_frames import connect_answer, read_command
+from msg_node.kernel.answers import validator_reply
 from protofly import codec
 from protofly.address import canonical_key, destination_of, domain_of, is_below, parse, scheme_of, valid_domain
 from protofly.answer_codes import code_of

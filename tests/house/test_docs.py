@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from msg_node.config_load import load_settings
+from msg_node.settings.load import load_settings
 from policy.files import read_policies
 from protofly.errors import Code
 from trapezoid.commands import app

@@ -39,10 +39,11 @@ QUIET = (
             "stubs_cache",
             "sandbox",
             "federation",
-            "msg_node",
             "pipeline",
         )
     ),
+    "msg_node/kernel",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "msg_node").glob("*/core")),
 )
 MODULE_LINES = 500
 LOUD = frozenset(

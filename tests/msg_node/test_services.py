@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.core.changes import Table
-from msg_node.core.credentials import Credential, digest_of
-from msg_node.core.node_state import Source
-from msg_node.core.service import Bind, CloseCode, CloseConnection, Ended, Probe
+from msg_node.kernel.changes import Table
+from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Ended, Probe
+from msg_node.node_state import Source
 from protofly import codec
 from protofly.errors import Code
 from protofly.limits import RELEASED_AT_ONCE

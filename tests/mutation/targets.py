@@ -38,7 +38,7 @@ class Group:
         """Its modules, by name; those that only list names have nothing to change."""
         return [
             path
-            for path in sorted((ROOT / (self.folder or self.name)).glob("*.py"))
+            for path in sorted(ROOT.glob(f"{self.folder or self.name}/*.py"))
             if path.name != "__init__.py"
             and path.stem.startswith(self.begins_with)
             and not any(path.stem.startswith(one) for one in self.excludes)
@@ -115,10 +115,17 @@ _GROUPS: Final = (
             "attacks/test_*tokens.py",
         ),
     ),
+    Group("msg_node/kernel", 0.93, ("msg_node/**/test_*.py", "attacks/test_bearer_tokens.py")),
     Group(
-        "msg_node/core",
+        "msg_node",
         0.93,
-        ("msg_node/test_*.py", "contradictions/test_*.py", "attacks/test_bearer_tokens.py", "attacks/test_*theft*.py"),
+        (
+            "msg_node/**/test_*.py",
+            "contradictions/test_*.py",
+            "attacks/test_bearer_tokens.py",
+            "attacks/test_*theft*.py",
+        ),
+        folder="msg_node/*/core",
     ),
     Group(
         "pipeline/core",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from msg_node.records_segment import OpenSegment
+from msg_node.records.segment import OpenSegment
 from protofly.record_segments import SegmentFacts, SegmentName, Signer
 from protofly.records import (
     RECORD_TYPES,

@@ -11,7 +11,7 @@ from typing import Any
 import h11
 import trio
 
-from msg_node.core.engine_io import decode_payload, encode_payload
+from msg_node.connectors.core.engine_io import decode_payload, encode_payload
 from tests.support.runtime_house import SESSION, Json, RuntimeHouse, Wire, a_message, runtime_address
 from wire.core.websocket import ClientWebSocket
 

@@ -13,13 +13,13 @@ from typing import Literal
 import trio
 
 from federation.core.interworking import Interworking
-from msg_node.connectors.backend import Backend
-from msg_node.connectors.backend_http import BackendHttp
-from msg_node.connectors.registry_watch import RegistryWatch
-from msg_node.core.circuit_breaker import CircuitBreaker
-from msg_node.core.node_state import NodeState
-from msg_node.core.registry_relay import REGISTRY, RegistryRelay
-from msg_node.core.service import Service
+from msg_node.backends.backend import Backend
+from msg_node.backends.backend_http import BackendHttp
+from msg_node.backends.core.circuit_breaker import CircuitBreaker
+from msg_node.backends.registry_watch import RegistryWatch
+from msg_node.kernel.service import Service
+from msg_node.node_state import NodeState
+from msg_node.registries.core.registry_relay import REGISTRY, RegistryRelay
 from protofly.limits import BACKEND_ANSWER_BYTES
 from tests.peers.domain_registry import DomainRegistryPeer
 from tests.support.registry_entries import DOMAIN

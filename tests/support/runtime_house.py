@@ -23,26 +23,26 @@ from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import Refusal
 from federation.router import Federation
-from msg_node.bus import Bus
-from msg_node.connectors.door import Door
+from msg_node.addresses.core.allocation import Owners
+from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.bus.bus import Bus
+from msg_node.bus.middleware import Step, authorisation, make_stack
+from msg_node.bus.runtime_port import Congestible, RuntimePort
 from msg_node.connectors.https import HttpsBinding
+from msg_node.connectors.listener import Door
 from msg_node.connectors.socketio import SocketIo
-from msg_node.core.allocation import Owners
-from msg_node.core.changes import Journal
-from msg_node.core.credentials import Credential, Credentials
-from msg_node.core.delivery_state import DeliveryRules, DeliveryState
-from msg_node.core.node_state import NodeState
-from msg_node.core.remote_subscriptions import RemoteSubscriptions
-from msg_node.core.rules import Rules
-from msg_node.core.service import Service
-from msg_node.core.services import Services
-from msg_node.core.session_service import SessionService
-from msg_node.core.sessions import Sessions
-from msg_node.core.twin import Twin
-from msg_node.deliveries import Parks, park_nothing
-from msg_node.middleware import Step, authorisation, make_stack
-from msg_node.runtime_port import Congestible, RuntimePort
-from msg_node.state_store import StateStore
+from msg_node.kernel.changes import Journal
+from msg_node.kernel.credentials import Credential, Credentials
+from msg_node.kernel.rules import Rules
+from msg_node.kernel.service import Service
+from msg_node.node_state import NodeState
+from msg_node.registries.core.twin import Twin
+from msg_node.requests.core.delivery_state import DeliveryRules, DeliveryState
+from msg_node.requests.parked_actions import Parks, park_nothing
+from msg_node.services import Services
+from msg_node.sessions.core.session_service import SessionService
+from msg_node.sessions.core.sessions import Sessions
+from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate, PeerRule
 from protofly import codec
 from protofly.limits import FRAME_BYTES, SESSIONS

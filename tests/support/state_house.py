@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from msg_node.core.allocation import Owners
-from msg_node.core.certificates import PeerCertificate
-from msg_node.core.changes import Change, Journal, Table
-from msg_node.core.credentials import Credential, Credentials
-from msg_node.core.node_state import NodeState
-from msg_node.core.rules import Rules
-from msg_node.core.service import ServiceResult
-from msg_node.core.services import Services
-from msg_node.core.session_service import Permit, SessionService, permit_all
-from msg_node.core.sessions import Sessions
+from msg_node.addresses.core.allocation import Owners
+from msg_node.kernel.certificates import PeerCertificate
+from msg_node.kernel.changes import Change, Journal, Table
+from msg_node.kernel.credentials import Credential, Credentials
+from msg_node.kernel.rules import Rules
+from msg_node.kernel.service import ServiceResult
+from msg_node.node_state import NodeState
+from msg_node.services import Services
+from msg_node.sessions.core.session_service import Permit, SessionService, permit_all
+from msg_node.sessions.core.sessions import Sessions
 from protofly import codec
 from protofly.limits import ALLOCATION_PER_SESSION
 from protofly.message import Message

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from joserfc import jwk, jwt
 
-from msg_node.core.bearer_tokens import IssuerRules
-from msg_node.core.issuer_keys import VerificationKey, keys_of_jwks
+from msg_node.kernel.bearer_tokens import IssuerRules
+from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
 
 ISSUER = "https://login.alpha.example"
 AUDIENCE = "runtimes.alpha.example"

@@ -11,9 +11,9 @@ from pathlib import Path
 import trio
 import trustme
 
-from msg_node.config import SiteSettings
-from msg_node.site import Site
-from msg_node.web_server import WebServer
+from msg_node.connectors.web_server import WebServer
+from msg_node.settings.model import SiteSettings
+from msg_node.site.site import Site
 from tests.support.runtime_house import PATIENCE_SECONDS, Wire
 
 HONEST = "127.0.0.1"

@@ -9,7 +9,7 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from msg_node.config_load import load_settings
+from msg_node.settings.load import load_settings
 from trapezoid.checking import check_node
 from trapezoid.findings import Finding
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msg_node.config_load import load_settings
-from tests.msg_node.test_config_interworking import SIP, settings_file
+from msg_node.settings.load import load_settings
+from tests.msg_node.settings.test_interworking import SIP, settings_file
 from trapezoid.checking import check_node
 from trapezoid.findings import Finding
 

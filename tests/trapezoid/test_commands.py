@@ -429,9 +429,8 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_a_serving_node_loads_no_command_line_library(node: Path) -> None:
-    program = (
-        f"from msg_node.config_load import load_settings\nfrom pathlib import Path\nload_settings(Path({str(node)!r}))"
-    )
+    imports = "from pathlib import Path\nfrom msg_node.settings.load import load_settings"
+    program = f"{imports}\nload_settings(Path({str(node)!r}))"
     loaded = loaded_by(f"import trapezoid.cli, trapezoid.serving\n{program}\nimport msg_node.app")
     assert not loaded & {"typer", "rich", "click", "wasmtime", "trustme", "hypothesis"}
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from catalogue_client.core import trust
 from catalogue_client.core.state import TrustAnchor
-from msg_node.publication import SiteFolder
+from msg_node.site.publication import SiteFolder
 from protofly.documents import Manifest, decode_envelope, decode_manifest, document_sha256
 from stubkit.keys import load_keys
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN, STATUS_TOKEN_SHA256

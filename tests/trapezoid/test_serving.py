@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from msg_node.config import LogSettings
+from msg_node.settings.model import LogSettings
 from trapezoid.log_output import set_up_log
 
 

@@ -1,0 +1,1 @@
+"""Addresses and who hears them: allocation, subscriptions, consents, catch-up, objects abroad."""

@@ -1,0 +1,372 @@
+"""Who owns which address.
+
+Allocated by us, leased from a pool, claimed by a runtime, or bound to a session because it is its runtime address.
+
+Every address has at most one owner. An owner is a session number; parked sessions keep what they own. A block is what
+was allocated under one allocation key; keys belong to a runtime, so two runtimes may use the same one. A pool holds
+the addresses of a scheme whose names others give (telephone numbers): they are lent, longest unused first, and come
+back. Bound addresses follow from the sessions and are not stored; all others are rows. Source: message specification,
+section 7.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache
+from itertools import islice
+
+import msgspec
+
+from msg_node.kernel.changes import Journal, Rows, Table, decode_row
+from msg_node.kernel.identifiers import identifier
+from protofly.address import canonical_key
+from protofly.errors import Code, PeerError
+from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, TOMBSTONES
+
+
+class Origin(Enum):
+    """How an owner came to an address."""
+
+    ALLOCATED = "allocated"
+    CLAIMED = "claimed"
+    POOL = "pool"
+
+
+_ALLOCATED, _POOL, _ADDRESSES = Origin.ALLOCATED, Origin.POOL, Table.ADDRESSES  # see `delivery.LISTENERS`
+_ANY_NAME = "00000000-0000-4000-8000-000000000000"
+_CACHED_BASES = 64
+
+
+class OwnedRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One owned address as it is stored.
+
+    `url` is the text as it was given out or written by the claimer; `is_guest`: given to a runtime of another domain,
+    for as long as it is connected.
+    """
+
+    sid: int
+    url: str
+    origin: Origin
+    allocation_key: str = ""
+    is_guest: bool = False
+
+
+class Block(msgspec.Struct, frozen=True, gc=False):
+    """What one allocation request asks for. `seed` is fresh randomness for the names."""
+
+    scheme: str
+    domain: str
+    number: int
+    allocation_key: str
+    seed: bytes
+    is_guest: bool = False
+
+
+class Owners:
+    """Owner of every address that has one.
+
+    Args:
+        journal: Where changes are collected.
+        per_session: Addresses that one session may own.
+        pools: Addresses to lend, by scheme.
+
+    Attributes:
+        owner: Gives the session that owns a canonical key, None when there is none; one dictionary hit.
+        watched: Keys that somebody waits for, in tables of his own.
+        arrived: Those of them that got an owner by allocation or claim; whoever waits takes them out.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        per_session: int = ALLOCATION_PER_SESSION,
+        pools: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._per_session = per_session
+        self._free = {scheme: {canonical_key(url): url for url in urls} for scheme, urls in (pools or {}).items()}
+        self._pool_of = {key: scheme for scheme, urls in self._free.items() for key in urls}
+        self._sid_of: dict[str, int] = {}
+        self.owner: Callable[[str], int | None] = self._sid_of.get
+        self._owned: defaultdict[int, dict[str, OwnedRow]] = defaultdict(dict)
+        self._blocks: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+        self._deep: defaultdict[int, list[str]] = defaultdict(list)  # sorted: owned below something that could be
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self.watched: tuple[Container[str], ...] = ()
+        self.arrived: list[str] = []
+
+    # Look-ups.
+
+    def owner_above(self, key: str) -> tuple[int, str] | None:
+        """Owner and key of the nearest owned address above a sub-resource, cut at slashes.
+
+        None when nothing above is owned.
+        """
+        for base in ancestors(key):
+            sid = self._sid_of.get(base)
+            if sid is not None:
+                return sid, base
+        return None
+
+    def count(self, sid: int) -> int:
+        """How many addresses a session owns by allocation or claim."""
+        return len(self._owned.get(sid, ()))
+
+    def owned(self, sid: int) -> list[OwnedRow]:
+        """What a session owns by allocation or claim, oldest first."""
+        return list(self._owned.get(sid, {}).values())
+
+    def is_pooled(self, key: str) -> bool:
+        """Whether a canonical key belongs to a pool, lent or not: nobody can claim it."""
+        return key in self._pool_of
+
+    def free(self, scheme: str) -> int:
+        """How many addresses of a pool nobody has."""
+        return len(self._free.get(scheme, ()))
+
+    def block(self, sid: int, allocation_key: str) -> list[str]:
+        """Keys of what a session was allocated under an allocation key."""
+        return sorted(self._blocks.get((sid, allocation_key), ()))
+
+    # Changes.
+
+    def bind(self, key: str, sid: int) -> None:
+        """Give a session its runtime address; an older holder loses it."""
+        self._sid_of[key] = sid
+
+    def unbind(self, key: str, sid: int) -> None:
+        """Take a runtime address from a session, if it still has it."""
+        if self._sid_of.get(key) == sid:
+            del self._sid_of[key]
+
+    def allocate(self, sid: int, block: Block) -> list[str]:
+        """Make new addresses, or take them from the pool of their scheme, for a session: all of them or none.
+
+        Raises:
+            PeerError: QUOTA, POOL_EMPTY.
+
+        Source: message specification, sections 7.1 and 7.5.
+        """
+        self.check_quota(sid, block.number)
+        pool = self._free.get(block.scheme)
+        new, origin = (self._new_names(block), _ALLOCATED) if pool is None else (_longest_free(pool, block), _POOL)
+        key_of_block = block.allocation_key
+        owned = self._owned[sid]
+        members = self._blocks[sid, key_of_block] if key_of_block else set[str]()
+        for key, url in new.items():
+            row = owned[key] = OwnedRow(sid, url, origin, key_of_block, block.is_guest)
+            self._sid_of[key] = sid
+            members.add(key)
+            self._journal.put(_ADDRESSES, key, row)
+        if pool is not None:  # nobody can have waited for a new name
+            for key in new:
+                del pool[key]
+                self._note_depth(sid, key)
+                self._tell_who_waits(key)
+        return list(new.values())
+
+    def _new_names(self, block: Block) -> dict[str, str]:
+        """Key and address of as many as a block asks for, none of them ever given out as far as we remember."""
+        base, key_base = _bases(block.scheme, block.domain)
+        new: dict[str, str] = {}
+        number = 0
+        while len(new) < block.number:
+            name = identifier(block.seed, number)
+            number += 1
+            key = key_base + name
+            if key not in self._sid_of and key not in self._tombstones:
+                new[key] = key if key_base is base else base + name
+        return new
+
+    def claim(self, sid: int, url: str, *, is_guest: bool = False) -> bool:
+        """Give a session an address that its runtime made itself. False when it is another's, or a pool's.
+
+        Raises:
+            PeerError: QUOTA.
+
+        Source: message specification, section 7.4.
+        """
+        key = canonical_key(url)
+        owner = self._sid_of.get(key)
+        if owner is not None:
+            return owner == sid
+        if self.is_pooled(key):
+            return False
+        self.check_quota(sid, 1)
+        self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED, is_guest=is_guest))
+        return True
+
+    def check_quota(self, sid: int, number: int) -> None:
+        """Refuse when a session would own too much.
+
+        Raises:
+            PeerError: QUOTA.
+        """
+        if len(self._owned.get(sid, ())) + number > self._per_session:
+            raise PeerError(Code.QUOTA, f"a session may own {self._per_session} addresses")
+
+    def release_block(self, sids: Iterable[int], allocation_key: str) -> list[str]:
+        """Release what any of the sessions (of one runtime) was allocated under a key. Return the released keys."""
+        released = [key for sid in sorted(sids) for key in self.block(sid, allocation_key)]
+        for key in released:
+            self._disown(key)
+        return released
+
+    def release(self, sids: Collection[int], key: str) -> list[str] | None:
+        """Release one address and what the sessions own below it.
+
+        Returns:
+            The released keys; [] when there is nothing to release, None when the address belongs to somebody else.
+
+        Source: message specification, section 7.3.
+        """
+        owner = self._sid_of.get(key)
+        if owner is None:
+            return []
+        if owner not in sids:
+            return None
+        if key not in self._owned.get(owner, ()):
+            return []  # a runtime address goes with its session only
+        below = [other for sid in sids for other in _beginning_with(key + "/", self._deep.get(sid, ()))]
+        for released in (key, *below):
+            self._disown(released)
+        return [key, *below]
+
+    def release_all(self, sid: int) -> list[str]:
+        """Release everything that a session owns by allocation or claim. Return the released keys."""
+        released = list(self._owned.get(sid, ()))
+        for key in released:
+            self._disown(key)
+        return released
+
+    def restore(self, rows: Rows, *, sids: Collection[int]) -> None:
+        """Take over what was stored; rows of sessions that are no more are deleted.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        for key, raw in rows.items():
+            row = decode_row(raw, OwnedRow, table=Table.ADDRESSES, key=key)
+            if row.sid in sids:
+                self._insert(key, row)
+            else:
+                self._journal.delete(Table.ADDRESSES, key)
+
+    # Inner steps.
+
+    def _own(self, key: str, row: OwnedRow) -> None:
+        self._insert(key, row)
+        self._journal.put(Table.ADDRESSES, key, row)
+        self._tell_who_waits(key)
+
+    def _insert(self, key: str, row: OwnedRow) -> None:
+        sid = row.sid
+        self._sid_of[key] = sid
+        if key in self._pool_of:
+            self._free[self._pool_of[key]].pop(key, None)
+        self._owned[sid][key] = row
+        self._note_depth(sid, key)
+        if row.allocation_key:
+            self._blocks[sid, row.allocation_key].add(key)
+
+    def _note_depth(self, sid: int, key: str) -> None:
+        """Remember an address that stands below something else that could be owned; new names never do."""
+        if _is_deep(key):
+            insort(self._deep[sid], key)
+
+    def _tell_who_waits(self, key: str) -> None:
+        for keys in self.watched:
+            if key in keys:
+                self.arrived.append(key)
+
+    def _disown(self, key: str) -> None:
+        sid = self._sid_of.pop(key)
+        row = self._owned[sid].pop(key)
+        if not self._owned[sid]:
+            del self._owned[sid]
+        if sid in self._deep and _is_deep(key):
+            deep = self._deep[sid]
+            del deep[bisect_left(deep, key)]
+            if not deep:
+                del self._deep[sid]
+        if row.allocation_key:
+            block = self._blocks[sid, row.allocation_key]
+            block.discard(key)
+            if not block:
+                del self._blocks[sid, row.allocation_key]
+        if key in self._pool_of:
+            self._free[self._pool_of[key]][key] = row.url
+        elif row.origin is _ALLOCATED:
+            self._bury(key)
+        self._journal.delete(Table.ADDRESSES, key)
+
+    def _bury(self, key: str) -> None:
+        """Remember that a name was used: it is not given out again while we remember."""
+        self._tombstones[key] = None
+        if len(self._tombstones) > TOMBSTONES:
+            self._tombstones.popitem(last=False)
+
+
+def _longest_free(pool: Mapping[str, str], block: Block) -> dict[str, str]:
+    """Key and address of as many of a pool as a block asks for: those that were free the longest."""
+    lent = dict(islice(pool.items(), block.number))
+    if len(lent) < block.number:
+        raise PeerError(Code.POOL_EMPTY, f"{len(lent)} addresses are left")
+    return lent
+
+
+@lru_cache(_CACHED_BASES)
+def _bases(scheme: str, domain: str) -> tuple[str, str]:
+    """What stands before the name in a new address and in its key; the same text twice where both are equal."""
+    base = f"{scheme}://{domain}/"
+    key_base = canonical_key(base + _ANY_NAME).removesuffix(_ANY_NAME)
+    return base, base if key_base == base else key_base
+
+
+def _is_deep(key: str) -> bool:
+    """Whether another address could stand above this one: there is a level below the first."""
+    floor = _floor(key)
+    return floor >= 0 and key.find("/", floor + 1) >= 0
+
+
+def _beginning_with(prefix: str, ordered: Sequence[str]) -> list[str]:
+    """Those of some sorted texts that begin like this, without a look at the others."""
+    first = end = bisect_left(ordered, prefix)
+    while end < len(ordered) and ordered[end].startswith(prefix):
+        end += 1
+    return list(ordered[first:end])
+
+
+def _floor(key: str) -> int:
+    """Where the first level of the path begins, -1 when there is none."""
+    scheme_end = key.find("://")
+    return key.find("/", scheme_end + 3 if scheme_end >= 0 else 0)
+
+
+def is_below_any(key: str, bases: Collection[str]) -> bool:
+    """Whether a key is one of some owned addresses or a sub-resource of one; a few look-ups, however many they are."""
+    return key in bases or any(above in bases for above in ancestors(key))
+
+
+def ancestors(key: str) -> Iterator[str]:
+    """The addresses above a sub-resource, nearest first, never an authority alone.
+
+    `comm://d/o/children/n` -> `…/children`, `comm://d/o`.
+
+    Only the first `ADDRESS_LEVELS` levels count, since nobody owns anything deeper: a long path costs no more than a
+    short one.
+    """
+    floor = _floor(key)
+    if floor < 0:
+        return
+    cuts: list[int] = []
+    cut = key.find("/", floor + 1)
+    while cut >= 0 and len(cuts) < ADDRESS_LEVELS:
+        cuts.append(cut)
+        cut = key.find("/", cut + 1)
+    for cut in reversed(cuts):
+        yield key[:cut]

@@ -1,0 +1,181 @@
+"""`domain://msg-node.<d>/address-allocation` and its two phase-1 forms. Source: message specification, section 7."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from typing import NamedTuple
+
+from msg_node.addresses.core.allocation import Block, OwnedRow, is_below_any
+from msg_node.kernel.resources import (
+    Members,
+    child_paths,
+    is_reserved,
+    object_of,
+    object_or_refuse,
+    text_of,
+    texts_of,
+)
+from msg_node.kernel.results import answer_each
+from msg_node.kernel.service import Answer, ServiceRequest
+from msg_node.node_state import NodeState
+from protofly import codec
+from protofly.address import canonical_key
+from protofly.errors import Code, PeerError
+from protofly.limits import ALLOCATION_NUMBER
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,63}")
+_REMEMBERED_BODIES = 256
+_REMEMBERED_BYTES = 512
+
+
+class _Wanted(NamedTuple):
+    """What one `create` asks for."""
+
+    scheme: str
+    number: int
+    allocation_key: str
+
+
+class AllocationService:
+    """Gives addresses to sessions and takes them back.
+
+    Args:
+        state: The durable state.
+        fixed_scheme: The scheme that this end-point always gives; "" lets the request choose.
+        default_scheme: The scheme when the request names none.
+    """
+
+    def __init__(self, state: NodeState, *, fixed_scheme: str = "", default_scheme: str = "hyperty") -> None:
+        self._state = state
+        self._fixed_scheme = fixed_scheme
+        self._default_scheme = default_scheme
+        self._wanted = lru_cache(_REMEMBERED_BODIES)(self._read_create)
+
+    def __call__(self, request: ServiceRequest) -> Answer:
+        """Serve `create`, `delete` and `read`.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY, TOO_LARGE, QUOTA, POOL_EMPTY, POLICY.
+        """
+        if request.caller.is_link:
+            raise PeerError(Code.POLICY, "addresses of this domain are for its own runtimes")
+        match request.message.type:
+            case "create":
+                return self._allocate(request)
+            case "delete":
+                return self._release(request)
+            case "read":
+                return self._read(request)
+            case _:
+                raise PeerError(Code.BAD_TYPE, "this service knows create, delete and read")
+
+    def _allocate(self, request: ServiceRequest) -> Answer:
+        body, caller = request.message.body, request.caller
+        wanted = self._wanted(body) if len(body) <= _REMEMBERED_BYTES else self._read_create(body)
+        if caller.is_guest:
+            self._state.guests.check_quota(caller.number, wanted.number)
+        block = Block(
+            wanted.scheme, request.domain, wanted.number, wanted.allocation_key, request.seed, caller.is_guest
+        )
+        return Answer(value={"allocated": self._state.owners.allocate(caller.number, block)})
+
+    def _read_create(self, body: bytes) -> _Wanted:
+        """What a body asks for. Runtimes ask the same again and again, so that readings of short ones are kept."""
+        members = codec.request_members(body)
+        value = object_or_refuse(members, "value")
+        return _Wanted(
+            self._scheme(members, value),
+            _number(value.get("number", members.get("number", 1))),
+            _key_or_text(text_of(value, "allocationKey") or text_of(members, "allocationKey")),
+        )
+
+    def _scheme(self, members: Members, value: Members) -> str:
+        if self._fixed_scheme:
+            return self._fixed_scheme
+        scheme = members.get("scheme")
+        if scheme is None:
+            scheme = value.get("scheme")
+        if scheme is None:
+            return self._default_scheme
+        if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme) or is_reserved(scheme):
+            raise PeerError(Code.BAD_BODY, "addresses of this scheme are not given out")
+        return scheme
+
+    def _release(self, request: ServiceRequest) -> Answer:
+        """Read `delete` as section 7.3 says: list and key, block before address."""
+        value = object_of(request.members, "value")
+        listed = texts_of(request.members, "childrenResources", "resources")
+        listed += texts_of(value, "childrenResources", "allocated")
+        resource = text_of(request.members, "resource", "allocationKey") or text_of(value, "resource", "allocationKey")
+        if not listed and not resource:
+            raise PeerError(Code.BAD_BODY, "neither a key nor addresses to release")
+        texts = [text for text in listed if ":" in text]
+        texts += child_paths(resource, [text for text in listed if ":" not in text]) if resource else []
+        sids = self._releasable(request)
+        released: list[str] = []
+        if resource:
+            block = self._state.owners.release_block(sids, _key_or_text(resource))
+            released += block
+            texts += [] if block else [resource]
+        results: dict[str, Code | None] = {}
+        for text in texts:
+            keys = self._state.owners.release(sids, _key_or_text(text))
+            released += keys or []
+            results[text] = Code.NOT_OWNER if keys is None else None
+        self._silence(sids, released)
+        return answer_each(request.members, results)
+
+    def _read(self, request: ServiceRequest) -> Answer:
+        """What a session owns; operators may name a runtime, an address of one, or a domain with guests here."""
+        sid: int | None = request.caller.number
+        resource = text_of(request.members, "resource")
+        if resource and request.caller.is_operator:
+            guests = self._state.guests.of(resource)
+            if guests:
+                leased = [_shown(row) for one in sorted(guests) for row in self._state.owners.owned(one)]
+                return Answer(value={"resources": leased, "limit": self._state.guests.per_domain})
+            key = _key_or_text(resource)
+            sid = self._state.owners.owner(key) or self._state.sessions.below(key)
+        owned = [] if sid is None else self._state.owners.owned(sid)
+        return Answer(value={"resources": [_shown(row) for row in owned]})
+
+    def _releasable(self, request: ServiceRequest) -> Collection[int]:
+        """Whose addresses the caller may release. Source: message specification, section 7.3, rule 4."""
+        if request.caller.is_operator or not self._state.rules.strict_release:
+            return frozenset(session.sid for session in self._state.sessions)
+        return self._state.sessions.of_runtime(request.caller.number)
+
+    def _silence(self, sids: Collection[int], released: list[str]) -> None:
+        """What is released is no longer listened to by those who owned it."""
+        bases = frozenset(released)
+        for sid in sids if released else ():
+            if self._state.listeners.count(sid):
+                self._state.listeners.remove_where(sid, lambda key: is_below_any(key, bases))
+
+
+def _shown(row: OwnedRow) -> dict[str, object]:
+    shown: dict[str, object] = {"url": row.url, "origin": row.origin.value}
+    if row.allocation_key:
+        shown["allocationKey"] = row.allocation_key
+    return {**shown, "guest": True} if row.is_guest else shown
+
+
+def _number(value: object) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 4:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= ALLOCATION_NUMBER:
+        raise PeerError(Code.BAD_BODY, f"number is 1 to {ALLOCATION_NUMBER}")
+    return value
+
+
+def _key_or_text(text: str) -> str:
+    """Allocation keys are mostly runtime addresses: both spellings of one are the same key.
+
+    Any other text is a key too.
+    """
+    try:
+        return canonical_key(text)
+    except PeerError:
+        return text

@@ -1,0 +1,366 @@
+"""`domain://msg-node.<d>/sm`: subscribe, unsubscribe, read; who may listen where.
+
+Source: message specification, section 8.
+
+Rights, so that nobody can take the messages of another: `changes`, `status`, `registration` and children are for every
+observer (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and everything
+below it (`/*`) are for its owner. What the node says about itself and its stubs is for operators. A base address of
+our domain that nobody owns yet is claimed by listening to it. Another domain listens to objects of ours, never through
+us to those of a third. `*`, which is every message, is for operators, if the settings want that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import Enum
+
+import msgspec
+
+from msg_node.addresses.core.allocation import ancestors
+from msg_node.addresses.core.observers import Observers
+from msg_node.addresses.core.subscriptions import Subscription
+from msg_node.kernel.resources import (
+    TAPS_KEY,
+    Members,
+    Shape,
+    children_base,
+    expand,
+    is_child_form,
+    is_claimable,
+    is_of_no_domain,
+    is_p2p_stub,
+    key_or_refuse,
+    shape_of,
+    text_of,
+    texts_of,
+)
+from msg_node.kernel.results import answer_each
+from msg_node.kernel.runtime_address import runtime_part
+from msg_node.kernel.service import Answer, Caller, Event, Inquiry, ServiceRequest, inquire
+from msg_node.node_state import NodeState, Source
+from msg_node.registries.core.catalogue_service import SCHEMA, schema_question
+from msg_node.registries.core.data_schemas import DataSchema
+from msg_node.requests.core.agent_queues import agent_of
+from protofly.address import domain_of, scheme_of
+from protofly.errors import Code, HostError, PeerError
+
+
+class Right(Enum):
+    """What comes of a wish to listen."""
+
+    LISTEN = "listen"
+    CLAIM = "claim"
+    REFUSED = "refused"
+    NO_CONSENT = "no-consent"
+
+
+class NothingNamedError(PeerError):
+    """A request that is about no resource."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.BAD_BODY, "no resource is named")
+
+
+class SubscriptionService:
+    """Adds and removes listeners; it never touches data."""
+
+    def __init__(self, state: NodeState, observers: Observers) -> None:
+        self._state = state
+        self._observers = observers
+
+    def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
+        """Serve `subscribe`, `unsubscribe` and `read`.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY, TOO_LARGE, NOT_OWNER, SPOOFED_SOURCE, QUOTA.
+        """
+        try:
+            return self._serve(request)
+        except NothingNamedError as exc:
+            if not request.caller.reads_desc:
+                raise
+            return Answer(self._state.rules.sm_error, reason=exc.code.word, description=exc.detail)
+
+    def _serve(self, request: ServiceRequest) -> Answer | Inquiry:
+        match request.message.type:
+            case "subscribe":
+                return self._by_schema(request) if self._state.rules.expands_schema else self._subscribe(request)
+            case "unsubscribe":
+                return self._unsubscribe(request)
+            case "read":
+                return self._read(request)
+            case _:
+                raise PeerError(Code.BAD_TYPE, "this service knows subscribe, unsubscribe and read")
+
+    def _by_schema(self, request: ServiceRequest) -> Answer | Inquiry:
+        """Read which children an object has, when a runtime names its schema and no children; else subscribe at once.
+
+        A schema that is not to be had is said in the answer, and only the object itself is subscribed.
+        """
+        members = request.members
+        address, resource = text_of(members, "schema"), text_of(members, "resource")
+        is_asked = address and resource and not texts_of(members, "childrenResources", "children")
+        if not is_asked or request.caller.is_link:
+            return self._subscribe(request)
+
+        def conclude(schema: DataSchema, _: float) -> Answer:
+            self._check_there(request.caller)
+            return self._subscribe(request, schema.children)
+
+        def failed(error: HostError, _: float) -> Answer:
+            self._check_there(request.caller)
+            return msgspec.structs.replace(self._subscribe(request), members={"schema": error.code.word})
+
+        try:
+            question = schema_question(address, request.message.from_)
+        except PeerError as exc:
+            return failed(exc, request.now)
+        return inquire(SCHEMA, question, conclude, failed=failed)
+
+    def _check_there(self, caller: Caller) -> None:
+        """A session may have ended while a catalogue was asked."""
+        if self._state.sessions.get(caller.number) is None:
+            raise PeerError(Code.NOT_CONNECTED, "the session has ended")
+
+    def _subscribe(self, request: ServiceRequest, children: Sequence[str] = ()) -> Answer:
+        members = {**request.members, "childrenResources": list(children)} if children else request.members
+        texts = self._named(members, request.caller, "resources", "subscribe")
+        written = frozenset(texts_of(request.members, "resources", "subscribe"))
+        claims: dict[str, str] = {}  # by key
+        heard: dict[str, str] = {}
+        results: dict[str, Code | None] = dict.fromkeys(texts)
+        for text in sorted(texts, key=len):  # an object before what is below it
+            key = key_or_refuse(text)
+            right = self.right(request.caller, key, claims)
+            if right is Right.CLAIM and text not in written and is_child_form(key):
+                right = Right.LISTEN  # a child that was named beside its object is for every observer
+            results[text] = _REFUSALS.get(right)
+            if right is Right.CLAIM:
+                claims[key] = text
+            if results[text] is None:
+                heard[key] = text
+        if len(texts) == 1 and (code := results[texts[0]]) is not None:
+            raise PeerError(code, "this address belongs to somebody else" if code is Code.NOT_OWNER else "no consent")
+        source = self._source(request, claims)
+        self._apply(request.caller, claims, [Subscription(text, key, source) for key, text in heard.items()])
+        return answer_each(request.members, results)
+
+    def _apply(self, caller: Caller, claims: dict[str, str], wanted: list[Subscription]) -> None:
+        """All or nothing: both quotas are asked before anything changes."""
+        if claims:
+            self._state.owners.check_quota(caller.number, len(claims))
+            self._state.guests.check_quota(caller.number, len(claims))
+        self._state.listeners.add(caller.number, wanted)
+        for text in claims.values():
+            self._state.owners.claim(caller.number, text, is_guest=caller.is_guest)
+
+    def _unsubscribe(self, request: ServiceRequest) -> Answer:
+        caller, listeners = request.caller, self._state.listeners
+        texts = self._named(request.members, caller, "resources", "unsubscribe", "subscribe", is_owner=True)
+        source = text_of(request.members, "source")
+        if source and not caller.is_link and self._is_of_another(caller.number, key_or_refuse(source)):
+            return self._take_off(caller, [key_or_refuse(text) for text in texts], source)
+        sources = {key_or_refuse(source), *self._stand_ins(request, source)} if source else None
+        keys = [key_or_refuse(text) for text in texts]
+        base = children_base(text_of(request.members, "resource"))
+        for key in keys:
+            if key != base:
+                listeners.remove(caller.number, key, sources)
+        if base in keys and not listeners.listens_below(caller.number, base):
+            listeners.remove(caller.number, base, sources)  # it stays while another child of the object is heard
+        self._release_p2p(caller, [*keys, *(sources or ())])
+        return Answer()
+
+    def _is_of_another(self, number: int, key: str) -> bool:
+        """Whether an address is somebody else's: a session's of ours, or of another domain."""
+        domain = domain_of(key)
+        is_abroad = bool(domain) and domain not in self._state.domains and domain != self._state.guests.domain(number)
+        return is_abroad or self._state.source_of(number, key).code is not None
+
+    def _take_off(self, caller: Caller, keys: list[str], observer: str) -> Answer:
+        """The reporter of objects takes an observer off, which is told so; nobody else does.
+
+        Raises:
+            PeerError: SPOOFED_SOURCE from anybody else; QUOTA, OVERLOAD.
+
+        Source: message specification, section 9.1; feature row DS-13.
+        """
+        objects = list(dict.fromkeys(map(self._state.object_at, keys)))
+        if any(self._state.reporter_of(one) != caller.number for one in objects):
+            raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
+        session = self._state.sessions.get(caller.number)
+        for one in objects:
+            self._observers.take_off(one, key_or_refuse(observer), by="" if session is None else session.runtime_key)
+        return Answer(
+            events=[
+                Event(f"{one}/subscription", observer, {"resource": one}, has_id=False, type="unsubscribe")
+                for one in objects
+            ]
+        )
+
+    def _stand_ins(self, request: ServiceRequest, source: str) -> list[str]:
+        """Under whom else subscriptions of a source may be stored: a source that is nobody's gave way to `from`."""
+        if request.caller.is_link:
+            return []
+        is_ours = self._state.source_of(request.caller.number, key_or_refuse(source)) is Source.OWN
+        return [] if is_ours else [request.message.from_key]
+
+    def _release_p2p(self, caller: Caller, keys: list[str]) -> None:
+        """A P2P stub that nothing is heard for any more gives its address back."""
+        owner = self._state.owners.owner
+        stubs = {key for key in keys if is_p2p_stub(key) and owner(key) == caller.number}
+        for key in stubs - self._state.listeners.sources(caller.number) if stubs else ():
+            self._state.owners.release({caller.number}, key)
+
+    def _read(self, request: ServiceRequest) -> Answer:
+        resource = text_of(request.members, "resource")
+        numbers: tuple[int, ...] = (request.caller.number,)
+        key = key_or_refuse(resource) if resource else ""
+        if resource and request.caller.is_operator:
+            sid = self._state.sessions.by_runtime(key)
+            numbers = self._state.listeners.targets(key) if sid is None else (sid,)
+            key = key if sid is None else ""
+        found = [
+            {"url": one.url, "source": one.source}
+            for number in numbers
+            for one in self._state.listeners.subscriptions(number)
+            if key in ("", one.key)
+        ]
+        return Answer(value={"resources": found})
+
+    def _named(self, members: Members, caller: Caller, *names: str, is_owner: bool = False) -> list[str]:
+        """Addresses that a request is about, in all accepted forms together.
+
+        Source: message specification, section 8.1.
+        """
+        texts = dict.fromkeys(texts_of(members, *names))
+        resource = text_of(members, "resource")
+        if resource:
+            is_mine = is_owner or self._state.owners.owner(key_or_refuse(resource)) == caller.number
+            children = texts_of(members, "childrenResources", "children")
+            texts.update(dict.fromkeys(expand(resource, children, is_owner=is_mine)))
+        if not texts:
+            raise NothingNamedError
+        return list(texts)
+
+    def _source(self, request: ServiceRequest, claims: dict[str, str]) -> str:
+        """Who becomes subscriber. Source: message specification, sections 8.2 and 17.
+
+        The address of a P2P stub that names no runtime joins `claims`.
+        """
+        source = text_of(request.members, "source") or request.message.from_
+        key = key_or_refuse(source)
+        if request.caller.is_link:
+            if self._state.interworking.home_of(key) != request.caller.domain:
+                raise PeerError(Code.SPOOFED_SOURCE, "the source is of another domain")
+            return source
+        if key in claims:
+            return source
+        if is_p2p_stub(key) and self._right_to_p2p(request.caller, key) is Right.CLAIM:
+            claims[key] = source
+            return source
+        match self._state.source_of(request.caller.number, key):
+            case Source.OWN:
+                return source
+            case Source.NOT_OWNER | Source.SPOOFED:
+                raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
+            case _:
+                return request.message.from_
+
+    def right(self, caller: Caller, key: str, claimed: Collection[str] = ()) -> Right:
+        """Judge the wish to listen to a canonical key; `claimed` are keys that the same request claims.
+
+        Source: message specification, sections 7.4 and 8.5.
+        """
+        if key == TAPS_KEY:
+            return Right.LISTEN if self._state.rules.taps and caller.is_operator else Right.REFUSED
+        shape = shape_of(key)
+        if self._state.is_of_node(key):
+            return Right.LISTEN if caller.is_operator and shape is Shape.EVENTS else Right.REFUSED
+        if caller.is_link and domain_of(key) not in self._state.domains:
+            is_theirs = shape is not Shape.BELOW and self._state.interworking.home_of(key) == caller.domain
+            return Right.LISTEN if is_theirs else Right.REFUSED
+        if _is_of_thing(key, shape):
+            return self._right_to_thing(caller, key)
+        if shape is Shape.EVENTS or self._is_child(caller, key, shape):
+            return Right.LISTEN if self._state.has_consent(caller.number, key) else Right.NO_CONSENT
+        if caller.is_link:
+            return Right.REFUSED
+        if is_p2p_stub(key):
+            return self._right_to_p2p(caller, key)
+        owner = self._holder(key[:-2] if shape is Shape.BELOW else key)
+        if owner is not None:
+            return Right.LISTEN if owner == caller.number else Right.REFUSED
+        if any(above in claimed for above in ancestors(key)):
+            return Right.LISTEN
+        return self._right_to_unowned(caller, key, shape)
+
+    def _is_child(self, caller: Caller, key: str, shape: Shape) -> bool:
+        """Whether an address is a child of an owned object in the oldest spelling, `O/n`, which observers may hear.
+
+        What is below an agent of things is never one for another domain. Source: message specification, sections 8.3
+        and 19.1.
+        """
+        if shape is not Shape.BASE or not is_child_form(key) or is_p2p_stub(key):
+            return False
+        if caller.is_link and scheme_of(key) == "thing":
+            return False
+        return self._state.owners.owner(key) is None and self._state.owners.owner_above(key) is not None
+
+    def _right_to_thing(self, caller: Caller, key: str) -> Right:
+        """Events and properties of things are for sessions of their own domain, with a role if one is asked for.
+
+        Source: message specification, section 19.1.
+        """
+        session = self._state.sessions.get(caller.number)
+        if session is None or session.is_guest or domain_of(key) not in self._state.domains:
+            return Right.REFUSED
+        roles = self._state.rules.thing_roles
+        is_agent = self._state.owners.owner(agent_of(key)) == caller.number
+        return Right.LISTEN if is_agent or not roles or roles & session.roles else Right.REFUSED
+
+    def _right_to_p2p(self, caller: Caller, key: str) -> Right:
+        """Whoever announces a P2P stub of his domain first has it. Source: message specification, section 17."""
+        owner = self._state.owners.owner(key)
+        if owner is not None:
+            return Right.LISTEN if owner == caller.number else Right.REFUSED
+        session = self._state.sessions.get(caller.number)
+        is_of_domain = session is not None and domain_of(session.runtime_key) == domain_of(key)
+        return Right.CLAIM if is_of_domain else Right.REFUSED
+
+    def _holder(self, key: str) -> int | None:
+        """The session that owns an address or the nearest one above it; -1 for a runtime that is not connected."""
+        owner = self._state.owners.owner(key)
+        if owner is not None:
+            return owner
+        if runtime_part(key):
+            holder = self._state.sessions.below(key)
+            return -1 if holder is None else holder
+        above = self._state.owners.owner_above(key)
+        return None if above is None else above[0]
+
+    def _right_to_unowned(self, caller: Caller, key: str, shape: Shape) -> Right:
+        scheme, domain = scheme_of(key), domain_of(key)
+        if self._state.owners.is_pooled(key):
+            return Right.REFUSED
+        if not scheme:
+            return Right.LISTEN if shape is Shape.BASE else Right.REFUSED
+        if shape is Shape.BELOW:
+            return Right.REFUSED
+        if domain not in self._state.domains and not is_of_no_domain(key):
+            is_foreign_child = bool(domain) and shape is Shape.BASE and is_child_form(key)
+            if is_foreign_child and not self._state.has_consent(caller.number, key):
+                return Right.NO_CONSENT
+            return Right.LISTEN if is_foreign_child else Right.REFUSED
+        if shape is Shape.CONTROL:
+            others = set(self._state.listeners.targets(key)) - {caller.number}
+            return Right.REFUSED if others else Right.LISTEN
+        return Right.CLAIM if is_claimable(key) else Right.REFUSED
+
+
+def _is_of_thing(key: str, shape: Shape) -> bool:
+    """Whether a key stands for what agents tell about their things: everything below, an event, a property."""
+    return key.startswith("thing://") and (shape is Shape.BELOW or "/events/" in key or "/properties/" in key)
+
+
+_REFUSALS = {Right.REFUSED: Code.NOT_OWNER, Right.NO_CONSENT: Code.POLICY}

@@ -1,0 +1,187 @@
+"""Runtimes of ours that listen to objects of other domains: requests upstream, answers, renewal, the end of listening.
+
+What is decided is in `core/remote_subscriptions`; here it is sent, committed and answered.
+Source: message specification, sections 8.6 and 18.4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from federation.link_context import Refusal
+from msg_node.addresses.core.observers import Observers
+from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
+from msg_node.addresses.core.subscriptions import Subscription
+from msg_node.kernel.answers import described
+from msg_node.kernel.resources import key_or_refuse, object_of_events, text_of
+from msg_node.kernel.results import answer_each
+from msg_node.kernel.service import ServiceResult
+from msg_node.node_state import NodeState
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+Send = Callable[[str, Message], Refusal | None]
+"""Hands a message to another domain; a refusal says why not."""
+Apply = Callable[[int, ServiceResult], None]
+"""Commits what a step changed and lets its replies leave to a session."""
+
+
+class ForeignObjects:
+    """The subscriptions of this node at other domains.
+
+    Args:
+        node: Our node's address, named as the source of refusals.
+        observers: Follows who may observe what, here and there.
+        send: Hands requests of the node's own to other domains.
+        apply: Commits and answers.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        state: NodeState,
+        remote: RemoteSubscriptions,
+        observers: Observers,
+        *,
+        send: Send,
+        apply: Apply,
+    ) -> None:
+        self._node = node
+        self._observers = observers
+        self._state = state
+        self._remote = remote
+        self._send = send
+        self._apply = apply
+
+    def observe(self, message: Message, number: int) -> None:
+        """A message of a session or link passes by which observers come and go (`concerns_observers`).
+
+        Raises:
+            PeerError: See `Observers.passes`.
+        """
+        self._observers.passes(message, number)
+        changes = self._state.take_changes()
+        if changes:
+            self._apply(0, ServiceResult(changes=changes))
+            self.forget_unheard()
+
+    def request(self, message: Message, domain: str, sid: int) -> None:
+        """A session subscribes to objects of `domain`, or unsubscribes.
+
+        Raises:
+            PeerError: BAD_BODY, SPOOFED_SOURCE, NOT_OWNER, POLICY.
+        """
+        members = codec.request_members(message.body)
+        if message.type == "subscribe":
+            has_consent = partial(self._state.has_consent, sid)
+            now = time.monotonic()
+            self._settle(self._remote.subscribe(message, members, sid, domain, now, has_consent=has_consent))
+            return
+        source = text_of(members, "source")
+        sources = {key_or_refuse(source)} if source else None
+        for url in self._remote.unsubscribe(members, domain):
+            self._state.listeners.remove(sid, key_or_refuse(url), sources)
+        self._reply(sid, codec.response(message, 200))
+        self.forget_unheard()
+
+    def is_answer(self, message: Message) -> bool:
+        """Whether a message answers a request of ours."""
+        return self._remote.is_answer(message)
+
+    def answered(self, message: Message, domain: str) -> None:
+        """Another domain (or our own link, with "") answered."""
+        self._settle(self._remote.answered(message, domain))
+
+    def expire(self) -> None:
+        """Answer whose request got no answer."""
+        late = self._remote.expired(time.monotonic())
+        if late:
+            self._settle(Step(refused=late))
+
+    def forget_unheard(self) -> None:
+        """Tell other domains what nobody here listens to any more."""
+        unheard = self._state.listeners.take_unheard()
+        if unheard:
+            self._forget(unheard)
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        targets = self._state.listeners.targets
+        unheard = [key for key in keys if self._remote.has_key(key) and not targets(key)]
+        for request in self._remote.nobody_listens(unheard, time.monotonic()) if unheard else []:
+            self._send_upstream(request)
+
+    def observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
+        """The observers of an object of ours were told that it is no more: other domains listen to it no more.
+
+        Source: message specification, section 9.6.
+        """
+        object_key = object_of_events(message.to_key)
+        if message.to_key == f"{object_key}/changes":
+            self._state.object_deleted(object_key, told)
+            self._apply(0, ServiceResult(changes=self._state.take_changes()))
+
+    def object_deleted(self, message: Message, domain: str) -> None:
+        """`domain` tells the observers of an object of its own that it is no more."""
+        object_key = object_of_events(message.to_key)
+        home_of = self._state.interworking.home_of
+        if object_key and message.to_key.endswith("/changes") and home_of(object_key) == domain:
+            self._remote.object_deleted(domain, object_key)
+
+    def link_is_live(self, domain: str) -> None:
+        """A link is up (again): renew what we listen to there."""
+        for request in self._remote.renew(domain, time.monotonic()):
+            self._send_upstream(request)
+
+    def is_wanted(self, domain: str) -> bool:
+        """Whether runtimes here listen to objects of a domain."""
+        return self._remote.holds(domain)
+
+    def restore(self) -> None:
+        """After a restart: remember which foreign objects our stored sessions listen to."""
+        home_of = self._state.interworking.home_of
+        foreign = {
+            one.url
+            for session in self._state.sessions
+            for one in self._state.listeners.subscriptions(session.sid)
+            if home_of(one.key) and home_of(one.key) not in self._state.domains
+        }
+        self._remote.restore(sorted(foreign))
+
+    def _settle(self, step: Step) -> None:
+        for upstream in step.upstream:
+            self._send_upstream(upstream)
+        for wish in step.granted:
+            self._grant(wish)
+        for wish, status, reason in step.refused:
+            self._reply(wish.sid, codec.response(wish.request, status, reason=reason, source=self._node))
+            self._forget(map(key_or_refuse, (*wish.urls, *wish.refused)))  # kept for it while it was under way
+
+    def _send_upstream(self, request: Message) -> None:
+        refusal = self._send(domain_of(request.to), request)
+        if refusal is not None:
+            self.answered(codec.refusal(request, refusal.code, source=self._node), "")
+
+    def _grant(self, wish: Wish) -> None:
+        if self._state.sessions.get(wish.sid) is None:
+            self._forget(map(key_or_refuse, wish.urls))
+            return
+        wanted = [Subscription(url, key_or_refuse(url), wish.source) for url in wish.urls]
+        results: dict[str, Code | None] = {**dict.fromkeys(wish.urls), **dict.fromkeys(wish.refused, Code.NOT_OWNER)}
+        try:
+            self._state.listeners.add(wish.sid, wanted)
+            answer = answer_each(codec.body_members(wish.request.body), results)
+            reply = codec.response(wish.request, answer.code, value=answer.value)
+        except PeerError as exc:
+            reply = codec.refusal(wish.request, exc.code, source=self._node, detail=exc.detail)
+            self._forget(map(key_or_refuse, wish.urls))
+        self._reply(wish.sid, reply)
+
+    def _reply(self, sid: int, reply: Message) -> None:
+        session = self._state.sessions.get(sid)
+        if session is not None and session.dialect.reads_desc:
+            reply = described(reply)
+        self._apply(sid, ServiceResult(replies=[reply], changes=self._state.take_changes()))

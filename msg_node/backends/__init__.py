@@ -1,0 +1,1 @@
+"""Other operators' services that the node asks: registries, providers, brokers, catalogues, push services."""

@@ -1,0 +1,193 @@
+"""The services that stand in front of other servers, as the settings name them: made, connected, run, looked at.
+
+Source: message specification, sections 10 and 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import trio
+
+from catalogue_client.core.location import Location
+from catalogue_client.fetcher import Fetcher
+from federation.link_context import Identify
+from federation.resolver import Resolver
+from msg_node.backends.backend import Backend
+from msg_node.backends.backend_http import BackendHttp
+from msg_node.backends.backend_tls import BackendTls
+from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.qos_watch import QosWatch
+from msg_node.backends.registry_watch import RegistryWatch
+from msg_node.backends.schemas import SchemaReader
+from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOrigin, WebPush
+from msg_node.bus.bus import Bus
+from msg_node.identity.identity_sources import People
+from msg_node.kernel.service import Service
+from msg_node.node_state import NodeState
+from msg_node.qos.core.qos_service import BROKER, QosService
+from msg_node.registries.core.catalogue_service import CATALOGUE, SCHEMA, catalogue_service, without_guest_code
+from msg_node.registries.core.registry_relay import REGISTRY, RegistryRelay
+from msg_node.registries.validation import Validation
+from msg_node.requests.core.push_service import PushService
+from msg_node.settings.middleware import active_steps
+from msg_node.settings.model import Settings
+from msg_node.settings.push import PushSettings, origin_of
+from msg_node.settings.registries import BackendSettings
+from protofly.documents import SigningKey
+from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
+
+
+class Backends:
+    """What the settings say is elsewhere.
+
+    Use: `services` go into the table of services, then `connect`, then `run` in a nursery.
+
+    Attributes:
+        validation: Holds changes against schemas; None: nothing does.
+    """
+
+    def __init__(self, settings: Settings, state: NodeState, node_key: SigningKey) -> None:
+        """Make them; nothing is asked yet.
+
+        Raises:
+            SettingsError: A file that the settings name cannot be used.
+        """
+        self._settings = settings
+        self._state = state
+        self._people = People(settings, state, node_key)
+        self._relay = self._registry = None
+        if settings.registry is not None:
+            self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
+            self._registry = _backend("registry", "the domain registry", settings.registry)
+        self._watch: RegistryWatch | None = None
+        self._qos = self._broker = None
+        if settings.qos is not None:
+            self._qos = QosService(state, max_lease_seconds=settings.qos.max_lease_seconds)
+            self._broker = _backend("qos", "the QoS broker", settings.qos)
+        self._qos_watch: QosWatch | None = None
+        self._push_key = None if settings.push is None else PushKey(settings.push.key, settings.push.subject)
+        self._push: WebPush | None = None
+        self._schemas: SchemaReader | None = None
+        self.validation = Validation(state) if "schema" in active_steps(settings) else None
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """Services by canonical key, for `Services(at=…)`."""
+        services: dict[str, Service] = {**self._people.services}
+        domains = self._settings.own_domains
+        catalogue = catalogue_service if self._settings.catalogue.guest_stubs else without_guest_code(domains)
+        for domain in domains:
+            if self._relay is not None:
+                services[f"domain://registry.{domain}"] = self._relay
+            if self._qos is not None:
+                services[f"domain://qos.{domain}"] = services[f"domain://qos-broker.{domain}"] = self._qos
+            services[f"domain://catalogue.{domain}"] = catalogue
+            if self._push_key is not None and self._settings.push is not None:
+                origins = [origin_of(one) for one in self._settings.push.service]
+                push = PushService(self._state, public_key=self._push_key.public, origins=origins)
+                services[f"domain://msg-node.{domain}/push"] = push
+        services["hyperty-catalogue://*"] = catalogue
+        return services
+
+    @property
+    def identify(self) -> Identify | None:
+        """Says who sends a message that crosses our border, for links."""
+        return self._people.identify
+
+    def connect(self, bus: Bus) -> None:
+        """Have inquiries answered, and news told; once, before anything runs."""
+        self._people.connect(bus)
+        if self._push_key is not None and self._settings.push is not None:
+            self._push = _push(self._settings.push, self._push_key, self._state, bus)
+            bus.deliveries.on_parked = self._push.somebody_waits
+        if self._relay is not None and self._registry is not None and self._settings.registry is not None:
+            bus.inquiries.connect(REGISTRY, self._registry)
+            self._watch = RegistryWatch(
+                self._relay, self._registry, bus.tell_statuses, poll_seconds=self._settings.registry.poll_seconds
+            )
+
+        if self._qos is not None and self._broker is not None and self._settings.qos is not None:
+            bus.inquiries.connect(BROKER, self._broker)
+            self._qos_watch = QosWatch(
+                self._qos,
+                self._broker,
+                bus.tell_events,
+                domain=self._settings.node.domain,
+                watch_seconds=self._settings.qos.watch_seconds,
+            )
+
+    def connect_catalogues(self, bus: Bus, fetcher: Fetcher, resolver: Resolver) -> None:
+        """Have descriptors fetched, if the settings let runtimes read them; once, before anything runs."""
+        chosen = self._settings.catalogue
+        if not chosen.serve:
+            return
+
+        async def resolve(domain: str, asked_by: str) -> Location:
+            return await resolver.resolve(domain, asked_by=asked_by)
+
+        own = None
+        if chosen.own is not None:
+            tls = BackendTls("catalogue.own", chosen.own)
+            own = BackendHttp(chosen.own.url, tls, max_bytes=DESCRIPTOR_BYTES)
+        reader = CatalogueReader(
+            fetcher,
+            resolve=resolve,
+            own_domains=self._settings.own_domains,
+            own=own,
+            cache_seconds=chosen.cache_seconds,
+        )
+        bus.inquiries.connect(CATALOGUE, reader)
+        self._schemas = SchemaReader(reader)
+        bus.inquiries.connect(SCHEMA, self._schemas)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do what is to be done without requests, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._people.run)
+            if self.validation is not None and self._schemas is not None:
+                await nursery.start(self.validation.run, self._schemas)
+            if self._push is not None:
+                nursery.start_soon(self._push.run)
+            if self._watch is not None:
+                nursery.start_soon(self._watch.run)
+            if self._qos_watch is not None:
+                nursery.start_soon(self._qos_watch.run)
+            task_status.started()
+
+    def status(self) -> dict[str, object]:
+        """How each is, for operators."""
+        told: dict[str, object] = self._people.status()
+        if self._registry is not None:
+            told["registry"] = self._registry.status()
+        if self._push is not None:
+            told["push"] = {**dict(sorted(self._push.counters.items())), "subscriptions": len(self._state.push)}
+        if self.validation is not None:
+            told["schemas"] = dict(sorted(self.validation.counters.items()))
+        if self._broker is not None:
+            told["qos"] = self._broker.status()
+        return told
+
+
+def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> WebPush:
+    services = {
+        origin_of(one): PushOrigin(
+            BackendHttp(origin_of(one), BackendTls("push.service", one), max_bytes=ANSWER_BYTES), one.attempt_seconds
+        )
+        for one in settings.service
+    }
+    return WebPush(
+        key,
+        services,
+        state.push,
+        is_away=bus.outlets.is_away,
+        ttl_seconds=settings.ttl_seconds,
+        rest_seconds=settings.rest_seconds,
+        keep=partial(bus.tell_events, []),  # what has changed is kept with the events that it leads to: none
+    )
+
+
+def _backend(table: str, name: str, settings: BackendSettings) -> Backend:
+    http = BackendHttp(settings.url, BackendTls(table, settings), max_bytes=BACKEND_ANSWER_BYTES)
+    return Backend(name, http, attempt_seconds=settings.attempt_seconds)

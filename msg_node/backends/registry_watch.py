@@ -1,0 +1,99 @@
+"""What goes on between a node and an external domain registry without a request of a runtime.
+
+The registry is asked for news of statuses, and is told which entries the end of a session has disconnected. Both are
+soft state: what is missed is made good by `expires`. Source: message specification, section 10.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import trio
+
+from msg_node.backends.backend import Backend
+from msg_node.registries.core.registry import StatusChange
+from msg_node.registries.core.registry_entry import Entry
+from msg_node.registries.core.registry_relay import RegistryRelay
+from msg_node.registries.core.registry_rest import UPDATED, disconnect_call
+from protofly.errors import HostError
+from protofly.limits import REGISTRY_POLL_SECONDS
+
+logger = logging.getLogger("msg_node")
+
+FAREWELL_SECONDS = 1.0
+
+
+class RegistryWatch:
+    """Polls and says farewell.
+
+    Args:
+        relay: Knows what is to be said, and what an answer means.
+        backend: The registry.
+        tell: Takes changes of statuses, for subscribers and for the state file.
+        poll_seconds: Pause between two questions for news; 0: none is asked, for a registry whose news another node of
+            the domain takes (it tells each piece once).
+    """
+
+    def __init__(
+        self,
+        relay: RegistryRelay,
+        backend: Backend,
+        tell: Callable[[list[StatusChange]], None],
+        *,
+        poll_seconds: float = REGISTRY_POLL_SECONDS,
+    ) -> None:
+        self._relay = relay
+        self._backend = backend
+        self._tell = tell
+        self._poll_seconds = poll_seconds
+        self.counters: Counter[str] = Counter()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Work until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._say_farewells)
+            if self._poll_seconds:
+                nursery.start_soon(self._poll)
+            task_status.started()
+
+    async def _poll(self) -> None:
+        while True:
+            await trio.sleep(self._poll_seconds)
+            await self.poll_once()
+
+    async def poll_once(self) -> None:
+        """Ask for news, and tell them."""
+        try:
+            answer = await self._backend.call(UPDATED)
+            changes = self._relay.observe(answer, time.time())
+        except HostError as error:
+            self.counters[f"polls {error.code.word}"] += 1  # the breaker tells the log when it is for longer
+            return
+        except Exception:
+            logger.exception("news of the domain registry cannot be read")  # a stranger's words, and our defect
+            self.counters["polls broken"] += 1
+            return
+        self.counters["polls answered"] += 1
+        if changes:
+            self._tell(changes)
+
+    async def _say_farewells(self) -> None:
+        while True:
+            await trio.sleep(FAREWELL_SECONDS)
+            for entry in self._relay.farewells(time.time()):
+                if not await self._say_farewell(entry):
+                    break  # it is away: again in a while
+                self._relay.farewell_said(entry)
+
+    async def _say_farewell(self, entry: Entry) -> bool:
+        """Tell the registry that an entry cannot be reached; whether it has taken it."""
+        try:
+            answer = await self._backend.call(disconnect_call(entry))
+        except HostError as error:
+            self.counters[f"farewells {error.code.word}"] += 1
+            return False
+        self.counters["farewells said"] += not answer.is_failure
+        return not answer.is_failure

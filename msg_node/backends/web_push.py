@@ -1,0 +1,191 @@
+"""Wakes runtimes that are away: asks their push service to deliver a message without content.
+
+The push service learns that somebody waits, and nothing else: a woken runtime comes back and gets what waited for it
+in the usual way. The node identifies itself with a key that its runtimes knew when they subscribed, so that nobody else
+can wake them. One endpoint is asked once in a while at most. Source: RFC 8030; RFC 8292.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import random
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import trio
+from joserfc import jwk, jwt
+
+from msg_node.backends.backend_http import BackendHttp
+from msg_node.requests.core.push_targets import PushTargets
+from msg_node.storage.file_checks import read_private
+from protofly.errors import HostError, SettingsError
+
+logger = logging.getLogger("msg_node")
+
+ANSWER_BYTES: Final = 4 << 10
+_ATTEMPTS: Final = 3
+_PAUSE_SECONDS: Final = 2.0
+_LATEST_PAUSE_SECONDS: Final = 60.0
+_WAITING: Final = 1000
+_SENDERS: Final = 8
+_REMEMBERED: Final = 10_000
+_TOKEN_SECONDS: Final = 43_200
+_RENEW_SECONDS: Final = 3_600
+_OVER: Final = (404, 410)
+_WORTH_ANOTHER: Final = (429, 500, 502, 503, 504)
+
+
+class PushKey:
+    """The key by which push services, and runtimes that subscribe, know this node: ECDSA on P-256.
+
+    Args:
+        file: PEM file with the private key, mode 0600.
+        subject: Whom a push service may ask about us: `mailto:…` or `https://…`.
+
+    Raises:
+        SettingsError: The file cannot be used.
+    """
+
+    def __init__(self, file: Path, subject: str) -> None:
+        try:
+            self._key = jwk.import_key(read_private(file).decode("ascii"), "EC")
+        except ValueError as exc:
+            raise SettingsError(f"push.key: {file}: {exc}") from exc
+        members = self._key.as_dict(private=False)
+        if members.get("crv") != "P-256" or not self._key.is_private:
+            raise SettingsError(f"push.key: {file} is no private key on P-256")
+        self._subject = subject
+        point = b"\4" + _bytes(str(members["x"])) + _bytes(str(members["y"]))
+        self.public = base64.urlsafe_b64encode(point).rstrip(b"=").decode()
+        """The public key, base64url of the uncompressed point, as runtimes hand it to their push service."""
+        self._tokens: dict[str, tuple[float, str]] = {}
+
+    def authorization(self, origin: str, now: float) -> str:
+        """The value of `Authorization` for a push service; `now` in seconds since the Unix epoch."""
+        until, token = self._tokens.get(origin, (0.0, ""))
+        if now >= until:
+            claims = {"aud": origin, "exp": int(now) + _TOKEN_SECONDS, "sub": self._subject}
+            token = jwt.encode({"typ": "JWT", "alg": "ES256"}, claims, self._key)
+            self._tokens[origin] = now + _RENEW_SECONDS, token
+        return f"vapid t={token}, k={self.public}"
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+class PushOrigin(NamedTuple):
+    """How one push service is reached, and how long an attempt may take."""
+
+    http: BackendHttp
+    attempt_seconds: float
+
+
+class WebPush:
+    """Sends wake-up calls.
+
+    Args:
+        key: Who we are to push services.
+        services: How each is reached, by origin.
+        targets: Push subscriptions.
+        is_away: Whether nobody answers for an address now.
+        ttl_seconds: How long a push service keeps a call for a device that is off.
+        rest_seconds: Least time between two calls to one endpoint.
+        keep: Makes durable what has changed.
+    """
+
+    def __init__(
+        self,
+        key: PushKey,
+        services: Mapping[str, PushOrigin],
+        targets: PushTargets,
+        *,
+        is_away: Callable[[str], bool],
+        ttl_seconds: int,
+        rest_seconds: float,
+        keep: Callable[[], None],
+    ) -> None:
+        self._key = key
+        self._services = services
+        self._targets = targets
+        self._is_away = is_away
+        self._ttl_seconds = ttl_seconds
+        self._rest_seconds = rest_seconds
+        self._keep = keep
+        self._called: OrderedDict[str, float] = OrderedDict()  # when each endpoint was called last; trio time
+        self._waiting, self._coming = trio.open_memory_channel[str](_WAITING)
+        self.counters: Counter[str] = Counter()
+
+    def somebody_waits(self, key: str) -> None:
+        """Something waits for whoever answers for a canonical address: wake him, if he is away. Never blocks."""
+        targets = self._targets.of(key)
+        if not targets or not self._is_away(key):
+            return
+        now = trio.current_time()
+        for target in targets:
+            called = self._called.get(target.endpoint)
+            if called is not None and now - called < self._rest_seconds:
+                continue
+            try:
+                self._waiting.send_nowait(target.endpoint)
+            except trio.WouldBlock:
+                self.counters["not sent: too many"] += 1
+                continue
+            self._called[target.endpoint] = now
+            self._called.move_to_end(target.endpoint)
+            if len(self._called) > _REMEMBERED:
+                self._called.popitem(last=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send until cancelled; forget subscriptions whose time is over."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(_SENDERS):
+                nursery.start_soon(self._run_sender)
+            task_status.started()
+            while True:
+                self._targets.sweep(now=time.time())
+                self._keep()
+                await trio.sleep(_LATEST_PAUSE_SECONDS)
+
+    async def _run_sender(self) -> None:
+        async for endpoint in self._coming:
+            word = await self._send(endpoint)
+            self.counters[word] += 1
+            if word == "over":
+                self._targets.gone(endpoint)
+                self._keep()
+
+    async def _send(self, endpoint: str) -> str:
+        """One call, repeated where that helps; what came of it, in a word."""
+        parts = urlsplit(endpoint)
+        origin = f"{parts.scheme}://{parts.netloc.lower()}"
+        service = self._services.get(origin)
+        if service is None:  # the settings have changed since it was registered
+            return "over"
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                await trio.sleep(_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311 - no secret
+            headers = {
+                "Authorization": self._key.authorization(origin, time.time()),
+                "TTL": str(self._ttl_seconds),
+                "Urgency": "high",
+            }
+            try:
+                answer = await service.http.ask("POST", path, seconds=service.attempt_seconds, headers=headers)
+            except HostError as exc:
+                logger.info("push service %s: %s", origin, exc)
+                continue
+            if 200 <= answer.status < 300:
+                return "sent"
+            if answer.status in _OVER:
+                return "over"
+            if answer.status not in _WORTH_ANOTHER:
+                logger.warning("push service %s answers %d", origin, answer.status)
+                return "refused"
+        return "failed"

@@ -1,0 +1,1 @@
+"""The message bus: routing decision, send queues, effects of requests, middleware, taps."""

@@ -1,0 +1,498 @@
+"""The message bus: every message of every session, link and service of this node passes here, a batch at a time.
+
+A batch comes in as one plain call, is checked, routed and queued per destination, and once per scheduler round each
+destination gets one write. Order holds per sender and receiver; what cannot be delivered is answered. Source: design 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from os import urandom
+
+from federation.core.border import check_hops, hops_of
+from federation.guest_border import GuestBorder
+from federation.link_context import Refusal
+from federation.router import Federation
+from msg_node.addresses.core.observers import concerns_observers
+from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.addresses.foreign_objects import ForeignObjects
+from msg_node.backends.inquiries import Inquiries
+from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
+from msg_node.bus.core.router import LISTENERS, SERVICE, SOMEWHERE, Delivery, Place, Route
+from msg_node.bus.effects import Outcomes, Surroundings
+from msg_node.bus.guest_traffic import GuestTraffic
+from msg_node.bus.middleware import Stack
+from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.seeds import Seeds
+from msg_node.bus.send_queues import Outlets
+from msg_node.bus.sweeper import Sweeper
+from msg_node.bus.user_routing import UserRouting
+from msg_node.kernel.answers import described, session_refusal, validator_reply
+from msg_node.kernel.identifiers import SEED_BYTES
+from msg_node.kernel.service import Event
+from msg_node.node_state import OWN, NodeState, Source
+from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
+from msg_node.registries.core.registry import StatusChange
+from msg_node.registries.core.twin_service import keep_value
+from msg_node.requests.local_requests import LocalRequests
+from msg_node.requests.parked_actions import Deliveries, Parks, park_nothing
+from msg_node.requests.senders import to_nobody
+from msg_node.services import SESSION_KEY, Services
+from msg_node.storage.state_store import StateStore
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.limits import BROKEN_FRAMES_IN_A_ROW, MAX_HOPS
+from protofly.message import Message
+from protofly.records import Record
+from wire.core.websocket import GOING_AWAY, PROTOCOL_ERROR
+
+TURN_SECONDS = 0.005
+_FLAGS = ("auth", "sessionToken")
+_NODE_ORIGIN = 0
+_NOT_KEPT = (Place.SERVICE, Place.USER)  # whose actions are not parked: a user is no agent
+_NO_STEPS = Stack()
+
+
+class Bus:
+    """Routes between runtimes, services and other domains.
+
+    Args:
+        node: Address of this node.
+        guests: Judges what runtimes of other domains send and are sent.
+        record: Takes records for the books.
+        stack: What each message of a session passes before it is delivered.
+        parks: Whether a policy wants a request parked whose recipient is away.
+        wait_accepting: Waits until the books take more records (settings: `records.durability`).
+        is_accepting: Whether they do.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        state: NodeState,
+        services: Services,
+        store: StateStore,
+        remote: RemoteSubscriptions,
+        guests: GuestBorder,
+        record: Callable[[Record], None],
+        stack: Stack = _NO_STEPS,
+        parks: Parks = park_nothing,
+        wait_accepting: Callable[[], Awaitable[None]],
+        is_accepting: Callable[[], bool],
+        ping_seconds: float,
+        max_hops: int = MAX_HOPS,
+    ) -> None:
+        self._node = node
+        self._state = state
+        self._services = services
+        self._seeds = Seeds()
+        self._judge = stack.judge
+        self.ping_seconds = ping_seconds
+        self._max_hops = max_hops
+        self._delivery = Delivery(state, serves=services.serves, services=services.keys)
+        self.counters: Counter[str] = Counter()
+        self.outlets = Outlets(
+            state, self.counters, guests=guests, wait_accepting=wait_accepting, is_accepting=is_accepting
+        )
+        self._requests = self.outlets.requests = LocalRequests(self.counters, refuse=self._refuse_later)
+        self._ports, self._connections = self.outlets.ports, self.outlets.connections
+        self._to_listeners, self._enqueue = self.outlets.to_listeners, self.outlets.enqueue
+        self.wait_for_port, self.wait_for_room = self.outlets.wait_for_port, self.outlets.wait_for_room
+        self.wake_flusher, self.run_flusher = self.outlets.wake, self.outlets.run
+        self._outcomes = Outcomes(
+            Surroundings(
+                state=state,
+                services=services,
+                store=store,
+                ports=self._ports,
+                connections=self._connections,
+                counters=self.counters,
+                record=record,
+                inquire=lambda asked: self.inquiries.ask(asked),
+                route_own=self._route_own,
+                enqueue=self.outlets.enqueue_reply,
+                forget=self._forget_session,
+                wake=self.outlets.wake,
+                arriving=self.outlets.arriving,
+                bound=lambda sid: self.deliveries.bound(sid),
+                lost=lambda sid: self.deliveries.lost(sid),
+                settled=lambda: self.deliveries.settle(),
+            )
+        )
+        self.inquiries = Inquiries(self._outcomes.concluded)
+        self.deliveries = Deliveries(
+            state,
+            self.outlets,
+            self.counters,
+            node=node,
+            apply=self._outcomes.apply,
+            serves=services.serves,
+            parks=parks,
+        )
+        send, apply = self.outlets.send_abroad, self._outcomes.apply_for
+        self.foreign = ForeignObjects(node, state, remote, services.observers, send=send, apply=apply)
+        self._guests = GuestTraffic(state, self._delivery, guests, self.foreign.observe, forward=self._forward)
+        self.users = UserRouting(
+            state, self.outlets, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
+        )
+        self.run_sweeper = Sweeper(
+            self._outcomes,
+            self._connections,
+            ping_seconds=ping_seconds,
+            slices=(lambda: self.deliveries.sweep(time.time()), self._requests.expire),
+            ticks=(self.foreign.expire, lambda: self.deliveries.tick(time.time())),
+        ).run
+
+    def connect_federation(self, federation: Federation) -> None:
+        """Tell the bus where foreign messages go; once, before anything runs."""
+        self.outlets.connect_federation(federation)
+
+    # Connections.
+
+    def connected(self, port: RuntimePort) -> None:
+        """A connection was accepted; it has no session yet."""
+        self._connections[port.connection] = port
+        port.answer, port.on_expired = partial(self._enqueue, port), self._expired
+
+    def disconnected(self, port: RuntimePort) -> None:
+        """A connection has ended."""
+        self.outlets.closed(port)
+        port.answer = to_nobody
+        self._outcomes.apply(self._services.connection_lost(port.connection, now=time.time()), self._route_own)
+
+    def runtime_of(self, port: RuntimePort) -> str:
+        """Address of the runtime that has its session on a connection, "" before there is one."""
+        session = None if port.sid is None else self._state.sessions.get(port.sid)
+        return "" if session is None else session.runtime
+
+    @property
+    def live_sessions(self) -> int:
+        """Sessions with a connection."""
+        return len(self._ports)
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the books take more; readers pause while they do not."""
+        return self.outlets.is_accepting
+
+    # Batches in.
+
+    def from_session(self, port: RuntimePort, frames: list[bytes]) -> int:
+        """Route what one read brought.
+
+        Returns:
+            How many frames were taken. Fewer than there are: the port is closing; or a receiver is congested, and the
+            rest is for `wait_for_port` to wait with, so that a flood finds its bound at its source; or it is time that
+            others have their turn, since some requests cost as much as a thousand messages.
+        """
+        now = time.time()
+        ends = time.monotonic() + TURN_SECONDS
+        port.heard_at = now
+        port.pings_unanswered = 0
+        taken = 0
+        with self._outcomes:
+            for raw in frames:
+                taken += 1
+                self._take_frame(port, raw, now)
+                if port.blockers or port.is_closing or time.monotonic() > ends:
+                    break
+        if port.is_congested and not port.is_slow:
+            port.blockers.add(port)  # by the answers to what it asked, which it has to read first
+        self.counters["frames in"] += taken
+        self.foreign.forget_unheard()
+        self.outlets.wake()
+        return taken
+
+    def _take_frame(self, port: RuntimePort, raw: bytes, now: float) -> None:
+        try:
+            messages = codec.decode(raw)
+        except codec.BrokenMessageError as exc:
+            self._broken(port, exc)
+            return
+        port.broken_in_a_row = 0
+        if messages[0].raw is not raw and codec.repeats_members(raw):
+            self.counters["repeated members"] += 1
+        for message in messages:
+            try:
+                self._from_session(port, message, now)
+            except PeerError as exc:
+                self._refuse(port, message, Refusal(exc.code))
+
+    def from_link(self, domain: str, messages: list[Message]) -> list[Code | None]:
+        """Route messages that passed the border of a linked domain; answers for each why it was refused."""
+        now = time.time()
+        number = self._state.link_number(domain)
+        codes: list[Code | None] = []
+        for message in messages:
+            try:
+                readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
+                code = self._from_link(domain, number, readable, now)
+                is_parked = code is not None and self.deliveries.parks(code, readable, number, frozenset())
+                codes.append(None if is_parked else code)
+            except PeerError as exc:
+                codes.append(exc.code)
+        self.outlets.wake()
+        return codes
+
+    def answer(self, message: Message) -> None:
+        """Route a reply that the node made in place of somebody else."""
+        if self.foreign.is_answer(message):
+            self.foreign.answered(message, "")
+        elif not (self.deliveries.is_used and self.deliveries.outbox.link_refused(message)):
+            self._route_own(message)
+        self.outlets.wake()
+
+    # From sessions.
+
+    def _from_session(self, port: RuntimePort, message: Message, now: float) -> None:
+        sid = port.sid
+        if sid is None or message.to == SESSION_KEY or message.to_key == SESSION_KEY:
+            self._session_verb(port, message, now)
+            return
+        if port.guest_of:
+            self._guests.take(port, message, now)
+            return
+        peek = message.peek
+        from_key = message.from_key
+        if message.type == "response":
+            source = self._state.source_of(sid, from_key, is_response=True, was_addressed=port.was_asked(from_key))
+        else:
+            source = self._state.source_of(sid, from_key)
+        if source is not OWN:
+            if source.code is not None:
+                self.counters["refused sources"] += 1
+                self._refuse(port, message, Refusal(source.code))
+                return
+            if source is Source.LEARNABLE:
+                self._delivery.learned.learn(from_key, sid, now)
+        if peek.source and message.type != "response":
+            check_named_source(self._state, sid, message)
+        if concerns_observers(message):
+            self.foreign.observe(message, sid)
+        if peek.ttl or message.type == "forward":
+            check_passable(message)
+        if peek.via:
+            check_hops(hops_of(message), self._node, max_hops=self._max_hops)
+        if peek.auth or peek.session_token:
+            message = codec.with_body(message, codec.without_members(message.body, _FLAGS))
+        self._forward(port, message, self._delivery.route(message, sid, now), now)
+
+    def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> Refusal | None:
+        """Hand a checked message of a session to its destination; a refusal has been answered."""
+        assert port.sid is not None
+        if message.type == "response" and self.deliveries.is_used and self.deliveries.answered(message, port.sid):
+            return None
+        judge = self._judge
+        refusal = None if judge is None else judge(message, port.sid, port.roles, route.domain, now)
+        if self._state.twin.watches and refusal is None:
+            keep_value(self._state, message, port.sid, now)
+        if refusal is not None:
+            pass
+        elif message.peek.message_class and message.is_action and route.place not in _NOT_KEPT:
+            self.deliveries.take(message, port.sid, now, roles=port.roles)
+            return None
+        elif route.place is LISTENERS:
+            refusal = self._to_sessions(message, route, port.sid, port, now)
+        elif route.domain:
+            refusal = self._to_foreign(message, route, port.sid, port)
+        elif route.place is SERVICE:
+            result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
+            self._outcomes.apply(result, partial(self.outlets.enqueue_reply, port) if port.guest_of else port.answer)
+            return None
+        elif route.code is not None:
+            refusal = Refusal(route.code)
+        if refusal is not None:
+            self._refuse(port, message, refusal)
+        elif not route.domain and message.wants_receipt:  # abroad, the link says when the far end has it
+            self._enqueue(port, codec.response(message, 200, source=self._node))
+        return refusal
+
+    def _to_sessions(self, message: Message, route: Route, sid: int, port: RuntimePort, now: float) -> Refusal | None:
+        """To those who listen here, sessions and links."""
+        if message.type == "response" and self._requests:
+            message = self._requests.came(message)
+        code = self._to_listeners(route.numbers, message, port.blockers, port.roles)
+        if message.type == "delete":
+            self.foreign.observed_deletion(message, route.numbers)
+        elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
+            self.deliveries.guarantee(message, route.numbers, now)
+        if code is not None:
+            return Refusal(code)
+        if message.peek.ttl:
+            self._requests.sent(message, sid)
+        return None
+
+    def _session_verb(self, port: RuntimePort, message: Message, now: float) -> None:
+        if message.to_key == SESSION_KEY:
+            self.ask_session(port, message, port.answer, now=now)
+        else:
+            self._refuse(port, message, Refusal(Code.NO_CREDENTIALS))
+
+    def ask_session(
+        self, port: RuntimePort, message: Message, answer: Callable[[Message], None], *, now: float
+    ) -> None:
+        """Serve a message to `mn:/session`: the runtime's own, or one that a connector words for it.
+
+        `answer` takes the reply, if there is one, as soon as what it promises is durable.
+        """
+        if message.type == "open":
+            self._clear_holder(message)
+        result = self._services.handle_session(
+            message,
+            port.connection,
+            now=now,
+            seed=urandom(SEED_BYTES),
+            bearer=port.bearer,
+            certificate=port.certificate,
+            dialect=port.dialect,
+        )
+        self._outcomes.apply(result, answer)
+
+    def _clear_holder(self, message: Message) -> None:
+        """Whoever has the session that an opener asks for is not dead if he answered the ping of an earlier one."""
+        with contextlib.suppress(PeerError):
+            holder = self._ports.get(self._state.sessions.by_runtime(message.from_key) or 0)
+            if holder is not None and holder.sid is not None:
+                self._state.sessions.heard(holder.sid, now=holder.heard_at)
+
+    def _to_foreign(self, message: Message, route: Route, sid: int, port: RuntimePort) -> Refusal | None:
+        """To another domain, and to those of us who listen as well, if there are any."""
+        domain = route.domain
+        if domain is SOMEWHERE:
+            return self.users.take(message, sid, port.roles)
+        if message.to.startswith("domain://msg-node."):
+            if message.to_key.endswith("/sm") and message.type in ("subscribe", "unsubscribe"):
+                self.foreign.request(message, domain, sid)
+                return None
+            if message.to_key.endswith("address-allocation"):
+                return Refusal(Code.TRANSIT)  # addresses of our hyperties come from us; specification, section 18.4
+        refusal = self.outlets.send_abroad(domain, message, port.roles)
+        if refusal is None:
+            link = self.outlets.blocker(domain)
+            if link is not None:
+                port.blockers.add(link)
+            if route.place is Place.BOTH:
+                self._to_listeners(route.numbers, message, port.blockers, port.roles)
+        return refusal
+
+    def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
+        """Source: message specification, section 1.7."""
+        self.counters["broken frames"] += 1
+        port.broken_in_a_row += 1
+        reply = validator_reply(exc, self.runtime_of(port), has_desc=port.dialect.reads_desc)
+        if reply is not None:
+            self._enqueue(port, reply)
+        if exc.code in (Code.BROKEN_JSON, Code.TOO_DEEP) and port.broken_in_a_row >= BROKEN_FRAMES_IN_A_ROW:
+            port.close(PROTOCOL_ERROR, exc.code.word)
+
+    def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
+        if port.sid is not None and self.deliveries.parks(refusal.code, message, port.sid, port.roles):
+            return
+        self.counters[f"refused {refusal.code.word}"] += 1
+        if message.expects_reply or is_told_of_change(message, refusal.code):
+            code, value, has_desc = refusal.code, refusal.value, port.dialect.reads_desc
+            self._enqueue(port, session_refusal(message, code, value, source=self._node, has_desc=has_desc))
+
+    def _refuse_later(self, number: int, message: Message, refusal: Refusal) -> None:
+        """Refuse a message that waited, to the session or the link that it came from."""
+        port = self._ports.get(number)
+        if port is not None:
+            self._refuse(port, message, refusal)
+        elif number < 0 and message.expects_reply:
+            self._route_own(codec.refusal(message, refusal.code, source=self._node))
+
+    # From links.
+
+    def _from_link(self, domain: str, number: int, message: Message, now: float) -> Code | None:
+        if message.type == "response" and self.foreign.is_answer(message):
+            self.foreign.answered(message, domain)
+            return None
+        if concerns_observers(message):
+            self.foreign.observe(message, number)
+        if message.peek.ttl or message.type == "forward":
+            check_passable(message)
+        if (self.deliveries.is_used or message.peek.message_class) and self.deliveries.takes_from_link(
+            message, domain, number, now
+        ):
+            return None
+        route = self._delivery.route(message, number, now)
+        if route.place is LISTENERS:
+            sids = self._state.guests.without_transit(message.to, route.numbers)
+            if sids:
+                if message.type == "delete":
+                    self.foreign.object_deleted(message, domain)
+                return self.outlets.from_link_to(sids, message)
+            return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
+        if route.place is SERVICE:
+            result = self._services.handle(message, number, now=now, seed=self._seeds.next())
+            self._outcomes.apply(result, self._route_own)
+            return None
+        if route.place is Place.FOREIGN:
+            return Code.TRANSIT
+        if route.place is Place.USER:
+            refusal = self.users.take(message, number)
+            return None if refusal is None else refusal.code
+        if route.place is Place.SESSION_VERBS:
+            return Code.NO_SUCH_SERVICE
+        return route.code
+
+    def _expired(self, message: Message) -> None:
+        """The time of a message was over before a slow runtime read it."""
+        self.counters["expired"] += 1
+        if message.expects_reply and not self.deliveries.keeps(message) and not self._requests.ended_unread(message):
+            self.answer(codec.refusal(message, Code.TIMEOUT, source=self._node))
+
+    def _route_own(self, message: Message) -> None:
+        """Route a message of the node's own."""
+        try:
+            route = self._delivery.route(message, _NODE_ORIGIN, time.time())
+        except PeerError:
+            return
+        if route.numbers:
+            ports = [port for number in route.numbers if (port := self._ports.get(number)) is not None]
+            if message.is_response and any(port.dialect.reads_desc for port in ports):
+                message = described(message)
+            self._to_listeners(route.numbers, message, set())
+        if route.place in (Place.FOREIGN, Place.BOTH):
+            self.outlets.send_abroad(route.domain, message)
+
+    def _forget_session(self, sid: int) -> None:
+        """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
+        self._delivery.learned.forget(sid)
+        self.outlets.forget(sid)
+        self._requests.session_ended(sid)
+        self.foreign.forget_unheard()
+
+    def tell_statuses(self, changes: list[StatusChange]) -> None:
+        """Registry entries have another status, as another registry says: keep it, and tell who listens."""
+        self._outcomes.apply(self._services.status_told(changes), self._route_own)
+
+    def link_is_live(self, domain: str) -> None:
+        """A link is up (again): renew what we listen to there, hand over what waits for it."""
+        self.foreign.link_is_live(domain)
+        self.deliveries.outbox.link_is_live(domain, time.time())
+
+    def wants_link(self, domain: str) -> bool:
+        """Whether a domain's link is needed although nothing is under way."""
+        return self.foreign.is_wanted(domain) or self.deliveries.outbox.is_wanted(domain)
+
+    def tell_events(self, events: list[Event]) -> None:
+        """Something happened that no request has caused: keep it, and tell who listens."""
+        self._outcomes.apply(self._services.events_told(events), self._route_own)
+
+    # Time.
+
+    def drain(self) -> None:
+        """The node stops: say so to every runtime and close. Source: message specification, section 5.4."""
+        self.inquiries.drain()
+        self.users.drain()
+        for sid, message in self._services.draining("", list(self._ports)).items():
+            self._ports[sid].enqueue(message)
+        for port in list(self._connections.values()):
+            port.close(GOING_AWAY, "the node stops")

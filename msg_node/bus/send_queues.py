@@ -1,0 +1,271 @@
+"""Where messages leave the bus: a queue per connected runtime and per foreign domain, all flushed once per round.
+
+Putting a message into a queue is a plain call; one write per destination follows in the same scheduler round. Who is
+congested slows down whoever sends to it. Source: design, section 3; message specification, sections 20.8 and 20.9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+from federation.guest_border import GuestBorder
+from federation.link_context import Refusal
+from federation.router import Federation
+from msg_node.addresses.core.missed import Missed
+from msg_node.bus.runtime_port import Congestible, RuntimePort, wait_relief
+from msg_node.kernel.answers import gap_word
+from msg_node.kernel.resources import object_of_events
+from msg_node.node_state import NodeState
+from msg_node.requests.local_requests import LocalRequests
+from protofly import codec
+from protofly.errors import Code
+from protofly.message import Message
+
+
+class Outlets:
+    """The queues of everybody to whom messages go.
+
+    Args:
+        guests: Judges what is sent to runtimes of other domains.
+        wait_accepting: Waits until the books take more records (settings: `records.durability`).
+        is_accepting: Whether they do.
+
+    Attributes:
+        ports: The live connections by session.
+        connections: All of them by number.
+        requests: Times the requests between sessions; set once, before anything runs.
+        on_own: Told what the node itself says to which session; None: nobody wants to know.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        counters: Counter[str],
+        *,
+        guests: GuestBorder,
+        wait_accepting: Callable[[], Awaitable[None]],
+        is_accepting: Callable[[], bool],
+    ) -> None:
+        self._state = state
+        self._counters = counters
+        self._guests = guests
+        self._wait_accepting = wait_accepting
+        self._is_accepting = is_accepting
+        self._federation: Federation | None = None
+        self._missed: Missed | None = None
+        self.on_own: Callable[[Message, int | None], None] | None = None
+        self.requests: LocalRequests
+        self.ports: dict[int, RuntimePort] = {}
+        self.connections: dict[int, RuntimePort] = {}
+        self._dirty_ports: set[RuntimePort] = set()
+        self._dirty = trio.Event()
+        self._link_blockers: set[Congestible] = set()
+
+    def connect_federation(self, federation: Federation) -> None:
+        """Tell where foreign messages go; once, before anything runs."""
+        self._federation = federation
+
+    def closed(self, port: RuntimePort) -> None:
+        """A connection has ended."""
+        self.connections.pop(port.connection, None)
+        self._dirty_ports.discard(port)
+        if port.sid is not None and self.ports.get(port.sid) is port:
+            del self.ports[port.sid]
+
+    # In.
+
+    def enqueue(self, port: RuntimePort, message: Message) -> None:
+        """Queue for one connection what the node itself has to say."""
+        if self.on_own is not None:
+            self.on_own(message, port.sid)
+        port.enqueue(message)
+        self._dirty_ports.add(port)
+
+    def enqueue_reply(self, port: RuntimePort, message: Message) -> None:
+        """Queue for one connection what a service, or somebody else by way of the node, answers it."""
+        if port.guest_of:
+            self._guests.leave(port.guest_of, message, lambda: self.enqueue(port, message))
+        else:
+            self.enqueue(port, message)
+
+    def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
+        """Queue a copy for one who looks on, if there is room for it: nobody waits for him."""
+        is_taken = not port.is_congested and port.enqueue(message) is None
+        self._counters["copies for taps" if is_taken else "copies lost"] += 1
+        self._dirty_ports.add(port)
+
+    def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
+        """Queue for another domain; a refusal is the caller's to answer. `roles` are those of the sender's session."""
+        assert self._federation is not None
+        return self._federation.send(domain, message, roles)
+
+    def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
+        """Have another domain's link made for a message that is kept meanwhile; a refusal says that it may not go."""
+        assert self._federation is not None
+        return self._federation.reach(domain, message, roles)
+
+    def is_live(self, domain: str) -> bool:
+        """Whether the link to a domain is up."""
+        assert self._federation is not None
+        return self._federation.is_live(domain)
+
+    def blocker(self, domain: str) -> Congestible | None:
+        """The link of a domain if its senders should pause."""
+        assert self._federation is not None
+        return self._federation.congested_link(domain)
+
+    def from_link_to(self, numbers: tuple[int, ...], message: Message) -> Code | None:
+        """Queue what a link brought; see `to_listeners`. The readers of links wait with the rest (`wait_for_room`)."""
+        return self.to_listeners(numbers, message, self._link_blockers)
+
+    def to_listeners(
+        self,
+        numbers: tuple[int, ...],
+        message: Message,
+        blockers: set[Congestible],
+        roles: frozenset[str] = frozenset(),
+    ) -> Code | None:
+        """Queue for every listener; a code only when nobody could be given the message.
+
+        `blockers` gains whoever the sender should wait for; `roles` are those of the sender's session. A late reply is
+        for those alone who asked for such replies; the links of other domains pass it on, since their node knows its
+        own runtimes.
+        """
+        if message.is_late:
+            numbers = self._wanting_late(numbers)
+            if not numbers:
+                return Code.GATEWAY_TIMEOUT
+        delivered = False
+        refused: Code | None = None
+        local = message
+        if message.peek.via or message.verdict is not None:
+            local = codec.as_delivered(message)
+        for number in numbers:
+            if number > 0:
+                port = self.ports.get(number)
+                code = Code.NOT_CONNECTED if port is None else self._give(port, message, local, roles)
+                if port is not None and code is None:
+                    self._dirty_ports.add(port)
+                    if port.is_congested and not port.is_slow:
+                        blockers.add(port)
+            else:
+                refusal = self.send_abroad(self._state.domain_of_link(number), message, roles)
+                code = None if refusal is None else refusal.code
+            delivered = delivered or code is None
+            refused = refused or code
+        if refused is not None and self._missed is not None and (delivered or not message.expects_reply):
+            self._missed.keep(self._away(numbers), local, trio.current_time())
+        if delivered:
+            self._counters["delivered"] += 1
+            return None
+        if message.expects_reply and not message.is_class_event:
+            return refused
+        self._counters["unheard"] += 1  # events need no listener
+        return None
+
+    def _give(self, port: RuntimePort, message: Message, local: Message, roles: frozenset[str]) -> Code | None:
+        """Queue for one runtime: `local` is what our own get. Guests get no verdict of ours, as nobody abroad does."""
+        if not port.guest_of:
+            return port.enqueue(local)
+        abroad = message
+        if message.peek.via:
+            abroad = codec.with_body(message, codec.without_members(message.body, ("via",)))
+        return self._guests.leave(port.guest_of, message, partial(port.enqueue, abroad), roles)
+
+    def _wanting_late(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        ports = self.ports
+        wanting = [one for one in numbers if one < 0 or ((port := ports.get(one)) is not None and port.wants_late)]
+        self._counters["late replies kept back"] += len(numbers) - len(wanting)
+        self._counters["late replies"] += len(wanting)
+        return tuple(wanting)
+
+    # Observers that come back.
+
+    def keep_missed(self, missed: Missed | None) -> None:
+        """Keep what observers miss while they are away. What was missed before this process began is not known."""
+        self._missed = missed
+        if missed is not None:
+            held = ((one.sid, self._state.listeners.subscriptions(one.sid)) for one in self._state.sessions)
+            missed.unknown([sid for sid, all_ in held if any(object_of_events(one.key) for one in all_)])
+
+    def arriving(self, sid: int) -> None:
+        """A session has a connection, and is told so next: what it missed comes before what is new."""
+        if self._missed is not None and self._missed.has(sid):
+            self.ports[sid].wait_for_answer()
+
+    def arrived(self, sid: int) -> None:
+        """A session was told that it has a connection: give it what it missed."""
+        port = self.ports.get(sid)
+        if self._missed is None or port is None:
+            return
+        port.go_on()
+        session, catch_up = self._state.sessions.get(sid), self._missed.take(sid, trio.current_time())
+        self._counters["changes caught up"] += len(catch_up.messages)
+        for message in catch_up.messages:
+            if self._state.listeners.listens(sid, message.to_key):  # it may have been taken off meanwhile
+                port.enqueue(message)
+        if session is not None and (catch_up.gaps or catch_up.is_vague):
+            self._counters["gaps told"] += 1
+            self.enqueue(port, gap_word(session.runtime, catch_up.gaps, is_vague=catch_up.is_vague))
+        self._dirty_ports.add(port)
+
+    def _away(self, numbers: tuple[int, ...]) -> list[int]:
+        """Those sessions that have no connection, or were not told yet that they have one."""
+        ports = self.ports
+        return [one for one in numbers if one > 0 and ((port := ports.get(one)) is None or port.is_arriving)]
+
+    def is_away(self, key: str) -> bool:
+        """Whether nobody answers for a canonical address now."""
+        owner = self._state.owners.owner(key)
+        return owner is None or owner not in self.ports
+
+    def forget(self, sid: int) -> None:
+        """A session is over."""
+        if self._missed is not None:
+            self._missed.forget(sid)
+
+    # Room.
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the books take more; readers pause while they do not."""
+        return self._is_accepting()
+
+    async def wait_for_room(self) -> None:
+        """Let a link's reader pause while local receivers are congested.
+
+        Bounded, so that one slow runtime does not stop a domain.
+        """
+        if not self._is_accepting():
+            await self._wait_accepting()
+        if self._link_blockers:
+            blockers, self._link_blockers = self._link_blockers, set()
+            await wait_relief(blockers)
+
+    async def wait_for_port(self, port: RuntimePort) -> None:
+        """Let a runtime's reader pause while what it writes to is congested."""
+        if not self._is_accepting():
+            await self._wait_accepting()
+        blockers, port.blockers = port.blockers, set()
+        await wait_relief(blockers)
+
+    # Out.
+
+    def wake(self) -> None:
+        """Have everything that was queued written in this scheduler round."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Once per scheduler round, give every destination its block."""
+        assert self._federation is not None
+        while True:
+            await self._dirty.wait()
+            self._dirty = trio.Event()
+            ports, self._dirty_ports = self._dirty_ports, set()
+            for port in ports:
+                port.flush()
+            self._federation.flush()

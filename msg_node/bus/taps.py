@@ -1,0 +1,120 @@
+"""Taps: operators look on. Whoever of them subscribes to `*` gets a copy of each message that passes the node.
+
+A copy is a `forward` from the node that carries the message and says where it came from; it can be read and nothing
+else: no answer to it goes anywhere, and nobody waits for a tap that does not read. Tokens, and what is said to and by
+services that are told some, are left out. Off unless the settings want it, and then only for sessions with the role of
+operators.
+Source: message specification, section 20.1; feature row BU-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Raw
+
+from federation.link_context import Deliver, Refusal
+from msg_node.bus.send_queues import Outlets
+from msg_node.kernel.credentials import OPERATOR
+from msg_node.kernel.resources import TAPS_KEY
+from msg_node.node_state import NodeState
+from protofly import codec
+from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
+from protofly.message import Message
+
+SECRETS = ("accessToken", "idToken", "identity", "sessionToken", "credentials")
+"""Members of a body that a copy does not show."""
+_CONFIDANTS = ("mn:/session", "domain://idm.", "domain-idp:", "domain://qos.", "domain://qos-broker.")
+_CONFIDANTS_OF_RUNTIMES = ("/idm", "/identity-gui", "/crypto")
+"""Who is told secrets, or tells them: of what is said to or by them only the header is shown."""
+
+
+class Taps:
+    """Hands copies to those who look on.
+
+    Args:
+        node: Our runtime address.
+
+    Attributes:
+        outlets: Where copies go; given before anything runs.
+    """
+
+    outlets: Outlets
+
+    def __init__(self, state: NodeState, *, node: str) -> None:
+        self._state = state
+        self._node = node
+        self._sender = f"{node}/taps"
+
+    def connect(self, outlets: Outlets) -> None:
+        """Say where copies go, and hear what the node itself says; once, before anything runs."""
+        self.outlets = outlets
+        outlets.on_own = self.own
+
+    def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
+        """What a session sends; see `middleware.Step`."""
+        taps = self._state.listeners.targets(TAPS_KEY)
+        if taps:
+            session = self._state.sessions.get(sid)
+            self._copy(message, "" if session is None else session.runtime, [one for one in taps if one != sid])
+        return None
+
+    def over(self, deliver: Deliver) -> Deliver:
+        """The same way for messages of other domains, with copies."""
+
+        def tapped(domain: str, messages: list[Message]) -> list[Code | None]:
+            taps = self._state.listeners.targets(TAPS_KEY)
+            for message in messages if taps else ():
+                self._copy(message, domain, taps)
+            return deliver(domain, messages)
+
+        return tapped
+
+    def own(self, message: Message, sid: int | None = None) -> None:
+        """What the node itself says to a session, in an answer or a refusal."""
+        taps = self._state.listeners.targets(TAPS_KEY)
+        if taps:
+            self._copy(message, self._node, [one for one in taps if one != sid])
+
+    def over_answers(self, answer: Callable[[Message], None]) -> Callable[[Message], None]:
+        """The same way for what our links answer in place of other domains, with copies."""
+
+        def tapped(message: Message) -> None:
+            self.own(message)
+            answer(message)
+
+        return tapped
+
+    def _copy(self, message: Message, origin: str, taps: list[int] | tuple[int, ...]) -> None:
+        ports = [port for sid in taps if (port := self.outlets.ports.get(sid)) and OPERATOR in port.roles]
+        if not ports:
+            return
+        body = b'{"message":%s,"origin":%s}' % (_shown(message), msgspec.json.encode(origin))
+        for port in ports:
+            to = self._state.sessions.get(port.sid or 0)
+            if to is None:
+                continue
+            raw = codec.encode_message(id=None, type="forward", from_=self._sender, to=to.runtime, body=body)
+            copy = Message(None, "forward", self._sender, to.runtime, body, raw)
+            self.outlets.enqueue_copy(port, copy)
+
+
+def _shown(message: Message) -> bytes:
+    """The text of a message without what is secret in it."""
+    if not message.body:
+        return message.raw
+    members = msgspec.json.decode(message.body, type=dict[str, Raw])
+    shown = {} if _is_confidential(message) else {name: value for name, value in members.items() if name not in SECRETS}
+    return message.raw if len(shown) == len(members) else codec.with_body(message, msgspec.json.encode(shown)).raw
+
+
+def _is_confidential(message: Message) -> bool:
+    if message.type == FORWARD:  # what it carries has secrets of its own
+        return True
+    try:
+        keys = message.from_key, message.to_key
+        return any(key.startswith(_CONFIDANTS) or key.endswith(_CONFIDANTS_OF_RUNTIMES) for key in keys)
+    except PeerError:  # a broken frame, in whose name the node answers
+        return True

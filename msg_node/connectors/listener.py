@@ -1,0 +1,257 @@
+"""One listener for local runtimes of every dialect and for the stubs of other domains.
+
+A connection is half-open, with a deadline that runs from the connect, until a session has been opened on it or its
+domain is proved (`half_open.py`). The target of its first request decides who serves it
+(`msg_node/kernel/dialects.py`).
+Source: message specification, section 5; design, section 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+import trio
+
+from federation.core.link_frames import SUBPROTOCOL
+from federation.peer_session import LinkAcceptor
+from msg_node.bus.bus import Bus
+from msg_node.bus.runtime_port import QueueBounds
+from msg_node.connectors.half_open import HalfOpen, Newcomer
+from msg_node.connectors.https import HttpsBinding, HttpsOptions
+from msg_node.connectors.matrix import REASON_HEADER, Matrix
+from msg_node.connectors.polling import PollingConnection
+from msg_node.connectors.reception import ANY_ORIGIN, OnOpened, Reception
+from msg_node.connectors.socketio import SocketIo
+from msg_node.connectors.websocket import WebSocketChannel, serve_messages
+from msg_node.kernel.certificates import PeerCertificate, read_certificate
+from msg_node.kernel.dialects import Arrival, Entry, arrival_at
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.session import Dialect
+from protofly.errors import PeerError, TransportError
+from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS
+from wire.byte_channel import ByteChannel
+from wire.core.websocket import POLICY, TRY_AGAIN_LATER, ServerWebSocket
+
+logger = logging.getLogger("msg_node")
+
+UNPROVED_BYTES: Final = 64 << 10
+"""Largest frame of a link that has not proved its domain yet."""
+_HEAD_BYTES: Final = 16 << 10
+_END_OF_HEAD: Final = b"\r\n\r\n"
+
+
+class Door:
+    """Accepts connections.
+
+    Args:
+        context: TLS, or None for a listener without it.
+        acceptor: Serves links of other domains; None when this node takes none.
+        max_bytes: Largest message of a runtime.
+        queue: What may wait for one runtime.
+        origins: Web origins whose pages may connect as runtimes; `*` is any.
+        https: How runtimes over HTTP are served; None: not at all.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        context: ssl.SSLContext | None,
+        acceptor: LinkAcceptor | None,
+        max_bytes: int = FRAME_BYTES,
+        queue: QueueBounds | None = None,
+        origins: Collection[str] = (ANY_ORIGIN,),
+        https: HttpsOptions | None = HttpsOptions(),  # noqa: B008 - frozen
+    ) -> None:
+        self._context = context
+        self._acceptor = acceptor
+        self.counters: Counter[str] = Counter()
+        self.half_open = HalfOpen(self.counters)
+        self.reception = Reception(bus, max_bytes, queue or QueueBounds(), origins, self.counters)
+        self._matrix = Matrix(self.reception)
+        self._https = None if https is None else HttpsBinding(self.reception, https)
+
+    async def run(
+        self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as drains, trio.open_nursery() as connections:
+            self._drains = drains
+            self._socket_io = SocketIo(self.reception, connections, self.half_open)
+            connections.start_soon(self.half_open.run)
+            if self._https is not None:
+                connections.start_soon(self._https.run)
+            task_status.started()
+            await trio.serve_listeners(self._serve, listeners, handler_nursery=connections)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            remote = str(stream.socket.getpeername()[0])
+        except OSError:  # reset before we looked
+            stream.socket.close()
+            return
+        newcomer = Newcomer(self.half_open, remote)
+        try:
+            if not newcomer.is_refused:
+                with newcomer.scope:
+                    await self._serve_newcomer(stream, newcomer, remote)
+        except TransportError as exc:
+            self.counters["failed handshakes"] += 1
+            logger.debug("handshake with %s failed: %s", remote, exc)
+        except Exception:  # a defect of ours may cost this connection, never the node
+            self.counters["internal errors"] += 1
+            logger.exception("the connection of %s is closed", remote)
+        finally:
+            newcomer.opened()
+            stream.socket.close()
+
+    async def _serve_newcomer(self, stream: trio.SocketStream, newcomer: Newcomer, remote: str) -> None:
+        line = None
+        with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
+            line, head = await self._meet(stream, newcomer)
+        if line is None:
+            if handshake.cancelled_caught:
+                self.counters["slow handshakes"] += 1
+                self.counters[f"slow handshakes, {newcomer.phase}"] += 1
+            return
+        async with line:
+            await self._receive(line, head, newcomer, remote)
+            await line.aclose()
+
+    async def _meet(self, stream: trio.SocketStream, newcomer: Newcomer) -> tuple[ByteChannel, bytes]:
+        """TLS, then everything up to the end of the first request's head; without that end there is no request."""
+        line = await ByteChannel.over(stream, drain_nursery=self._drains, context=self._context, server_side=True)
+        try:
+            head = b""
+            newcomer.phase = "no request"
+            while _END_OF_HEAD not in head and len(head) <= _HEAD_BYTES:
+                data = await line.receive()
+                if not data:
+                    break
+                head += data
+                newcomer.phase = "half a request"
+        except BaseException:
+            line.close()
+            raise
+        return line, head
+
+    async def _receive(self, line: ByteChannel, head: bytes, newcomer: Newcomer, remote: str) -> None:
+        """Answer the first request and serve what it asks for."""
+        arrival = _arrival_in(head)
+        certificate = read_certificate(line.peer_certificate) if line.peer_certificate else None
+        if arrival.entry is Entry.ENGINE_IO and arrival.parameters.get("transport") != "websocket":
+            polling = PollingConnection(
+                self._socket_io, line, remote=remote, certificate=certificate, on_known=newcomer.opened
+            )
+            await polling.serve(head)
+            return
+        if arrival.entry is Entry.HTTPS and self._https is not None:
+            newcomer.end = line.close  # Hypercorn takes a cancellation between two parts of an answer for a defect
+            await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=newcomer.opened)
+            return
+        websocket = ServerWebSocket(max_bytes=self.reception.max_bytes)
+        websocket.receive(head)
+        if websocket.request_path is None:
+            if not websocket.handshake_failed:
+                websocket.receive(b"")
+        elif self._may_enter(websocket, arrival):
+            try:
+                await self._serve_websocket(line, websocket, arrival, certificate, newcomer, remote)
+            except trio.Cancelled:
+                if newcomer.scope.cancel_called:  # and not the whole node
+                    self._say_why(websocket, newcomer)
+                    line.send_nowait(websocket.data_to_send())
+                raise
+            finally:
+                self.counters["broken connections"] += websocket.is_broken
+        else:
+            self.counters["failed handshakes"] += 1
+        line.send_nowait(websocket.data_to_send())
+
+    def _say_why(self, websocket: ServerWebSocket, newcomer: Newcomer) -> None:
+        if newcomer.is_late:
+            websocket.close(POLICY, "no session was opened in time")
+        else:
+            websocket.close(TRY_AGAIN_LATER, "too many connections without a session")
+
+    def _may_enter(self, websocket: ServerWebSocket, arrival: Arrival) -> bool:
+        """Whether an upgrade request is for something here and may have it; else it is answered."""
+        if arrival.entry in (Entry.NOBODY, Entry.HTTPS) or (arrival.entry is Entry.LINK and self._acceptor is None):
+            headers = {REASON_HEADER: arrival.text} if arrival.status == 403 else {}
+            websocket.reject(arrival.status or 404, f"{arrival.text or 'nobody is served here'}\n", headers=headers)
+        elif not websocket.is_upgrade:
+            with contextlib.suppress(PeerError):
+                websocket.accept()
+        elif arrival.entry is not Entry.LINK and not self.reception.admits(websocket.header("Origin")):
+            websocket.reject(403, "pages of this origin may not connect\n")
+        elif arrival.entry is Entry.ENGINE_IO:
+            trouble = self._socket_io.judge("GET", arrival.parameters, is_upgrade=True)
+            if trouble is None:
+                return True
+            websocket.reject(400, trouble.body().decode(), headers={"Content-Type": "application/json"})
+        else:
+            return True
+        return False
+
+    async def _serve_websocket(
+        self,
+        line: ByteChannel,
+        websocket: ServerWebSocket,
+        arrival: Arrival,
+        certificate: PeerCertificate | None,
+        newcomer: Newcomer,
+        remote: str,
+    ) -> None:
+        if arrival.entry is Entry.LINK and self._acceptor is not None:
+            websocket.allow_bytes(UNPROVED_BYTES)
+            websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
+            line.send_nowait(websocket.data_to_send())
+            self.counters["links"] += 1
+            await self._acceptor.serve(line, websocket, remote=remote, on_proved=newcomer.opened)
+            self.counters["refused links"] = self._acceptor.refused
+            return
+        offered = Offered(websocket.bearer, certificate)
+        if arrival.entry in (Entry.COMMAND_FRAMES, Entry.QUERY):
+            offered = Offered(websocket.bearer or arrival.parameters.get("access_token", ""), certificate)
+        if arrival.entry is Entry.QUERY:
+            runtime = arrival.parameters["runtimeURL"]
+            await self._matrix.serve_query(line, websocket, runtime, offered, newcomer.opened)
+            return
+        websocket.accept()
+        line.send_nowait(websocket.data_to_send())
+        if arrival.entry is Entry.COMMAND_FRAMES:
+            await self._matrix.serve_command_frames(line, websocket, offered, newcomer.opened)
+        elif arrival.entry is Entry.ENGINE_IO:
+            websocket.allow_bytes(_event_bytes(self.reception.max_bytes))
+            sid = arrival.parameters.get("sid", "")
+            await self._socket_io.serve_websocket(line, websocket, sid, offered, newcomer.opened)
+        else:
+            await self._serve_messages(line, websocket, offered, newcomer.opened)
+
+    async def _serve_messages(
+        self, line: ByteChannel, websocket: ServerWebSocket, offered: Offered, on_opened: OnOpened
+    ) -> None:
+        channel = WebSocketChannel(line, websocket)
+        port = self.reception.welcome(channel, Dialect.SESSION_MESSAGES, offered, on_opened)
+        try:
+            await serve_messages(self.reception.bus, port, channel)
+        finally:
+            self.reception.farewell(port)
+
+
+def _arrival_in(head: bytes) -> Arrival:
+    """What the request line of a head asks for; whether the rest is a request is judged by those who read it."""
+    if _END_OF_HEAD not in head:
+        return Arrival(Entry.NOBODY, status=400)
+    parts = head.partition(b"\r\n")[0].split(b" ")
+    return arrival_at(parts[1].decode("latin-1") if len(parts) == 3 else "")
+
+
+def _event_bytes(message_bytes: int) -> int:
+    """How long a packet may be that carries a message as text in a text."""
+    return 2 * message_bytes + 1024

@@ -1,0 +1,1 @@
+"""Who a user is: tokens, assertions, log-ins, identity providers."""

@@ -1,0 +1,161 @@
+"""`login`, `refresh` and `revoke` at `domain://idm.<d>`: a provider's assertion for a session token of our own.
+
+A runtime that has a session, be it an anonymous one, logs in with an assertion about its user, and opens its session
+again, on the same connection, with the token that it gets. A token counts for the runtime that logged in, so only that
+one renews it. When a login ends, by `revoke` or because one of its tokens was renewed twice, its sessions lose their
+connections within a second and do not come back with it. An operator ends all logins of a user.
+
+What has become of a token is in memory before anything else happens, and on disk before it is answered. Pure: the disk
+is behind `TOKEN_MARKS`. Source: message specification, section 13.2; RFC 9700, section 4.14.2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Final
+
+from msg_node.identity.core.assertions import Asserted
+from msg_node.identity.core.issued_tokens import TokenMark
+from msg_node.identity.core.session_tokens import IssuedToken, RenewedBeforeError, SessionTokens
+from msg_node.kernel.identifiers import identifier
+from msg_node.kernel.resources import Members
+from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
+from msg_node.node_state import NodeState
+from protofly.errors import Code, PeerError
+from protofly.limits import BEARER_TOKEN_CHARS
+
+METHODS: Final = frozenset({"login", "refresh", "revoke"})
+
+TOKEN_MARKS: ConnectorName[TokenMark, None] = ConnectorName("token-marks")
+"""Makes a mark durable."""
+
+_ASSERTION: Final = "assertion"
+_SUBJECT_CHARS: Final = 1100  # of the issuer, and of the user
+
+
+class LoginService:
+    """What `IdentityService` asks about logins.
+
+    Args:
+        state: Whose sessions end with their logins.
+        tokens: None when logins are switched off.
+    """
+
+    def __init__(self, state: NodeState, tokens: SessionTokens | None) -> None:
+        self._state = state
+        self._tokens = tokens
+        self.counters: Counter[str] = Counter()
+
+    def assertion_of(self, request: ServiceRequest, params: Members) -> str:
+        """The assertion that somebody wants to log in with.
+
+        Raises:
+            PeerError: CONNECTOR_OFF, TRANSIT, BAD_TOKEN or BAD_BODY.
+        """
+        self._runtime(request)
+        credentials = params.get("credentials", params)
+        if not isinstance(credentials, dict):
+            raise PeerError(Code.BAD_BODY, "`params.credentials` is an object with `kind` and `assertion`")
+        kind = credentials.get("kind", _ASSERTION)
+        if kind != _ASSERTION:
+            raise PeerError(
+                Code.BAD_TOKEN, "this node keeps no passwords: log in at your identity provider, and send its assertion"
+            )
+        return token_of(credentials, _ASSERTION, "params.credentials")
+
+    def logged_in(self, request: ServiceRequest, asserted: Asserted, now: float) -> Answer:
+        """Somebody is who he says: his token.
+
+        Raises:
+            PeerError: CONNECTOR_OFF or TRANSIT, when that has changed meanwhile.
+        """
+        runtime = self._runtime(request)
+        text, issued = self._on().begin(asserted, runtime, login=identifier(request.seed, 0), now=now)
+        self.counters["logins"] += 1
+        return _token_answer(text, issued)
+
+    def execute(self, method: str, request: ServiceRequest, params: Members) -> Answer | Inquiry:
+        """`refresh` or `revoke`.
+
+        Raises:
+            PeerError: CONNECTOR_OFF, TRANSIT, BAD_BODY, BAD_TOKEN, NOT_OWNER, QUOTA or OVERLOAD.
+        """
+        runtime = self._runtime(request)
+        if method == "revoke" and "subject" in params:
+            return self._revoke_all(request, params)
+        token = token_of(params, "token", "params")
+        return (self._refresh if method == "refresh" else self._revoke)(token, runtime, request.now)
+
+    def _refresh(self, token: str, runtime: str, now: float) -> Answer | Inquiry:
+        try:
+            text, issued, mark = self._on().renew(token, runtime, now=now)
+        except RenewedBeforeError as exc:
+            self.counters["renewed twice"] += 1
+            end_sessions(self._state, self._on(), exc.mark, now=now)
+            return inquire(TOKEN_MARKS, exc.mark, partial(_refused, exc))
+        self.counters["refreshed"] += 1
+        return inquire(TOKEN_MARKS, mark, partial(_remembered, _token_answer(text, issued)))
+
+    def _revoke(self, token: str, runtime: str, now: float) -> Answer | Inquiry:
+        mark = self._on().revoke(token, runtime, now=now)
+        self.counters["revoked"] += 1
+        end_sessions(self._state, self._on(), mark, now=now)
+        return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
+
+    def _revoke_all(self, request: ServiceRequest, params: Members) -> Answer | Inquiry:
+        """All logins of the user that tokens call `subject`."""
+        subject = params["subject"]
+        if not request.caller.is_operator:
+            raise PeerError(Code.NOT_OWNER, "operators end the logins of others")
+        if not isinstance(subject, str) or not 0 < len(subject) <= _SUBJECT_CHARS:
+            raise PeerError(Code.BAD_BODY, "`params.subject` is a user as tokens name him: <issuer> <user>")
+        mark = self._on().revoke_all(subject, now=request.now)
+        self.counters["users revoked"] += 1
+        end_sessions(self._state, self._on(), mark, now=request.now)
+        return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
+
+    def _on(self) -> SessionTokens:
+        if self._tokens is None:
+            raise PeerError(
+                Code.CONNECTOR_OFF,
+                "logins are switched off at this node ([identity.tokens]); a token of your provider may open sessions",
+            )
+        return self._tokens
+
+    def _runtime(self, request: ServiceRequest) -> str:
+        """The runtime of ours that asks."""
+        self._on()
+        session = self._state.sessions.get(request.caller.number)
+        if request.caller.is_link or request.caller.is_guest or session is None:
+            raise PeerError(Code.TRANSIT, "only runtimes of this domain log in here")
+        return session.runtime_key
+
+
+def end_sessions(state: NodeState, tokens: SessionTokens, mark: TokenMark, *, now: float) -> None:
+    """What has ended proves nothing any more, for the sessions that were opened with it."""
+    if mark.is_of_user:
+        state.sessions.end_credential(tokens.credential_of(mark.user), now=now)
+    else:
+        state.sessions.end_login(mark.login, now=now)
+
+
+def token_of(params: Members, name: str, place: str) -> str:
+    """A token among parameters. Raises PeerError BAD_BODY."""
+    token = params.get(name)
+    if not isinstance(token, str) or not token or len(token) > BEARER_TOKEN_CHARS:
+        raise PeerError(Code.BAD_BODY, f"`{place}.{name}` is missing, or no token")
+    return token
+
+
+def _token_answer(text: str, issued: IssuedToken) -> Answer:
+    value: dict[str, object] = {"token": text, "expires": issued.exp, "subject": issued.sub}
+    return Answer(value={**value, "roles": list(issued.roles)} if issued.roles else value)
+
+
+def _remembered(answer: Answer, _reply: None, _now: float) -> Answer:
+    return answer
+
+
+def _refused(error: PeerError, _reply: None, _now: float) -> Answer:
+    raise error

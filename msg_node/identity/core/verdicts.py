@@ -1,0 +1,124 @@
+"""What is known about the assertions of messages: each is checked once, and remembered by its hash for a while.
+
+A verdict counts until the assertion expires, and five minutes at most; new keys of any provider make all of them void.
+How many assertions of one domain are checked per second is bounded, since a check costs up to a third of a millisecond
+and whoever sends rubbish pays nothing. Pure: keys and time are given.
+
+Source: message specification, section 13.3; feature rows CN-20, MM-19 and SC-05.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msg_node.identity.core.assertions import (
+    Asserted,
+    AssertionRefusedError,
+    ProviderRules,
+    assertion_in,
+    check_assertion,
+)
+from msg_node.kernel.issuer_keys import VerificationKey
+from protofly.errors import PeerError
+from protofly.limits import ASSERTION_CHECKS_PER_SECOND, ASSERTION_VERDICTS, VERDICT_SECONDS
+
+_MISSING: Final = "the message carries no assertion"
+
+
+class Verdict(NamedTuple):
+    """Whether a sender is who an assertion says. `user` and `issuer` are "" unless `is_verified`; else why not.
+
+    `stub` is where his provider says that the stub of his domain is, "" when it says nothing.
+    """
+
+    is_verified: bool
+    user: str = ""
+    issuer: str = ""
+    detail: str = ""
+    stub: str = ""
+
+
+UNASSERTED: Final = Verdict(False, detail=_MISSING)
+"""There is no assertion to judge."""
+
+
+class Verdicts:
+    """Judges assertions.
+
+    Args:
+        providers: The identity providers of the settings.
+        wants_keys: Told the issuer when an assertion names a key that is not known.
+    """
+
+    def __init__(
+        self, providers: Iterable[ProviderRules], *, wants_keys: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.providers: Mapping[str, ProviderRules] = {one.issuer: one for one in providers}
+        self._wants_keys = wants_keys
+        self._keys: dict[str, Sequence[VerificationKey]] = {}
+        self._known: OrderedDict[bytes, tuple[Verdict, float]] = OrderedDict()
+        self._checks: dict[str, tuple[int, int]] = {}
+
+    def set_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
+        """From now on these are the keys of a provider, and no others."""
+        self._keys[issuer] = tuple(keys)
+        self._known.clear()
+
+    def check(self, assertion: str, domain: str, *, now: float) -> Asserted:
+        """Check an assertion about somebody of a domain, now and whatever was known.
+
+        Raises:
+            AssertionRefusedError: With what is wrong.
+        """
+        try:
+            return check_assertion(assertion, domain, self.providers, self._keys, now=now)
+        except AssertionRefusedError as exc:
+            if exc.lacking_issuer:
+                self._wants_keys(exc.lacking_issuer)
+            raise
+
+    def judge(self, body: bytes, domain: str, *, now: float) -> Verdict:
+        """Judge what the body of a message says about its sender, who is of `domain`. Never raises."""
+        try:
+            assertion = assertion_in(body)
+        except PeerError as exc:
+            return Verdict(False, detail=exc.detail)
+        if not assertion:
+            return UNASSERTED
+        name = hashlib.sha256(f"{domain} {assertion}".encode("utf-8", "surrogatepass")).digest()
+        known = self._known.get(name)
+        if known is not None and now < known[1]:
+            return known[0]
+        if not self._may_check(domain, now):
+            return Verdict(False, detail="too many different assertions of this domain at once")
+        return self._judge(name, assertion, domain, now)
+
+    def _judge(self, name: bytes, assertion: str, domain: str, now: float) -> Verdict:
+        until = now + VERDICT_SECONDS
+        try:
+            asserted = self.check(assertion, domain, now=now)
+        except AssertionRefusedError as exc:
+            verdict = Verdict(False, detail=exc.detail)
+            if exc.lacking_issuer:
+                return verdict  # its keys may come at any moment
+        else:
+            verdict = Verdict(True, asserted.user, asserted.issuer, stub=asserted.stub)
+            until = min(until, asserted.expires_at)
+        self._known[name] = verdict, until
+        self._known.move_to_end(name)
+        if len(self._known) > ASSERTION_VERDICTS:
+            self._known.popitem(last=False)
+        return verdict
+
+    def _may_check(self, domain: str, now: float) -> bool:
+        """Count one check of a domain within this second."""
+        second, count = self._checks.get(domain, (0, 0))
+        if second != int(now):
+            if len(self._checks) > ASSERTION_VERDICTS:
+                self._checks.clear()
+            second, count = int(now), 0
+        self._checks[domain] = second, count + 1
+        return count < ASSERTION_CHECKS_PER_SECOND

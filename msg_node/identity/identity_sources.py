@@ -1,0 +1,267 @@
+"""The services about people, as the settings want them: made, connected, run, looked at.
+
+Source: message specification, sections 12, 13 and 20.4.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import trio
+
+from catalogue_client.core.location import Location
+from catalogue_client.http_fetcher import HttpFetcher
+from federation.dialler import Dialler
+from federation.link_context import UNIDENTIFIED, Identified, Identify
+from federation.name_client import DnsClient
+from msg_node.backends.backend_http import BackendHttp
+from msg_node.backends.backend_tls import BackendTls
+from msg_node.backends.global_registry import GlobalRegistry
+from msg_node.backends.global_registry_rest import ANSWER_BYTES, GlobalRegistryRest
+from msg_node.backends.issuer_keyring import IssuerKeyring, KeySource
+from msg_node.bus.bus import Bus
+from msg_node.identity.core.assertions import ANY_DOMAIN, ProviderRules
+from msg_node.identity.core.identity_service import ISSUER_KEYS, IdentityService
+from msg_node.identity.core.issued_tokens import TokenBook, TokenMark
+from msg_node.identity.core.login_service import TOKEN_MARKS, LoginService
+from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, holder, own_rules
+from msg_node.identity.core.verdicts import Verdict, Verdicts
+from msg_node.identity.token_store import TokenStore
+from msg_node.kernel.credentials import JWT
+from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
+from msg_node.kernel.service import Service
+from msg_node.kernel.signed_tokens import ALGORITHMS
+from msg_node.node_state import NodeState
+from msg_node.registries.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
+from msg_node.registries.core.stub_claims import names_stub_of
+from msg_node.registries.guid_store import GuidStore
+from msg_node.settings import meaning
+from msg_node.settings.identity import GlobalRegistrySettings, ProviderSettings
+from msg_node.settings.model import Settings
+from msg_node.storage.key_files import load_online_keys
+from protofly.documents import SigningKey
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.message import Message
+
+
+class People:
+    """Global registry, the way to users, the identity manager, and the tokens that it gives.
+
+    Use: `services` go into the table of services and `identify` into the links, then `connect`, then `run` in a
+    nursery.
+    """
+
+    def __init__(self, settings: Settings, state: NodeState, node_key: SigningKey) -> None:
+        """Make them; nothing is asked yet.
+
+        Raises:
+            SettingsError: A file that the settings name cannot be used.
+            HostError: STORAGE.
+        """
+        self._settings = settings
+        self._state = state
+        self._node_key = node_key
+        self._own_or_any = frozenset({*settings.own_domains, ANY_DOMAIN})
+        self._places = {peer.domain: peer.well_known_url for peer in settings.peer if peer.well_known_url}
+        self._bus: Bus | None = None
+        self._global_registry: GlobalRegistry | None = None
+        if settings.global_registry is not None:
+            self._global_registry = GlobalRegistry(
+                _rest(settings.global_registry),
+                GuidStore(settings.node.data_dir / "guids.sqlite"),
+                verify=settings.global_registry.verify,
+                cache_seconds=settings.global_registry.cache_seconds,
+            )
+        providers = settings.identity.provider
+        self._keyring = _keyring(settings, self._took_keys)
+        self._verdicts = Verdicts(
+            [_rules(one, settings.own_domains) for one in providers], wants_keys=self._keyring.want
+        )
+        state.sessions.credentials.wants_keys = self._keyring.want
+        for provider in providers:
+            if provider.jwks is not None:
+                self._took_keys(provider.issuer, keys_in_file(provider))
+        self._token_store: TokenStore | None = None
+        self._tokens = self._restored_tokens()
+        self._logins = LoginService(state, self._tokens)
+
+    def _restored_tokens(self) -> SessionTokens | None:
+        """Our own tokens, with what had become of them."""
+        chosen = self._settings.identity.tokens
+        if chosen is None:
+            return None
+        keys = load_online_keys(chosen.keys_dir, "token")
+        self._token_store = TokenStore(self._settings.node.data_dir / "tokens.sqlite")
+        book, now = TokenBook(), time.time()
+        book.restore(self._token_store.load(), now=now)
+        rules = own_rules(self._settings.node.domain, self._settings.own_domains)
+        life = TokenLife(chosen.seconds, chosen.login_seconds)
+        tokens = SessionTokens(rules, keys, life, book, believes=self._believes)
+        credentials = self._state.sessions.credentials
+        credentials.set_issuer_keys(rules.issuer, tokens.verification_keys)
+        credentials.set_further_check(rules.issuer, tokens.check)
+        return tokens
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """Services by canonical key, for `Services(at=…)`."""
+        registry = self._settings.global_registry
+        services: dict[str, Service] = {}
+        if registry is not None:
+            services[GLOBAL_REGISTRY_KEY] = GlobalRegistryService(
+                read_seconds=registry.attempt_seconds, write_seconds=registry.write_seconds
+            )
+        public_keys = [self._node_key.jwk(), *([] if self._tokens is None else self._tokens.public_keys)]
+        identity = IdentityService(self._state, self._verdicts, self._logins, public_keys)
+        for domain in self._settings.own_domains:
+            services[f"domain://idm.{domain}"] = identity
+        return services
+
+    @property
+    def identify(self) -> Identify | None:
+        """Says who sends a message that crosses our border; None when there are no identity providers."""
+        return self._identify if self._settings.identity.provider else None
+
+    def connect(self, bus: Bus) -> None:
+        """Have inquiries answered, and users found; once, before anything runs."""
+        self._bus = bus
+        bus.users.connect_actions(bus.deliveries.take_found)
+        bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
+        if self._tokens is not None and self._token_store is not None:
+            bus.inquiries.connect(TOKEN_MARKS, partial(_keep, self._token_store))
+            for login in self._tokens.book.revoked():  # the node may have died before its sessions knew
+                self._state.sessions.end_login(login, now=time.time())
+        if self._global_registry is not None:
+            bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
+            bus.users.connect(self._global_registry.record)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look for users, and keep keys fresh, until cancelled."""
+        assert self._bus is not None
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._keyring.run)
+                if self._global_registry is not None:
+                    await nursery.start(self._bus.users.run)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            if self._token_store is not None:
+                self._token_store.close()
+
+    def status(self) -> dict[str, object]:
+        """How each is, for operators."""
+        told: dict[str, object] = {}
+        if self._global_registry is not None and self._bus is not None:
+            told["global_registry"] = dict(sorted(self._global_registry.counters.items()))
+            told["users"] = self._bus.users.statistics()
+        if self._settings.identity.provider:
+            told["identity"] = self._keyring.status()
+        if self._tokens is not None:
+            told["tokens"] = {**dict(sorted(self._logins.counters.items())), "remembered": len(self._tokens.book)}
+        return told
+
+    def _took_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
+        """Keys of a provider are known: they count for assertions, and for tokens where it opens sessions too."""
+        self._verdicts.set_keys(issuer, keys)
+        if any(one.issuer == issuer and not one.has_keys for one in self._settings.sessions.issuer):
+            self._state.sessions.credentials.set_issuer_keys(issuer, keys)
+
+    def _identify(self, message: Message, domain: str, now: float) -> Identified:
+        """Source: message specification, section 13.3."""
+        verdict = self._verdicts.judge(message.body, domain, now=now)
+        if verdict.is_verified:
+            if verdict.stub and domain not in self._state.domains:
+                self._check_stub(verdict, domain)
+            return Identified(True, verdict.user, verdict.issuer)
+        if domain in self._state.domains:
+            return self._of_session(message)
+        demand = self._settings.identity.demand
+        if demand and message.type != "response" and (domain in demand or ANY_DOMAIN in demand):
+            raise PeerError(Code.BAD_ASSERTION, verdict.detail, domain=domain)
+        return UNIDENTIFIED
+
+    def _check_stub(self, verdict: Verdict, domain: str) -> None:
+        """A provider says where the stub of a user's domain is: it has to be where we get it. See `stub_claims`."""
+        used = self._places.get(domain) or Location.of(domain).well_known_url
+        if not names_stub_of(verdict.stub, domain, used):
+            detail = f"its issuer says that the stub of {domain} is at {verdict.stub[:200]}, and not below {used}"
+            raise PeerError(Code.BAD_ASSERTION, detail, domain=domain)
+
+    def _of_session(self, message: Message) -> Identified:
+        """Who opened the session that a message of ours comes from, if it was with a token of a provider."""
+        kind, _, rest = self._state.credential_of(message.from_key).partition(" ")
+        if kind != JWT:
+            return UNIDENTIFIED
+        issuer, _, subject = rest.partition(" ")
+        if self._tokens is not None and issuer == self._tokens.rules.issuer:  # by our own token: any claim may name him
+            issuer, subject = holder(subject)
+            return Identified(True, subject, issuer) if self._believes(issuer) else UNIDENTIFIED
+        is_user = self._believes(issuer) and self._verdicts.providers[issuer].user_claim == "sub"
+        return Identified(True, subject, issuer) if is_user else UNIDENTIFIED
+
+    def _believes(self, issuer: str) -> bool:
+        """Whether an issuer is a provider that speaks for users of ours."""
+        rules = self._verdicts.providers.get(issuer)
+        return rules is not None and not rules.domains.isdisjoint(self._own_or_any)
+
+
+def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
+    http = BackendHttp(settings.url, BackendTls("global_registry", settings), max_bytes=ANSWER_BYTES)
+    return GlobalRegistryRest(http, read_seconds=settings.attempt_seconds, write_seconds=settings.write_seconds)
+
+
+def _rules(provider: ProviderSettings, own_domains: tuple[str, ...]) -> ProviderRules:
+    return ProviderRules(
+        issuer=provider.issuer,
+        audiences=frozenset(provider.audience),
+        domains=frozenset(provider.domains or own_domains),
+        algorithms=frozenset(provider.algorithms or ALGORITHMS),
+        skew_seconds=provider.skew_seconds,
+        user_claim=provider.user_claim,
+        roles_claim=provider.roles_claim,
+        stub_claim=provider.stub_claim,
+    )
+
+
+async def _keep(store: TokenStore, mark: TokenMark) -> None:
+    await trio.to_thread.run_sync(partial(store.keep, mark, now=time.time()))
+
+
+def keys_in_file(provider: ProviderSettings) -> list[VerificationKey]:
+    """The keys of a provider that are not fetched.
+
+    Raises:
+        SettingsError: The file cannot be used.
+    """
+    assert provider.jwks is not None
+    try:
+        return keys_of_jwks(provider.jwks.read_bytes())
+    except OSError as exc:
+        raise SettingsError(f"provider {provider.issuer}: {provider.jwks}: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise SettingsError(f"provider {provider.issuer}: {provider.jwks}: {exc}") from exc
+
+
+def _keyring(settings: Settings, on_keys: Callable[[str, Sequence[VerificationKey]], None]) -> IssuerKeyring:
+    """Fetches through a dialler of its own: ranges that are open to a provider are open to nobody else."""
+    fetched = [one for one in settings.identity.provider if one.jwks is None]
+    sources = {
+        one.issuer: KeySource.of(one.issuer, discovery_url=one.discovery_url, jwks_url=one.jwks_url) for one in fetched
+    }
+    allowed = {
+        sources[one.issuer].host: tuple(map(ipaddress.ip_network, one.allow_addresses))
+        for one in fetched
+        if one.allow_addresses
+    }
+    plaintext = [sources[one.issuer].host for one in fetched if one.insecure_plaintext]
+    names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
+    fetcher = HttpFetcher(
+        Dialler(names, allow_addresses=allowed),
+        meaning.client_context(settings),
+        insecure_plaintext=plaintext,
+    )
+    return IssuerKeyring(fetcher, sources.values(), on_keys=on_keys)

@@ -1,0 +1,237 @@
+"""Who may open a session for which runtime address, and with which roles.
+
+Four ways to come: with a bearer token of the settings, with a token of an issuer of ours (JWT), with a client
+certificate, or with nothing, where that is allowed. Whatever it was, what is kept with the session is one line of text,
+its *credential*, that names the holder and not the proof: a renewed token of the same subject is the same credential.
+
+The node knows only SHA-256 digests of the settings' tokens. A look-up by digest tells an attacker nothing through its
+timing: what he can vary is the digest, which he cannot steer towards a known one. Source: message specification,
+section 5.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from msg_node.kernel.bearer_tokens import IssuerRules, TokenProof, check_token, introspect
+from msg_node.kernel.certificates import CertificateEntry, PeerCertificate
+from msg_node.kernel.issuer_keys import VerificationKey
+from msg_node.kernel.proof import ANONYMOUS, Offered, Proven
+from msg_node.kernel.runtime_address import covers, covers_any, names_in_full
+from msg_node.kernel.signed_tokens import TokenRefusedError, issuer_of, looks_like_token
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.limits import BEARER_TOKEN_CHARS
+
+OPERATOR = "operator"
+"""The role that may look at and release what other sessions hold."""
+
+JWT = "jwt"
+"""First word of a credential that a token of an issuer has proved; issuer and subject follow."""
+
+_CERTIFICATE = "certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """One accepted bearer token.
+
+    Hex SHA-256 digest, the runtime address it is for (a final `*` stands for any rest), its roles.
+    """
+
+    digest: str
+    runtime: str
+    roles: frozenset[str] = frozenset()
+
+    def is_for(self, runtime_key: str) -> bool:
+        """Whether this token may open the runtime with that canonical key."""
+        return covers(self.runtime, runtime_key)
+
+
+def digest_of(token: str) -> str:
+    """Hex SHA-256 of a token: the only form in which one is kept."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Credentials:
+    """Whom the settings accept.
+
+    Args:
+        credentials: Bearer tokens.
+        allows_anonymous: One may come without any proof.
+        anonymous_runtimes: Patterns of the runtimes for which one may.
+        issuers: Whose tokens count; without keys (`set_issuer_keys`) none does.
+        certificates: Client certificates that are named; None when the listener asks for none.
+        certificate_domains: Domains for whose runtimes a certificate may speak by its own names.
+        needs_certificate: Nobody comes without one, whatever else he offers.
+    """
+
+    def __init__(
+        self,
+        credentials: Iterable[Credential] = (),
+        *,
+        allows_anonymous: bool = True,
+        anonymous_runtimes: Sequence[str] = ("*",),
+        issuers: Iterable[IssuerRules] = (),
+        certificates: Iterable[CertificateEntry] | None = None,
+        certificate_domains: Iterable[str] = (),
+        needs_certificate: bool = False,
+    ) -> None:
+        self._anonymous_runtimes = tuple(anonymous_runtimes) if allows_anonymous else ()
+        self._by_digest: dict[str, list[Credential]] = {}
+        for credential in credentials:
+            self._by_digest.setdefault(credential.digest.lower(), []).append(credential)
+        self._issuers: Mapping[str, IssuerRules] = {rules.issuer: rules for rules in issuers}
+        self._keys: dict[str, tuple[VerificationKey, ...]] = {}
+        self._takes_certificates = certificates is not None
+        self._certificates = tuple(certificates or ())
+        self._certificate_domains = frozenset(certificate_domains)
+        self._needs_certificate = needs_certificate
+        self.wants_keys: Callable[[str], None] = lambda _: None
+        """Told the issuer when a token names a key that is not known."""
+        self._checks: dict[str, Callable[[TokenProof], str]] = {}
+
+    def set_issuer_keys(self, issuer: str, keys: Iterable[VerificationKey]) -> None:
+        """From now on these are the keys of an issuer, and no others."""
+        self._keys[issuer] = tuple(keys)
+
+    def set_further_check(self, issuer: str, check: Callable[[TokenProof], str]) -> None:
+        """Tokens of an issuer have to pass `check` as well: it tells the login of one, or raises TokenRefusedError."""
+        self._checks[issuer] = check
+
+    def check(self, offered: Offered, runtime_key: str, *, now: float) -> Proven:
+        """Judge what an opener offers for a runtime. A token decides; without one the certificate does.
+
+        Raises:
+            PeerError: NO_CREDENTIALS or BAD_TOKEN, with what is wrong.
+        """
+        self.check_connection(offered)
+        if offered.token:
+            return self._check_token(offered.token, runtime_key, now)
+        if offered.certificate is not None:
+            proven = self._check_certificate(offered.certificate, runtime_key, now)
+            if proven is not None:
+                return proven
+        if self.allows_anonymous(runtime_key) and not self._needs_certificate:
+            return ANONYMOUS
+        if offered.certificate is not None:
+            raise PeerError(Code.BAD_TOKEN, "the client certificate is not for this runtime")
+        raise PeerError(Code.NO_CREDENTIALS, "this node wants credentials")
+
+    def check_connection(self, offered: Offered) -> None:
+        """Whether sessions may be opened on a connection at all.
+
+        Raises:
+            PeerError: NO_CREDENTIALS.
+        """
+        if self._needs_certificate and offered.certificate is None:
+            raise PeerError(Code.NO_CREDENTIALS, "this node wants a client certificate")
+
+    def allows_anonymous(self, runtime_key: str) -> bool:
+        """Whether that runtime may come without any proof."""
+        return covers_any(self._anonymous_runtimes, runtime_key)
+
+    def is_valid(self, credential: str, runtime_key: str) -> bool:
+        """Whether a credential that once passed is still one of the settings; "" asks about somebody anonymous.
+
+        When it expires is not asked here: that is known where it is stored.
+        """
+        if not credential:
+            return self.allows_anonymous(runtime_key) and not self._needs_certificate
+        kind, _, rest = credential.partition(" ")
+        if kind == JWT:
+            rules = self._issuers.get(rest.partition(" ")[0])
+            return rules is not None and covers_any(rules.runtimes, runtime_key)
+        if kind == _CERTIFICATE:
+            is_named = any(one.credential == credential and one.is_for(runtime_key) for one in self._certificates)
+            return is_named or (credential == _of_runtime(runtime_key) and self._may_name(runtime_key))
+        return any(one.is_for(runtime_key) for one in self._by_digest.get(credential, ()))
+
+    def roles(self, credential: str, runtime_key: str, told: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Roles of a credential that once passed; `told` are those that its proof told of then."""
+        kind = credential.partition(" ")[0]
+        if kind == JWT:
+            return told if self.is_valid(credential, runtime_key) else frozenset()
+        if kind == _CERTIFICATE:
+            return _union(
+                one.roles for one in self._certificates if one.credential == credential and one.is_for(runtime_key)
+            )
+        return _union(one.roles for one in self._by_digest.get(credential, ()) if one.is_for(runtime_key))
+
+    def _check_token(self, token: str, runtime_key: str, now: float) -> Proven:
+        if len(token) > BEARER_TOKEN_CHARS:
+            raise PeerError(Code.BAD_TOKEN, f"the token is longer than {BEARER_TOKEN_CHARS:,} characters")
+        digest = digest_of(token)
+        accepted = [one for one in self._by_digest.get(digest, ()) if one.is_for(runtime_key)]
+        if accepted:
+            is_in_full = any(names_in_full(one.runtime, runtime_key) for one in accepted)
+            return Proven(digest, _union(one.roles for one in accepted), None, is_in_full)
+        if digest not in self._by_digest and self._issuers and looks_like_token(token):
+            rules = self._issuers.get(issuer_of(token))
+            if rules is None:
+                raise PeerError(Code.BAD_TOKEN, "the token is not accepted: its issuer (`iss`) is not known here")
+            with self._keys_wanted(rules):
+                proof = check_token(token, runtime_key, rules, self._keys.get(rules.issuer, ()), now=now)
+            credential = f"{JWT} {proof.issuer} {proof.subject}"
+            return Proven(credential, proof.roles, proof.expires_at, proof.is_in_full, self._login_of(proof))
+        raise PeerError(Code.BAD_TOKEN, "the token is not valid for this runtime")
+
+    def introspect(self, token: str, *, now: float) -> Proven | None:
+        """Whose a token is, whichever runtime it is for; None: it is of no use here now."""
+        accepted = self._by_digest.get(digest_of(token), ())
+        if accepted:
+            return Proven("", _union(one.roles for one in accepted), None, is_in_full=False)
+        if not self._issuers or not looks_like_token(token):
+            return None
+        try:
+            rules = self._issuers.get(issuer_of(token))
+            if rules is None:
+                return None
+            with self._keys_wanted(rules):
+                proof = introspect(token, rules, self._keys.get(rules.issuer, ()), now=now)
+            self._login_of(proof)
+        except TokenRefusedError:
+            return None
+        return Proven(proof.subject, proof.roles, proof.expires_at, is_in_full=False)
+
+    def _login_of(self, proof: TokenProof) -> str:
+        check = self._checks.get(proof.issuer)
+        return "" if check is None else check(proof)
+
+    @contextmanager
+    def _keys_wanted(self, rules: IssuerRules) -> Iterator[None]:
+        """Say so when a token of an issuer fails for want of a key."""
+        try:
+            yield
+        except TokenRefusedError as exc:
+            if exc.lacks_key:
+                self.wants_keys(rules.issuer)
+            raise
+
+    def _check_certificate(self, certificate: PeerCertificate, runtime_key: str, now: float) -> Proven | None:
+        """What a certificate proves for a runtime; None: nothing."""
+        if not self._takes_certificates or now >= certificate.expires_at:
+            return None
+        entries = [one for one in self._certificates if one.names(certificate) and one.is_for(runtime_key)]
+        names_itself = runtime_key in certificate.runtimes and self._may_name(runtime_key)
+        if not entries:
+            own = Proven(_of_runtime(runtime_key), frozenset(), certificate.expires_at, is_in_full=True)
+            return own if names_itself else None
+        first = entries[0]
+        roles = _union(one.roles for one in entries if one.credential == first.credential)
+        is_in_full = names_itself or any(one.is_in_full_for(runtime_key) for one in entries)
+        return Proven(first.credential, roles, certificate.expires_at, is_in_full)
+
+    def _may_name(self, runtime_key: str) -> bool:
+        return self._takes_certificates and domain_of(runtime_key) in self._certificate_domains
+
+
+def _of_runtime(runtime_key: str) -> str:
+    return f"{_CERTIFICATE} {runtime_key}"
+
+
+def _union(roles: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*roles)

@@ -1,0 +1,150 @@
+"""One session, what is stored of it, who asks for one and what he gets. Source: message specification, section 5.1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from msg_node.kernel.proof import ANONYMOUS, Proven
+from protofly.errors import Code
+
+_WITH_TOKEN = frozenset({"a", "a/https", "a/mqtt"})
+_WITH_DESC = _WITH_TOKEN | {"a/socket.io"}
+
+
+class Dialect(Enum):
+    """How the stub of a runtime speaks to us. Source: message specification, sections 5.1 to 5.3.
+
+    `SOCKET_IO` is dialect A in the framing of the Node.js node, whose stubs are told no token and keep their plain
+    runtime address. `HTTPS` is dialect A in requests and a return channel, `MQTT` through a broker.
+    """
+
+    SESSION_MESSAGES = "a"
+    SOCKET_IO = "a/socket.io"
+    HTTPS = "a/https"
+    MQTT = "a/mqtt"
+    COMMAND_FRAMES = "b"
+    QUERY = "c"
+
+    def __init__(self, word: str) -> None:
+        self.has_token = word in _WITH_TOKEN
+        """Whether the runtime is told a token, with which it can bring its session back."""
+        self.reads_desc = word in _WITH_DESC
+        """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session as it is stored: no token, no connection."""
+
+    sid: int
+    runtime: str
+    runtime_key: str
+    token_digest: str
+    credential: str = ""
+    dialect: Dialect = Dialect.SESSION_MESSAGES
+    is_guest: bool = False
+    is_displaced: bool = False
+    roles: tuple[str, ...] = ()
+    proof_ends: float | None = None
+    login: str = ""
+    wants_late: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    """One session. `connection` is None while it is parked, `grace_ends` None while it is live.
+
+    `proof_ends` is when what its runtime proved expires, `lease_ends` when it is to be renewed at the latest; None:
+    never. `login` is the login at our identity manager that it was opened with, "" for none. `wants_late`: its runtime
+    asked for late replies.
+    """
+
+    sid: int
+    runtime: str
+    runtime_key: str
+    token_digest: str
+    credential: str
+    roles: frozenset[str]
+    dialect: Dialect
+    is_guest: bool
+    connection: int | None
+    heard_at: float
+    grace_ends: float | None = None
+    contested_at: float | None = None
+    is_displaced: bool = False
+    proof_ends: float | None = None
+    lease_ends: float | None = None
+    login: str = ""
+    wants_late: bool = False
+
+    @property
+    def ends(self) -> float | None:
+        """When a live session has to have been renewed, None when never."""
+        return min((end for end in (self.proof_ends, self.lease_ends) if end is not None), default=None)
+
+    def is_proof_over(self, now: float) -> bool:
+        """Whether what its runtime proved has expired."""
+        return self.proof_ends is not None and self.proof_ends <= now
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the session has a connection."""
+        return self.connection is not None
+
+    def row(self) -> SessionRow:
+        """What is stored of it."""
+        return SessionRow(
+            sid=self.sid,
+            runtime=self.runtime,
+            runtime_key=self.runtime_key,
+            token_digest=self.token_digest,
+            credential=self.credential,
+            dialect=self.dialect,
+            is_guest=self.is_guest,
+            is_displaced=self.is_displaced,
+            roles=tuple(sorted(self.roles)),
+            proof_ends=self.proof_ends,
+            login=self.login,
+            wants_late=self.wants_late,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Who asks for a session, and what he has proven."""
+
+    runtime: str
+    runtime_key: str
+    connection: int
+    proven: Proven = ANONYMOUS
+    dialect: Dialect = Dialect.SESSION_MESSAGES
+    is_guest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The session is live on the opener's connection.
+
+    `replaced` is the connection that it left (to be closed with 4001), `ended` are sessions whose holdings are to be
+    released. `is_renewed`: it stays where it is, and was only renewed.
+    """
+
+    sid: int
+    is_resumed: bool = False
+    replaced: int | None = None
+    ended: tuple[int, ...] = ()
+    is_renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRefused:
+    """No session.
+
+    `probe` is a connection to ping: when it stays silent for `retry_after_seconds` a later opener gets through.
+    """
+
+    code: Code
+    retry_after_seconds: float = 0.0
+    probe: int | None = None

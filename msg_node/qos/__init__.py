@@ -1,0 +1,1 @@
+"""Quality of service: enquiries, reservations and leases at a broker."""

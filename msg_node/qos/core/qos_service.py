@@ -1,0 +1,339 @@
+"""`domain://qos.<d>`: enquiry, reservation and quotas of a QoS broker, for runtimes of this domain.
+
+    read   /turn, /credentials, /usage, /providers           ─▶ one call each
+    create /reservations ─▶ quota left? ─▶ TURN server ─▶ password ─▶ lease of this node
+    delete /reservations/<name>                              ─▶ lease ended, no call
+    create, delete /providers, update /quotas (operators)    ─▶ one call each
+
+What is used of a quota is what the broker has counted or what we have reserved, whichever is more: who uses what he
+has reserved appears in both.
+
+Source: message specification, section 14.
+"""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from collections import OrderedDict
+from collections.abc import Callable
+
+from msg_node.backends.core.backend import Answers, Call, Calls
+from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
+from msg_node.kernel.service import Answer, ConnectorName, Event, Inquiry, ServiceRequest, inquire
+from msg_node.node_state import NodeState
+from msg_node.qos.core.leases import Amounts, Kind, Lease
+from msg_node.qos.core.qos_rest import (
+    PROVIDERS,
+    check_done,
+    credentials_call,
+    new_provider_call,
+    quotas_call,
+    read_credentials,
+    read_providers,
+    read_turn,
+    read_usage,
+    remove_provider_call,
+    turn_call,
+    usage_call,
+)
+from protofly.errors import Code, HostError, PeerError
+from protofly.limits import QOS_CALL_SECONDS, QOS_LEASE_MAX_SECONDS, QOS_LEASE_SECONDS
+
+BROKER: ConnectorName[Calls, Answers] = ConnectorName("qos")
+"""The connector that makes the calls."""
+
+_CLIENTS_REMEMBERED = 10_000
+_TEXT_CHARS = 256
+_AMOUNT_MAX = 10**12
+_NO_CONTACT = frozenset({Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.GATEWAY_TIMEOUT, Code.DNS_FAILED})
+_Conclude = Callable[[Answers, float], Answer | Inquiry]
+
+
+class QosService:
+    """The QoS broker as a message service."""
+
+    def __init__(self, state: NodeState, *, max_lease_seconds: int = QOS_LEASE_MAX_SECONDS) -> None:
+        self._state = state
+        self._max_lease_seconds = max_lease_seconds
+        self._clients: OrderedDict[tuple[int, str], None] = OrderedDict()
+        self._limits: dict[str, Amounts] = {}
+        self._usages: dict[str, Amounts] = {}
+        self._used_up: set[tuple[str, Kind]] = set()
+
+    def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
+        """Serve the table of section 14.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY, POLICY, NOT_OWNER, NOT_REGISTERED, NO_SUCH_SERVICE, QUOTA, OVERLOAD.
+        """
+        if request.caller.is_link:
+            raise PeerError(Code.POLICY, "this broker serves runtimes of its own domain")
+        resource = "/" + text_of(request.members, "resource").strip("/")
+        match request.message.type, resource.split("/")[1:]:
+            case "read", ["turn"]:
+                return self._read_turn(request)
+            case "read", ["credentials"]:
+                return self._read_credentials(request)
+            case "read", ["usage"]:
+                return self._read_usage(request)
+            case "read", ["providers"]:
+                return self._ask((PROVIDERS,), lambda answers, _: self._providers_told(answers))
+            case "create", ["reservations"]:
+                return self._reserve(request)
+            case "delete", ["reservations", name]:
+                return self._release(request, name)
+            case verb:
+                return self._operate(request, *verb)
+
+    # Enquiry.
+
+    def _read_turn(self, request: ServiceRequest) -> Inquiry:
+        criteria = object_of(request.members, "criteria")
+        provider, client = _given(criteria, "cspId"), _given(criteria, "clientName")
+
+        def conclude(answers: Answers, _: float) -> Answer:
+            server, client_id = read_turn(answers[0])
+            self._clients[request.caller.number, client_id] = None
+            if len(self._clients) > _CLIENTS_REMEMBERED:
+                self._clients.popitem(last=False)
+            return Answer(value={"server": server, "clientId": client_id})
+
+        return self._ask((turn_call(provider, client),), conclude)
+
+    def _read_credentials(self, request: ServiceRequest) -> Inquiry:
+        """Passwords are for those whom the broker named the client to, and for operators."""
+        client_id, caller = _given(object_of(request.members, "criteria"), "clientId"), request.caller
+        is_known = (caller.number, client_id) in self._clients
+        if not (caller.is_operator or is_known or self._state.leases.knows_client(caller.number, client_id)):
+            raise PeerError(Code.NOT_OWNER, "this client was not named to you")
+
+        def conclude(answers: Answers, _: float) -> Answer:
+            named, password = read_credentials(answers[0])
+            return Answer(value={"clientId": named, "password": password})
+
+        return self._ask((credentials_call(client_id),), conclude)
+
+    def _read_usage(self, request: ServiceRequest) -> Inquiry:
+        key = _given(object_of(request.members, "criteria"), "cspkey")
+
+        def conclude(answers: Answers, _: float) -> Answer:
+            usage = self._usages[key] = read_usage(answers[0])
+            return Answer(value=usage._asdict(), events=self._quota_events(request.domain, key))
+
+        return self._ask((usage_call(key),), conclude)
+
+    def _providers_told(self, answers: Answers) -> Answer:
+        self._limits = read_providers(answers[0])
+        listed = [
+            {"csp": key, **{f"{kind.value}Quota": quotas.of(kind) for kind in Kind}}
+            for key, quotas in self._limits.items()
+        ]
+        return Answer(value=listed)
+
+    # Reservations.
+
+    def _reserve(self, request: ServiceRequest) -> Inquiry:
+        value = object_of(request.members, "value")
+        provider, client = _given(value, "cspId"), _given(value, "clientName")
+        wanted = _amounts_in(value)
+        object_text = text_of(value, "object")
+        object_key = key_or_refuse(object_text) if object_text else ""
+        if object_key and self._state.owners.owner(object_key) is None:
+            raise PeerError(Code.BAD_BODY, "value.object is no object of this domain that somebody has")
+        seconds = min(_seconds(value.get("ttl", QOS_LEASE_SECONDS)), self._max_lease_seconds)
+        sid = request.caller.number
+        self._state.leases.check_room(sid)
+
+        def chosen(answers: Answers, _: float) -> Answer | Inquiry:
+            self._limits, self._usages[provider] = read_providers(answers[0]), read_usage(answers[1])
+            refusal = self._quota_refusal(request.domain, provider, wanted)
+            if refusal is not None:
+                return refusal
+            return self._ask((turn_call(provider, client),), named, lane=provider)
+
+        def named(answers: Answers, _: float) -> Inquiry:
+            server, client_id = read_turn(answers[0])
+
+            def reserved(answers: Answers, now: float) -> Answer:
+                _, password = read_credentials(answers[0])
+                if self._state.sessions.get(sid) is None:
+                    raise PeerError(Code.NOT_CONNECTED, "the session is over")
+                name = "r-" + b32encode(request.seed[:15]).decode("ascii").lower()
+                lease = Lease(name, sid, provider, wanted, server, client_id, object_key, now + seconds)
+                self._state.leases.check_room(sid)
+                self._state.leases.add(lease)
+                told = {
+                    "reservation": name,
+                    "expires": int(lease.expires_at),
+                    "server": server,
+                    "clientId": client_id,
+                    "password": password,
+                }
+                return Answer(value=told, events=self._quota_events(request.domain, provider))
+
+            return self._ask((credentials_call(client_id),), reserved, lane=provider)
+
+        return self._ask((PROVIDERS, usage_call(provider)), chosen, lane=provider)
+
+    def _quota_refusal(self, domain: str, provider: str, wanted: Amounts) -> Answer | None:
+        limits = self._limits.get(provider)
+        if limits is None:
+            raise PeerError(Code.NOT_REGISTERED, "no such provider")
+        for kind in Kind:
+            used, limit = self._used(provider, kind), limits.of(kind)
+            if wanted.of(kind) and used + wanted.of(kind) > limit:
+                value = {"kind": kind.value, "used": used, "limit": limit}
+                code = Code.QUOTA
+                return Answer(code.status, value, code.word, events=self._quota_events(domain, provider))
+        return None
+
+    def _used(self, provider: str, kind: Kind) -> int:
+        usage = self._usages.get(provider, Amounts())
+        return max(usage.of(kind), self._state.leases.reserved(provider).of(kind))
+
+    def _release(self, request: ServiceRequest, name: str) -> Answer:
+        lease = self._state.leases.get(name)
+        if lease is None:
+            raise PeerError(Code.NOT_REGISTERED, "no such reservation")
+        if lease.sid != request.caller.number and not request.caller.is_operator:
+            raise PeerError(Code.NOT_OWNER, "this reservation belongs to somebody else")
+        self._state.leases.end(name)
+        return Answer(events=self._quota_events(request.domain, lease.provider))
+
+    # Operators.
+
+    def _operate(self, request: ServiceRequest, verb: str, parts: list[str]) -> Inquiry:
+        value = object_of(request.members, "value")
+        match verb, parts:
+            case "create", ["providers"]:
+                name = _given(value, "servicename")
+                return self._change(request, new_provider_call(name, _amounts_in(value)), "no such provider")
+            case "delete", ["providers", key]:
+                return self._change(request, remove_provider_call(key), "no such provider")
+            case "update", ["quotas"]:
+                return self._change_quotas(request, _given(value, "cspkey"), _amounts_in(value))
+            case _, ["turn" | "credentials" | "usage" | "providers" | "reservations" | "quotas", *_]:
+                raise PeerError(Code.BAD_TYPE, "this resource knows no such request")
+        raise PeerError(Code.NO_SUCH_SERVICE, "the broker has /turn, /credentials, /usage, /providers, /reservations")
+
+    def _change(self, request: ServiceRequest, call: Call, missing: str) -> Inquiry:
+        _check_operator(request)
+
+        def conclude(answers: Answers, _: float) -> Answer:
+            check_done(answers[0], what=missing)
+            return Answer()
+
+        return self._ask((call,), conclude)
+
+    def _change_quotas(self, request: ServiceRequest, key: str, quotas: Amounts) -> Inquiry:
+        """PUT as the broker's manual says; GET where the broker knows no PUT."""
+        _check_operator(request)
+
+        def documented(answers: Answers, now: float) -> Answer | Inquiry:
+            if answers[0].status in (404, 405, 501):
+                return self._ask((quotas_call(key, quotas, method="GET"),), implemented)
+            return implemented(answers, now)
+
+        def implemented(answers: Answers, _: float) -> Answer:
+            check_done(answers[0], what="no such provider")
+            self._limits[key] = quotas
+            return Answer(events=self._quota_events(request.domain, key))
+
+        return self._ask((quotas_call(key, quotas, method="PUT"),), documented)
+
+    # What happens without a request.
+
+    def sweep(self, domain: str, now: float) -> list[Event]:
+        """End what is over: leases by time and by their object. `domain` is the one that events come from."""
+        leases = self._state.leases
+        leases.sweep(now=now)
+        for lease in leases.objects_to_look_after():
+            if self._state.owners.owner(lease.object_key) is None:
+                leases.end(lease.name)
+        return [event for provider in leases.take_ended() for event in self._quota_events(domain, provider)]
+
+    def providers_seen(self, answers: Answers) -> list[str]:
+        """Take the providers as they are now; return those whose quotas somebody listens to.
+
+        Raises:
+            PeerError: See `read_providers`.
+        """
+        self._limits = read_providers(answers[0])
+        targets = self._state.listeners.targets
+        domains = sorted(self._state.domains)
+        return [key for key in self._limits if any(targets(_quota_key(domain, key)) for domain in domains)]
+
+    def usage_seen(self, domain: str, provider: str, answers: Answers) -> list[Event]:
+        """Take the usage of a provider as it is now.
+
+        Raises:
+            PeerError: See `read_usage`.
+        """
+        self._usages[provider] = read_usage(answers[0])
+        return self._quota_events(domain, provider)
+
+    def _quota_events(self, domain: str, provider: str) -> list[Event]:
+        """Say which quotas are used up now, and which no longer are."""
+        limits = self._limits.get(provider)
+        if limits is None:
+            return []
+        events: list[Event] = []
+        for kind in Kind:
+            used, limit = self._used(provider, kind), limits.of(kind)
+            is_used_up, was_used_up = 0 < limit <= used, (provider, kind) in self._used_up
+            if is_used_up == was_used_up:
+                continue
+            (self._used_up.add if is_used_up else self._used_up.discard)((provider, kind))
+            value = {"kind": kind.value, "used": used, "limit": limit}
+            events.append(Event(f"domain://qos.{domain}", _quota_key(domain, provider), {"value": value}))
+        return events
+
+    def _ask(self, calls: tuple[Call, ...], conclude: _Conclude, *, lane: str = "") -> Inquiry:
+        """Reservations at one provider go one after the other, so that two do not take the same rest."""
+        return inquire(
+            BROKER,
+            Calls(calls),
+            conclude,
+            failed=_failed,
+            seconds=QOS_CALL_SECONDS,
+            lane=f"qos {lane}" if lane else "",
+        )
+
+
+def _quota_key(domain: str, provider: str) -> str:
+    return f"domain://qos.{domain}/quotas/{provider}/changes"
+
+
+def _check_operator(request: ServiceRequest) -> None:
+    if not request.caller.is_operator:
+        raise PeerError(Code.POLICY, "this is for operators")
+
+
+def _given(members: Members, name: str) -> str:
+    text = text_of(members, name)
+    if not 0 < len(text) <= _TEXT_CHARS or not text.isprintable():
+        raise PeerError(Code.BAD_BODY, f"{name} is missing, or no text of at most {_TEXT_CHARS} characters")
+    return text
+
+
+def _amounts_in(value: Members) -> Amounts:
+    return Amounts(*(_amount(value.get(kind.value, 0)) for kind in Kind))
+
+
+def _amount(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
+        raise PeerError(Code.BAD_BODY, "audio, video and data are whole numbers")
+    return value
+
+
+def _seconds(ttl: object) -> float:
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl >= 1:
+        raise PeerError(Code.BAD_BODY, "ttl is a number of seconds, at least 1")
+    return float(ttl)
+
+
+def _failed(error: HostError, _: float) -> Answer:
+    if error.code in _NO_CONTACT:
+        code = Code.GATEWAY_TIMEOUT
+        return Answer(code.status, reason=code.word, description="The QoS broker does not answer.")
+    raise PeerError(error.code, error.detail)

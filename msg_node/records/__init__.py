@@ -1,0 +1,1 @@
+"""Record files: segments, their writer, recovery after a crash, quarantined messages."""

@@ -1,0 +1,98 @@
+"""`hyperty-catalogue://…`: local runtimes read descriptors of hyperties, schemas and stubs by messages.
+
+`read` to the address of the entry itself, or to `domain://catalogue.<d>` with it as `body.resource`. An address of a
+catalogue is a document and no place to send messages to; that `read` is served here, on behalf of local runtimes, is
+a rule of ours. Source: data formats, section 2; message specification, sections 2.1 and 20.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from catalogue_client.core.catalogue_entry import CatalogueEntry, entry_of
+from msg_node.kernel.resources import text_of
+from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
+from msg_node.registries.core.data_schemas import DataSchema
+from protofly.address import scheme_of
+from protofly.errors import Code, PeerError
+
+
+class CatalogueQuestion(msgspec.Struct, frozen=True):
+    """Which entry, and who needs it."""
+
+    entry: CatalogueEntry
+    asked_by: str
+
+
+CATALOGUE: ConnectorName[CatalogueQuestion, dict[str, object]] = ConnectorName("catalogue")
+"""The connector that fetches; it replies with the descriptor."""
+
+
+SCHEMA: ConnectorName[CatalogueQuestion, DataSchema] = ConnectorName("schema")
+"""The connector that fetches schemas of data objects, ready to be asked."""
+
+
+def schema_question(address: str, asked_by: str) -> CatalogueQuestion:
+    """The question for the schema at an address.
+
+    Raises:
+        PeerError: BAD_BODY, NO_SUCH_SERVICE, NAME_INVALID: it is no address of a schema.
+    """
+    entry = entry_of(address)
+    if entry.kind != "dataschema" or entry.attribute:
+        raise PeerError(Code.BAD_BODY, "no address of a schema")
+    return CatalogueQuestion(entry, asked_by)
+
+
+_GUEST_CODE = frozenset({"protocolstub", "idp-proxy"})
+"""Kinds of entries whose code a runtime loads in order to talk to another domain by itself."""
+
+
+def without_guest_code(own_domains: Collection[str]) -> Service:
+    """The service for domains whose devices are not to load code of others: all else is told.
+
+    Such runtimes reach other domains through the node, which runs those domains' stubs in its sandbox. Source: feature
+    row HM-08.
+
+    Raises:
+        PeerError: POLICY, from the service, for stubs and identity provider proxies of other domains.
+    """
+    own = frozenset(own_domains)
+
+    def serve(request: ServiceRequest) -> Inquiry:
+        inquiry = catalogue_service(request)
+        question = inquiry.question
+        assert isinstance(question, CatalogueQuestion)
+        if question.entry.kind in _GUEST_CODE and question.entry.domain not in own:
+            raise PeerError(Code.POLICY, "runtimes of this domain load no stubs of others; this node hosts them")
+        return inquiry
+
+    return serve
+
+
+def catalogue_service(request: ServiceRequest) -> Inquiry:
+    """Serve `read`.
+
+    Raises:
+        PeerError: BAD_TYPE, BAD_BODY, NO_SUCH_SERVICE, NAME_INVALID; POLICY for another domain, which can ask the
+            catalogue itself.
+    """
+    if request.caller.is_link:
+        raise PeerError(Code.POLICY, "catalogues are read over HTTPS, not through this node")
+    if request.message.type != "read":
+        raise PeerError(Code.BAD_TYPE, "catalogue entries are read")
+    address = request.message.to
+    if scheme_of(address) != "hyperty-catalogue":
+        address = text_of(request.members, "resource")
+    entry = entry_of(address)
+
+    def conclude(descriptor: dict[str, object], _: float) -> Answer:
+        if not entry.attribute:
+            return Answer(value=descriptor)
+        if entry.attribute not in descriptor:
+            raise PeerError(Code.NOT_REGISTERED, f"the descriptor has no {entry.attribute}")
+        return Answer(value=descriptor[entry.attribute])
+
+    return inquire(CATALOGUE, CatalogueQuestion(entry, request.message.from_), conclude)

@@ -1,0 +1,317 @@
+"""The embedded domain registry.
+
+Soft state about hyperties and data objects, found by address, user, GUID, name and reporter.
+
+An entry lives while its runtime refreshes it. Not refreshed for `expires` seconds, or when its session ends, it
+becomes `disconnected`: readers learn that it exists and cannot be reached now. A day later it is forgotten. Only real
+changes of status are reported.
+
+Source: message specification, section 10; data formats, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import Enum
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from msg_node.kernel.changes import Journal, Rows, Table, decode_row
+from msg_node.kernel.deadlines import Deadlines
+from msg_node.registries.core.registry_entry import Changed, Entry, Status, apply, new_entry
+from protofly.address import canonical_key, parse
+from protofly.errors import Code, PeerError
+from protofly.limits import REGISTRY_ENTRIES_PER_SESSION, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
+
+_Place = TypeVar("_Place")
+
+
+class Index(Enum):
+    """By what an entry can be found."""
+
+    USER = "user"
+    GUID = "guid"
+    IDENTIFIER = "idp-identifier"
+    NAME = "name"
+    REPORTER = "reporter"
+
+
+class StatusChange(NamedTuple):
+    """The status of an entry is now another one: for the subscribers of `<url>/registration`."""
+
+    key: str
+    url: str
+    status: Status
+
+
+class DomainRegistry:
+    """All entries of one domain."""
+
+    def __init__(self, journal: Journal, *, per_session: int = REGISTRY_ENTRIES_PER_SESSION) -> None:
+        self._journal = journal
+        self._per_session = per_session
+        self._entries: dict[str, Entry] = {}
+        self._index: dict[Index, dict[str, dict[str, None]]] = {index: {} for index in Index}
+        self._by_sid: dict[int, dict[str, None]] = {}
+        self.keeps_farewells = False
+        self._farewells: dict[str, None] = {}
+        self._ended: dict[int, tuple[float, dict[str, None]]] = {}  # holders that are gone: since when, what is left
+        self._due = Deadlines()
+
+    # Look-ups.
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of a canonical key."""
+        return self._entries.get(key)
+
+    def find(self, index: Index, text: str) -> list[Entry]:
+        """Entries by one of their members, oldest first."""
+        return [self._entries[key] for key in self._index[index].get(_index_text(index, text), ())]
+
+    # Changes.
+
+    def register(self, url: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:
+        """Create or replace an entry.
+
+        Raises:
+            PeerError: BAD_BODY (`IncompleteError` names what is missing), QUOTA.
+
+        Source: message specification, section 10.1.
+        """
+        entry = new_entry(url, changed, sid=sid, now=now)
+        key = entry.key
+        self.check_quota(sid, key)
+        old = self._entries.get(key)
+        if old is not None:
+            entry = replace(entry, started_at=old.started_at)
+        return self._put(key, entry, old)
+
+    def check_quota(self, sid: int, key: str) -> None:
+        """Refuse when a session would have too many entries.
+
+        Raises:
+            PeerError: QUOTA.
+        """
+        keys = self._by_sid.get(sid, {})
+        if key not in keys and len(keys) >= self._per_session:
+            raise PeerError(Code.QUOTA, f"a session may register {self._per_session} entries")
+
+    def adopt(self, entry: Entry) -> None:
+        """Take over an entry as another registry has it, in place of what is here."""
+        key = entry.key
+        self._put(key, entry, self._entries.get(key))
+
+    def observe(self, key: str, status: Status, *, now: float) -> list[StatusChange]:
+        """Another registry says that an entry has this status; nothing is refreshed."""
+        old = self._entries.get(key)
+        if old is None or old.status is status:
+            return []
+        return self._put(key, replace(old, status=status, refreshed_at=max(old.refreshed_at, now)), old)
+
+    def has_farewell(self, key: str) -> bool:
+        """Whether the end of a session has disconnected an entry, and nobody has said `farewell_said`."""
+        return key in self._farewells
+
+    def farewells(self, limit: int) -> list[Entry]:
+        """At most `limit` entries that the end of a session has disconnected, if `keeps_farewells` says so."""
+        keys = list(islice(self._farewells, limit))
+        entries = [entry for key in keys if (entry := self._entries.get(key)) is not None and not entry.is_connected]
+        for key in set(keys) - {entry.key for entry in entries}:
+            del self._farewells[key]  # somebody has it again
+        return entries
+
+    def farewell_said(self, key: str) -> None:
+        """`farewells` need not tell of an entry any more."""
+        self._farewells.pop(key, None)
+
+    def update(self, key: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:
+        """Change members of an entry, which refreshes it.
+
+        An update without a status brings a disconnected entry back to life.
+
+        Raises:
+            PeerError: NOT_REGISTERED.
+
+        Source: message specification, section 10.2.
+        """
+        old = self._entries.get(key)
+        if old is None:
+            raise PeerError(Code.NOT_REGISTERED, "no such entry")
+        entry = apply(old, changed, sid=sid, now=now)
+        if changed.status is None and old.status is Status.DISCONNECTED:
+            entry = replace(entry, status=Status.LIVE)
+        return self._put(key, entry, old)
+
+    def delete(self, key: str) -> list[StatusChange]:
+        """Forget an entry.
+
+        Raises:
+            PeerError: NOT_REGISTERED.
+
+        Source: message specification, section 10.4.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            raise PeerError(Code.NOT_REGISTERED, "no such entry")
+        self._forget(key, entry)
+        self._journal.delete(Table.REGISTRY, key)
+        return [StatusChange(key, entry.url, Status.DISCONNECTED)] if entry.is_connected else []
+
+    def disconnect_session(self, sid: int, *, now: float) -> list[StatusChange]:
+        """A session ended: its entries cannot be reached any more. Where it has very many, sweeps see to the rest.
+
+        A holder that comes back under the same number (an interworking stub) keeps what it registers from then on.
+        """
+        self._ended[sid] = (now, dict(self._by_sid.get(sid, {})))
+        return self._disconnect_ended(REGISTRY_SWEPT_AT_ONCE)
+
+    def sweep(self, *, now: float, limit: int = REGISTRY_SWEPT_AT_ONCE) -> list[StatusChange]:
+        """Disconnect what was not refreshed in time, forget what has been disconnected for long.
+
+        At most `limit` entries of each kind are looked at; whoever sweeps calls again while that changes something.
+        """
+        changes = self._disconnect_ended(limit)
+        for key in self._due.take_due(now, limit):
+            entry = self._entries[key]
+            if entry.is_connected:
+                changes += self._put(key, replace(entry, status=Status.DISCONNECTED), entry)
+            else:
+                self._forget(key, entry)
+                self._journal.delete(Table.REGISTRY, key)
+        return changes
+
+    def restore(self, rows: Rows, *, sids: Collection[int], now: float) -> None:
+        """Take over what was stored; entries of sessions that are no more are disconnected.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        for key, raw in rows.items():
+            entry = decode_row(raw, Entry, table=Table.REGISTRY, key=key)
+            if entry.sid and entry.sid not in sids:
+                self._put(key, replace(entry, sid=0, status=Status.DISCONNECTED, refreshed_at=now), None)
+            else:
+                self._insert(key, entry)
+
+    # Inner steps.
+
+    def _disconnect_ended(self, limit: int) -> list[StatusChange]:
+        """Disconnect at most `limit` entries of sessions that have ended."""
+        changes: list[StatusChange] = []
+        for sid, (ended_at, left) in list(self._ended.items()):
+            if limit <= 0:
+                break
+            for key in list(islice(left, limit)):
+                del left[key]
+                old = self._entries[key]
+                status = Status.DISCONNECTED if old.is_connected else old.status
+                changes += self._put(key, replace(old, sid=0, status=status, refreshed_at=ended_at), old)
+                if self.keeps_farewells and old.is_connected:
+                    self._farewells[key] = None
+                limit -= 1
+            if not left:
+                del self._ended[sid]
+        return changes
+
+    def _spare(self, key: str, entry: Entry) -> None:
+        """Somebody has an entry again, or it is no more: the end of its holder does not concern it."""
+        ended = self._ended.get(entry.sid)
+        if ended is not None:
+            ended[1].pop(key, None)
+
+    def _put(self, key: str, entry: Entry, old: Entry | None) -> list[StatusChange]:
+        if old is not None:
+            self._spare(key, old)
+        if old is not None and _is_found_alike(old, entry):
+            self._entries[key] = entry
+            self._due.set(key, _due_at(entry))
+        else:
+            if old is not None:
+                self._forget(key, old)
+            self._insert(key, entry)
+        self._journal.put(Table.REGISTRY, key, entry)
+        if old is None or old.status is entry.status:
+            return []
+        return [StatusChange(key, entry.url, entry.status)]
+
+    def _insert(self, key: str, entry: Entry) -> None:
+        self._entries[key] = entry
+        for index, text in _places(entry):
+            self._index[index].setdefault(text, {})[key] = None
+        if entry.sid:
+            self._by_sid.setdefault(entry.sid, {})[key] = None
+        self._due.set(key, _due_at(entry))
+
+    def _forget(self, key: str, entry: Entry) -> None:
+        del self._entries[key]
+        self._spare(key, entry)
+        self._due.discard(key)
+        for index, text in _places(entry):
+            _discard(self._index[index], text, key)
+        if entry.sid:
+            _discard(self._by_sid, entry.sid, key)
+
+
+def _is_found_alike(old: Entry, new: Entry) -> bool:
+    """Whether two states of an entry stand in the same places: a keep-alive moves nothing."""
+    return (
+        old.sid == new.sid
+        and old.user == new.user
+        and old.guid == new.guid
+        and old.name == new.name
+        and old.reporter == new.reporter
+    )
+
+
+def _discard(table: dict[_Place, dict[str, None]], place: _Place, key: str) -> None:
+    keys = table[place]
+    del keys[key]
+    if not keys:
+        del table[place]
+
+
+def _due_at(entry: Entry) -> float:
+    """When a sweep has to look at an entry."""
+    retention = 0.0 if entry.is_connected else REGISTRY_RETENTION_SECONDS
+    return entry.refreshed_at + entry.expires_seconds + retention
+
+
+def _places(entry: Entry) -> Iterable[tuple[Index, str]]:
+    """Under what an entry is found: each index of its kind for which it has a value."""
+    if entry.is_hyperty:
+        texts = {Index.USER: entry.user, Index.GUID: entry.guid}
+        yield from ((Index.IDENTIFIER, identifier) for identifier in sorted(identifiers_of(entry.user)))
+    else:
+        texts = {Index.NAME: entry.name, Index.REPORTER: entry.reporter}
+    yield from ((index, _index_text(index, text)) for index, text in texts.items() if text)
+
+
+def _index_text(index: Index, text: str) -> str:
+    if index in (Index.USER, Index.REPORTER):
+        try:
+            return canonical_key(text)
+        except PeerError:
+            return text
+    return text.removeprefix("user-guid://") if index is Index.GUID else text
+
+
+def identifiers_of(user: str) -> set[str]:
+    """Account names that a user address answers to: `user://a.example/ana` -> `ana@a.example`.
+
+    A name with a domain stands for itself.
+
+    Source: message specification, section 10.5.
+    """
+    try:
+        _, authority, path = parse(user)
+    except PeerError:
+        return set()
+    name = path.strip("/").rpartition("/")[2] or authority.partition("@")[0]
+    if not name:
+        return set()
+    return {name} if "@" in name else {name, f"{name}@{authority.rpartition('@')[2]}"}

@@ -1,0 +1,195 @@
+"""The query forms of a registry read, and their answers out of the embedded registry.
+
+Source: message specification, section 10.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from msg_node.kernel.resources import Members, check_texts, object_of, text_of, texts_of
+from msg_node.registries.core.registry import DomainRegistry, Index, identifiers_of
+from msg_node.registries.core.registry_entry import Entry
+from protofly.address import canonical_key, scheme_of
+from protofly.errors import Code, PeerError
+
+_HYPERTY = "hyperty"
+_ANY_OBJECT = "dataobject"
+
+
+class By(Enum):
+    """What a query names: one address, or one member of entries."""
+
+    URL = "url"
+    USER = "user"
+    GUID = "guid"
+    IDENTIFIER = "idp-identifier"
+    NAME = "name"
+    REPORTER = "reporter"
+
+
+_INDEX = {
+    By.USER: Index.USER,
+    By.GUID: Index.GUID,
+    By.IDENTIFIER: Index.IDENTIFIER,
+    By.NAME: Index.NAME,
+    By.REPORTER: Index.REPORTER,
+}
+_OF_PERSONS = frozenset({By.USER, By.GUID, By.IDENTIFIER})
+_WORDS = {word.value: word for word in By} | {"email": By.IDENTIFIER, "userprofile": By.IDENTIFIER}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One read: what is looked for, and the filters on what is found. `scheme` "" takes entries of every kind."""
+
+    by: By
+    text: str
+    scheme: str = ""
+    resources: frozenset[str] = frozenset()
+    data_schemes: frozenset[str] = frozenset()
+    identifier: str = ""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the answer is one entry, not a map."""
+        return self.by is By.URL
+
+
+def read_query(members: Members, *, domain: str, own_domains: frozenset[str]) -> Query:
+    """Understand a read request.
+
+    Args:
+        members: Body of the request.
+        domain: The domain that the registry was addressed as; it completes short forms.
+        own_domains: Domains that this registry answers for.
+
+    Raises:
+        PeerError: BAD_BODY, TRANSIT.
+    """
+    criteria = object_of(members, "criteria")
+    check_texts(criteria, "domain", "reporter", "scheme", "filter")
+    asked_domain = text_of(criteria, "domain")
+    if asked_domain and asked_domain.lower() not in own_domains:
+        raise PeerError(Code.TRANSIT, "this registry answers for its own domain only")
+    by, text, scheme = _target(text_of(members, "resource"), domain)
+    reporter = text_of(criteria, "reporter")
+    if reporter:
+        by, text, scheme = By.REPORTER, reporter, _ANY_OBJECT
+    if not text:
+        raise PeerError(Code.BAD_BODY, "no resource is named")
+    chosen = text_of(criteria, "filter")
+    wants_identifier = chosen == By.IDENTIFIER.value
+    if chosen and not wants_identifier:
+        raise PeerError(Code.BAD_BODY, f"criteria.filter knows {By.IDENTIFIER.value} only")
+    return Query(
+        by=By.IDENTIFIER if wants_identifier and by is By.NAME else by,
+        text=text,
+        scheme=(text_of(criteria, "scheme") or scheme).lower(),
+        resources=frozenset(texts_of(criteria, "resources")),
+        data_schemes=frozenset(texts_of(criteria, "dataSchemes")),
+        identifier=text if wants_identifier and by in _OF_PERSONS else "",
+    )
+
+
+def address_in(resource: str, domain: str) -> str:
+    """The address that a resource form of an update or delete names, "" for none.
+
+    Raises:
+        PeerError: BAD_BODY for a data object path without a scheme.
+
+    Source: message specification, section 10.2.
+    """
+    if not resource.startswith("/"):
+        return resource
+    _, kind, rest = (*resource.split("/", 2), "", "")[:3]
+    rest = rest.removeprefix("url/")
+    if ":" in rest.partition("/")[0]:
+        return rest
+    if kind.lower() == _HYPERTY and rest:
+        return f"hyperty://{domain}/{rest}"
+    raise PeerError(Code.BAD_BODY, "the path names no address")
+
+
+def _target(resource: str, domain: str) -> tuple[By, str, str]:
+    """What is looked for, its text, and the scheme of the entries. Only the first three slashes of a path divide it."""
+    if resource.startswith("/"):
+        _, scheme, word, rest = (*resource.split("/", 3), "", "", "")[:4]
+        by = _WORDS.get(word.lower())
+        if by is None or not rest:
+            return By.URL, address_in(resource, domain), ""
+        return by, rest, "" if by is By.URL else scheme.lower()
+    match scheme_of(resource) if "://" in resource else "":
+        case "":
+            return By.NAME, resource, _ANY_OBJECT
+        case "user":
+            return By.USER, resource, _HYPERTY
+        case "user-guid":
+            return By.GUID, resource, _HYPERTY
+        case _:
+            return By.URL, resource, ""
+
+
+def find(registry: DomainRegistry, query: Query) -> list[Entry]:
+    """Entries that a query means, oldest first."""
+    return [entry for entry in _candidates(registry, query) if fits(entry, query)]
+
+
+def is_dataobject_search(query: Query) -> bool:
+    """Whether a query names a person and means the data objects that the hyperties of that person report."""
+    return query.by in _OF_PERSONS and query.scheme not in ("", _HYPERTY)
+
+
+def is_named(entry: Entry, query: Query) -> bool:
+    """Whether an entry that somebody else found has what a query names."""
+    match query.by:
+        case By.URL:
+            return _same(entry.url, query.text)
+        case By.USER:
+            return _same(entry.user, query.text)
+        case By.GUID:
+            return not entry.guid or _bare_guid(entry.guid) == _bare_guid(query.text)
+        case By.IDENTIFIER:
+            return query.text in identifiers_of(entry.user)
+        case By.NAME:
+            return entry.name == query.text
+        case By.REPORTER:
+            return _same(entry.reporter, query.text)
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return canonical_key(one) == canonical_key(other)
+    except PeerError:
+        return one == other
+
+
+def _bare_guid(text: str) -> str:
+    return text.removeprefix("user-guid://")
+
+
+def _candidates(registry: DomainRegistry, query: Query) -> list[Entry]:
+    if query.by is By.URL:
+        entry = registry.get(canonical_key(query.text))
+        return [] if entry is None else [entry]
+    found = registry.find(_INDEX[query.by], query.text)
+    if is_dataobject_search(query):
+        return [entry for person in found for entry in registry.find(Index.REPORTER, person.url)]
+    return found
+
+
+def fits(entry: Entry, query: Query) -> bool:
+    """Whether an entry passes the filters of a query."""
+    scheme = scheme_of(entry.url)
+    is_right_scheme = not entry.is_hyperty if query.scheme == _ANY_OBJECT else query.scheme in ("", scheme)
+    return (
+        is_right_scheme
+        and query.resources.issubset(entry.resources)
+        and query.data_schemes.issubset(entry.data_schemes)
+        and (not query.identifier or bool(_identifiers(query.identifier) & identifiers_of(entry.user)))
+    )
+
+
+def _identifiers(text: str) -> set[str]:
+    return identifiers_of(text) if "://" in text else {text}

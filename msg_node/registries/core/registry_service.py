@@ -1,0 +1,222 @@
+"""`domain://registry.<d>`: registration, keep-alive, un-registration, look-up.
+
+Source: message specification, section 10.
+
+Writes are for our own sessions, about addresses of our domain that the session owns or that nobody owns, and for
+interworking stubs (`legacy_users`); reads are for everybody whom a gate lets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
+from msg_node.kernel.service import Answer, Inquiry, ServiceRequest
+from msg_node.node_state import NodeState
+from msg_node.registries.core.legacy_users import (
+    LegacyUser,
+    check_stub_entry,
+    legacy_query,
+    marked,
+    of_stub,
+    unregistered,
+)
+from msg_node.registries.core.registry import Index
+from msg_node.registries.core.registry_entry import (
+    Changed,
+    Entry,
+    Status,
+    is_of_hyperty,
+    read_changed,
+    shown,
+    status_of,
+    url_of,
+)
+from msg_node.registries.core.registry_query import Query, address_in, find, read_query
+from protofly.address import canonical_key, domain_of
+from protofly.errors import Code, PeerError
+from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_ENTRIES
+
+
+class Findable(Protocol):
+    """What can be found: an entry of ours, or a record of another registry."""
+
+    @property
+    def url(self) -> str:
+        """Address of the entry."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether somebody can be reached there now."""
+
+
+_Found = TypeVar("_Found", bound=Findable)
+_Show = Callable[[_Found], Mapping[str, object]]
+
+
+class RegistryService:
+    """The domain registry as a message service."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+
+    def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
+        """Serve `create`, `read`, `update` and `delete`.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY, NOT_OWNER, NOT_REGISTERED, DUPLICATE, TRANSIT, POLICY, QUOTA.
+        """
+        if request.message.type == "read":
+            return self._read(request)
+        if request.message.type not in ("create", "update", "delete"):
+            raise PeerError(Code.BAD_TYPE, "this service knows create, read, update and delete")
+        if request.caller.is_link and not self._state.interworking.signed(request.caller.domain):
+            raise PeerError(Code.POLICY, "this registry is written by runtimes of its own domain")
+        match request.message.type:
+            case "create":
+                return self._create(request)
+            case "update":
+                return self._update(request)
+            case _:
+                return self._delete(request)
+
+    def _create(self, request: ServiceRequest) -> Answer | Inquiry:
+        value = object_of(request.members, "value")
+        url = url_of(value)
+        if not url:
+            raise PeerError(Code.BAD_BODY, "value.url is missing")
+        key = key_or_refuse(url)
+        self._check_writer(request, key, self._state.registry.get(key))
+        changed = self._in_its_name(request, key, read_changed(value))
+        changes = self._state.registry.register(url, changed, sid=request.caller.number, now=request.now)
+        return Answer(status_changes=changes)
+
+    def _update(self, request: ServiceRequest) -> Answer | Inquiry:
+        """Decide in the order of section 10.2."""
+        members, value = request.members, object_of(request.members, "value")
+        resource = text_of(members, "resource") or url_of(value)
+        if not resource:
+            raise PeerError(Code.BAD_BODY, "no entry is named")
+        key = key_or_refuse(address_in(resource, request.domain))
+        self._check_writer(request, key, self._state.registry.get(key))
+        changed = self._in_its_name(request, key, changed_by(members, value))
+        changes = self._state.registry.update(key, changed, sid=request.caller.number, now=request.now)
+        return Answer(status_changes=changes)
+
+    def _delete(self, request: ServiceRequest) -> Answer | Inquiry:
+        value = object_of(request.members, "value")
+        resource = text_of(request.members, "resource") or url_of(value)
+        key = key_or_refuse(address_in(resource, request.domain)) if resource else self._key_of_name(value)
+        self._check_writer(request, key, self._state.registry.get(key))
+        return Answer(status_changes=self._state.registry.delete(key))
+
+    def _key_of_name(self, value: Members) -> str:
+        """The one data object of a name. Source: message specification, section 10.4."""
+        name = text_of(value, "name")
+        if not name:
+            raise PeerError(Code.BAD_BODY, "no entry is named")
+        found = self._state.registry.find(Index.NAME, name)
+        if not found:
+            raise PeerError(Code.NOT_REGISTERED, "no such entry")
+        if len(found) > 1:
+            raise PeerError(Code.DUPLICATE, "several data objects have this name")
+        return found[0].key
+
+    def _check_writer(self, request: ServiceRequest, key: str, entry: Entry | None) -> None:
+        """Refuse who may not write about an address; `entry` is what is registered for it.
+
+        Raises:
+            PeerError: NOT_OWNER.
+        """
+        caller = request.caller
+        if caller.is_operator:
+            return
+        if caller.is_link:
+            check_stub_entry(self._state.interworking, caller.domain, key, entry, number=caller.number)
+            return
+        sid = caller.number
+        if domain_of(key) not in self._state.domains:
+            raise PeerError(Code.NOT_OWNER, "this registry keeps addresses of its own domain")
+        owner = self._state.owners.owner(key)
+        if owner is None:
+            is_free = entry is None or not entry.is_connected or self._is_ours(entry, sid)
+        else:
+            is_free = owner == sid
+        if not is_free:
+            raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
+
+    def _in_its_name(self, request: ServiceRequest, key: str, changed: Changed) -> Changed:
+        """What somebody registers, as it may: a runtime as it likes, an interworking stub in its own name.
+
+        Raises:
+            PeerError: NOT_OWNER.
+        """
+        if not request.caller.is_link:
+            return changed
+        return of_stub(self._state.interworking, request.caller.domain, changed, is_hyperty=is_of_hyperty(key))
+
+    def _is_ours(self, entry: Entry, sid: int) -> bool:
+        if entry.sid and entry.sid == sid:
+            return True
+        session = self._state.sessions.get(sid)
+        return session is not None and canonical_key(entry.runtime) == session.runtime_key
+
+    def _read(self, request: ServiceRequest) -> Answer | Inquiry:
+        query = self._query(request)
+        found = find(self._state.registry, query)
+        return self._answer_to(request, query, found, shown)
+
+    def _query(self, request: ServiceRequest) -> Query:
+        query = read_query(request.members, domain=request.domain, own_domains=self._state.domains)
+        return legacy_query(self._state.interworking, query)
+
+    def _answer_to(self, request: ServiceRequest, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:
+        """What a reader is told, with what verified manifests say about legacy users."""
+        interworking = self._state.interworking
+        if not found and not request.caller.is_link:
+            return found_answer(request.members, query, unregistered(interworking, query), LegacyUser.shown)
+        return found_answer(request.members, query, found, lambda one: marked(interworking, one.url, show(one)))
+
+
+def found_answer(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:
+    """What a reader is told; `show` makes the members of an entry. Source: message specification, section 10.6."""
+    if not found:
+        return Answer(404, reason=Code.NOT_REGISTERED.word)
+    value = _value(members, query, found, show)
+    if any(entry.is_connected for entry in found):
+        return Answer(200, value)
+    return Answer(408, value, Code.TEMPORARILY_UNAVAILABLE.word, "Temporarily Unavailable")
+
+
+def changed_by(members: Members, value: Members) -> Changed:
+    """What an update changes; nothing at all is a keep-alive. Source: message specification, section 10.2."""
+    if members.get("attribute") == "status" and isinstance(members.get("value"), str):
+        return Changed(status=status_of(members["value"]))
+    if value and value.get("status") == Status.DISCONNECTED.value:
+        return read_changed(value)
+    if members.get("method") == "refresh":
+        return Changed()
+    if value:
+        return read_changed(value)
+    if members.get("value") is None and text_of(members, "resource"):
+        return Changed()
+    raise PeerError(Code.BAD_BODY, "nothing to update")
+
+
+def _value(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> object:
+    """Strict out: one object for a single address, else a map; a list when the requester wants one."""
+    if members.get("shape") == "list":
+        return [show(entry) for entry in _page(members, found)]
+    if query.is_single:
+        return show(found[0])
+    return {entry.url: show(entry) for entry in _page(members, found)}
+
+
+def _page(members: Members, found: Sequence[_Found]) -> Sequence[_Found]:
+    """Pages count from 1; who asks for none gets all, within reason. Source: message specification, section 1.3."""
+    page = members.get("page")
+    if not isinstance(page, int) or isinstance(page, bool):
+        return found[:REGISTRY_ANSWER_ENTRIES]
+    start = (max(page, 1) - 1) * PAGE_ENTRIES
+    return found[start : start + PAGE_ENTRIES]

@@ -1,0 +1,100 @@
+"""Where a user can be: what his GUID record says, and which of his hyperties are live in our own domain.
+
+A message to a user goes to all of his live hyperties. An action goes to one, since it is done once: to a live one, or
+to the one that was here last, for which it waits.
+
+Source: message specification, sections 11, 19.2 and 20.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from msg_node.node_state import NodeState
+from msg_node.registries.core.registry import Index
+from msg_node.registries.core.registry_entry import Entry
+from protofly.address import domain_of, scheme_of, valid_domain
+from protofly.errors import PeerError
+from protofly.guid import guid_address
+from protofly.guid_record import GuidRecord, UserId
+from protofly.limits import USER_NAMES
+
+_NOBODY = "user://anonymous"
+_NOBODIES = frozenset({_NOBODY, "user-guid://anonymous"})
+"""Whoever wants to be nobody. Source: message specification, section 1.4."""
+_SCHEMES = frozenset({"user", "user-guid", "acct"})
+
+
+class UserPlaces(NamedTuple):
+    """What a record says about where its holder is.
+
+    `here` are his names that our own registry may know, `domains` other domains that know him, in his order;
+    `ends_at`: until when the record counts, seconds since the Unix epoch.
+    """
+
+    here: tuple[tuple[Index, str], ...]
+    domains: tuple[str, ...]
+    ends_at: float
+
+
+def user_named(key: str) -> tuple[Index, str] | None:
+    """How our registry finds the user that a canonical key names, None when it names none."""
+    scheme = scheme_of(key)
+    if scheme not in _SCHEMES or key in _NOBODIES:
+        return None
+    return Index.GUID if scheme == "user-guid" else Index.USER, key
+
+
+def places_of(record: GuidRecord, own_domains: Collection[str]) -> UserPlaces:
+    """Read the places out of a record that has been proved."""
+    here: list[tuple[Index, str]] = [(Index.GUID, guid_address(record.guid))]
+    domains: dict[str, None] = {}
+    for user_id in record.user_ids:
+        domain = _domain_of(user_id)
+        if domain in own_domains and user_id.uid != _NOBODY:
+            here.append((Index.USER, user_id.uid))
+        elif domain:
+            domains[domain] = None
+    return UserPlaces(tuple(here)[:USER_NAMES], tuple(domains)[:USER_NAMES], record.timeout_us / 1e6)
+
+
+def _domain_of(user_id: UserId) -> str:
+    """The domain whose registry knows a user identifier: as the record says, or that of the identifier itself."""
+    with suppress(PeerError):
+        if user_id.domain:
+            return valid_domain(user_id.domain.lower())
+        if scheme_of(user_id.uid) == "user":
+            return valid_domain(domain_of(user_id.uid))
+    return ""
+
+
+def hyperties_of(state: NodeState, names: Iterable[tuple[Index, str]]) -> list[Entry]:
+    """The hyperties that our registry has for somebody with these names, live ones and others."""
+    found = {entry.key: entry for index, text in names for entry in state.registry.find(index, text)}
+    return [entry for entry in found.values() if entry.is_hyperty]
+
+
+def live_numbers(state: NodeState, entries: Iterable[Entry], origin: int) -> tuple[int, ...]:
+    """The sessions that hold live entries, except the one that asks."""
+    holders = [state.owners.owner(entry.key) or entry.sid for entry in entries if entry.is_connected]
+    return tuple(dict.fromkeys(number for number in holders if number != origin))
+
+
+def hyperty_for(state: NodeState, names: Iterable[tuple[Index, str]], origin: int) -> str:
+    """The address to which an action for somebody with these names goes; "" when he is not registered here."""
+    entries = hyperties_of(state, names)
+    live = [entry for entry in entries if live_numbers(state, [entry], origin)]
+    chosen = max(live or entries, key=lambda entry: entry.refreshed_at, default=None)
+    if chosen is None:
+        return ""
+    session = state.sessions.get(chosen.sid)
+    if session is None or state.owners.owner(chosen.key) is not None:
+        return chosen.key
+    return session.runtime_key  # who registered an address that he does not own answers for it
+
+
+def is_live_for(state: NodeState, names: Iterable[tuple[Index, str]], origin: int) -> bool:
+    """Whether somebody with these names has a live hyperty here, other than the session that asks."""
+    return bool(live_numbers(state, hyperties_of(state, names), origin))

@@ -1,0 +1,46 @@
+"""The life of an interworking stub is the lease of what it has registered.
+
+Source: message specification, section 16, rule 5; feature row LI-10.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msg_node.node_state import NodeState
+from msg_node.registries.core.registry import StatusChange
+
+
+class StubLeases:
+    """Told when links come and go; both are no news for links without an interworking stub.
+
+    Args:
+        tell: Takes changes of statuses, for subscribers and for the state file.
+        then: Told of every link that is up, after its stub may register.
+        clock: Seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        tell: Callable[[list[StatusChange]], None],
+        *,
+        then: Callable[[str], None] = lambda _domain: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._state = state
+        self._tell = tell
+        self._then = then
+        self._clock = clock
+
+    def came(self, domain: str) -> None:
+        """A link is up: its stub may register what it has."""
+        self._state.interworking.came(domain)
+        self._then(domain)
+
+    def went(self, domain: str) -> None:
+        """A link is down, whether its stub was stopped, has failed, or has lost its line: nobody is behind it."""
+        if self._state.interworking.went(domain):
+            number = self._state.link_number(domain)
+            self._tell(self._state.registry.disconnect_session(number, now=self._clock()))

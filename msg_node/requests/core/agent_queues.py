@@ -1,0 +1,136 @@
+"""What agents say about their queues: how long a request waits for them, and how many they work on at a time.
+
+An agent announces it with its registration; whoever announces nothing gets what the operator set. The announcement
+stays when the agent goes, since that is when it is needed. Source: message specification, section 19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from msg_node.kernel.changes import Journal, Rows, Table, decode_row
+from msg_node.kernel.runtime_address import runtime_part
+from protofly.address import parse
+from protofly.errors import Code, PeerError
+from protofly.limits import AGENT_QUEUES, AGENT_UNANSWERED
+
+_THING = "thing"
+_OWNERS = frozenset({"subscription", "status", "inbox"})
+
+
+class QueueRules(NamedTuple):
+    """How the queue of one agent is run.
+
+    `expires_seconds` is how long a request waits at most, `unanswered` how many the agent has at a time.
+    """
+
+    expires_seconds: float
+    unanswered: int
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The announcement of one agent as it is stored; 0: it said nothing about that."""
+
+    expires_seconds: float = 0.0
+    unanswered: int = 0
+
+
+def agent_of(key: str) -> str:
+    """The address whose owner answers for a canonical key: `thing://<domain>/<agent>`, the runtime, or the key itself.
+
+    Source: message specification, section 19.
+    """
+    if not key.startswith("thing://"):
+        return runtime_part(key) or _without_suffix(key)
+    _, authority, path = parse(key)
+    agent = path[1:].partition("/")[0]
+    return f"{_THING}://{authority}/{agent}" if agent else key
+
+
+class AgentQueues:
+    """The announcements of all agents.
+
+    Args:
+        defaults: For agents that announced nothing.
+        longest_seconds: The operator's cap on what they announce.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        defaults: QueueRules,
+        longest_seconds: float,
+        max_agents: int = AGENT_QUEUES,
+    ) -> None:
+        self._journal = journal
+        self._defaults = defaults
+        self._longest_seconds = longest_seconds
+        self._max_agents = max_agents
+        self._rows: dict[str, QueueRow] = {}
+
+    def rules(self, agent: str) -> QueueRules:
+        """What holds for the queue of an agent, by its canonical key."""
+        row = self._rows.get(agent)
+        if row is None:
+            return self._defaults
+        return QueueRules(
+            min(row.expires_seconds or self._defaults.expires_seconds, self._longest_seconds),
+            row.unanswered or self._defaults.unanswered,
+        )
+
+    def announce(self, agent: str, queue: object) -> None:
+        """An agent registers with `queue: {"expires": seconds, "max": n}`; the caller has checked that it owns `agent`.
+
+        Either member may be missing; None or {} takes an earlier announcement back.
+
+        Raises:
+            PeerError: BAD_BODY when it is no such object, QUOTA when too many agents have announced theirs.
+        """
+        if not queue:
+            self.forget(agent)
+            return
+        if not isinstance(queue, Mapping):
+            raise PeerError(Code.BAD_BODY, "queue must be an object")
+        row = QueueRow(
+            expires_seconds=_number(queue.get("expires"), "queue.expires must be seconds, more than 0"),
+            unanswered=min(
+                int(_number(queue.get("max"), "queue.max must be a number of at least 1")), AGENT_UNANSWERED
+            ),
+        )
+        if agent not in self._rows and len(self._rows) >= self._max_agents:
+            raise PeerError(Code.QUOTA, "too many agents have queues of their own")
+        self._rows[agent] = row
+        self._journal.put(Table.AGENT_QUEUES, agent, row)
+
+    def forget(self, agent: str) -> None:
+        """An agent is no more, or takes back what it announced."""
+        if self._rows.pop(agent, None) is not None:
+            self._journal.delete(Table.AGENT_QUEUES, agent)
+
+    def restore(self, rows: Rows) -> None:
+        """Take over what was stored.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        for key, raw in rows.items():
+            self._rows[key] = decode_row(raw, QueueRow, table=Table.AGENT_QUEUES, key=key)
+
+
+def _without_suffix(key: str) -> str:
+    """What falls to the owner of the base. Source: message specification, section 20.2."""
+    base, _, last = key.rpartition("/")
+    return base if last in _OWNERS else key
+
+
+def _number(value: object, detail: str) -> float:
+    """A number of at least 1 (or a positive one below it, which counts as 1); 0.0 when it is missing."""
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise PeerError(Code.BAD_BODY, detail)
+    return max(1.0, float(value))

@@ -1,0 +1,236 @@
+"""`domain://msg-node.<d>/delivery` and `…/inbox`: where requests stand, cancelling them, and what senders are to hear.
+
+A request is shown to its sender, to the agent that it is for, and to operators; to anybody else it does not exist, so
+that ids cannot be found by trying. Source: message specification, section 19.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from msg_node.kernel.resources import Members, check_texts, key_or_refuse, object_of, text_of
+from msg_node.kernel.service import Answer, Caller, ServiceRequest
+from msg_node.node_state import NodeState
+from msg_node.requests.core.delivery_state import DeliveryState
+from msg_node.requests.core.delivery_status import CANCELLED, Status, read_status
+from msg_node.requests.core.inbox import InboxEntry
+from msg_node.requests.core.parked import Entry, Finished, Sender
+from protofly.address import canonical_key
+from protofly.errors import Code, PeerError
+from protofly.limits import PAGE_ENTRIES, RESOURCES_ENTRIES
+
+_Shown = TypeVar("_Shown")
+_NUMBER_CHARS = 20
+
+
+class DeliveryService:
+    """Tells where requests stand, and cancels them."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._books: DeliveryState = state.delivery
+
+    def __call__(self, request: ServiceRequest) -> Answer:
+        """Serve `read` and `delete`.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY, NO_SUCH_REQUEST, ALREADY_FINAL.
+        """
+        request_id = text_of(request.members, "resource", "requestId")
+        match request.message.type:
+            case "read":
+                if request_id:
+                    return Answer(value=self._one(request.caller, request_id))
+                return Answer(value=self._listed(request.caller, request.members))
+            case "delete":
+                if not request_id:
+                    raise PeerError(Code.BAD_BODY, "resource is to name a request")
+                return self._cancel(request.caller, request_id, request.now)
+            case _:
+                raise PeerError(Code.BAD_TYPE, "this service knows read and delete")
+
+    def _one(self, caller: Caller, request_id: str) -> dict[str, object]:
+        entry = self._open(caller, request_id)
+        if entry is not None:
+            return _described(entry)
+        notice = self._books.inboxes.find(request_id)
+        if notice is not None and notice.is_final and self._may_see_notice(caller, notice):
+            return {
+                "to": notice.queue,
+                "from": notice.owner,
+                **msgspec.json.decode(notice.body, type=dict[str, object]),
+            }
+        return _ended(self._finished(caller, request_id))
+
+    def _cancel(self, caller: Caller, request_id: str, now: float) -> Answer:
+        entry = self._open(caller, request_id)
+        if entry is None:
+            finished = self._finished(caller, request_id)
+            raise PeerError(Code.ALREADY_FINAL, f"the request is {finished.word.status.value}")
+        is_sender = self._is_sender(caller, entry.sender, entry.request.from_key)
+        self._books.cancelled.append((entry, is_sender))
+        if entry.status is Status.PENDING and not entry.is_acknowledged:
+            self._books.parking.finish(entry, CANCELLED, now)
+            return Answer(value={"requestId": request_id, "status": Status.CANCELLED.value})
+        value = {"requestId": request_id, "status": entry.status.value}
+        return Answer(202, value, description="the recipient has it, and is asked to leave it undone")
+
+    def _open(self, caller: Caller, request_id: str) -> Entry | None:
+        entry = self._books.parking.find(caller.domain if caller.is_link else "", request_id)
+        if entry is None and not caller.is_link:
+            entry = self._books.parking.find_foreign(request_id)
+        if entry is None:
+            return None
+        seen = self._may_see(caller, entry.sender, entry.request.from_key, entry.queue)
+        return entry if seen else None
+
+    def _finished(self, caller: Caller, request_id: str) -> Finished:
+        finished = self._books.parking.finished(caller.domain if caller.is_link else "", request_id)
+        if finished is None or not self._may_see(caller, finished.sender, finished.from_key, finished.queue):
+            raise PeerError(Code.NO_SUCH_REQUEST, "no such request is known")
+        return finished
+
+    def _may_see(self, caller: Caller, sender: Sender, from_key: str, queue: str) -> bool:
+        if caller.is_operator or self._is_sender(caller, sender, from_key):
+            return True
+        return not caller.is_link and self._state.owners.owner(queue) == caller.number
+
+    def _may_see_notice(self, caller: Caller, notice: InboxEntry) -> bool:
+        return self._may_see(caller, notice.sender, notice.owner, notice.queue)
+
+    def _is_sender(self, caller: Caller, sender: Sender, from_key: str) -> bool:
+        if caller.is_link:
+            return sender.domain == caller.domain
+        return self._state.is_sender(caller.number, sender, from_key)
+
+    def _listed(self, caller: Caller, members: Members) -> list[dict[str, object]]:
+        criteria = object_of(members, "criteria")
+        check_texts(criteria, "to", "from")
+        to, from_ = text_of(criteria, "to"), text_of(criteria, "from")
+        status = read_status(criteria.get("status"))
+        if criteria.get("status") is not None and status is None:
+            raise PeerError(Code.BAD_BODY, "status is none of the words for it")
+        to_key, from_key = key_or_refuse(to) if to else "", key_or_refuse(from_) if from_ else ""
+        found = [
+            entry
+            for entry in self._candidates(caller)
+            if (not to_key or to_key in (entry.queue, entry.request.to_key))
+            and (not from_key or from_key == entry.request.from_key)
+            and (status is None or status is entry.status)
+        ]
+        return [_described(entry) for entry in _page(found, members)]
+
+    def _candidates(self, caller: Caller) -> list[Entry]:
+        """Everything open that the caller may see, in order of arrival."""
+        parking, state = self._books.parking, self._state
+        if caller.is_operator:
+            return parking.of_senders(list(parking.senders()))
+        if caller.is_link:
+            return parking.of_senders([Sender("", domain=caller.domain)])
+        session = state.sessions.get(caller.number)
+        if session is None:
+            return []
+        theirs = {Sender(session.runtime_key), Sender(session.runtime_key, session.credential)}
+        found = {
+            entry.number: entry
+            for entry in parking.of_senders(theirs)
+            if state.is_sender(caller.number, entry.sender, entry.request.from_key)
+        }
+        keys = {session.runtime_key, *(canonical_key(row.url) for row in state.owners.owned(caller.number))}
+        for queue in keys & parking.queues():
+            found.update((entry.number, entry) for entry in parking.in_queue(queue))
+        return [found[number] for number in sorted(found)]
+
+
+class InboxService:
+    """Shows senders what they are to hear, and forgets what they acknowledge."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._inboxes = state.delivery.inboxes
+
+    def __call__(self, request: ServiceRequest) -> Answer:
+        """Serve `read` and `delete`.
+
+        Raises:
+            PeerError: BAD_TYPE, BAD_BODY.
+        """
+        owners = self._owners(request.caller)
+        match request.message.type:
+            case "read":
+                return Answer(value=self._read(request, owners))
+            case "delete":
+                numbers = _numbers(request.members)
+                gone = 0
+                for owner in owners:
+                    theirs = {one.number for one in self._visible(request.caller, owner)}
+                    gone += self._inboxes.acknowledge(owner, [number for number in numbers if number in theirs])
+                return Answer(value={"acknowledged": gone})
+            case _:
+                raise PeerError(Code.BAD_TYPE, "this service knows read and delete")
+
+    def _owners(self, caller: Caller) -> list[str]:
+        session = self._state.sessions.get(caller.number)
+        if session is None:
+            return []
+        owned = {canonical_key(row.url) for row in self._state.owners.owned(caller.number)}
+        return sorted({*self._inboxes.owners_of(session.runtime_key), *(owned & self._inboxes.owners())})
+
+    def _visible(self, caller: Caller, owner: str) -> list[InboxEntry]:
+        return [one for one in self._inboxes.of_owner(owner) if self._state.is_sender(caller.number, one.sender, owner)]
+
+    def _read(self, request: ServiceRequest, owners: Iterable[str]) -> list[dict[str, object]]:
+        criteria = object_of(request.members, "criteria")
+        wanted = {name: criteria[name] for name in ("requestId", "status") if name in criteria}
+        entries = sorted(
+            (one for owner in owners for one in self._visible(request.caller, owner)), key=lambda one: one.number
+        )
+        shown = (
+            {"id": one.number, "to": f"{one.owner}/inbox", **msgspec.json.decode(one.body, type=dict[str, object])}
+            for one in entries
+        )
+        return _page(
+            [one for one in shown if all(one.get(name) == value for name, value in wanted.items())], request.members
+        )
+
+
+def _described(entry: Entry) -> dict[str, object]:
+    return {
+        "requestId": entry.request_id,
+        "status": entry.status.value,
+        "from": entry.request.from_,
+        "to": entry.request.to,
+        "expires": int(entry.expires_at),
+    }
+
+
+def _ended(finished: Finished) -> dict[str, object]:
+    word = finished.word
+    return {"requestId": finished.request_id, "status": word.status.value, "code": word.code, "to": finished.queue}
+
+
+def _page(found: list[_Shown], members: Members) -> list[_Shown]:
+    """One page of a list; pages count from 1."""
+    page = members.get("page", 1)
+    if isinstance(page, bool) or not isinstance(page, int) or page < 0:
+        raise PeerError(Code.BAD_BODY, "page is to be a number, from 1")
+    start = max(page - 1, 0) * PAGE_ENTRIES
+    return found[start : start + PAGE_ENTRIES]
+
+
+def _numbers(members: Members) -> list[int]:
+    """Ids of inbox entries in `resources` (or one in `resource`)."""
+    named = members.get("resources", members.get("resource"))
+    listed = named if isinstance(named, list) else [named]
+    if not listed or len(listed) > RESOURCES_ENTRIES:
+        raise PeerError(Code.BAD_BODY, f"resources is to list at most {RESOURCES_ENTRIES} ids of entries")
+    numbers = []
+    for one in listed:
+        number = int(one) if isinstance(one, str) and one.isdecimal() and len(one) < _NUMBER_CHARS else one
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise PeerError(Code.BAD_BODY, "resources is to list ids of entries")
+        numbers.append(number)
+    return numbers

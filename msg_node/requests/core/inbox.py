@@ -1,0 +1,245 @@
+"""What senders are still to hear about their requests: one inbox per sender address, durable.
+
+An entry is one word about one request; a newer word takes the place of an older one. It is told (pushed) at most once,
+as soon as its owner has a connection, and stays readable until the owner acknowledges it, a day has passed, or the
+inbox is full: then the oldest word that is not final goes first, and the oldest final one if there is no other. `now`
+is in seconds since the Unix epoch. Source: message specification, section 19.3.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, KeysView
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from msg_node.kernel.changes import Journal, Rows, Table, decode_row
+from msg_node.requests.core.parked import Sender
+from protofly.limits import INBOX_ENTRIES, INBOX_PER_OWNER, INBOX_SECONDS, PARKED_EXPIRED_AT_ONCE
+
+_Box = TypeVar("_Box", bound="dict[int, InboxEntry]")
+
+
+class InboxRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry as it is stored: `body` is the body of the event that tells it."""
+
+    number: int
+    owner: str
+    request_id: str
+    queue: str
+    body: Raw
+    at: float
+    runtime_key: str
+    credential: str = ""
+    is_final: bool = False
+    is_told: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class InboxEntry:
+    """One word about one request. `number` is the id of the event that tells it, by which it is acknowledged."""
+
+    number: int
+    owner: str
+    request_id: str
+    queue: str
+    body: bytes
+    at: float
+    sender: Sender
+    is_final: bool
+    is_told: bool = False
+
+    def row(self) -> InboxRow:
+        """What is stored of it."""
+        return InboxRow(
+            number=self.number,
+            owner=self.owner,
+            request_id=self.request_id,
+            queue=self.queue,
+            body=Raw(self.body),
+            at=self.at,
+            runtime_key=self.sender.runtime_key,
+            credential=self.sender.credential,
+            is_final=self.is_final,
+            is_told=self.is_told,
+        )
+
+
+class Inboxes:
+    """The inboxes of all sender addresses.
+
+    Args:
+        first_number: Where the ids of entries begin, at random below 2^31.
+        keep_seconds: How long an entry is kept.
+        per_owner: Entries of one address.
+        max_entries: Entries of all together.
+
+    Attributes:
+        dropped: Entries that made way for newer ones.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        first_number: int = 1,
+        keep_seconds: float = INBOX_SECONDS,
+        per_owner: int = INBOX_PER_OWNER,
+        max_entries: int = INBOX_ENTRIES,
+    ) -> None:
+        self._journal = journal
+        self._next_number = first_number
+        self._keep_seconds = keep_seconds
+        self._per_owner = per_owner
+        self._max_entries = max_entries
+        self._entries: OrderedDict[int, InboxEntry] = OrderedDict()  # the oldest first
+        self._of_owner: dict[str, OrderedDict[int, InboxEntry]] = {}
+        self._not_final: dict[str, OrderedDict[int, InboxEntry]] = {}
+        self._untold: dict[str, dict[int, InboxEntry]] = {}
+        self._of_request: dict[str, InboxEntry] = {}
+        self._of_runtime: dict[str, set[str]] = {}
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def of_owner(self, owner: str) -> list[InboxEntry]:
+        """What an address has, the oldest first."""
+        return list(self._of_owner.get(owner, {}).values())
+
+    def owners_of(self, runtime_key: str) -> list[str]:
+        """Addresses in whose names a runtime sent what their inboxes tell of."""
+        return sorted(self._of_runtime.get(runtime_key, ()))
+
+    def owners(self) -> KeysView[str]:
+        """Every address that has anything; it stays true."""
+        return self._of_owner.keys()
+
+    def find(self, request_id: str) -> InboxEntry | None:
+        """The word about a request."""
+        return self._of_request.get(request_id)
+
+    def deposit(
+        self, owner: str, sender: Sender, request_id: str, queue: str, body: bytes, *, is_final: bool, now: float
+    ) -> InboxEntry:
+        """Keep a word for the address `owner`, in place of an older one about the same request."""
+        older = self._of_request.get(request_id)
+        if older is not None:
+            self._remove(older)
+        theirs = self._of_owner.get(owner)
+        if theirs is not None and len(theirs) >= self._per_owner:
+            self._drop(next(iter((self._not_final.get(owner) or theirs).values())))
+        elif len(self._entries) >= self._max_entries:
+            self._drop(next(iter(self._entries.values())))
+        entry = InboxEntry(self._next_number, owner, request_id, queue, body, now, sender, is_final)
+        self._next_number += 1
+        self._insert(entry)
+        self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())
+        return entry
+
+    def told(self, entry: InboxEntry) -> None:
+        """The entry was pushed to its owner; it is not pushed again."""
+        entry.is_told = True
+        _leave(self._untold, entry)
+        self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())
+
+    def has_untold(self, owner: str) -> bool:
+        """Whether there is anything that an address has not been told."""
+        return owner in self._untold
+
+    def untold(self, owner: str) -> list[InboxEntry]:
+        """What an address has not been told, the oldest first."""
+        return list(self._untold.get(owner, {}).values())
+
+    def acknowledge(self, owner: str, numbers: Iterable[int]) -> int:
+        """An owner needs these entries no more; returns how many there were."""
+        theirs: dict[int, InboxEntry] = self._of_owner.get(owner, OrderedDict())
+        known = [theirs[number] for number in dict.fromkeys(numbers) if number in theirs]
+        for entry in known:
+            self._remove(entry)
+        return len(known)
+
+    def expire(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> int:
+        """Forget what is too old, at most so many; returns how many were."""
+        count = 0
+        while self._entries and count < most:
+            oldest = next(iter(self._entries.values()))
+            if now - self._keep_seconds < oldest.at <= now:
+                break
+            if oldest.at > now:  # the clock was set back
+                oldest.at = now
+                break
+            self._remove(oldest)
+            count += 1
+        return count
+
+    def restore(self, rows: Rows) -> None:
+        """Take over what was stored.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        decoded = [decode_row(raw, InboxRow, table=Table.INBOX, key=key) for key, raw in rows.items()]
+        for row in sorted(decoded, key=lambda one: (one.at, one.number)):
+            self._next_number = max(self._next_number, row.number + 1)
+            sender = Sender(row.runtime_key, row.credential)
+            body = bytes(row.body)
+            self._insert(
+                InboxEntry(
+                    row.number,
+                    row.owner,
+                    row.request_id,
+                    row.queue,
+                    body,
+                    row.at,
+                    sender,
+                    row.is_final,
+                    row.is_told,
+                )
+            )
+
+    # Inner steps.
+
+    def _insert(self, entry: InboxEntry) -> None:
+        self._entries[entry.number] = entry
+        self._of_owner.setdefault(entry.owner, OrderedDict())[entry.number] = entry
+        if not entry.is_final:
+            self._not_final.setdefault(entry.owner, OrderedDict())[entry.number] = entry
+        if not entry.is_told:
+            self._untold.setdefault(entry.owner, {})[entry.number] = entry
+        self._of_request[entry.request_id] = entry
+        self._of_runtime.setdefault(entry.sender.runtime_key, set()).add(entry.owner)
+
+    def _drop(self, entry: InboxEntry) -> None:
+        self.dropped += 1
+        self._remove(entry)
+
+    def _remove(self, entry: InboxEntry) -> None:
+        del self._entries[entry.number]
+        del self._of_request[entry.request_id]
+        for table in (self._of_owner, self._not_final):
+            _leave(table, entry)
+        _leave(self._untold, entry)
+        theirs: dict[int, InboxEntry] = self._of_owner.get(entry.owner, OrderedDict())
+        runtime_key = entry.sender.runtime_key
+        if not any(one.sender.runtime_key == runtime_key for one in theirs.values()):
+            owners = self._of_runtime[runtime_key]
+            owners.discard(entry.owner)
+            if not owners:
+                del self._of_runtime[runtime_key]
+        self._journal.delete(Table.INBOX, _row_key(entry.number))
+
+
+def _leave(table: dict[str, _Box], entry: InboxEntry) -> None:
+    theirs = table.get(entry.owner)
+    if theirs is not None:
+        theirs.pop(entry.number, None)
+        if not theirs:
+            del table[entry.owner]
+
+
+def _row_key(number: int) -> str:
+    return str(number)

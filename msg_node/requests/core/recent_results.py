@@ -1,0 +1,81 @@
+"""What was done lately: an action that its sender sends again, since he has not heard the answer, is not done again.
+
+A line that breaks takes answers with it, and a broker brings a message twice when its acknowledgement was lost. Whoever
+repeats an action within half a minute of its end, with the same header and the same body, is told how it ended. What
+failed or was never done is not remembered: then a repetition is a new attempt. In memory, bounded; the oldest go first.
+
+Source: message specification, section 20.8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from typing import NamedTuple
+
+from msg_node.requests.core.delivery_status import Status, Word
+from msg_node.requests.core.parked import Entry, Sender
+from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, REPEATED_SECONDS
+from protofly.message import Message
+
+_Transaction = tuple[str, bytes, str]
+
+
+class _Said(NamedTuple):
+    request_id: str
+    sender: Sender
+    digest: bytes
+    word: Word
+    at: float
+
+
+class LastWords:
+    """The final words about actions that were completed."""
+
+    def __init__(self, *, max_words: int = FINISHED_REMEMBERED, max_bytes: int = FINISHED_BYTES) -> None:
+        self._max_words, self._max_bytes = max_words, max_bytes
+        self._said: OrderedDict[_Transaction, _Said] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """How many ends are remembered."""
+        return len(self._said)
+
+    def keep(self, entry: Entry, word: Word, now: float) -> None:
+        """Remember how a request of ours ended, if it was done."""
+        request = entry.request
+        if word.status is not Status.COMPLETED or entry.sender.domain or request.id is None:
+            return
+        transaction = (request.from_key, request.id, request.to_key)
+        self._forget(transaction)
+        self._said[transaction] = _Said(entry.request_id, entry.sender, _digest(request), word, now)
+        self._bytes += _size(transaction, word)
+        while self._said and self._oldest_must_go(now):
+            self._forget(next(iter(self._said)))
+
+    def about(self, request: Message, sender: Sender, now: float) -> tuple[str, Word] | None:
+        """Request id and final word of the request that this one repeats."""
+        said = None if request.id is None else self._said.get((request.from_key, request.id, request.to_key))
+        if said is None or not said.at <= now <= said.at + REPEATED_SECONDS:
+            return None
+        is_same = said.sender == sender and said.digest == _digest(request)
+        return (said.request_id, said.word) if is_same else None
+
+    def _oldest_must_go(self, now: float) -> bool:
+        """The oldest serves nobody any more, or there are too many."""
+        oldest = next(iter(self._said.values()))
+        is_over = oldest.at + REPEATED_SECONDS < now
+        return is_over or len(self._said) > self._max_words or self._bytes > self._max_bytes
+
+    def _forget(self, transaction: _Transaction) -> None:
+        said = self._said.pop(transaction, None)
+        if said is not None:
+            self._bytes -= _size(transaction, said.word)
+
+
+def _size(transaction: _Transaction, word: Word) -> int:
+    return len(word.value) + sum(map(len, transaction))
+
+
+def _digest(request: Message) -> bytes:
+    return hashlib.blake2b(request.body, digest_size=16).digest()

@@ -1,0 +1,168 @@
+"""How senders hear of their requests: by an answer while they wait, later through their inboxes, abroad by an event.
+
+Everything leaves after what it promises is durable. Source: message specification, section 19.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+
+from msg_node.bus.send_queues import Outlets
+from msg_node.kernel.answers import described
+from msg_node.kernel.service import ServiceResult
+from msg_node.node_state import NodeState
+from msg_node.requests.core.delivery_messages import (
+    abroad_event,
+    inbox_event,
+    mirrored_answer,
+    notice_body,
+    status_reply,
+)
+from msg_node.requests.core.delivery_status import Word
+from msg_node.requests.core.inbox import InboxEntry
+from msg_node.requests.core.parked import Entry, Sender
+from protofly.limits import INBOX_TOLD_AT_ONCE
+from protofly.message import Message
+
+Apply = Callable[[ServiceResult, Callable[[Message], None]], None]
+"""Commits what a step changed; its replies leave through the callback."""
+
+
+class Senders:
+    """Everybody who sent a request that may wait.
+
+    Args:
+        url: Address of our service `delivery`, in whose name they are told.
+        ids: For events of our own.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        outlets: Outlets,
+        counters: Counter[str],
+        *,
+        url: str,
+        apply: Apply,
+        ids: Iterator[int],
+    ) -> None:
+        self._state = state
+        self._books = state.delivery
+        self._outlets = outlets
+        self._counters = counters
+        self._url = url
+        self._apply = apply
+        self._ids = ids
+        self._to_tell: dict[str, None] = {}  # owners of inboxes, first come, first told
+
+    def reply(self, entry: Entry, word: Word, answer: Message | None = None) -> bool:
+        """Answer the request of a sender who is there; False when he is not."""
+        if entry.is_invitation and answer is not None:
+            reply = mirrored_answer(entry, answer)
+        else:
+            reply = status_reply(entry, word)
+        return self.send_to_sender(entry, reply)
+
+    def send_to_sender(self, entry: Entry, message: Message) -> bool:
+        """Send an answer to whoever handed in a request; False when he is not there."""
+        result = ServiceResult(replies=[message])
+        if entry.sender.domain:
+            result.changes = self._state.take_changes()
+            self._apply(result, partial(self.send_abroad, entry.sender.domain))
+            return True
+        sid = entry.asker if entry.asker in self._outlets.ports else self._live_session_of(entry)
+        if not sid:
+            return False
+        result.changes = self._state.take_changes()
+        self._apply(result, partial(self.send_to, sid))
+        return True
+
+    def notify(self, entry: Entry, word: Word) -> None:
+        """Tell one word through the inbox of the sender; it is kept until he acknowledges it."""
+        if entry.sender.domain:
+            event = abroad_event(entry, word, self._url, next(self._ids))
+            self._apply(
+                ServiceResult(replies=[event], changes=self._state.take_changes()),
+                partial(self.send_abroad, entry.sender.domain),
+            )
+            return
+        notice = self._books.inboxes.deposit(
+            entry.request.from_key,
+            entry.sender,
+            entry.request_id,
+            entry.queue,
+            notice_body(entry, word),
+            is_final=word.status.is_final,
+            now=time.time(),
+        )
+        self._tell([notice], 1)
+
+    def tell_inboxes(self, owners: Iterable[str]) -> None:
+        """Push what addresses have not been told to whoever speaks for them: some now, the rest by `tell_more`."""
+        self._to_tell.update(dict.fromkeys(owner for owner in owners if self._books.inboxes.has_untold(owner)))
+        self.tell_more()
+
+    def tell_more(self) -> int:
+        """Push some of what is to be told; returns how much was."""
+        left = INBOX_TOLD_AT_ONCE
+        for owner in list(islice(self._to_tell, INBOX_TOLD_AT_ONCE)):
+            del self._to_tell[owner]
+            left -= self._tell(self._books.inboxes.untold(owner), left)
+        return INBOX_TOLD_AT_ONCE - left
+
+    def _tell(self, notices: Iterable[InboxEntry], most: int) -> int:
+        """Push at most so many to those who are there and have room, and return how many; others are told later."""
+        told: dict[int, list[Message]] = {}
+        count = 0
+        for one in notices:
+            sid = self._live_owner(one)
+            if not sid:
+                continue
+            if count >= most or self._outlets.ports[sid].is_congested or one.owner in self._to_tell:
+                self._to_tell[one.owner] = None
+                break
+            self._books.inboxes.told(one)
+            told.setdefault(sid, []).append(inbox_event(one, self._url))
+            count += 1
+        changes = self._state.take_changes()
+        for sid, events in told.items():
+            self._apply(ServiceResult(replies=events, changes=changes), partial(self.send_to, sid))
+            changes = []
+        if changes:
+            self._apply(ServiceResult(changes=changes), to_nobody)
+        return count
+
+    def _live_owner(self, entry: InboxEntry) -> int:
+        return self._live_speaker(entry.owner, entry.sender)
+
+    def _live_session_of(self, entry: Entry) -> int:
+        return self._live_speaker(entry.request.from_key, entry.sender)
+
+    def _live_speaker(self, key: str, sender: Sender) -> int:
+        """The live session that may hear what `sender` asked in the name of `key`; 0: there is none."""
+        owner = self._state.owners.owner(key)
+        sid = owner if owner is not None else self._state.sessions.by_runtime(sender.runtime_key)
+        if sid is None or sid not in self._outlets.ports or not self._state.is_sender(sid, sender, key):
+            return 0
+        return sid
+
+    def send_to(self, sid: int, message: Message) -> None:
+        """Queue for a session, if it is (still) there."""
+        port = self._outlets.ports.get(sid)
+        if port is None:
+            self._counters["unheard answers"] += 1
+            return
+        reads_desc = message.is_response and port.dialect.reads_desc
+        self._outlets.enqueue_reply(port, described(message) if reads_desc else message)
+
+    def send_abroad(self, domain: str, message: Message) -> None:
+        """Queue for another domain; what its link refuses, it asks again."""
+        self._outlets.send_abroad(domain, message)
+
+
+def to_nobody(_message: Message) -> None:
+    """There is no reply."""

@@ -1,0 +1,1 @@
+"""Runtimes and their sessions: open, resume, grace, proof, guests."""

@@ -1,0 +1,373 @@
+"""`mn:/session`: open, re-open, close and ping of dialect A. Source: message specification, section 5.1."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from msg_node.kernel.identifiers import identifiers
+from msg_node.kernel.proof import Offered, Proven
+from msg_node.kernel.resources import Members
+from msg_node.kernel.runtime_address import runtime_part
+from msg_node.kernel.service import (
+    Bind,
+    CloseCode,
+    CloseConnection,
+    Effect,
+    Ended,
+    Notice,
+    Parked,
+    Probe,
+    SessionEventName,
+    SessionNews,
+)
+from msg_node.kernel.session import Dialect, Opened, Opener, OpenRefused, Session
+from msg_node.node_state import NodeState
+from msg_node.registries.core.registry import StatusChange
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.late_replies import LATE
+from protofly.limits import HTTP_POLL_SECONDS, PING_SECONDS, SESSION_GRACE_SECONDS, UNPROVED_OPENS
+from protofly.message import Message
+
+RECONNECTION_FAIL = "Reconnection fail. The token is unknown or has expired."
+"""What stubs of dialect A look for. Source: message specification, section 5.1."""
+
+PROOF_OVER = "Reconnection fail. The credentials of this session have expired; send new ones in body.credentials."
+
+
+class OpenRefusedError(PeerError):
+    """An open that may succeed later. `probe` is a connection to ping meanwhile."""
+
+    def __init__(self, refused: OpenRefused) -> None:
+        super().__init__(refused.code, "the runtime has a session" if refused.code is Code.ADDRESS_TAKEN else "")
+        self.retry_after_seconds = refused.retry_after_seconds
+        self.probe = refused.probe
+
+
+class ReconnectionError(PeerError):
+    """A re-open that brings nothing back; `detail` is the text that the stub gets."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Code.BAD_TOKEN, detail)
+
+
+Permit = Callable[[Message, frozenset[str]], None]
+"""Asks the policies about an open or re-open by somebody with these roles. Raises PeerError when they deny it."""
+
+
+PermitGuest = Callable[[str, Message], None]
+"""Asks the gates about an open or re-open by a runtime of that other domain. Raises PeerError when they deny it."""
+
+
+def permit_all(_message: Message, _roles: frozenset[str]) -> None:
+    """No policy about sessions."""
+
+
+@dataclass(slots=True)
+class SessionStep:
+    """What came of a request.
+
+    Attributes:
+        members: Body members of the reply; None: no reply.
+        status_changes: In the registry.
+        effects: See `ServiceResult`.
+        notices: See `ServiceResult`.
+        news: See `ServiceResult`.
+    """
+
+    members: dict[str, object] | None = None
+    status_changes: list[StatusChange] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    news: list[SessionNews] = field(default_factory=list)
+
+
+class SessionService:
+    """Serves the session verbs for connections.
+
+    Args:
+        state: The durable state.
+        functions: What the open reply tells about this node.
+        grace_seconds: Told to runtimes as the time in which a lost session can be re-opened.
+        ping_seconds: Told to runtimes as the rhythm of our pings.
+        poll_seconds: Told to runtimes over HTTP as the rhythm of their polls.
+        permit: Asks the policies about a runtime of our own.
+        permit_guest: Asks the gate `peer` about a guest, who needs a credential besides; None: there are no guests.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        *,
+        functions: Collection[str] = ("federation",),
+        grace_seconds: float = SESSION_GRACE_SECONDS,
+        ping_seconds: float = PING_SECONDS,
+        poll_seconds: float = HTTP_POLL_SECONDS,
+        permit: Permit = permit_all,
+        permit_guest: PermitGuest | None = None,
+    ) -> None:
+        self._state = state
+        self._permit_own, self._permit_guest = permit, permit_guest
+        self._told = {"grace": grace_seconds, "ping": ping_seconds, "functions": list(functions)}
+        self._poll_seconds = poll_seconds
+        self._unproved: Counter[int] = Counter()
+
+    # Verbs.
+
+    def open(
+        self,
+        message: Message,
+        members: Members,
+        connection: int,
+        *,
+        now: float,
+        seed: bytes,
+        offered: Offered,
+        dialect: Dialect = Dialect.SESSION_MESSAGES,
+    ) -> SessionStep:
+        """Open a session, or renew the one that the connection has.
+
+        Args:
+            message: The request; its `from` is the runtime address.
+            members: Its body.
+            connection: Where it came from.
+            now: Seconds since the Unix epoch.
+            seed: Fresh randomness for the token.
+            offered: What came with the connection; a token in the body goes before its token.
+            dialect: What the connection speaks. Where it knows no token, a second open of the same runtime is
+                answered like the first one.
+
+        Raises:
+            PeerError: BAD_HEADER, NOT_OWNER, SPOOFED_SOURCE, NO_CREDENTIALS, BAD_TOKEN, or what the policies say;
+                `OpenRefusedError` for what may work later.
+        """
+        runtime_key = message.from_key
+        wants_late = _wants_late(members)
+        is_guest = self._is_guest(runtime_key)
+        offered = Offered(_token(members) or offered.token, offered.certificate)
+        proven = self._state.sessions.credentials.check(offered, runtime_key, now=now)
+        if is_guest and not proven.credential:
+            raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
+        self._permit(message, proven.roles, is_guest=is_guest)
+        opener = Opener(message.from_.strip(), runtime_key, connection, proven, dialect, is_guest)
+        token = next(identifiers(seed))
+        before = self._session_of(runtime_key)
+        if before is not None and before.connection == connection and not (dialect.has_token or proven.credential):
+            return SessionStep({"session": self._told_about(before.sid, now)})
+        result, status_changes = self._state.open(opener, token, now=now)
+        if isinstance(result, OpenRefused):
+            raise OpenRefusedError(result)
+        self._state.sessions.want_late(result.sid, wants=bool(wants_late))
+        told: dict[str, object] = {"session": self._told_about(result.sid, now)}
+        if dialect.has_token:
+            told = {"runtimeToken": token, **told}
+        return self._opened(result, connection, told, status_changes, before)
+
+    def re_open(
+        self, message: Message, members: Members, connection: int, *, now: float, offered: Offered
+    ) -> SessionStep:
+        """Bring a session back by its session address, or renew the one that the connection has.
+
+        `body.late` says anew whether the runtime wants late replies; without it that stays as it was.
+        What came with the connection may have expired meanwhile and is then passed over; what stands in the body is
+        judged.
+
+        Raises:
+            PeerError: NO_CREDENTIALS, BAD_TOKEN, or what the policies say; `ReconnectionError` when the token is no
+                good one, or not any more.
+        """
+        wants_late = _wants_late(members)
+        session = self._state.sessions.by_session_address(message.from_key)
+        if session is None:
+            raise ReconnectionError(RECONNECTION_FAIL)
+        proven = self._proven_again(session, _token(members), offered, now)
+        roles = session.roles if proven is None else proven.roles
+        self._permit(message, roles, is_guest=session.is_guest)
+        is_over = session.is_proof_over(now)
+        before = self._session_of(session.runtime_key)
+        result, status_changes = self._state.re_open(message.from_key, connection, now=now, proven=proven)
+        if result is None:
+            raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
+        if wants_late is not None:
+            self._state.sessions.want_late(result.sid, wants=wants_late)
+        told: dict[str, object] = {"session": self._told_about(result.sid, now)}
+        return self._opened(result, connection, told, status_changes, before)
+
+    def close(self, connection: int, *, now: float) -> SessionStep:
+        """End the session of a connection and close that; no reply."""
+        closing = CloseConnection(connection, CloseCode.NORMAL)
+        sid = self._state.sessions.by_connection(connection)
+        session = None if sid is None else self._state.sessions.get(sid)
+        if session is None:
+            return SessionStep(effects=[closing])
+        news = self._end_of(session, "closed")
+        changes = self._state.close(session.sid, now=now)
+        return SessionStep(None, changes, [Ended(session.sid), closing], news=[news])
+
+    def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
+        """What follows from a refusal besides the reply.
+
+        Who has no session and fails too often to prove himself is not listened to any more.
+        """
+        effects: list[Effect] = []
+        if isinstance(error, OpenRefusedError) and error.probe is not None:
+            effects.append(Probe(error.probe))
+        if error.code.status == Code.BAD_TOKEN.status and self._state.sessions.by_connection(connection) is None:
+            self._unproved[connection] += 1
+            if self._unproved[connection] >= UNPROVED_OPENS:
+                effects.append(CloseConnection(connection, CloseCode.UNPROVED))
+        if message.type == "close" or error.code is Code.BAD_TYPE:
+            return SessionStep(effects=effects)
+        try:
+            runtime_key = runtime_part(message.from_key)
+        except PeerError:
+            runtime_key = ""
+        news = SessionNews("refused", runtime_key, code=error.code.word, detail=error.detail)
+        return SessionStep(effects=effects, news=[news])
+
+    # Events.
+
+    def connection_lost(self, connection: int, *, now: float) -> SessionStep:
+        """A connection ended without `close`: its session is parked; a guest's has ended."""
+        self._unproved.pop(connection, None)
+        sid = self._state.sessions.by_connection(connection)
+        session = None if sid is None else self._state.sessions.get(sid)
+        if session is None:
+            return SessionStep()
+        news = self._end_of(session, "closed") if session.is_guest else SessionNews("lost", session.runtime_key, sid)
+        _, status_changes = self._state.lost(connection, now=now)
+        return SessionStep(None, status_changes, [_gone(session)], news=[news])
+
+    def sweep(self, *, now: float) -> SessionStep:
+        """End what is over, park who should have renewed."""
+        step = SessionStep()
+        overdue, status_changes = self._state.overdue(now=now)
+        step.status_changes.extend(status_changes)
+        for session, connection in overdue:
+            is_proof = session.is_proof_over(now)
+            closing = CloseConnection(connection, CloseCode.PROOF_EXPIRED if is_proof else CloseCode.LEASE_OVER)
+            step.effects += (_gone(session), closing)
+            step.notices.append(Notice(connection, session.runtime, "expired", closing.code.word))
+            step.news.append(
+                SessionNews(
+                    "closed" if session.is_guest else "lost", session.runtime_key, session.sid, closing.code.word
+                )
+            )
+        ended, status_changes = self._state.sweep(now=now)
+        step.status_changes.extend(status_changes)
+        for session, holdings in ended:
+            step.effects.append(Ended(session.sid))
+            step.news.append(SessionNews("expired", session.runtime_key, session.sid, "", "", *holdings))
+        return step
+
+    # Inner steps.
+
+    def _permit(self, message: Message, roles: frozenset[str], *, is_guest: bool) -> None:
+        """Ask the gate `local` about our own, and `peer` about guests, whatever their roles. Raises PeerError."""
+        if not is_guest:
+            self._permit_own(message, roles)
+        elif self._permit_guest is not None:
+            self._permit_guest(domain_of(message.from_), message)
+
+    def _is_guest(self, runtime_key: str) -> bool:
+        """Check a runtime address: one level, so that nobody can open a session above or below that of another."""
+        if runtime_part(runtime_key) != runtime_key or not runtime_key:
+            raise PeerError(Code.BAD_HEADER, "from is to be a runtime address: runtime://<domain>/<id>")
+        if runtime_key in self._state.reserved:
+            raise PeerError(Code.NOT_OWNER, "this is the address of the node")
+        domain = domain_of(runtime_key)
+        is_guest = domain != "" and domain not in self._state.domains
+        if is_guest and self._permit_guest is None:
+            raise PeerError(Code.SPOOFED_SOURCE, "this runtime belongs to another domain")
+        return is_guest
+
+    def _proven_again(self, session: Session, token: str, offered: Offered, now: float) -> Proven | None:
+        """What a runtime that comes back proves this time, None when nothing."""
+        credentials = self._state.sessions.credentials
+        credentials.check_connection(offered)
+        if token:
+            return credentials.check(Offered(token, offered.certificate), session.runtime_key, now=now)
+        try:
+            proven = credentials.check(offered, session.runtime_key, now=now)
+        except PeerError:
+            return None
+        return proven if proven.credential else None
+
+    def _session_of(self, runtime_key: str) -> Session | None:
+        sid = self._state.sessions.by_runtime(runtime_key)
+        return None if sid is None else self._state.sessions.get(sid)
+
+    def _told_about(self, sid: int, now: float) -> dict[str, object]:
+        session = self._state.sessions.get(sid)
+        assert session is not None
+        told = {**self._told, "listening": [session.runtime, f"{session.runtime}/sm"]}
+        if session.dialect is Dialect.HTTPS:
+            told["poll"] = self._poll_seconds
+        if session.wants_late:
+            told[LATE] = True
+        return told if session.ends is None else {**told, "expires": max(int(session.ends - now), 0)}
+
+    def _opened(
+        self,
+        opened: Opened,
+        connection: int,
+        members: dict[str, object],
+        status_changes: list[StatusChange],
+        before: Session | None,
+    ) -> SessionStep:
+        """What follows from a session that is live on `connection`; `before` spoke for its runtime until now."""
+        session = self._state.sessions.get(opened.sid)
+        assert session is not None
+        self._unproved.pop(connection, None)
+        step = SessionStep(members, status_changes)
+        step.effects += [Ended(sid) for sid in opened.ended]
+        if opened.replaced is not None and before is not None:
+            step.effects.append(CloseConnection(opened.replaced, CloseCode.TAKEN_OVER))
+            step.notices.append(Notice(opened.replaced, before.runtime, CloseCode.TAKEN_OVER.word))
+            step.news.append(SessionNews("taken-over", session.runtime_key, before.sid))
+        step.effects.append(Bind(connection, opened.sid))
+        step.news.extend(SessionNews("closed", session.runtime_key, sid) for sid in opened.ended)
+        event: SessionEventName = "re-opened" if opened.is_resumed else "opened"
+        detail = "renewed" if opened.is_renewed else ""
+        step.news.append(SessionNews(event, session.runtime_key, opened.sid, detail=detail))
+        return step
+
+    def _end_of(self, session: Session, event: Literal["closed", "expired"]) -> SessionNews:
+        """News of the end of a session that still holds what it held."""
+        return SessionNews(event, session.runtime_key, session.sid, "", "", *self._state.holdings(session.sid))
+
+
+def _gone(session: Session) -> Effect:
+    return Ended(session.sid) if session.is_guest else Parked(session.sid)
+
+
+def _wants_late(members: Members) -> bool | None:
+    """Whether `body.late` asks for late replies, None when it says nothing. Source: message specification, 3.3."""
+    wants = members.get(LATE)
+    if wants is not None and not isinstance(wants, bool):
+        raise PeerError(Code.BAD_BODY, "`late` is true or false")
+    return wants
+
+
+def _token(members: Members) -> str:
+    """The bearer token of `body.credentials`, "" when there are none or they say `anonymous`.
+
+    Credentials that cannot be read are refused: who sends some does not want to be nobody.
+    """
+    credentials = members.get("credentials")
+    if credentials is None:
+        return ""
+    if not isinstance(credentials, dict):
+        raise PeerError(Code.BAD_TOKEN, "credentials are an object with `kind` and `token`")
+    kind = credentials.get("kind", "bearer")
+    if kind == "anonymous":
+        return ""
+    if kind != "bearer":
+        raise PeerError(Code.BAD_TOKEN, "credentials of this kind are not known")
+    token = credentials.get("token")  # longer than any address: `Credentials` bounds it
+    if not isinstance(token, str) or not token:
+        raise PeerError(Code.BAD_TOKEN, "credentials of the kind `bearer` have a `token`, which is a text")
+    return token

@@ -1,0 +1,1 @@
+"""Settings: their model, reading them from TOML, checking them, and what they mean for the parts."""

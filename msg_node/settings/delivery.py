@@ -1,0 +1,58 @@
+"""What an operator may write about requests that wait, and inboxes: `[delivery]`.
+
+Source: message specification, section 19.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from msg_node.requests.core.delivery_state import DeliveryRules
+from msg_node.requests.core.parking import Bounds
+from protofly import limits
+
+Seconds = Annotated[float, Meta(ge=1.0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class DeliverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Actions that wait for agents and other domains, and what their senders are told later; see `docs/delivery.md`."""
+
+    expires_seconds: Annotated[
+        Seconds, Meta(description="How long an action waits when neither its agent nor its `ttl` says less.")
+    ] = limits.PARKED_SECONDS
+    longest_seconds: Annotated[Seconds, Meta(description="The longest that agents and senders may ask for.")] = (
+        limits.PARKED_MAX_SECONDS
+    )
+    unanswered: Annotated[
+        Annotated[int, Meta(ge=1, le=limits.AGENT_UNANSWERED)],
+        Meta(description="Actions that an agent has at a time, when it announces no number of its own."),
+    ] = limits.AGENT_UNANSWERED_DEFAULT
+    per_agent: Annotated[Count, Meta(description="Open actions of one agent, or for one other domain.")] = (
+        limits.PARKED_PER_AGENT
+    )
+    per_sender: Annotated[Count, Meta(description="Open actions of one sender (runtime or domain).")] = (
+        limits.PARKED_PER_SENDER
+    )
+    bytes: Annotated[Count, Meta(description="What all open actions may take together.")] = limits.PARKED_BYTES
+    inbox_seconds: Annotated[Seconds, Meta(description="How long an inbox keeps what nobody acknowledges.")] = (
+        limits.INBOX_SECONDS
+    )
+    inbox_entries: Annotated[Count, Meta(description="Entries of one inbox.")] = limits.INBOX_PER_OWNER
+    thing_roles: Annotated[
+        tuple[str, ...],
+        Meta(description="Who listens to things has one of these roles; none named: every session of the domain may."),
+    ] = ()
+
+
+def build_delivery_rules(settings: DeliverySettings) -> DeliveryRules:
+    """The settings as the books read them."""
+    return DeliveryRules(
+        bounds=Bounds(settings.per_agent, settings.per_sender, settings.bytes, settings.longest_seconds),
+        default_seconds=min(settings.expires_seconds, settings.longest_seconds),
+        unanswered=settings.unanswered,
+        inbox_seconds=settings.inbox_seconds,
+        inbox_per_owner=settings.inbox_entries,
+    )

@@ -1,0 +1,163 @@
+"""What an operator may write about people: `[global_registry]`, `[identity]`.
+
+Source: message specification, sections 12, 13 and 20.4.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct
+
+from msg_node.identity.core.assertions import ANY_DOMAIN
+from msg_node.settings.registries import BackendSettings, Problem
+from protofly import limits
+from protofly.address import valid_domain
+from protofly.errors import PeerError
+
+Algorithm = Literal["EdDSA", "Ed25519", "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
+
+
+class GlobalRegistrySettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The global registry, where records of GUIDs are; without this table `global://registry/` is switched off."""
+
+    attempt_seconds: Annotated[
+        Annotated[float, Meta(gt=0.0, le=60.0)], Meta(description="How long a read may take.")
+    ] = limits.GLOBAL_REGISTRY_READ_SECONDS
+    write_seconds: Annotated[
+        Annotated[float, Meta(gt=0.0, le=60.0)], Meta(description="How long a write may take.")
+    ] = limits.GLOBAL_REGISTRY_WRITE_SECONDS
+    verify: Annotated[
+        Literal["enforce", "warn"],
+        Meta(description="`warn` hands records that fail the checks to runtimes; the node itself never uses them."),
+    ] = "enforce"
+    cache_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0)], Meta(description="How long a record is used before it is asked for again.")
+    ] = limits.GLOBAL_REGISTRY_CACHE_SECONDS
+
+
+class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One identity provider (OpenID Connect) whose assertions about senders count; its keys are fetched and renewed."""
+
+    issuer: Annotated[
+        str, Meta(min_length=1, max_length=512, description="Its name, exactly as the claim `iss` says it.")
+    ]
+    audience: Annotated[tuple[str, ...], Meta(min_length=1, description="Names, one of which `aud` has to hold.")]
+    domains: Annotated[
+        tuple[str, ...],
+        Meta(description="Domains about whose users it may speak; `*` is any. Absent: our own domains."),
+    ] = ()
+    discovery_url: Annotated[
+        str, Meta(description="Its discovery document; absent: `/.well-known/openid-configuration` behind the issuer.")
+    ] = ""
+    jwks_url: Annotated[str, Meta(description="Its JWK set, where there is no discovery document.")] = ""
+    jwks: Annotated[Path | None, Meta(description="File with its JWK set; then nothing is fetched.")] = None
+    algorithms: Annotated[
+        tuple[Algorithm, ...], Meta(description="Signature algorithms that it may use; absent: all that fit its keys.")
+    ] = ()
+    skew_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=limits.BEARER_SKEW_MAX_SECONDS)],
+        Meta(description="How far its clock may differ from ours."),
+    ] = limits.BEARER_SKEW_SECONDS
+    user_claim: Annotated[
+        str,
+        Meta(min_length=1, description="Claim that policies see as `identity.user`; `email` has to be verified."),
+    ] = "sub"
+    roles_claim: Annotated[
+        str, Meta(description="Claim with the roles that a login at this node gives; absent: no roles.")
+    ] = ""
+    stub_claim: Annotated[
+        str,
+        Meta(description="Claim with the place of the stub of the user's domain, which has to be where we get it."),
+    ] = ""
+    allow_addresses: Annotated[
+        tuple[str, ...], Meta(description="Internal ranges that its host may resolve to, for example `10.7.0.0/16`.")
+    ] = ()
+    insecure_plaintext: Annotated[bool, Meta(description="Fetch from `http://` as well. Laboratories only.")] = False
+
+    @property
+    def source_url(self) -> str:
+        """Where fetching its keys begins."""
+        return self.jwks_url or self.discovery_url or self.issuer
+
+
+class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Session tokens that the node signs for who logs in with an assertion; without this table logins are off."""
+
+    keys_dir: Annotated[
+        Path, Meta(description="Folder with `token` keys of `trapezoid keys token`; the one made last signs.")
+    ]
+    seconds: Annotated[
+        Annotated[float, Meta(ge=60.0, le=limits.SESSION_TOKEN_MAX_SECONDS)],
+        Meta(description="How long a token counts; it can be renewed before."),
+    ] = limits.SESSION_TOKEN_SECONDS
+    login_seconds: Annotated[
+        Annotated[float, Meta(ge=60.0, le=limits.LOGIN_MAX_SECONDS)],
+        Meta(description="How long after a login its tokens count and can be renewed."),
+    ] = limits.LOGIN_SECONDS
+
+
+class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who people are: what assertions in messages are worth. See `docs/identity-and-guids.md`."""
+
+    demand: Annotated[
+        tuple[str, ...],
+        Meta(description="Domains whose requests and events need an assertion that holds, else 401; `*` is any."),
+    ] = ()
+    provider: Annotated[tuple[ProviderSettings, ...], Meta(description="Identity providers that we believe.")] = ()
+    tokens: TokenSettings | None = None
+
+
+def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
+    """What one field alone cannot say about `[identity]`."""
+    for domain in identity.demand:
+        if not _is_domain(domain):
+            yield ("identity", "demand"), f"{domain!r} is not a domain"
+    if identity.demand and not identity.provider:
+        yield ("identity", "demand"), "needs a [[identity.provider]], or nothing ever passes"
+    if identity.tokens is not None and not identity.provider:
+        yield ("identity", "tokens"), "needs a [[identity.provider]], or nobody can ever log in"
+    seen: set[str] = set()
+    for index, provider in enumerate(identity.provider):
+        for key, text in _provider_problems(provider, is_first=provider.issuer not in seen):
+            yield ("identity", "provider", index, key), text
+        seen.add(provider.issuer)
+
+
+def _provider_problems(provider: ProviderSettings, *, is_first: bool) -> Iterator[tuple[str, str]]:
+    if not is_first:
+        yield "issuer", f"a second entry for {provider.issuer}"
+    if not provider.issuer.isprintable() or " " in provider.issuer:
+        yield "issuer", "a name without spaces, as `iss` says it"
+    for domain in provider.domains:
+        if not _is_domain(domain):
+            yield "domains", f"{domain!r} is not a domain"
+    if (provider.jwks is not None) + bool(provider.jwks_url) + bool(provider.discovery_url) > 1:
+        yield "jwks", "one of `jwks`, `jwks_url` and `discovery_url` says where its keys are"
+    if provider.jwks is None and not _is_fetchable(provider.source_url, is_plaintext=provider.insecure_plaintext):
+        yield "issuer", f"{provider.source_url!r} is not https://…, so say `discovery_url`, `jwks_url` or `jwks`"
+    for text in provider.allow_addresses:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as exc:
+            yield "allow_addresses", str(exc)
+
+
+def _is_fetchable(url: str, *, is_plaintext: bool) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    schemes = {"https", "http"} if is_plaintext else {"https"}
+    return parts.scheme in schemes and bool(parts.hostname) and "@" not in parts.netloc
+
+
+def _is_domain(text: str) -> bool:
+    try:
+        return text == ANY_DOMAIN or bool(valid_domain(text))
+    except PeerError:
+        return False

@@ -1,0 +1,253 @@
+"""What the settings mean for the parts of the house: values that only `app` puts in their places."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import time
+from collections.abc import Callable
+from functools import partial
+
+from catalogue_client.core.state import TrustAnchor
+from federation.core.alias_rules import AliasRules
+from federation.core.auth import channel_binding
+from federation.core.resolution import PeerEntry
+from federation.decision_records import DecisionRecords
+from federation.guest_border import GuestBorder, GuestContext
+from federation.link_context import UNIDENTIFIED, Identify, Refusal
+from federation.router import greeting
+from msg_node.bus import middleware
+from msg_node.bus.middleware import Stack, Step, make_stack
+from msg_node.bus.taps import Taps
+from msg_node.connectors.https import HttpsOptions
+from msg_node.node_state import NodeState
+from msg_node.registries.validation import Validation
+from msg_node.settings.middleware import StepName, active_steps
+from msg_node.settings.model import PeerSettings, Settings, SiteSettings
+from msg_node.settings.rates import rate_limit, type_rates
+from msg_node.storage.tls_files import believe, show
+from policy.core.gate import Gate, PeerRule
+from policy.core.model import Facts, Mode
+from policy.files import read_policies
+from protofly.address import domain_of
+from protofly.documents import TrustLevel
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+from protofly.records import Record
+from wire.core.network import Network, parse_networks
+
+
+def build_gate(settings: Settings) -> Gate:
+    """The gates, with policies and peers."""
+    chosen = settings.policy
+    policies = read_policies(chosen.files, mode=Mode(chosen.mode))
+    peers = {peer.domain: peer_rule(peer) for peer in settings.peer}
+    return Gate(policies, peers, allow=chosen.allow, deny=chosen.deny)
+
+
+def judge_local(
+    decisions: DecisionRecords,
+    message: Message,
+    roles: frozenset[str],
+    sid: int = 0,
+    *,
+    identify: Identify | None = None,
+) -> Refusal | None:
+    """The gate on our own bus: asked only when there are policies, since otherwise it lets everything pass."""
+    if not decisions.gate.policies.sets:
+        return None
+    now = time.time()
+    try:
+        from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
+        who = UNIDENTIFIED if identify is None else identify(message, from_domain, now)
+    except PeerError as exc:
+        return Refusal(exc.code)
+    facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
+    verdict = decisions.judge(facts, group="sessions", source=str(sid))
+    if verdict.permitted:
+        message.judged(verdict.is_permitted_by_rule)
+    return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
+
+
+def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> bool:
+    """Whether a policy has the obligation `park` for a request whose recipient is away.
+
+    `roles` are those of the sender's session; `domain` is the one that it came from, "" for our own.
+    """
+    if not gate.policies.sets:
+        return False
+    facts = Facts(
+        "in" if domain else "local",
+        message,
+        domain_of(message.from_),
+        domain_of(message.to),
+        domain,
+        len(message.raw),
+        0,
+        time.time(),
+        session_roles=roles,
+    )
+    verdict = gate.explain(facts).verdict  # it was judged and counted when it came
+    return verdict.permitted and any(one.name == "park" and one.value is True for one in verdict.decision.obligations)
+
+
+def build_stack(
+    settings: Settings,
+    decisions: DecisionRecords,
+    state: NodeState,
+    identify: Identify | None = None,
+    taps: Taps | None = None,
+    validation: Validation | None = None,
+) -> Stack:
+    """What each message of a session passes before it is delivered, as the settings order it; first, if any, taps."""
+    chosen, judge = settings.middleware, partial(judge_local, decisions, identify=identify)
+    makers: dict[StepName, Callable[[], Step]] = {
+        "logging": lambda: middleware.log(chosen.logging.every),
+        "authentication": lambda: middleware.authentication(state.sessions, chosen.authentication.open_to),
+        "rate": lambda: middleware.rate(
+            chosen.rate.limit, type_rates(chosen.rate.by_type), max_sessions=settings.limits.sessions
+        ),
+        "authorisation": lambda: middleware.authorisation(judge, state.guests.domain),
+        "schema": lambda: _schema_step(validation),
+    }
+    first: list[tuple[str, Step]] = [] if taps is None else [("taps", taps.step)]
+    return make_stack([*first, *((name, makers[name]()) for name in active_steps(settings))], judge)
+
+
+def build_guests(
+    settings: Settings,
+    decisions: DecisionRecords,
+    node_url: str,
+    record: Callable[[Record], None],
+    state: NodeState,
+    identify: Identify | None,
+) -> GuestBorder:
+    """What judges runtimes of other domains that have a session here."""
+    return GuestBorder(
+        GuestContext(
+            our_domains=frozenset(settings.own_domains),
+            our_domain=settings.node.domain,
+            node=node_url,
+            decisions=decisions,
+            record=record,
+            identify=identify,
+            hides_addresses=settings.records.hash_addresses,
+            max_hops=settings.limits.max_hops,
+            interworking=state.interworking,
+            mains={alias: peer.domain for peer in settings.peer for alias in peer.aliases},
+        )
+    )
+
+
+def _schema_step(validation: Validation | None) -> Step:
+    assert validation is not None, "the settings that ask for the step make what it needs"
+    return validation.step
+
+
+def permit_session(decisions: DecisionRecords, our_domain: str, message: Message, roles: frozenset[str]) -> None:
+    """The gate `local` for `open` and `re-open`, whose recipient `mn:/session` is our domain to policies.
+
+    Raises:
+        PeerError: With the code and the rule that deny it.
+    """
+    if not decisions.gate.policies.sets:
+        return
+    domain = domain_of(message.from_)
+    facts = Facts("local", message, domain, our_domain, "", len(message.raw), 0, time.time(), session_roles=roles)
+    verdict = decisions.judge(facts, group="openers", source=message.from_)
+    if not verdict.permitted:
+        raise PeerError(verdict.code or Code.POLICY, f"rule {verdict.rule_id}" if verdict.rule_id else "")
+
+
+def peer_rule(peer: PeerSettings) -> PeerRule:
+    """What a peer entry says to the gate."""
+    limit = rate_limit(peer.messages_per_second, peer.bytes_per_second, peer.burst_seconds)
+    return PeerRule(default=peer.default, rate=limit, rates=type_rates(peer.rate), p2p=peer.p2p)
+
+
+def peer_entries(settings: Settings) -> dict[str, PeerEntry]:
+    """Peers that need no look-up, or part of one only."""
+    return {
+        peer.domain: PeerEntry.of_settings(peer.domain, well_known_url=peer.well_known_url, connect=peer.connect)
+        for peer in settings.peer
+        if not peer.domain.startswith("*")
+    }
+
+
+def anchor_of(settings: Settings, domain: str) -> TrustAnchor:
+    """Why the first root of a domain may be believed, by the peer entry that names it most closely."""
+    entries = {peer.domain: peer for peer in settings.peer}
+    labels = domain.split(".")
+    names = (domain, *(f"*.{'.'.join(labels[index:])}" for index in range(1, len(labels))))
+    peer = next((entries[name] for name in names if name in entries), None)
+    if peer is None:
+        return TrustAnchor.web()
+    return TrustAnchor(TrustLevel(peer.trust), peer.fingerprint)
+
+
+def alias_rules(settings: Settings, gate: Gate, node_url: str) -> AliasRules:
+    """Which names may be aliases of peers."""
+    named = {peer.domain for peer in settings.peer} | {one.domain for one in settings.interworking}
+
+    def is_barred(domain: str) -> bool:
+        probe = greeting(node_url, node_url)
+        return gate.bars(Facts("peer", probe, settings.node.domain, domain, domain, len(probe.raw), 0, time.time()))
+
+    return AliasRules(
+        own_domains=settings.own_domains,
+        peers=named,
+        listed={peer.domain: peer.aliases for peer in settings.peer},
+        is_barred=is_barred,
+    )
+
+
+def allowed_addresses(settings: Settings) -> dict[str, tuple[Network, ...]]:
+    """Internal ranges that the operator opened, by exact domain."""
+    return {peer.domain: parse_networks(peer.allow_addresses) for peer in settings.peer if peer.allow_addresses}
+
+
+def client_context(settings: Settings) -> ssl.SSLContext:
+    """TLS towards other domains."""
+    context = ssl.create_default_context()
+    if settings.discovery.ca_file is not None:
+        believe(context, settings.discovery.ca_file, "discovery.ca_file")
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def server_context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS of the listener, None without it. Raises SettingsError."""
+    listen = settings.listen
+    if listen.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    show(context, listen.certificate, listen.key, "listen")
+    if listen.client_ca is not None:
+        believe(context, listen.client_ca, "listen.client_ca")
+        context.verify_mode = ssl.CERT_OPTIONAL  # other domains' stubs have none; who needs one is asked at `open`
+        context.num_tickets = 0  # every connection proves itself anew, against the authorities of today
+    return context
+
+
+def status_access(site: SiteSettings) -> str:
+    """Who may see `/status`, in words."""
+    if site.status_token_sha256:
+        return "/status is for the bearer of the token"
+    if site.certificate is None:
+        return "/status is closed: without TLS anybody may be behind a local address; set this to open it for a token"
+    return "/status is for clients on this machine; behind a proxy set this, else what the proxy hides is local"
+
+
+def https_options(settings: Settings) -> HttpsOptions | None:
+    """How runtimes over HTTP are served, None when they are not."""
+    return HttpsOptions(settings.https.poll_seconds, settings.https.queue_messages) if settings.https.serve else None
+
+
+def bindings(settings: Settings) -> frozenset[str]:
+    """What a channel to us may be bound to: the certificate that we serve."""
+    if settings.listen.certificate is None:
+        return frozenset({channel_binding(b"")})
+    pem = settings.listen.certificate.read_text(encoding="ascii")
+    first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index("-----END CERTIFICATE-----") + 25]
+    return frozenset({channel_binding(hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest())})

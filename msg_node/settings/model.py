@@ -1,0 +1,481 @@
+"""The settings of one node: what an operator may write in `node.toml`, as types.
+
+These types are the only definition. `config_load` reads files into them, `config_check` asks what types cannot express,
+`config_reference` prints them as `docs/configuration.md`. Every field carries its own explanation; units end the names.
+
+Unknown keys are errors. A setting at the wrong level that is silently ignored is how domain blocks come not to block.
+
+Source: trust and hosts, sections 6.1 and 6.2.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
+from msg_node.settings.delivery import DeliverySettings
+from msg_node.settings.identity import Algorithm, GlobalRegistrySettings, IdentitySettings
+from msg_node.settings.interworking import InterworkingSettings
+from msg_node.settings.middleware import MiddlewareSettings
+from msg_node.settings.policy import PolicySettings
+from msg_node.settings.publish import PublishSettings
+from msg_node.settings.push import PushSettings
+from msg_node.settings.rates import TypeRateSettings
+from msg_node.settings.registries import CatalogueSettings, QosSettings, RegistrySettings
+from protofly import limits
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegative = Annotated[float, Meta(ge=0.0)]
+Rate = Annotated[float, Meta(gt=0.0)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Fingerprint = Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$|^$")]
+
+
+class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who this node is, and where it keeps what must survive a restart."""
+
+    domain: Annotated[str, Meta(description="The domain this node speaks for: lower-case A-labels, at least two.")]
+    name: Annotated[Name, Meta(description="Name of this node inside its domain; part of record files and proofs.")] = (
+        "mn-1"
+    )
+    aliases: Annotated[
+        tuple[str, ...],
+        Meta(description="Further domains whose addresses are local here; the published root must name them."),
+    ] = ()
+    data_dir: Annotated[
+        Path, Meta(description="Folder for state, trust marks and the stubs cache; made with mode 0700.")
+    ]
+
+
+class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where runtimes (`/ws`, `/socket.io/`, `/stub/connect`, `/messages`) and other nodes' stubs (`/link`) connect."""
+
+    host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8443
+    certificate: Annotated[Path | None, Meta(description="PEM file with the certificate chain.")] = None
+    key: Annotated[Path | None, Meta(description="PEM file with the private key, mode 0600.")] = None
+    insecure_plaintext: Annotated[
+        bool, Meta(description="Serve without TLS. Only for laboratories: then no certificate and key may be given.")
+    ] = False
+    client_ca: Annotated[
+        Path | None,
+        Meta(description="PEM file with the authorities whose client certificates prove runtimes; absent: none do."),
+    ] = None
+    client_certificate: Annotated[
+        Literal["optional", "required"],
+        Meta(description="`required`: no runtime opens a session without one. Links of other domains need none."),
+    ] = "optional"
+    origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Web origins whose pages may connect as runtimes, such as `https://app.a.example`; `*` is any."
+        ),
+    ] = ("*",)
+
+
+class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The node's own HTTP site: `.well-known`, catalogue, health and status."""
+
+    host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8444
+    certificate: Annotated[Path | None, Meta(description="PEM file with the certificate chain.")] = None
+    key: Annotated[Path | None, Meta(description="PEM file with the private key, mode 0600.")] = None
+    insecure_plaintext: Annotated[
+        bool, Meta(description="Serve without TLS, for example behind a proxy that ends it.")
+    ] = False
+    public_url: Annotated[
+        str,
+        Meta(description="How others reach this site; absent: `https://` and the domain. Never taken from a request."),
+    ] = ""
+    status_token_sha256: Annotated[
+        str,
+        Meta(
+            description="Hex SHA-256 of the bearer token that opens `/status`; absent: loopback clients over TLS only, "
+            "and none behind a proxy."
+        ),
+    ] = ""
+    connections: Annotated[PositiveInt, Meta(description="Connections at a time.")] = limits.WEB_CONNECTIONS
+    connections_per_address: Annotated[
+        PositiveInt,
+        Meta(description="Connections of one address, or of one /64 of IPv6. Behind a proxy, all have its address."),
+    ] = limits.WEB_CONNECTIONS_PER_ADDRESS
+    requests_per_second: Annotated[
+        Rate, Meta(description="Requests of one address, five seconds' worth at once; further ones get 429.")
+    ] = limits.WEB_REQUESTS_PER_SECOND
+
+
+class DiscoverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How other domains are found."""
+
+    nameservers: Annotated[
+        tuple[str, ...], Meta(description="Resolvers as `address:port`; empty: those of the operating system.")
+    ] = ()
+    ca_file: Annotated[Path | None, Meta(description="PEM file with further certificate authorities to believe.")] = (
+        None
+    )
+    trust_ad_bit: Annotated[
+        bool,
+        Meta(description="Believe the DNSSEC verdict (AD bit) of the name servers above; only on a protected path."),
+    ] = False
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds that an operator may change. All others are fixed in `protofly/limits.py`."""
+
+    frame_bytes: Annotated[
+        Annotated[int, Meta(ge=4_096, le=limits.FRAME_BYTES_MAX)],
+        Meta(description="Largest message of a runtime or a peer."),
+    ] = limits.FRAME_BYTES
+    max_hops: Annotated[
+        Annotated[int, Meta(ge=1, le=limits.VIA_ENTRIES)], Meta(description="Domains a message may pass.")
+    ] = limits.MAX_HOPS
+    session_queue_messages: Annotated[PositiveInt, Meta(description="Messages waiting for one slow runtime.")] = (
+        limits.SESSION_QUEUE_MESSAGES
+    )
+    session_queue_bytes: Annotated[PositiveInt, Meta(description="Bytes waiting for one slow runtime.")] = (
+        limits.SESSION_QUEUE_BYTES
+    )
+    allocation_per_session: Annotated[PositiveInt, Meta(description="Addresses one session may own.")] = (
+        limits.ALLOCATION_PER_SESSION
+    )
+    allocation_per_guest_domain: Annotated[
+        PositiveInt, Meta(description="Addresses that all guests of one other domain may own together.")
+    ] = limits.ALLOCATION_PER_GUEST_DOMAIN
+    subscriptions_per_session: Annotated[PositiveInt, Meta(description="Subscriptions one session may hold.")] = (
+        limits.SUBSCRIPTIONS_PER_SESSION
+    )
+    waiting_messages: Annotated[
+        PositiveInt, Meta(description="Messages waiting for one domain that is being found.")
+    ] = limits.WAITING_MESSAGES
+    waiting_bytes: Annotated[PositiveInt, Meta(description="Bytes waiting for one domain that is being found.")] = (
+        limits.WAITING_BYTES
+    )
+    waiting_seconds: Annotated[
+        Rate, Meta(description="How long a message waits for its domain before it is answered.")
+    ] = limits.WAITING_SECONDS
+    sessions: Annotated[PositiveInt, Meta(description="Runtimes connected or in grace at the same time.")] = 20_000
+    links: Annotated[
+        PositiveInt,
+        Meta(
+            description="Foreign domains with a link at the same time; peers that are named in full always have theirs."
+        ),
+    ] = 256
+
+
+class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The record files: what the node writes down about messages, decisions, stubs, links and sessions."""
+
+    spool_dir: Annotated[
+        Path | None, Meta(description="Folder for record segments; absent: `records` in the data folder.")
+    ] = None
+    durability: Annotated[
+        Literal["counted", "strict"],
+        Meta(description="Queue full: `counted` loses records and counts them, `strict` takes no more messages."),
+    ] = "counted"
+    hash_addresses: Annotated[bool, Meta(description="Write keyed hashes in place of addresses.")] = False
+    queue_records: Annotated[PositiveInt, Meta(description="Records waiting for the writer.")] = (
+        limits.RECORD_QUEUE_RECORDS
+    )
+    segment_bytes: Annotated[PositiveInt, Meta(description="Raw bytes after which a segment is sealed.")] = (
+        limits.SEGMENT_BYTES
+    )
+    segment_seconds: Annotated[Rate, Meta(description="Age at which a segment is sealed.")] = limits.SEGMENT_SECONDS
+    sync_seconds: Annotated[Rate, Meta(description="Longest time a record waits for the disk.")] = (
+        limits.RECORD_SYNC_SECONDS
+    )
+
+
+class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How foreign code is confined. Stubs and manifests can only ask for less."""
+
+    insecure_no_seccomp: Annotated[
+        bool,
+        Meta(description="Run workers without system call filter where the platform has none. Only for laboratories."),
+    ] = False
+    memory_bytes: Annotated[
+        Annotated[int, Meta(ge=65_536, le=limits.MEMORY_BYTES)], Meta(description="Largest memory of one stub.")
+    ] = limits.MEMORY_BYTES
+    batch_seconds: Annotated[
+        Rate, Meta(description="Wall time after which a worker that does not answer is killed.")
+    ] = limits.BATCH_SECONDS
+    cache_bytes: Annotated[
+        PositiveInt, Meta(description="Room for the stubs cache on disk; what was unused longest goes, or for 30 days.")
+    ] = 512 << 20
+
+
+class CredentialSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bearer token that local runtimes may open a session with."""
+
+    runtime: Annotated[str, Meta(description="Runtime address it is valid for; `*` at the end stands for any rest.")]
+    token_sha256: Annotated[
+        Digest, Meta(description="Hex SHA-256 of the token; the token itself is never written down.")
+    ]
+    roles: Annotated[tuple[str, ...], Meta(description="Roles that policies see as `session.roles`.")] = ()
+
+
+class IssuerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One issuer of bearer tokens (JWT) that local runtimes may open a session with."""
+
+    issuer: Annotated[
+        str, Meta(min_length=1, max_length=512, description="Its name, exactly as the claim `iss` says it.")
+    ]
+    audience: Annotated[str, Meta(min_length=1, description="Our name, which the claim `aud` has to hold.")]
+    jwks: Annotated[
+        Path | None, Meta(description="File with its keys, a JWK set; or `public_keys`, or an `[[identity.provider]]`.")
+    ] = None
+    public_keys: Annotated[tuple[str, ...], Meta(description="Its public keys as PEM text; or `jwks`.")] = ()
+    algorithms: Annotated[
+        tuple[Algorithm, ...], Meta(description="Signature algorithms that it may use; absent: all that fit its keys.")
+    ] = ()
+    skew_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=limits.BEARER_SKEW_MAX_SECONDS)],
+        Meta(description="How far its clock may differ from ours."),
+    ] = limits.BEARER_SKEW_SECONDS
+    runtime_claim: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Claim with the runtime address, or several; `*` at the end of one stands for any rest.",
+        ),
+    ] = "runtime"
+    roles_claim: Annotated[
+        str, Meta(description="Claim with the roles that policies see as `session.roles`; absent: no roles.")
+    ] = ""
+    runtimes: Annotated[
+        tuple[str, ...],
+        Meta(description="Runtimes that it may speak for at most, as patterns; absent: those of our own domains."),
+    ] = ()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its keys are here, and not those of the identity provider of that name."""
+        return self.jwks is not None or bool(self.public_keys)
+
+
+class CertificateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One client certificate by name, when it does not name its runtime itself (SAN URI) or is to have roles."""
+
+    runtime: Annotated[str, Meta(description="Runtime address it is valid for; `*` at the end stands for any rest.")]
+    sha256: Annotated[
+        Fingerprint, Meta(description="Its SHA-256 fingerprint in hex, with or without colons; or `subject`.")
+    ] = ""
+    subject: Annotated[
+        str, Meta(description="Its subject as RFC 4514 writes it, for example `CN=ana,O=Example`; or `sha256`.")
+    ] = ""
+    roles: Annotated[tuple[str, ...], Meta(description="Roles that policies see as `session.roles`.")] = ()
+
+
+class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sessions of local runtimes."""
+
+    grace_seconds: Annotated[NonNegative, Meta(description="How long a lost session keeps its addresses.")] = (
+        limits.SESSION_GRACE_SECONDS
+    )
+    take_over_grace_seconds: Annotated[
+        NonNegative, Meta(description="How long a second opener without credentials waits for a silent first one.")
+    ] = limits.TAKE_OVER_GRACE_SECONDS
+    ping_seconds: Annotated[Rate, Meta(description="Silence after which a runtime is pinged.")] = limits.PING_SECONDS
+    lease_seconds: Annotated[
+        Annotated[float, Meta(ge=10.0)] | None,
+        Meta(description="Longest time until a runtime has to `re-open` its session; absent: as long as it likes."),
+    ] = None
+    anonymous: Annotated[bool, Meta(description="Runtimes may open sessions without credentials.")] = True
+    anonymous_runtimes: Annotated[
+        tuple[str, ...],
+        Meta(description="Which runtimes may, as patterns: addresses, `*` at the end stands for any rest."),
+    ] = ("*",)
+    guests: Annotated[
+        bool,
+        Meta(description="Runtimes of other domains may open sessions, with a credential that covers their address."),
+    ] = False
+    presence: Annotated[
+        bool, Meta(description="Whoever subscribes to `<runtime>/status` is told when it comes and goes.")
+    ] = False
+    credential: Annotated[tuple[CredentialSettings, ...], Meta(description="Accepted bearer tokens.")] = ()
+    issuer: Annotated[tuple[IssuerSettings, ...], Meta(description="Issuers of accepted bearer tokens.")] = ()
+    certificate: Annotated[
+        tuple[CertificateSettings, ...], Meta(description="Client certificates that are named here.")
+    ] = ()
+
+
+class PoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Addresses that sessions borrow instead of getting new ones, for example telephone numbers of a gateway."""
+
+    scheme: Annotated[
+        Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]{0,63}$")],
+        Meta(description="Requests for this scheme are served from the pool; no other pool may have it."),
+    ]
+    addresses: Annotated[
+        tuple[str, ...], Meta(description="What is lent, longest unused first: `sip:…` or `sip://user@domain`.")
+    ]
+
+
+class AllocationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who gets which addresses, and who gives them back."""
+
+    strict_release: Annotated[
+        bool, Meta(description="Only the owner's runtime and operators release an address; off: any runtime does.")
+    ] = True
+    pool: Annotated[tuple[PoolSettings, ...], Meta(description="Addresses that are lent.")] = ()
+
+
+class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may listen to what."""
+
+    require_consent: Annotated[
+        bool, Meta(description="Changes and children of an object are for those whom its reporter accepted.")
+    ] = False
+    expand_schema: Annotated[
+        bool, Meta(description="A `schema` that is named without children is read, and its children are subscribed.")
+    ] = False
+    catch_up_seconds: Annotated[
+        NonNegative, Meta(description="How long changes are kept for observers that lost their line; 0: not at all.")
+    ] = 0.0
+    catch_up_messages: Annotated[
+        Annotated[int, Meta(ge=1, le=limits.SESSION_QUEUE_MESSAGES)],
+        Meta(description="How many of them for one runtime; it is told when it missed more."),
+    ] = limits.MISSED_MESSAGES
+    taps: Annotated[
+        bool, Meta(description="Operators may subscribe to `*`: they get a copy of every message, without its tokens.")
+    ] = False
+
+
+class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which senders and receivers there are."""
+
+    learn: Annotated[
+        bool, Meta(description="A local address that nobody owns may be used as `from`, and is reachable for an hour.")
+    ] = True
+    users: Annotated[
+        bool, Meta(description="Messages to `user://`, `user-guid://`, `acct://` go to the user's live hyperties.")
+    ] = False
+    reporter_only: Annotated[
+        bool, Meta(description="Observers hear an object's reporter, and each other in children; nobody else.")
+    ] = True
+
+
+class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ways of the reference nodes that old runtimes or their test suites may want back; see `docs/dialects.md`."""
+
+    sm_error: Annotated[
+        Literal[400, 500], Meta(description="What runtimes of dialect A are told when a subscription names nothing.")
+    ] = 400
+    echo: Annotated[
+        bool, Meta(description="Runtimes of dialect A get copies of what they send to addresses they listen to.")
+    ] = False
+    return_by_address: Annotated[
+        bool,
+        Meta(description="A lost runtime of dialect B, C or socket.io that proves nothing comes back by its address."),
+    ] = False
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What goes to standard error."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least level that is printed.")] = (
+        "info"
+    )
+    format: Annotated[Literal["text", "json"], Meta(description="One line of text, or one JSON object, per event.")] = (
+        "text"
+    )
+
+
+class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One foreign domain, or with `*.` before it all its subdomains. Domains that no entry names are denied."""
+
+    domain: Annotated[str, Meta(description="`b.example`, or `*.b.example`; the most specific entry wins.")]
+    default: Annotated[
+        Literal["permit", "deny"],
+        Meta(description="What happens to messages about which no policy rule says anything."),
+    ] = "permit"
+    trust: Annotated[
+        Literal["web", "pinned", "dnssec"],
+        Meta(description="Why the first root of the domain may be believed; afterwards only continuity counts."),
+    ] = "web"
+    fingerprint: Annotated[
+        str,
+        Meta(description="Key-set fingerprint (`trapezoid keys fingerprint`), exchanged out of band; for `pinned`."),
+    ] = ""
+    aliases: Annotated[tuple[str, ...], Meta(description="Domains for which it speaks too, without documents.")] = ()
+    allow_addresses: Annotated[
+        tuple[str, ...], Meta(description="Internal ranges that this domain may resolve to, for example `10.7.0.0/16`.")
+    ] = ()
+    well_known_url: Annotated[str, Meta(description="Use this URL for `live` and ask no name server.")] = ""
+    connect: Annotated[
+        str, Meta(description="`host:port` to connect to for that URL; its certificate must still fit.")
+    ] = ""
+    insecure_plaintext: Annotated[
+        bool, Meta(description="Accept `ws://` and `http://` for this domain. Laboratories only.")
+    ] = False
+    messages_per_second: Annotated[
+        Rate | None, Meta(description="Messages per second and direction; absent: unlimited.")
+    ] = None
+    bytes_per_second: Annotated[Rate | None, Meta(description="Bytes per second and direction; absent: unlimited.")] = (
+        None
+    )
+    burst_seconds: Annotated[Rate, Meta(description="How many seconds' worth of both may come at once.")] = 2.0
+    p2p: Annotated[
+        bool, Meta(description="Runtimes of both domains may set up direct connections; off: 403 for setting them up.")
+    ] = True
+    rate: Annotated[
+        tuple[TypeRateSettings, ...], Meta(description="Rates of single types besides, per direction.")
+    ] = ()
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    node: NodeSettings
+    listen: ListenSettings = ListenSettings()
+    https: HttpsSettings = HttpsSettings()
+    site: SiteSettings | None = None
+    publish: PublishSettings | None = None
+    discovery: DiscoverySettings = DiscoverySettings()
+    policy: PolicySettings = PolicySettings()
+    registry: RegistrySettings | None = None
+    qos: QosSettings | None = None
+    catalogue: CatalogueSettings = CatalogueSettings()
+    limits: LimitSettings = LimitSettings()
+    records: RecordSettings = RecordSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    sessions: SessionSettings = SessionSettings()
+    allocation: AllocationSettings = AllocationSettings()
+    subscriptions: SubscriptionSettings = SubscriptionSettings()
+    routing: RoutingSettings = RoutingSettings()
+    twin: TwinSettings = TwinSettings()
+    middleware: MiddlewareSettings = MiddlewareSettings()
+    mqtt: MqttSettings | None = None
+    delivery: DeliverySettings = DeliverySettings()
+    push: PushSettings | None = None
+    global_registry: GlobalRegistrySettings | None = None
+    identity: IdentitySettings = IdentitySettings()
+    compat: CompatSettings = CompatSettings()
+    log: LogSettings = LogSettings()
+    peer: tuple[PeerSettings, ...] = ()
+    interworking: tuple[InterworkingSettings, ...] = ()
+
+    @property
+    def own_domains(self) -> tuple[str, ...]:
+        """The domain and its aliases: addresses in them are local."""
+        return (self.node.domain, *self.node.aliases)
+
+    @property
+    def node_id(self) -> str:
+        """Name of this node that is unique among all domains; identifies record files."""
+        return f"{self.node.name}.{self.node.domain}"
+
+    @property
+    def spool_dir(self) -> Path:
+        """Where record segments go."""
+        return self.records.spool_dir or self.node.data_dir / "records"
+
+    @property
+    def site_url(self) -> str:
+        """How others reach our site, without a final slash."""
+        public_url = self.site.public_url if self.site else ""
+        return (public_url or f"https://{self.node.domain}").rstrip("/")

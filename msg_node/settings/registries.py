@@ -1,0 +1,123 @@
+"""What an operator may write about the services that the node asks elsewhere: `[registry]`, `[qos]`, `[catalogue]`.
+
+Source: message specification, sections 10 and 14; data formats, sections 2 and 5.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct
+
+from msg_node.storage.tls_files import believe, show
+from protofly import limits
+
+Problem = tuple[tuple[str | int, ...], str]
+"""Where in the settings, and what is wrong."""
+
+
+class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server that speaks REST, and how we speak with it."""
+
+    url: Annotated[str, Meta(description="`https://host[:port][/path]`; its address is not judged, it is your word.")]
+    ca_file: Annotated[
+        Path | None, Meta(description="PEM file with further certificate authorities to believe for it.")
+    ] = None
+    certificate: Annotated[Path | None, Meta(description="PEM file with our client certificate, if it wants one.")] = (
+        None
+    )
+    key: Annotated[Path | None, Meta(description="PEM file with the private key of that certificate.")] = None
+    insecure_plaintext: Annotated[bool, Meta(description="Let `url` be `http://`. Laboratories only.")] = False
+    attempt_seconds: Annotated[
+        Annotated[float, Meta(gt=0.0, le=limits.INQUIRY_SECONDS)],
+        Meta(description="How long one attempt may take; what may be repeated is tried three times within 10 s."),
+    ] = limits.BACKEND_ATTEMPT_SECONDS
+
+
+class RegistrySettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The domain registry, when it is elsewhere; without this table the node has its own. See `docs/registries.md`."""
+
+    cache_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=3_600.0)],
+        Meta(description="How long an answer is told again at most, never longer than `expires` says; 0: never."),
+    ] = limits.REGISTRY_CACHE_SECONDS
+    poll_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=3_600.0)],
+        Meta(description="Pause between two questions for news of statuses; 0: another node asks for them."),
+    ] = limits.REGISTRY_POLL_SECONDS
+
+
+class QosSettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The QoS broker behind `domain://qos.<domain>`; without this table there is none. See `docs/registries.md`."""
+
+    max_lease_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=86_400)], Meta(description="Longest life of a reservation; longer ones are cut.")
+    ] = limits.QOS_LEASE_MAX_SECONDS
+    watch_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=3_600.0)],
+        Meta(description="Pause between two looks at the usage of providers that somebody listens to; 0: none."),
+    ] = limits.QOS_WATCH_SECONDS
+
+
+class CatalogueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Descriptors that local runtimes read by messages to `hyperty-catalogue://…`. See `docs/registries.md`."""
+
+    serve: Annotated[bool, Meta(description="Whether they may; off: 501 `connector-off`.")] = True
+    guest_stubs: Annotated[
+        bool,
+        Meta(
+            description="Runtimes are told stubs and identity provider proxies of other domains, to run them; else 403."
+        ),
+    ] = True
+    cache_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=86_400.0)],
+        Meta(description="How long a descriptor is told again when its server says nothing about it; 0: never."),
+    ] = limits.CATALOGUE_CACHE_SECONDS
+    own: Annotated[
+        BackendSettings | None, Meta(description="Our own catalogue, when it is not at `https://catalogue.<domain>`.")
+    ] = None
+
+
+def backend_problems(table: str, backend: BackendSettings | None) -> Iterator[Problem]:
+    """What one field alone cannot say about a table of this kind; `table` as it is written, with its dots."""
+    if backend is None:
+        return
+    path = tuple(table.split("."))
+    for key, text in _problems(backend):
+        yield (*path, key), text
+
+
+def _problems(backend: BackendSettings) -> Iterator[tuple[str, str]]:
+    try:
+        parts = urlsplit(backend.url)
+        is_url = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_url = False
+    if not is_url or parts.scheme not in {"https", "http"} or "@" in parts.netloc or parts.query or parts.fragment:
+        yield "url", f"{backend.url!r} is not https://host[:port][/path]"
+    elif parts.scheme == "http" and not backend.insecure_plaintext:
+        yield "url", "needs https://, or `insecure_plaintext = true` in a laboratory"
+    elif parts.scheme == "https" and backend.insecure_plaintext:
+        yield "insecure_plaintext", "contradicts the https:// of `url`"
+    if (backend.certificate is None) != (backend.key is None):
+        yield "certificate", "`certificate` and `key` come together"
+
+
+def backend_context(table: str, backend: BackendSettings) -> ssl.SSLContext:
+    """TLS towards a server of the settings: its certificate is checked, ours is shown.
+
+    Raises:
+        SettingsError: A file cannot be used.
+    """
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False
+    if backend.ca_file is not None:
+        believe(context, backend.ca_file, f"{table}.ca_file")
+    if backend.certificate is not None:
+        show(context, backend.certificate, backend.key, table)
+    return context

@@ -1,0 +1,188 @@
+"""The node's own HTTP site: `.well-known`, its catalogue (readable for original clients too), health and status.
+
+Everything it publishes is finished bytes; the one thing it makes itself is the `live` document, signed with the online
+key at half of its life and whenever the publication changes. Nothing in an answer comes from the request's headers.
+
+Source: trust and hosts, sections 2.4 and 3.4; data formats, sections 2.2 to 2.7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import trio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from msg_node.connectors.http_line import remote_of
+from msg_node.connectors.web_server import WebBounds, WebServer, listen
+from msg_node.settings.model import Settings, SiteSettings
+from msg_node.site.pages import JSON, published_routes
+from msg_node.site.publisher import Publisher, make_publisher
+from protofly.documents import SigningKey
+from protofly.errors import MisuseError, PeerError, SettingsError
+
+logger = logging.getLogger("msg_node.site.site")
+
+_FORWARDING: Final = frozenset(
+    {"cf-connecting-ip", "client-ip", "forwarded", "true-client-ip", "via", "x-client-ip", "x-cluster-client-ip"}
+    | {"x-original-forwarded-for", "x-originating-ip", "x-proxyuser-ip", "x-real-ip", "x-remote-addr", "x-remote-ip"}
+)
+"""Header fields that proxies add, besides all that begin with `X-Forwarded`."""
+
+Readiness = Callable[[], Sequence[str]]
+"""What keeps the node from being ready, in words; nothing when it is."""
+Status = Callable[[], object]
+"""Anything msgspec can encode."""
+
+
+class Site:
+    """Serves the site.
+
+    Args:
+        publisher: What to publish; None serves health and status only.
+        node_key: The key that proves this node, when it publishes one.
+    """
+
+    def __init__(
+        self, settings: SiteSettings, *, publisher: Publisher | None = None, node_key: SigningKey | None = None
+    ) -> None:
+        self.node_key = node_key
+        self.url = ""
+        """Where it was bound, without a final slash; "" before that."""
+        self.server: WebServer | None = None
+        """What serves it, once it runs."""
+        self._settings = settings
+        self._publisher = publisher
+        self._readiness: Readiness = tuple
+        self._warnings: Readiness = tuple
+        self._status: Status | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Site:
+        """The site that the settings ask for. Raises SettingsError when keys or publication cannot be used."""
+        if settings.site is None:
+            raise MisuseError("these settings have no site")
+        if settings.publish is None:
+            return cls(settings.site)
+        publisher, node_key = make_publisher(settings)
+        return cls(settings.site, publisher=publisher, node_key=node_key)
+
+    def serve_status(self, status: Status) -> None:
+        """Show what `status` returns at `/status`."""
+        self._status = status
+
+    def serve_readiness(self, readiness: Readiness, warnings: Readiness = tuple) -> None:
+        """Let `readiness` decide at `/readyz`; what `warnings` returns is shown beside it and decides nothing."""
+        self._readiness, self._warnings = readiness, warnings
+
+    @property
+    def publisher(self) -> Publisher | None:
+        """What the site publishes, if anything."""
+        return self._publisher
+
+    def make_app(self) -> Starlette:
+        """The ASGI application."""
+        routes = [Route("/livez", self._livez), Route("/readyz", self._readyz), Route("/status", self._status_page)]
+        if self._publisher is not None:
+            routes += published_routes(self._publisher)
+        return Starlette(routes=routes, exception_handlers={PeerError: _refuse, SettingsError: _fail})
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises SettingsError when address, certificate or publication cannot be used."""
+        # What the operator can get wrong comes before the nursery, so that one plain error leaves this call.
+        if self._publisher is not None:
+            await self._publisher.prepare()
+        settings = self._settings
+        listener = listen(
+            settings.host, settings.port, certificate=settings.certificate, key=settings.key, named="site"
+        )
+        self.url = listener.url
+        self.server = WebServer(
+            self.make_app(),
+            listener,
+            WebBounds(
+                connections=settings.connections,
+                connections_per_address=settings.connections_per_address,
+                requests_per_second=settings.requests_per_second,
+            ),
+        )
+        async with trio.open_nursery() as nursery:
+            if self._publisher is not None:
+                nursery.start_soon(self._publisher.run)
+            await nursery.start(self.server.run)
+            task_status.started()
+
+    def _why_not_local(self, request: Request) -> str | None:
+        """Why nobody can say that a request comes from this machine; None if it does.
+
+        Without TLS there may be a proxy on this machine that adds nothing to what it passes on.
+        """
+        if self._settings.certificate is None:
+            return "without TLS, anybody may be behind a local address"
+        if is_forwarded(request):
+            return "this request was passed on by a proxy"
+        if not _is_loopback(remote_of(request.scope)):
+            return "this is not for other machines"
+        return None
+
+    async def _livez(self, _request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, _request: Request) -> Response:
+        problems = list(self._readiness())
+        facts = {"ready": not problems, "problems": problems, "warnings": list(self._warnings())}
+        body = msgspec.json.encode(facts)
+        return Response(body, status_code=503 if problems else 200, media_type=JSON)
+
+    async def _status_page(self, request: Request) -> Response:
+        if self._status is None:
+            return PlainTextResponse("no status here\n", status_code=404)
+        if self._settings.status_token_sha256:
+            if not _has_token(request, self._settings.status_token_sha256):
+                return PlainTextResponse("the token of `site.status_token_sha256` is wanted\n", status_code=403)
+        elif (reason := self._why_not_local(request)) is not None:
+            return PlainTextResponse(f"{reason}: set `site.status_token_sha256`\n", status_code=403)
+        return Response(msgspec.json.encode(self._status()), media_type=JSON, headers={"Cache-Control": "no-store"})
+
+
+def _has_token(request: Request, token_sha256: str) -> bool:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    given = hashlib.sha256(token.strip().encode()).hexdigest()
+    return scheme.lower() == "bearer" and hmac.compare_digest(given, token_sha256.lower())
+
+
+def _is_loopback(remote: str) -> bool:
+    try:
+        address = ipaddress.ip_address(remote)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def is_forwarded(request: Request) -> bool:
+    """Whether a request shows that a proxy has passed it on: then its client is not who the connection says.
+
+    Proxies are known by what they add, and by HTTP/1.0, in which the most used one asks unless it is told otherwise.
+    """
+    return request.scope["http_version"] == "1.0" or any(
+        name in _FORWARDING or name.startswith("x-forwarded") for name in request.headers
+    )
+
+
+async def _refuse(_request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, PeerError)
+    return PlainTextResponse(f"{exc.code.word}: {exc.detail}\n", status_code=exc.code.status)
+
+
+async def _fail(_request: Request, exc: Exception) -> Response:
+    logger.error("site: %s", exc)
+    return PlainTextResponse("the publication of this domain is damaged\n", status_code=500)

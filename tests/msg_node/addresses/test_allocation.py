@@ -1,0 +1,429 @@
+"""Owners of addresses, and the allocation service in all its forms."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msg_node.addresses.core.allocation import Block, Owners, ancestors, is_below_any
+from msg_node.bus.seeds import SEEDS_AT_A_TIME, Seeds
+from msg_node.kernel.changes import Journal
+from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.kernel.identifiers import SEED_BYTES, identifiers
+from msg_node.kernel.rules import Rules
+from protofly.address import canonical_key, is_below
+from protofly.errors import Code, PeerError
+from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
+
+HYPERTY_ALLOCATION = f"domain://msg-node.{DOMAIN}/hyperty-address-allocation"
+OBJECT_ALLOCATION = f"domain://msg-node.{DOMAIN}/object-address-allocation"
+UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@pytest.fixture
+def house() -> StateHouse:
+    return StateHouse()
+
+
+def allocate(house: StateHouse, sid: int, number: int = 1, key: str = "", scheme: str = "hyperty") -> list[str]:
+    value = {"number": number, **({"allocationKey": key} if key else {})}
+    reply = house.reply(sid, ALLOCATION, "create", {"scheme": scheme, "value": value})
+    assert reply["code"] == 200, reply
+    found = reply["value"]
+    assert isinstance(found, dict)
+    allocated = found["allocated"]
+    assert isinstance(allocated, list)
+    return allocated
+
+
+def allocated_in(reply: dict[str, object]) -> list[str]:
+    value = reply["value"]
+    assert isinstance(value, dict)
+    return list(value["allocated"])
+
+
+def release(house: StateHouse, sid: int, body: dict[str, object]) -> dict[str, object]:
+    return house.reply(sid, ALLOCATION, "delete", body)
+
+
+# Names.
+
+
+def test_identifiers_are_uuids_that_follow_from_the_seed() -> None:
+    first = list(itertools.islice(identifiers(b"a" * 32), 100))
+    assert first == list(itertools.islice(identifiers(b"a" * 32), 100))
+    assert len(set(first)) == 100
+    assert all(UUID4.fullmatch(one) for one in first)
+    assert first[0] != next(identifiers(b"b" * 32))
+
+
+def test_identifiers_are_those_that_the_library_makes_of_the_same_bytes() -> None:
+    seed = bytes(range(32))
+    for number, name in enumerate(itertools.islice(identifiers(seed), 500)):
+        digest = hashlib.blake2b(seed + number.to_bytes(8, "little"), digest_size=16).digest()
+        assert name == str(uuid.UUID(bytes=digest if number else seed[:16], version=4))
+
+
+def test_seeds_are_all_different_over_several_reads() -> None:
+    seeds = Seeds()
+    drawn = [seeds.next() for _ in range(3 * SEEDS_AT_A_TIME)]
+    assert len(set(drawn)) == len(drawn)
+    assert {len(seed) for seed in drawn} == {SEED_BYTES}
+
+
+@pytest.mark.parametrize("scheme", ["hyperty", "comm", "a+b", "urn.x"])
+@pytest.mark.parametrize("domain", ["a.example", "A.Example", "a.example.", "b\u00fccher.example", "a.example:8443"])
+def test_what_is_allocated_is_owned_under_its_canonical_key(scheme: str, domain: str) -> None:
+    owners = Owners(Journal())
+    for url in owners.allocate(7, Block(scheme, domain, 3, "", b"s" * 32)):
+        assert owners.owner(canonical_key(url)) == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "above"),
+    [
+        ("comm://d/o/children/n", ["comm://d/o/children", "comm://d/o"]),
+        ("comm://d/o", []),
+        ("comm://d", []),
+        ("runtime:/alice/sm", ["runtime:/alice"]),
+        ("plain", []),
+        ("comm://d/o/", ["comm://d/o"]),
+        ("comm://d/o" + "/x" * 5000, [f"comm://d/o{'/x' * depth}" for depth in range(7, -1, -1)]),
+    ],
+)
+def test_ancestors_are_cut_at_slashes_and_bounded(key: str, above: list[str]) -> None:
+    assert list(ancestors(key)) == above
+
+
+@pytest.mark.parametrize("below", ["comm://d/o/children/n", "comm://d/o/n", "comm://d/o/a/b/c"])
+def test_owner_of_an_address_gives_back_what_stands_below_it(below: str) -> None:
+    owners = Owners(Journal())
+    assert owners.claim(1, below)
+    assert owners.claim(1, "comm://d/o")
+    assert owners.release([1], "comm://d/o") == ["comm://d/o", below]
+    assert owners.count(1) == 0
+
+
+@given(
+    key=st.lists(st.sampled_from("ab"), min_size=1, max_size=6).map("/".join),
+    bases=st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join), max_size=3),
+)
+def test_below_any_of_some_addresses_is_below_one_of_them(key: str, bases: list[str]) -> None:
+    full = [f"comm://d/{base}" for base in bases]
+    assert is_below_any(f"comm://d/{key}", frozenset(full)) == any(is_below(f"comm://d/{key}", base) for base in full)
+
+
+def test_used_name_is_not_given_out_again() -> None:
+    owners = Owners(Journal())
+    block = Block("hyperty", DOMAIN, 1, "", b"s" * 32)
+    (first,) = owners.allocate(1, block)
+    assert owners.release([1], first) == [first]
+    (second,) = owners.allocate(2, block)  # the same randomness
+    assert second != first
+
+
+# Allocation.
+
+
+def test_allocated_addresses_belong_to_the_session_at_once(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    allocated = allocate(house, sid, 2)
+    assert len(set(allocated)) == 2
+    assert all(url.startswith(f"hyperty://{DOMAIN}/") and UUID4.search(url) for url in allocated)
+    assert [house.state.owners.owner(url) for url in allocated] == [sid, sid]
+
+
+@pytest.mark.parametrize("number", [1, 100, "100"])
+def test_numbers_within_bounds_are_served(house: StateHouse, number: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
+    assert reply["code"] == 200
+
+
+@pytest.mark.parametrize("number", [0, 101, -1, "0", "101", "x", True, 1.5, None, [], "٣", "99999999999999"])
+def test_numbers_out_of_bounds_are_refused(house: StateHouse, number: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
+    assert (reply["code"], reply["reason"]) == (400, "bad-body")
+    assert house.state.owners.count(sid) == 0
+
+
+@pytest.mark.parametrize("body", [None, {}, {"value": None}, {"value": {}}])
+def test_missing_number_is_one_hyperty(house: StateHouse, body: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", body)
+    assert isinstance(reply["value"], dict)
+    assert [url.partition(":")[0] for url in reply["value"]["allocated"]] == ["hyperty"]
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "domain",
+        "global",
+        "mn",
+        "user",
+        "runtime",
+        "hyperty-runtime",
+        "9x",
+        "a b",
+        "é",
+        "Comm",
+        "",
+        5,
+        ["comm"],
+        {"comm": 1},
+    ],
+)
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_reserved_and_broken_schemes_are_refused(house: StateHouse, scheme: object, is_inside: bool) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    body = {"value": {"scheme": scheme}} if is_inside else {"scheme": scheme, "value": {"scheme": "comm"}}
+    reply = house.reply(sid, ALLOCATION, "create", body)
+    assert (reply["code"], reply["reason"]) == (400, "bad-body")
+    assert house.state.owners.count(sid) == 0
+
+
+@pytest.mark.parametrize("value", ["2", 2, [2], True])
+def test_value_that_is_no_object_is_refused(house: StateHouse, value: object) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": value})
+    assert (reply["code"], reply["reason"]) == (400, "bad-body")
+    assert house.state.owners.count(sid) == 0
+
+
+@pytest.mark.parametrize(
+    ("to", "body", "scheme"),
+    [
+        (HYPERTY_ALLOCATION, {"scheme": "comm", "value": {"number": 1}}, "hyperty"),
+        (OBJECT_ALLOCATION, {"value": {"number": 1}}, "comm"),
+        (OBJECT_ALLOCATION, {"scheme": "connection", "number": "1"}, "connection"),
+        (HYPERTY_ALLOCATION, {"scheme": 7}, "hyperty"),
+        (ALLOCATION, {"value": {"scheme": "ctxt"}}, "ctxt"),
+        (ALLOCATION, {"scheme": None, "value": {"scheme": "ctxt"}}, "ctxt"),
+    ],
+)
+def test_each_end_point_chooses_its_scheme(house: StateHouse, to: str, body: object, scheme: str) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    (reply,) = house.ask(sid, to, "CREATE", body).replies
+    assert reply.from_ == to
+    assert f'["{scheme}://{DOMAIN}/' in reply.body.decode()
+
+
+_ASKED = st.fixed_dictionaries(
+    {},
+    optional={
+        "scheme": st.sampled_from(["hyperty", "comm", "runtime", "", None, 7, ["hyperty"]]),
+        "number": st.sampled_from([1, "2", 0, True, 10_000, None]),
+        "allocationKey": st.sampled_from(["k", "runtime://alpha.example/x/", "", None, 3]),
+        "note": st.sampled_from(["", "x" * 600]),
+    },
+)
+
+
+@given(outer=_ASKED, value=st.none() | st.just("text") | _ASKED)
+def test_a_request_that_was_made_before_is_read_as_the_first_time(outer: dict[str, object], value: object) -> None:
+    body = outer if value is None else {**outer, "value": value}
+    house = StateHouse()
+    sid, _ = house.open("rt-ana", 1)
+    first, again = (house.reply(sid, ALLOCATION, "create", body) for _ in range(2))
+    assert {name: member for name, member in first.items() if name != "value"} == {
+        name: member for name, member in again.items() if name != "value"
+    }
+    if first["code"] == 200:
+        one, other = allocated_in(first), allocated_in(again)
+        assert len(one) == len(other) == len({*one, *other}) / 2
+        rows = {row.url: row for row in house.state.owners.owned(sid)}
+        assert len({(rows[url].allocation_key, url.partition("://")[0]) for url in one + other}) == 1
+
+
+def test_alias_domain_gives_its_own_addresses(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, "domain://msg-node.alias.example/address-allocation", "create")
+    assert isinstance(reply["value"], dict)
+    assert reply["value"]["allocated"][0].startswith("hyperty://alias.example/")
+
+
+def test_quota_refuses_the_whole_block() -> None:
+    owners = Owners(Journal(), per_session=3)
+    owners.allocate(1, Block("hyperty", DOMAIN, 2, "", b"1" * 32))
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        owners.allocate(1, Block("hyperty", DOMAIN, 2, "", b"2" * 32))
+    assert owners.count(1) == 2
+    assert len(owners.allocate(2, Block("hyperty", DOMAIN, 2, "", b"3" * 32))) == 2
+
+
+def test_link_gets_no_addresses(house: StateHouse) -> None:
+    link = house.state.link_number("beta.example")
+    reply = house.reply(link, ALLOCATION, "create", from_="runtime://beta.example/rt-bo")
+    assert (reply["code"], reply["reason"]) == (403, "policy")
+
+
+# Release.
+
+
+def test_block_is_released_by_its_key(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    runtime = f"runtime://{DOMAIN}/rt-ana"
+    allocated = allocate(house, sid, 3, key=runtime)
+    kept = allocate(house, sid, 1)
+    assert release(house, sid, {"resource": f"hyperty-runtime://{DOMAIN}/rt-ana"})["code"] == 200
+    assert [house.state.owners.owner(url) for url in allocated] == [None] * 3
+    assert house.state.owners.owner(kept[0]) == sid
+    assert house.state.owners.owner(runtime) == sid  # the runtime address goes with its session only
+
+
+def test_lists_are_released_nested_or_inside_value(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    one, two, three = allocate(house, sid, 3)
+    assert release(house, sid, {"childrenResources": [[one]], "value": {"allocated": [two]}}) == {
+        "code": 200,
+        "description": "OK",
+        "desc": "OK",
+    }
+    assert release(house, sid, {"resources": three})["code"] == 200
+    assert house.state.owners.count(sid) == 0
+
+
+def test_release_takes_sub_resources_and_listeners_with_it(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    (room,) = allocate(house, sid, 1, scheme="comm")
+    house.reply(
+        sid,
+        SM,
+        "subscribe",
+        {"resources": [f"{room}/subscription", f"{room}/children/m", "comm://b.example/x/changes"]},
+    )
+    assert release(house, sid, {"resource": room, "childrenResources": ["m"]})["code"] == 200
+    assert house.state.listeners.targets(f"{room}/subscription") == ()
+    assert house.state.listeners.targets("comm://b.example/x/changes") == (sid,)
+
+
+@pytest.mark.parametrize("body", [{}, {"resource": ""}, {"childrenResources": []}, {"value": {}}])
+def test_release_of_nothing_is_a_bad_body(house: StateHouse, body: dict[str, object]) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    assert release(house, sid, body)["code"] == 400
+
+
+@pytest.mark.parametrize("resource", ["hyperty://alpha.example/unknown", "some key", "runtime://alpha.example/rt-ana"])
+def test_release_of_the_unknown_is_fine(house: StateHouse, resource: str) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    reply = release(house, sid, {"resource": resource})
+    assert reply["code"] == 200
+    assert "value" not in reply
+
+
+def test_release_takes_what_is_below_and_no_look_alike() -> None:
+    owners = Owners(Journal())
+    base = f"comm://{DOMAIN}/o"
+    below = [f"{base}/a", f"{base}/a/b", f"{base}/z", f"{base}/\uffff"]
+    others = [f"{base}-1/a", f"{base}.x/a", f"{base}0/a", f"comm://{DOMAIN}/a/o/x", f"comm://{DOMAIN}/p/a"]
+    for sid, urls in ((1, [base, *below, *others]), (2, [f"{base}/theirs"])):
+        for url in urls:
+            assert owners.claim(sid, url)
+    assert owners.release({1}, base) == [base, *below]
+    assert [row.url for row in owners.owned(1)] == others
+    assert owners.owner(f"{base}/theirs") == 2
+    assert owners.release({1}, others[0]) == [others[0]]
+
+
+def test_what_is_left_below_is_found_after_each_release() -> None:
+    owners = Owners(Journal())
+    base = f"comm://{DOMAIN}/o"
+    below = [f"{base}/{name}" for name in "abcdef"]
+    for url in (base, *below):
+        assert owners.claim(1, url)
+    for gone in (below[2], below[0], below[5]):
+        assert owners.release({1}, gone) == [gone]
+        assert owners.owner(gone) is None
+    assert owners.claim(1, below[5])  # and what comes again is found as well
+    assert owners.release({1}, base) == [base, below[1], below[3], below[4], below[5]]
+    assert owners.count(1) == 0
+    assert owners.claim(1, base)
+    assert owners.release({1}, base) == [base]
+
+
+def test_release_takes_what_is_below_after_a_restart_too(house: StateHouse) -> None:
+    sid, _ = house.open("rt-ana", 1)
+    (room,) = allocate(house, sid, 1, scheme="comm")
+    below = [f"{room}/children/{name}" for name in ("a", "b", "c")]
+    for url in below:
+        assert house.state.owners.claim(sid, url)
+    assert house.state.owners.release({sid}, below[1]) == [below[1]]
+    house.keep(house.state.take_changes())
+    again = house.restarted()
+    assert again.state.owners.release({sid}, room) == [room, below[0], below[2]]
+    assert [again.state.owners.owner(url) for url in (room, *below)] == [None] * 4
+
+
+def test_nobody_releases_what_belongs_to_another(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    eve, _ = house.open("rt-eve", 2)
+    (mine,) = allocate(house, ana, 1, key="shared key")
+    (hers,) = allocate(house, eve, 1, key="shared key")
+    reply = release(house, eve, {"childrenResources": [mine], "resource": "shared key"})
+    assert (reply["code"], reply["value"]) == (200, {"refused": [mine]})
+    assert (house.state.owners.owner(mine), house.state.owners.owner(hers)) == (ana, None)
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_strict_release_can_be_switched_off(is_strict: bool) -> None:
+    house = StateHouse(rules=Rules(strict_release=is_strict))
+    ana, _ = house.open("rt-ana", 1)
+    other, _ = house.open("rt-other", 2)
+    (mine,) = allocate(house, ana, 1, key="block")
+    release(house, other, {"resource": "block"})
+    assert (house.state.owners.owner(mine) is None) is not is_strict
+
+
+def test_operator_releases_for_others() -> None:
+    ops = Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))
+    house = StateHouse(credentials=[ops])
+    ana, _ = house.open("rt-ana", 1)
+    operator, _ = house.open("ops", 2, {"credentials": {"kind": "bearer", "token": "ops"}})
+    (mine,) = allocate(house, ana)
+    assert release(house, operator, {"resource": mine})["code"] == 200
+    assert house.state.owners.owner(mine) is None
+
+
+# Claims.
+
+
+def test_first_claim_wins_and_holds_through_grace(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    eve, _ = house.open("rt-eve", 2)
+    url = f"hyperty://{DOMAIN}/self-made-71"
+    assert house.reply(ana, SM, "subscribe", {"resources": [url]})["code"] == 200
+    assert house.state.owners.owner(url) == ana
+    house.services.connection_lost(1, now=house.now)
+    reply = house.reply(eve, SM, "subscribe", {"resources": [url]})
+    assert (reply["code"], reply["reason"]) == (403, "not-owner")
+    assert house.state.listeners.targets(url) == (ana,)
+    house.now += 121
+    house.keep(house.swept().changes)
+    assert house.reply(eve, SM, "subscribe", {"resources": [url]})["code"] == 200
+    assert house.state.owners.owner(url) == eve
+
+
+def test_refused_claims_are_listed_among_several(house: StateHouse) -> None:
+    ana, _ = house.open("rt-ana", 1)
+    eve, _ = house.open("rt-eve", 2)
+    taken, free = f"hyperty://{DOMAIN}/taken", f"hyperty://{DOMAIN}/free"
+    house.reply(ana, SM, "subscribe", {"resources": [taken]})
+    reply = house.reply(eve, SM, "subscribe", {"resources": [taken, free]})
+    assert (reply["code"], reply["value"]) == (200, {"refused": [taken]})
+    assert house.state.owners.owner(free) == eve
+
+
+def test_claims_beyond_the_quota_leave_nothing() -> None:
+    house = StateHouse(addresses_per_session=2)
+    sid, _ = house.open("rt-ana", 1)
+    reply = house.reply(sid, SM, "subscribe", {"resources": [f"comm://{DOMAIN}/{n}" for n in range(3)]})
+    assert (reply["code"], reply["reason"]) == (429, "quota")
+    assert (house.state.owners.count(sid), house.state.listeners.count(sid)) == (0, 0)

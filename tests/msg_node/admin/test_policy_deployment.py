@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from msg_node.admin.policy_deployment import PolicyDeployment, change_sha256
+from policy.core.gate import Gate
+from policy.files import read_policies
+from protofly.records import PolicyEvent, Record
+
+CLOSED = 'id = "closed"\n[[rules]]\nid = "nobody"\neffect = "deny"\ncondition = { size = { moreThan = 5 } }\n'
+OPEN = 'id = "open"\n[[rules]]\nid = "all"\neffect = "permit"\n[[rules]]\nid = "more"\neffect = "permit"\n'
+
+
+class House:
+    def __init__(self, folder: Path, text: str) -> None:
+        self.file = folder / "border.toml"
+        self.file.write_text(text)
+        self.gate = Gate(read_policies([self.file]))
+        self.records: list[Record] = []
+        self.policies = PolicyDeployment(self.gate, files=[self.file], mode="enforce", record=self.records.append)
+
+    @property
+    def last(self) -> PolicyEvent:
+        event = self.records[-1]
+        assert isinstance(event, PolicyEvent)
+        return event
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path, CLOSED)
+
+
+def test_a_start_is_written_down_with_what_is_in_force(house: House) -> None:
+    house.policies.tell_start()
+    event = house.last
+    assert (event.event, event.cause, event.before, event.after) == (
+        "deployed",
+        "start",
+        None,
+        house.gate.policies.revision,
+    )
+    assert (event.rules, event.reads, event.files, event.mode) == (1, ("size",), (str(house.file),), "enforce")
+    assert event.actor
+    assert event.diff_sha256 == hashlib.sha256(b"\n" + house.gate.policies.canonical).hexdigest()
+
+
+async def test_a_reload_names_both_revisions_and_the_change_between_them(house: House) -> None:
+    before = house.gate.policies
+    house.file.write_text(OPEN)
+    await house.policies.reload()
+    after, event = house.gate.policies, house.last
+    assert after.revision != before.revision
+    assert (event.event, event.cause, event.before, event.after) == (
+        "deployed",
+        "reload",
+        before.revision,
+        after.revision,
+    )
+    assert (event.rules, event.diff_sha256) == (2, change_sha256(before, after))
+    assert change_sha256(before, after) != change_sha256(after, before)
+
+
+@pytest.mark.parametrize("text", ["", "id = 7\n[[rules]]", OPEN.replace("permit", "allow it all")])
+async def test_files_that_are_wrong_change_nothing_and_are_written_down_as_refused(house: House, text: str) -> None:
+    before = house.gate.policies
+    house.file.write_text(text)
+    await house.policies.reload()
+    event = house.last
+    assert house.gate.policies is before
+    assert (event.event, event.before, event.after, event.code) == ("refused", before.revision, None, "settings")
+    assert event.detail
+    assert "border.toml" in event.detail

@@ -1,0 +1,384 @@
+"""Where one message goes, without anything around it: the order of section 20.2 of the message specification."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msg_node.addresses.core.subscriptions import Subscription
+from msg_node.bus.core import router
+from msg_node.bus.core.router import Delivery, Learned, Place, Route
+from msg_node.kernel.rules import Rules
+from msg_node.kernel.session import Opened, Opener
+from msg_node.node_state import NodeState
+from msg_node.registries.core.registry_entry import Changed
+from protofly.address import canonical_key
+from protofly.errors import Code, PeerError
+from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
+from tests.support.runtime_house import DOMAIN, a_message, parsed, runtime_address
+
+NOW = 1_000_000.0
+ROOM = f"comm://{DOMAIN}/room"
+SM = f"domain://msg-node.{DOMAIN}/sm"
+FAR_ROOM = "comm://beta.example/room"
+
+
+class Rig:
+    """Tables with some sessions, and the router over them."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.state = NodeState(frozenset({DOMAIN}), rules=rules)
+        self.delivery = Delivery(self.state, serves=lambda key: key == SM)
+        self._connections = 0
+
+    def session(self, name: str) -> int:
+        self._connections += 1
+        address = runtime_address(name)
+        opened, _ = self.state.open(
+            Opener(address, canonical_key(address), self._connections), f"token-{name}", now=NOW
+        )
+        assert isinstance(opened, Opened)
+        return opened.sid
+
+    def listen(self, number: int, url: str) -> None:
+        self.state.listeners.add(number, [Subscription(url, canonical_key(url), "")])
+
+    def route(
+        self, type_: str, to: str, origin: int, *, id_: object = None, now: float = NOW, from_: str = "plain"
+    ) -> Route:
+        return self.delivery.route(parsed(a_message(type_, from_, to, id_=id_)), origin, now)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def to_sessions(*numbers: int) -> Route:
+    return Route(Place.LISTENERS, numbers)
+
+
+@pytest.mark.parametrize("type_", ["read", "create", "subscribe", "execute", "delete"])
+def test_a_request_to_an_owned_address_goes_to_its_owner_alone(rig: Rig, type_: str) -> None:
+    owner, bo, cleo = rig.session("owner"), rig.session("bo"), rig.session("cleo")
+    rig.state.owners.claim(owner, ROOM)
+    rig.listen(bo, ROOM)
+    assert rig.route(type_, ROOM, cleo, id_=1) == to_sessions(owner)
+
+
+@pytest.mark.parametrize(("type_", "id_"), [("update", 1), ("event", 1), ("response", 1), ("create", None)])
+def test_all_else_goes_to_owner_and_listeners_once_each(rig: Rig, type_: str, id_: object) -> None:
+    owner, bo, cleo = rig.session("owner"), rig.session("bo"), rig.session("cleo")
+    rig.state.owners.claim(owner, ROOM)
+    rig.listen(bo, ROOM)
+    rig.listen(owner, ROOM)
+    assert sorted(rig.route(type_, ROOM, cleo, id_=id_).numbers) == [owner, bo]
+
+
+def test_a_request_to_an_address_without_owner_goes_to_all_who_listen(rig: Rig) -> None:
+    bo, cleo, ana = rig.session("bo"), rig.session("cleo"), rig.session("ana")
+    rig.listen(bo, f"{ROOM}/status")
+    rig.listen(cleo, f"{ROOM}/status")
+    assert rig.route("read", f"{ROOM}/status", ana, id_=1) == to_sessions(bo, cleo)
+
+
+def test_the_origin_gets_no_copy(rig: Rig) -> None:
+    bo, cleo = rig.session("bo"), rig.session("cleo")
+    link = rig.state.link_number("beta.example")
+    for number in (bo, cleo, link):
+        rig.listen(number, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", bo) == to_sessions(cleo, link)
+    assert rig.route("create", f"{ROOM}/children/m", link) == to_sessions(bo, cleo)
+    assert rig.route("create", f"{ROOM}/children/m", 0) == to_sessions(bo, cleo, link)
+
+
+def test_what_only_its_sender_listens_to_is_dropped(rig: Rig) -> None:
+    bo = rig.session("bo")
+    rig.listen(bo, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", bo, id_=1) == Route(Place.DROPPED)
+
+
+@pytest.mark.parametrize("suffix", ["/subscription", "/status", "/inbox"])
+def test_control_suffixes_fall_to_the_owner(rig: Rig, suffix: str) -> None:
+    owner, bo = rig.session("owner"), rig.session("bo")
+    rig.state.owners.claim(owner, ROOM)
+    assert rig.route("create", ROOM + suffix, bo, id_=1) == to_sessions(owner)
+
+
+@pytest.mark.parametrize("suffix", ["/changes", "/children/messages", "/children/", "/subscriptions", "/x/status"])
+def test_other_suffixes_do_not(rig: Rig, suffix: str) -> None:
+    owner, bo = rig.session("owner"), rig.session("bo")
+    rig.state.owners.claim(owner, ROOM)
+    assert rig.route("create", ROOM + suffix, bo, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route("event", ROOM + suffix, bo, id_=1) == Route(Place.DROPPED)
+
+
+def test_what_is_below_a_runtime_address_reaches_that_runtime(rig: Rig) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    for spelling in ("runtime", "hyperty-runtime", "RUNTIME"):
+        assert rig.route("read", f"{spelling}://ALPHA.example/ana/sm", bo, id_=1) == to_sessions(ana)
+
+
+@pytest.mark.parametrize("path", ["rt-an", "rt-anab", "rt-a/na", "rt", "rt-a%6ea", "RT-ANA"])
+def test_a_common_prefix_is_no_kinship(rig: Rig, path: str) -> None:
+    rig.session("rt-ana")
+    bo = rig.session("bo")
+    assert rig.route("read", f"runtime://{DOMAIN}/{path}", bo, id_=1).place is Place.REFUSED
+
+
+def test_a_parked_session_is_still_the_place(rig: Rig) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    rig.state.lost(1, now=NOW)
+    assert rig.route("read", runtime_address("ana"), bo, id_=1) == to_sessions(ana)
+
+
+def test_a_service_and_the_session_verbs_are_found_in_any_spelling(rig: Rig) -> None:
+    ana = rig.session("ana")
+    assert rig.route("read", SM.upper().replace("DOMAIN", "domain").replace("/SM", "/sm"), ana).place is Place.SERVICE
+    assert rig.route("open", "mn:/session", ana).place is Place.SESSION_VERBS
+
+
+def test_another_domain_is_foreign_and_its_listeners_here_are_served_as_well(rig: Rig) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    assert rig.route("read", FAR_ROOM, ana, id_=1) == Route(Place.FOREIGN, (), "beta.example")
+    rig.listen(bo, f"{FAR_ROOM}/changes")
+    assert rig.route("update", f"{FAR_ROOM}/changes", ana) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    rig.listen(bo, f"{FAR_ROOM}/children/")
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    rig.listen(ana, f"{FAR_ROOM}/changes")
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.BOTH, (bo,), "beta.example")
+    rig.state.listeners.remove(bo, f"{FAR_ROOM}/children/")
+    rig.listen(ana, f"{FAR_ROOM}/children/")
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.FOREIGN, (), "beta.example")
+
+
+def test_what_a_link_brings_for_its_own_objects_stays_here(rig: Rig) -> None:
+    bo = rig.session("bo")
+    link = rig.state.link_number("beta.example")
+    rig.listen(bo, f"{FAR_ROOM}/changes")
+    assert rig.route("update", f"{FAR_ROOM}/changes", link, from_=FAR_ROOM) == to_sessions(bo)
+
+
+# Who may change an object.
+
+
+def test_an_object_that_somebody_owns_is_changed_by_its_owner_only(rig: Rig) -> None:
+    owner, bo, eve = rig.session("owner"), rig.session("bo"), rig.session("eve")
+    rig.state.owners.claim(owner, ROOM)
+    rig.listen(bo, f"{ROOM}/changes")
+    link = rig.state.link_number("beta.example")
+    for type_ in ("update", "create", "delete"):
+        assert rig.route(type_, f"{ROOM}/changes", owner, from_=ROOM) == to_sessions(bo)
+        for other in (eve, link):
+            assert rig.route(type_, f"{ROOM}/changes", other) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    assert rig.route("response", f"{ROOM}/changes", eve) == to_sessions(owner)
+
+
+def test_an_object_without_owner_is_changed_by_who_takes_its_subscriptions(rig: Rig) -> None:
+    reporter, bo, eve = rig.session("reporter"), rig.session("bo"), rig.session("eve")
+    rig.listen(bo, f"{ROOM}/changes")
+    assert rig.route("update", f"{ROOM}/changes", reporter, from_=ROOM).code is Code.NOT_OWNER
+    rig.listen(reporter, f"{ROOM}/subscription")
+    rig.listen(eve, f"{ROOM}/subscription")
+    assert rig.route("update", f"{ROOM}/changes", reporter, from_=ROOM) == to_sessions(bo)
+    assert rig.route("update", f"{ROOM}/changes", eve, from_=ROOM).code is Code.NOT_OWNER
+    assert rig.route("update", f"{ROOM}/changes", eve).code is Code.NOT_OWNER
+
+
+def test_a_domain_changes_its_own_objects_and_no_third_one_s(rig: Rig) -> None:
+    bo = rig.session("bo")
+    link = rig.state.link_number("beta.example")
+    for room in ("comm://gamma.example/room", FAR_ROOM):
+        rig.listen(bo, f"{room}/changes")
+    assert rig.route("update", f"{FAR_ROOM}/changes", link, from_="hyperty://beta.example/h") == to_sessions(bo)
+    assert rig.route("update", "comm://gamma.example/room/changes", link, from_=FAR_ROOM).code is Code.NOT_OWNER
+
+
+def test_reporter_only_writes_can_be_switched_off() -> None:
+    rig = Rig(Rules(reporter_only=False))
+    bo, eve = rig.session("bo"), rig.session("eve")
+    rig.listen(bo, f"{ROOM}/changes")
+    assert rig.route("update", f"{ROOM}/changes", eve, from_=ROOM) == to_sessions(bo)
+
+
+# Users, documents and echoes.
+
+
+@pytest.mark.parametrize("to", ["user://beta.example/bo", "acct://beta.example/bo", "user-guid://bo",
+                                "hyperty-catalogue://catalogue.beta.example/.well-known/hyperty/x"])  # fmt: skip
+def test_no_message_goes_to_a_user_or_to_a_document(rig: Rig, to: str) -> None:
+    assert rig.route("read", to, rig.session("ana"), id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+
+
+def test_by_setting_a_message_to_a_user_reaches_his_live_hyperties() -> None:
+    rig = Rig(Rules(resolves_users=True))
+    ana, bo = rig.session("ana"), rig.session("bo")
+    user = f"user://{DOMAIN}/bo"
+    hyperty = f"hyperty://{DOMAIN}/h-bo"
+    rig.state.owners.claim(bo, hyperty)
+    entry = Changed(user=user, guid="user-guid://G", runtime=runtime_address("bo"), descriptor="d")
+    rig.state.registry.register(hyperty, entry, sid=bo, now=NOW)
+    for to in (user, "user-guid://G"):
+        assert rig.route("create", to, ana, id_=1) == to_sessions(bo)
+    assert rig.route("create", user, bo, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route("create", "user://beta.example/cy", ana, id_=1) == Route(Place.FOREIGN, domain="beta.example")
+    assert rig.route("create", f"user://{DOMAIN}/nobody", ana, id_=1).code is Code.NO_ROUTE
+
+
+@pytest.mark.parametrize("nobody", ["user-guid://anonymous", "user://anonymous"])
+def test_nobody_is_no_user_whoever_registers_as_him(nobody: str) -> None:
+    rig = Rig(Rules(resolves_users=True))
+    ana, bo = rig.session("ana"), rig.session("bo")
+    hyperty = f"hyperty://{DOMAIN}/h-bo"
+    rig.state.owners.claim(bo, hyperty)
+    entry = Changed(user=nobody, guid=nobody, runtime=runtime_address("bo"), descriptor="d")
+    rig.state.registry.register(hyperty, entry, sid=bo, now=NOW)
+    assert rig.route("create", nobody, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+
+
+def test_by_setting_a_runtime_hears_itself() -> None:
+    rig = Rig(Rules(echoes=True))
+    ana, bo = rig.session("ana"), rig.session("bo")
+    for sid in (ana, bo):
+        rig.listen(sid, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", ana) == to_sessions(ana, bo)
+    link = rig.state.link_number("beta.example")
+    rig.listen(link, f"{ROOM}/children/m")
+    assert rig.route("create", f"{ROOM}/children/m", link) == to_sessions(ana, bo)
+
+
+@pytest.mark.parametrize("look_alike", ["beta.example.evil", "xbeta.example", "alpha.example.evil"])
+def test_a_look_alike_of_a_domain_is_another_domain(rig: Rig, look_alike: str) -> None:
+    ana = rig.session("ana")
+    assert rig.route("read", f"hyperty://{look_alike}/h", ana, id_=1).domain == look_alike
+
+
+@pytest.mark.parametrize("type_", ["read", "create", "execute"])
+def test_only_requests_learn_that_nobody_is_there(rig: Rig, type_: str) -> None:
+    ana = rig.session("ana")
+    nowhere = f"hyperty://{DOMAIN}/nobody"
+    assert rig.route(type_, nowhere, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    for other, id_ in ((type_, None), ("event", 1), ("response", 1)):
+        assert rig.route(other, nowhere, ana, id_=id_) == Route(Place.DROPPED)
+
+
+def test_a_request_to_an_address_of_one_s_own_is_answered(rig: Rig) -> None:
+    ana = rig.session("ana")
+    rig.state.owners.claim(ana, ROOM)
+    assert rig.route("read", ROOM, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route("event", ROOM, ana, id_=1) == Route(Place.DROPPED)
+    rig.listen(rig.session("bo"), ROOM)
+    assert rig.route("read", ROOM, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+
+
+def test_what_is_no_address_is_refused(rig: Rig) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_HEADER):
+        rig.route("read", "two words", rig.session("ana"), id_=1)
+
+
+# Learned addresses.
+
+
+def test_a_learned_address_is_good_for_an_hour(rig: Rig) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    free = f"hyperty://{DOMAIN}/free"
+    rig.delivery.learned.learn(free, ana, NOW)
+    assert rig.route("read", free, bo, id_=1, now=NOW + LEARNED_SECONDS - 1) == to_sessions(ana)
+    assert rig.route("read", free, bo, id_=1, now=NOW + LEARNED_SECONDS).place is Place.REFUSED
+
+
+def test_a_learned_address_never_overrides_its_owner(rig: Rig) -> None:
+    ana, bo, cleo = rig.session("ana"), rig.session("bo"), rig.session("cleo")
+    rig.delivery.learned.learn(canonical_key(ROOM), ana, NOW)
+    rig.state.owners.claim(bo, ROOM)
+    assert rig.route("read", ROOM, cleo, id_=1) == to_sessions(bo)
+
+
+def test_the_last_who_used_an_address_is_known_and_an_ended_session_is_forgotten() -> None:
+    learned = Learned()
+    learned.learn("a", 1, NOW)
+    learned.learn("a", 2, NOW)
+    learned.learn("b", 1, NOW)
+    learned.forget(1)
+    assert (learned.find("a", NOW), learned.find("b", NOW)) == (2, None)
+
+
+@given(
+    steps=st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"), st.integers(1, 3)), max_size=40),
+    bound=st.integers(1, 4),
+)
+def test_what_is_learned_is_what_was_said_last_and_nothing_of_the_ended_is_kept(
+    steps: list[tuple[bool, str, int]], bound: int
+) -> None:
+    learned, model = Learned(), dict[str, int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(router, "LEARNED_ADDRESSES", bound)
+        for is_end, key, sid in steps:
+            if is_end:
+                learned.forget(sid)
+                model = {one: learner for one, learner in model.items() if learner != sid}
+            else:
+                learned.learn(key, sid, NOW)
+                model.pop(key, None)
+                model = dict([*model.items(), (key, sid)][-bound:])
+            assert {one: learned.find(one, NOW) for one in "abcdef"} == {one: model.get(one) for one in "abcdef"}
+            assert {one for keys in learned._of.values() for one in keys} == set(model)
+
+
+def test_what_is_learned_is_bounded_and_the_oldest_goes_first() -> None:
+    learned = Learned()
+    for number in range(LEARNED_ADDRESSES + 10):
+        learned.learn(str(number), number // LEARNED_PER_SESSION, NOW)
+    assert learned.find("9", NOW) is None
+    assert learned.find("10", NOW) == 0
+    assert len(learned._known) == LEARNED_ADDRESSES
+
+
+def test_who_speaks_in_very_many_names_pushes_out_his_own() -> None:
+    learned = Learned()
+    learned.learn("of somebody else", 2, NOW)
+    for number in range(LEARNED_PER_SESSION + 10):
+        learned.learn(str(number), 1, NOW)
+        learned.learn("often", 1, NOW)
+    assert learned.find("of somebody else", NOW) == 2
+    assert learned.find("often", NOW) == 1
+    assert learned.find("10", NOW) is None
+    assert learned.find("11", NOW) == 1
+    assert len(learned._known) == LEARNED_PER_SESSION + 1
+
+
+# Whatever is asked.
+
+_ADDRESSES = st.sampled_from([
+    ROOM, f"{ROOM}/changes", f"{ROOM}/children/m", f"{ROOM}/status", FAR_ROOM, f"{FAR_ROOM}/changes", SM,
+    "mn:/session", runtime_address("one"), runtime_address("on"), f"{runtime_address('two')}/sm", "plain",
+])  # fmt: skip
+_TYPES = st.sampled_from(["read", "create", "update", "event", "response", "subscribe"])
+
+
+@given(
+    listens=st.lists(st.tuples(st.sampled_from([1, 2, 3, -1]), _ADDRESSES), max_size=8),
+    owner=st.sampled_from([0, 1, 2]),
+    type_=_TYPES,
+    to=_ADDRESSES,
+    origin=st.sampled_from([1, 2, 3, -1, 0]),
+    id_=st.sampled_from([None, 1]),
+)
+def test_every_route_is_whole_has_no_echo_and_at_most_one_copy(
+    listens: list[tuple[int, str]], owner: int, type_: str, to: str, origin: int, id_: int | None
+) -> None:
+    rig = Rig()
+    for name in ("one", "two", "three"):
+        rig.session(name)
+    rig.state.link_number("beta.example")
+    for number, url in listens:
+        rig.listen(number, url)
+    if owner:
+        rig.state.owners.claim(owner, ROOM)
+    route = rig.route(type_, to, origin, id_=id_)
+    assert origin not in route.numbers
+    assert len(set(route.numbers)) == len(route.numbers)
+    assert bool(route.numbers) == (route.place in (Place.LISTENERS, Place.BOTH))
+    assert bool(route.domain) == (route.place in (Place.FOREIGN, Place.BOTH))
+    assert (route.code is not None) == (route.place is Place.REFUSED)

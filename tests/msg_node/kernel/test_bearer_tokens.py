@@ -1,0 +1,274 @@
+"""Bearer tokens of local issuers: which one opens which runtime. Pure: keys and clock are arguments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from msg_node.kernel.bearer_tokens import TokenProof, check_token
+from msg_node.kernel.credentials import Credentials, digest_of
+from msg_node.kernel.issuer_keys import key_of_pem, keys_of_jwks
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.signed_tokens import ALGORITHMS, issuer_of, looks_like_token
+from protofly.errors import Code, PeerError
+from tests.support.token_issuer import AUDIENCE, ISSUER, Algorithm, TokenIssuer, part
+
+NOW = 1_795_219_200.0
+SKEW = 60.0
+ANA = "runtime://alpha.example/rt-ana"
+LOGIN = TokenIssuer()
+
+
+def checked(token: str, runtime: str = ANA, *, now: float = NOW, **rules: Any) -> TokenProof:
+    return check_token(token, runtime, LOGIN.rules(**rules), LOGIN.keys, now=now)
+
+
+def refusal(token: str, runtime: str = ANA, *, now: float = NOW, **rules: Any) -> str:
+    with pytest.raises(PeerError) as caught:
+        checked(token, runtime, now=now, **rules)
+    assert caught.value.code is Code.BAD_TOKEN
+    return caught.value.detail
+
+
+@pytest.mark.parametrize("algorithm", ["EdDSA", "Ed25519", "ES256", "ES384", "ES512", "RS256", "PS256"])
+def test_a_token_of_each_algorithm_proves_its_runtime(algorithm: Algorithm) -> None:
+    issuer = TokenIssuer(algorithm=algorithm, key_id="one")
+    proof = check_token(issuer.token(ANA, now=NOW), ANA, issuer.rules(), issuer.keys, now=NOW)
+    assert proof == TokenProof(ISSUER, "ana", frozenset(), NOW + 300 + SKEW, is_in_full=True)
+
+
+def test_algorithms_that_can_be_allowed_are_signatures_by_private_keys() -> None:
+    assert not [name for name in ALGORITHMS if name == "none" or name.startswith("HS")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "detail"),
+    [
+        ({"iss": "https://login.beta.example"}, "another issuer"),
+        ({"iss": None}, "another issuer"),
+        ({"iss": 7}, "`iss` is no text"),
+        ({"aud": "somebody.else"}, "another audience"),
+        ({"aud": None}, "another audience"),
+        ({"aud": ["a", "b"]}, "another audience"),
+        ({"aud": {AUDIENCE: 1}}, "another audience"),
+        ({"exp": None}, "never expires"),
+        ({"exp": "tomorrow"}, "`exp` is no point in time"),
+        ({"exp": True}, "`exp` is no point in time"),
+        ({"exp": 10**300}, "`exp` is no point in time"),
+        ({"exp": -1}, "`exp` is no point in time"),
+        ({"sub": None}, "subject"),
+        ({"sub": ""}, "subject"),
+        ({"sub": "a\nb"}, "subject"),
+        ({"sub": "x" * 513}, "subject"),
+        ({"sub": ["ana"]}, "`sub` is no text"),
+        ({"runtime": None}, "not for this runtime"),
+        ({"runtime": 7}, "not for this runtime"),
+        ({"runtime": ""}, "not for this runtime"),
+        ({"runtime": "runtime://alpha.example/rt-bo"}, "not for this runtime"),
+        ({"runtime": "runtime://alpha.example/rt-b*"}, "not for this runtime"),
+        ({"runtime": "runtime://alpha.exam*"}, "not for this runtime"),
+        ({"runtime": [["runtime://alpha.example/*"]]}, "not for this runtime"),
+    ],
+)
+def test_a_token_with_a_wrong_claim_is_refused(changes: dict[str, Any], detail: str) -> None:
+    assert detail in refusal(LOGIN.token(**{"runtime": ANA, "now": NOW, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "is_in_full"),
+    [
+        (ANA, True),
+        ("hyperty-runtime://ALPHA.example/rt-ana", True),
+        ("runtime://alpha.example/rt-*", False),
+        ("*", False),
+        (["runtime://alpha.example/rt-bo", ANA], True),
+        (["runtime://alpha.example/*", ANA], True),
+    ],
+)
+def test_the_claim_names_a_runtime_in_full_or_by_pattern(runtime: object, is_in_full: bool) -> None:
+    assert checked(LOGIN.token(runtime, now=NOW)).is_in_full is is_in_full
+
+
+def test_an_issuer_speaks_for_no_more_runtimes_than_the_settings_say() -> None:
+    token = LOGIN.token("*", now=NOW)
+    assert "not for this runtime" in refusal(token, "runtime://beta.example/rt-bo")
+    assert "not for this runtime" in refusal(token, "runtime://alpha.example.evil/rt-ana")
+    assert "not for this runtime" in refusal(token, ANA, runtimes=("runtime://alpha.example/guest-*",))
+
+
+@pytest.mark.parametrize(
+    ("now", "is_good"),
+    [
+        (NOW + 300 - 1, True),
+        (NOW + 300 + SKEW - 1, True),
+        (NOW + 300 + SKEW, False),
+        (NOW - SKEW, True),
+        (NOW - SKEW - 1, False),
+    ],
+)
+def test_the_life_of_a_token_has_the_skew_at_both_ends(now: float, is_good: bool) -> None:
+    for begin in ("nbf", "iat"):
+        times: dict[str, Any] = {"iat": None, begin: NOW}
+        token = LOGIN.token(ANA, now=NOW, **times)
+        if is_good:
+            assert checked(token, now=now).expires_at == NOW + 300 + SKEW
+        else:
+            assert refusal(token, now=now)
+
+
+def test_without_skew_there_is_none() -> None:
+    token = LOGIN.token(ANA, now=NOW)
+    assert checked(token, now=NOW + 299, skew_seconds=0)
+    assert "has expired" in refusal(token, now=NOW + 300, skew_seconds=0)
+    assert "in the future" in refusal(token, now=NOW - 1, skew_seconds=0)
+    assert "not valid yet" in refusal(LOGIN.token(ANA, now=NOW, nbf=NOW + 1), skew_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("header", "detail"),
+    [
+        ({"kid": "k2"}, "no key of its issuer"),
+        ({"crit": ["b64"], "b64": False}, "extension"),
+        ({"typ": "dpop+jwt"}, "`typ`"),
+        ({"typ": "logout+jwt"}, "`typ`"),
+    ],
+)
+def test_a_token_with_a_strange_header_is_refused(header: dict[str, Any], detail: str) -> None:
+    good, changed = LOGIN.token(ANA, now=NOW).split("."), {"alg": "ES256", "kid": "k1", **header}
+    assert detail in refusal(".".join([part(changed), *good[1:]]))
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"typ": "JWT"}, {"typ": "at+jwt"}, {"typ": "application/at+jwt"}, {"kid": None}]
+)
+def test_usual_headers_pass(header: dict[str, Any]) -> None:
+    assert checked(LOGIN.token(ANA, now=NOW, header=header)).subject == "ana"
+
+
+def test_a_token_that_names_no_key_needs_an_issuer_with_one() -> None:
+    other = TokenIssuer(key_id="k2")
+    token = LOGIN.token(ANA, now=NOW, header={"kid": None})
+    with pytest.raises(PeerError, match="does not say which key"):
+        check_token(token, ANA, LOGIN.rules(), [*LOGIN.keys, *other.keys], now=NOW)
+
+
+def test_an_algorithm_that_the_settings_leave_out_is_refused() -> None:
+    assert "algorithm" in refusal(LOGIN.token(ANA, now=NOW), algorithms=frozenset({"EdDSA"}))
+
+
+@pytest.mark.parametrize(
+    ("claims", "name", "roles"),
+    [
+        ({"roles": ["a", "b", 7]}, "roles", {"a", "b"}),
+        ({"scope": "a b"}, "scope", {"a", "b"}),
+        ({"realm_access": {"roles": ["a"]}}, "realm_access.roles", {"a"}),
+        ({"https://alpha.example/roles": ["a"]}, "https://alpha.example/roles", {"a"}),
+        ({"roles": ["operator"]}, "", set()),
+        ({"roles": {"a": 1}}, "roles", set()),
+        ({"realm_access": "x"}, "realm_access.roles", set()),
+    ],
+)
+def test_roles_come_from_the_claim_that_the_settings_name(claims: dict[str, Any], name: str, roles: set[str]) -> None:
+    assert checked(LOGIN.token(ANA, now=NOW, **claims), roles_claim=name).roles == roles
+
+
+def test_the_runtime_may_stand_in_another_claim() -> None:
+    assert checked(LOGIN.token(None, now=NOW, sub=ANA), runtime_claim="sub").subject == ANA
+
+
+# Keys.
+
+
+def test_a_public_key_in_pem_serves_tokens_of_any_key_name() -> None:
+    pem = LOGIN.key.public_key.public_bytes(  # type: ignore[union-attr]
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    assert check_token(LOGIN.token(ANA, now=NOW), ANA, LOGIN.rules(), [key_of_pem(pem.decode())], now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("jwks", "problem"),
+    [
+        ([], "not a JWK set"),
+        ({"keys": {}}, "not a JWK set"),
+        ({"keys": []}, "no key in it"),
+        ({"keys": [7]}, "no object"),
+        ({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}, "shared secret"),
+        ({"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}, "without kid"),
+        ({"keys": [{"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA", "kid": "k"}]}, "'k'"),
+        ({"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "k"}]}, "2048 bits"),
+        ({"keys": [{"kty": "RSA", "n": 7, "e": "AQAB"}]}, "no text"),
+        ({"keys": [{"kty": "OKP", "crv": "Ed25519"}]}, "without kid"),
+        ({"keys": [{"kty": "LATTICE", "kid": "q"}]}, "no key in it"),
+        ({"keys": [{**LOGIN.jwks["keys"][0], "use": "enc"}]}, "no key in it"),
+        ({"keys": [{**LOGIN.jwks["keys"][0], "alg": "RS256"}]}, "no key in it"),
+        ({"keys": [LOGIN.key.as_dict(private=True)]}, "is private"),
+    ],
+)
+def test_a_broken_key_set_is_refused_in_words(jwks: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        keys_of_jwks(json.dumps(jwks).encode())
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[" * 9000, b'{"keys": [], "keys": []}'])
+def test_a_file_that_is_no_key_set_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        keys_of_jwks(raw)
+
+
+def test_a_key_of_an_unknown_kind_beside_a_good_one_does_no_harm() -> None:
+    jwks = {"keys": [{"kty": "LATTICE", "kid": "q"}, *LOGIN.jwks["keys"]]}
+    assert [key.key_id for key in keys_of_jwks(json.dumps(jwks).encode())] == ["k1"]
+
+
+@pytest.mark.parametrize("pem", ["", "nonsense", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"])
+def test_what_is_no_pem_is_refused(pem: str) -> None:
+    with pytest.raises(ValueError, match="not a public key"):
+        key_of_pem(pem)
+
+
+# Among other credentials.
+
+
+def credentials_with(*issuers: TokenIssuer) -> Credentials:
+    made = Credentials(allows_anonymous=False, issuers=[issuer.rules() for issuer in issuers])
+    for issuer in issuers:
+        made.set_issuer_keys(issuer.issuer, issuer.keys)
+    return made
+
+
+def test_the_credential_is_issuer_and_subject_whatever_the_token() -> None:
+    gate = credentials_with(LOGIN)
+    first = gate.check(Offered(LOGIN.token(ANA, now=NOW)), ANA, now=NOW)
+    second = gate.check(Offered(LOGIN.token(ANA, now=NOW + 100)), ANA, now=NOW + 100)
+    assert first.credential == second.credential == f"jwt {ISSUER} ana"
+    assert gate.is_valid(first.credential, ANA)
+    assert not credentials_with().is_valid(first.credential, ANA)
+    assert gate.roles(first.credential, ANA, frozenset({"r"})) == {"r"}
+
+
+def test_an_unknown_issuer_and_one_without_keys_are_refused() -> None:
+    gate = Credentials(issuers=[LOGIN.rules()])
+    with pytest.raises(PeerError, match="no key of its issuer"):
+        gate.check(Offered(LOGIN.token(ANA, now=NOW)), ANA, now=NOW)
+    with pytest.raises(PeerError, match=r"issuer .* not known"):
+        gate.check(Offered(TokenIssuer("https://x.example").token(ANA, now=NOW)), ANA, now=NOW)
+
+
+def test_new_keys_take_the_place_of_old_ones() -> None:
+    gate, token = credentials_with(LOGIN), LOGIN.token(ANA, now=NOW)
+    gate.set_issuer_keys(ISSUER, TokenIssuer(key_id="k2").keys)
+    with pytest.raises(PeerError, match="no key of its issuer"):
+        gate.check(Offered(token), ANA, now=NOW)
+
+
+def test_form_and_issuer_are_read_without_belief() -> None:
+    token = LOGIN.token(ANA, now=NOW)
+    assert looks_like_token(token)
+    assert issuer_of(token) == ISSUER
+    assert not looks_like_token(token + "=")
+    assert not looks_like_token("a.b")
+    assert len(digest_of(token)) == 64

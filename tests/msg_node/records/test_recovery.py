@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msg_node.records.recovery import newest_boot, recover
+from protofly.record_segments import SegmentName
+from protofly.records import Kind, decode_manifest
+
+NAME = SegmentName(Kind.SESSION, "mn-1.a.example", 7, 3)
+
+
+def frame(first_seq: int, records: int) -> bytes:
+    lines = [{"seq": seq, "ts_us": 1000 + seq, "policy_rev": "r1"} for seq in range(first_seq, first_seq + records)]
+    return zstandard.ZstdCompressor(write_checksum=True).compress(msgspec.json.Encoder().encode_lines(lines))
+
+
+def test_names_survive_their_text_also_with_dashes_and_dots_in_the_node() -> None:
+    assert SegmentName.parse(str(NAME)) == NAME
+    assert SegmentName.parse("mdr-mn-1-2.b.example-99-000012") == SegmentName(Kind.MESSAGE, "mn-1-2.b.example", 99, 12)
+    assert SegmentName.parse("chain") is None
+    assert SegmentName.parse("other-mn-1-1") is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(torn_bytes=st.integers(min_value=0, max_value=400))
+def test_a_torn_segment_is_cut_to_its_last_whole_frame(
+    tmp_path_factory: pytest.TempPathFactory, torn_bytes: int
+) -> None:
+    spool = tmp_path_factory.mktemp("spool")
+    whole = frame(1, 5) + frame(6, 5)
+    third = frame(11, 50)
+    torn = third[: torn_bytes % len(third)]
+    (spool / f"{NAME}.open").write_bytes(whole + torn)
+
+    _, (manifest,) = recover(spool, signer=None)
+
+    assert (spool / f"{NAME}.jsonl.zst").read_bytes() == whole
+    assert manifest == decode_manifest((spool / f"{NAME}.manifest.json").read_bytes())
+    assert (manifest.closure, manifest.records, manifest.first_seq, manifest.last_seq) == ("recovered", 10, 1, 10)
+    assert (manifest.size_bytes, manifest.sha256) == (len(whole), sha256(whole).hexdigest())
+    assert (manifest.min_ts_us, manifest.max_ts_us, manifest.policy_revs) == (1001, 1010, ("r1",))
+    assert not list(spool.glob("*.open"))
+
+
+def test_a_flipped_bit_ends_what_can_be_kept(tmp_path: Path) -> None:
+    first, second = frame(1, 5), bytearray(frame(6, 500))
+    second[len(second) // 2] ^= 0x10
+    (tmp_path / f"{NAME}.open").write_bytes(first + bytes(second) + frame(506, 5))
+
+    _, (manifest,) = recover(tmp_path, signer=None)
+
+    assert manifest.records == 5
+    assert (tmp_path / f"{NAME}.jsonl.zst").read_bytes() == first
+
+
+def test_a_frame_header_that_claims_all_memory_is_damage(tmp_path: Path) -> None:
+    claims_much = b"\x28\xb5\x2f\xfd" + bytes([0b1110_0000]) + (1 << 50).to_bytes(8, "little") + b"\x01\x00\x00"
+    (tmp_path / f"{NAME}.open").write_bytes(frame(1, 2) + claims_much)
+    _, (manifest,) = recover(tmp_path, signer=None)
+    assert manifest.records == 2
+
+
+def test_gaps_in_the_numbers_are_counted_as_lost(tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.open").write_bytes(frame(4, 3) + frame(10, 1))
+    _, (manifest,) = recover(tmp_path, signer=None)
+    assert (manifest.first_seq, manifest.last_seq, manifest.records, manifest.lost_records) == (4, 10, 4, 3)
+
+
+def test_an_open_segment_without_a_whole_frame_disappears(tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.open").write_bytes(frame(1, 5)[:20])
+    assert recover(tmp_path, signer=None)[1] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["chain.json"]
+
+
+def test_a_crash_between_rename_and_manifest_is_finished_in_order(tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.jsonl.zst").write_bytes(frame(1, 5))
+    (tmp_path / f"{NAME._replace(segno=4)}.open").write_bytes(frame(6, 5))
+    (tmp_path / f"{NAME}.manifest.json.tmp").write_bytes(b"{")
+
+    chain, (first, second) = recover(tmp_path, signer=None)
+
+    assert (first.segno, second.segno) == (3, 4)
+    assert second.prev_sha256 == first.sha256
+    assert second.first_seq == first.last_seq + 1
+    assert chain.prev_sha256(Kind.SESSION) == second.sha256
+    assert recover(tmp_path, signer=None)[1] == [], "a second start finds nothing to do"
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"nonsense", b'{"unheard":{"boot":1,"segno":1,"last_seq":1,"sha256":""}}'])
+def test_a_spoilt_chain_file_is_replaced_by_what_the_manifests_say(tmp_path: Path, spoilt: bytes) -> None:
+    (tmp_path / f"{NAME}.open").write_bytes(frame(1, 5))
+    recover(tmp_path, signer=None)
+    (tmp_path / "chain.json").write_bytes(spoilt)
+    chain, _ = recover(tmp_path, signer=None)
+    assert chain.prev_sha256(Kind.SESSION)
+    assert json.loads((tmp_path / "chain.json").read_bytes())["session_event"]["segno"] == 3
+
+
+def test_boots_never_go_backwards_even_when_the_clock_does(tmp_path: Path) -> None:
+    assert newest_boot(tmp_path) == 0
+    (tmp_path / f"{NAME._replace(boot=1 << 50)}.open").write_bytes(b"")
+    assert newest_boot(tmp_path) == 1 << 50
+
+
+KILLED_WRITER = textwrap.dedent(
+    """
+    import sys, trio
+    from pathlib import Path
+    from msg_node.records.writer import RecordsWriter, WriterOptions
+    from protofly.records import SessionEvent
+
+    async def main(spool):
+        writer = RecordsWriter(spool, "mn-1.a.example", options=WriterOptions(sync_seconds=0.001))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(writer.run)
+            number, is_told = 0, False
+            while True:
+                number += 1
+                writer.append(SessionEvent(ts_us=number, event="opened", runtime_key=f"runtime://a.example/{number}"))
+                if number % 20 == 0:
+                    await trio.sleep(0.001)
+                if not is_told and writer.statistics().written > 1000:
+                    print("under way", flush=True)
+                    is_told = True
+
+    trio.run(main, Path(sys.argv[1]))
+    """
+)
+
+
+def test_after_kill_9_everything_that_reached_the_disk_is_sealed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLED_WRITER, str(tmp_path)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"under way\n"
+        os.kill(child.pid, signal.SIGKILL)
+    (torn,) = tmp_path.glob("*.open")
+    with torn.open("ab") as segment:
+        segment.write(frame(1, 100)[:-5])  # the tail that the kill did not happen to tear
+
+    _, (manifest,) = recover(tmp_path, signer=None)
+
+    with zstandard.open(tmp_path / f"{torn.stem}.jsonl.zst", "rb") as segment:
+        numbers = [json.loads(line)["seq"] for line in segment.read().splitlines()]
+    assert numbers == list(range(1, manifest.records + 1))
+    assert manifest.records > 0
+    assert manifest.closure == "recovered"

@@ -1,0 +1,54 @@
+"""Replies of foreign registries on their way to our runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from msg_node.registries.core.foreign_registry import as_found
+from protofly import codec
+from tests.support.runtime_house import FOREIGN, Json, a_message, parsed, runtime_address, runtime_house
+
+REGISTRY = f"domain://registry.{FOREIGN}"
+ANA = runtime_address("ana")
+
+
+def reply(body: dict[str, object], from_: str = REGISTRY) -> Json:
+    return a_message("response", from_, ANA, body, id_="7")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"code": 200, "value": {}}, 404),
+        ({"code": "200", "value": {"message": "Not Found"}}, 404),
+        ({"code": 200, "value": {"message": "x", "hypertyID": "hyperty://beta.example/h"}}, 200),
+        ({"code": 200, "value": {"hyperty://beta.example/h": {}}}, 200),
+        ({"code": 200, "value": []}, 200),
+        ({"code": 200}, 200),
+        ({"code": 408, "value": {}}, 408),
+    ],
+)
+def test_a_forced_200_with_nothing_in_it_is_404(body: dict[str, object], code: int) -> None:
+    message = parsed(reply(body))
+    read = as_found(message)
+    members = codec.body_members(read.body)
+    assert members["code"] == code
+    assert (read.id, read.from_, read.to) == (message.id, message.from_, message.to)
+    if code == 404:
+        assert members["reason"] == "not-registered"
+    else:
+        assert read is message
+
+
+async def test_our_runtimes_get_it_so_and_other_replies_as_they_are(tmp_path: Path) -> None:
+    async with runtime_house(tmp_path) as house:
+        ana = await house.opened("ana")
+        nothing: dict[str, object] = {"code": 200, "value": {"message": "Not Found"}}
+        other = f"hyperty://{FOREIGN}/h"
+        messages = [parsed(reply(nothing)), parsed(reply(nothing, other)), parsed(reply({"code": 200, "value": 7}))]
+        assert house.bus.from_link(FOREIGN, messages) == [None] * 3
+        received = [await ana.next() for _ in range(3)]
+        assert [one["body"]["code"] for one in received] == [404, 200, 200]
+        assert received[1]["body"] == nothing

@@ -1,0 +1,327 @@
+"""The digital twin: who describes things, what is kept of them, who reads it, and what survives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from msg_node.kernel.changes import Journal, Table
+from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.registries.core.twin import Slot, Twin, slot_of
+from protofly.errors import Code, PeerError
+from protofly.limits import TWIN_DESCRIPTION_BYTES, TWIN_THINGS_PER_AGENT, TWIN_VALUE_BYTES, TWIN_VALUES_PER_THING
+from tests.support.http_runtime import opened_http
+from tests.support.runtime_house import (
+    DOMAIN,
+    Json,
+    Runtime,
+    RuntimeHouse,
+    a_message,
+    code_and_reason,
+    parsed,
+    runtime_house,
+)
+
+TWIN = f"domain://msg-node.{DOMAIN}/twin"
+AGENT = f"thing://{DOMAIN}/agent-4"
+LAMP = f"{AGENT}/lamp-1"
+MOTION = f"{LAMP}/events/motion"
+DESCRIPTION = {"@type": "Lamp", "title": "Lamp in the hall", "events": {"motion": {}}}
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
+    async with runtime_house(tmp_path) as house:
+        yield house
+
+
+async def described(house: RuntimeHouse) -> Runtime:
+    """A runtime that is the agent of a lamp."""
+    agent = await house.opened("agent")
+    reply = await agent.ask("create", TWIN, {"resource": LAMP, "value": DESCRIPTION})
+    assert reply["body"]["value"] == {"resource": LAMP, "version": 1}
+    return agent
+
+
+async def read(runtime: Runtime, resource: str = "", **more: object) -> Json:
+    reply = await runtime.ask("read", TWIN, {**({"resource": resource} if resource else {}), **more})
+    assert reply["body"]["code"] == 200, reply
+    value: Json = reply["body"]["value"]
+    return value
+
+
+# Descriptions.
+
+
+async def test_a_description_is_read_back_as_it_was_written(house: RuntimeHouse) -> None:
+    agent, ana = await described(house), await house.opened("ana")
+    found = await read(ana, LAMP)
+    assert found["description"] == DESCRIPTION
+    assert (found["resource"], found["status"], found["version"], found["values"]) == (LAMP, "live", 1, {})
+    assert (await read(agent, AGENT))["total"] == 1
+
+
+async def test_whoever_describes_a_thing_of_a_free_agent_is_its_agent(house: RuntimeHouse) -> None:
+    agent, other = await described(house), await house.opened("other")
+    assert house.state.owners.owner(AGENT) == house.port_of("agent").sid
+    for type_ in ("create", "update", "delete"):
+        reply = await other.ask(type_, TWIN, {"resource": LAMP, "value": {"title": "mine"}})
+        assert code_and_reason(reply) == (403, "not-owner")
+    reply = await agent.ask("update", TWIN, {"resource": LAMP, "value": {"title": "new"}})
+    assert reply["body"]["value"]["version"] == 2
+    assert (await read(other, LAMP))["description"] == {"title": "new"}
+
+
+async def test_the_same_description_again_is_no_new_version(house: RuntimeHouse) -> None:
+    agent = await described(house)
+    reply = await agent.ask("create", TWIN, {"resource": LAMP, "value": DESCRIPTION})
+    assert reply["body"]["value"]["version"] == 1
+
+
+async def test_a_deleted_thing_is_gone_with_its_values(house: RuntimeHouse) -> None:
+    agent = await described(house)
+    await agent.say(a_message("update", LAMP, MOTION, {"value": True}))
+    assert (await agent.ask("delete", TWIN, {"resource": LAMP}))["body"]["value"] == {"removed": 1}
+    for resource in (LAMP, MOTION):
+        assert code_and_reason(await agent.ask("read", TWIN, {"resource": resource})) == (404, "not-registered")
+    assert not house.state.twin.watches
+    assert code_and_reason(await agent.ask("delete", TWIN, {"resource": LAMP})) == (404, "not-registered")
+
+
+async def test_deleting_an_agent_removes_all_its_things(house: RuntimeHouse) -> None:
+    agent = await described(house)
+    await agent.ask("create", TWIN, {"resource": f"{AGENT}/lamp-2", "value": {}})
+    assert (await agent.ask("delete", TWIN, {"resource": AGENT}))["body"]["value"] == {"removed": 2}
+    assert (await read(agent))["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"resource": LAMP}, (400, "bad-body")),
+        ({"resource": LAMP, "value": []}, (400, "bad-body")),
+        ({"resource": LAMP, "value": "x"}, (400, "bad-body")),
+        ({"resource": AGENT, "value": {}}, (400, "bad-body")),
+        ({"resource": f"{LAMP}/events/x", "value": {}}, (400, "bad-body")),
+        ({"resource": "thing://beta.example/a/b", "value": {}}, (403, "not-owner")),
+        ({"resource": f"thing://{DOMAIN}", "value": {}}, (400, "bad-body")),
+        ({"resource": "nonsense", "value": {}}, (400, "bad-body")),
+        ({"resource": LAMP, "value": {"x": "y" * TWIN_DESCRIPTION_BYTES}}, (413, "too-large")),
+        ({"resource": LAMP, "queue": 5}, (400, "bad-body")),
+    ],
+)
+async def test_what_is_no_description_of_a_thing_of_ours_is_refused_and_changes_nothing(
+    house: RuntimeHouse, body: Json, code: tuple[int, str]
+) -> None:
+    agent = await house.opened("agent")
+    assert code_and_reason(await agent.ask("create", TWIN, body)) == code
+    assert (await read(agent))["total"] == 0
+    assert house.state.owners.owner(AGENT) is None
+
+
+async def test_an_agent_says_how_requests_wait_for_it(house: RuntimeHouse) -> None:
+    agent = await house.opened("agent")
+    reply = await agent.ask("create", TWIN, {"resource": AGENT, "queue": {"expires": 60, "max": 3}})
+    assert reply["body"]["value"] == {"resource": AGENT, "queue": {"expires": 60, "max": 3}}
+    assert house.state.delivery.queues.rules(AGENT) == (60.0, 3)
+
+
+async def test_the_directory_is_read_in_pages_and_by_criteria(house: RuntimeHouse) -> None:
+    agent = await described(house)
+    for number in range(60):
+        reply = await agent.ask("create", TWIN, {"resource": f"{AGENT}/n{number}", "value": {"@type": ["A", "B"]}})
+        assert reply["body"]["code"] == 200
+    first, second = await read(agent), await read(agent, page=2)
+    assert (len(first["things"]), len(second["things"]), first["pages"], first["total"]) == (50, 11, 2, 61)
+    assert [one["resource"] for one in (await read(agent, criteria={"type": "Lamp"}))["things"]] == [LAMP]
+    assert (await read(agent, criteria={"type": "B"}))["total"] == 60
+    assert (await read(agent, criteria={"since": 4e9}))["total"] == 0
+    wrongs: list[Json] = [{"page": 0}, {"page": "1"}, {"criteria": []}, {"criteria": {"since": "x"}}]
+    for wrong in wrongs:
+        assert code_and_reason(await agent.ask("read", TWIN, wrong)) == (400, "bad-body")
+
+
+async def test_a_page_that_would_not_fit_into_a_message_leaves_descriptions_out(house: RuntimeHouse) -> None:
+    agent = await house.opened("agent")
+    for number in range(6):
+        value = {"x": "y" * (TWIN_DESCRIPTION_BYTES - 100)}
+        await agent.ask("create", TWIN, {"resource": f"{AGENT}/n{number}", "value": value})
+    things = (await read(agent))["things"]
+    assert ["description" in one for one in things] == [True] * 4 + [False] * 2
+
+
+# Values.
+
+
+async def test_the_latest_value_of_each_event_and_property_is_kept(house: RuntimeHouse) -> None:
+    agent, ana = await described(house), await house.opened("ana")
+    await agent.say(
+        a_message("update", LAMP, MOTION, {"value": 1}),
+        a_message("update", LAMP, MOTION, {"value": 2, "timestamp": "2031-04-01T08:00:00Z"}),
+        a_message("update", LAMP, f"{LAMP}/properties/on", {"value": {"is": True}}),
+        a_message("update", LAMP, f"{LAMP}/changes", {"attribute": "colour", "value": "red"}),
+    )
+    await agent.heard()
+    values = (await read(ana, LAMP))["values"]
+    assert {name: one["value"] for name, one in values.items()} == {
+        "events/motion": 2,
+        "properties/on": {"is": True},
+        "properties/colour": "red",
+    }
+    assert values["events/motion"]["timestamp"] == "2031-04-01T08:00:00Z"
+    assert values["events/motion"]["source"] == LAMP
+    assert (await read(ana, MOTION))["value"] == 2
+
+
+async def test_listeners_get_events_of_a_thing_that_is_kept_too(house: RuntimeHouse) -> None:
+    agent, ana = await described(house), await house.opened("ana")
+    reply = await ana.subscribed(f"{LAMP}/changes")
+    assert reply["body"]["code"] == 200
+    await agent.say(a_message("update", LAMP, f"{LAMP}/changes", {"attribute": "on", "value": 1}))
+    assert (await ana.next())["body"] == {"attribute": "on", "value": 1}
+    assert (await read(ana, LAMP))["values"]["properties/on"]["value"] == 1
+
+
+async def test_only_the_agent_gives_values(house: RuntimeHouse) -> None:
+    agent, ana = await described(house), await house.opened("ana")
+    await ana.say(
+        a_message("update", ana.address, MOTION, {"value": "forged"}),
+        a_message("update", LAMP, MOTION, {"value": "forged"}),
+        a_message("event", ana.address, MOTION, {"value": "forged"}),
+    )
+    await ana.heard()
+    assert (await read(agent, LAMP))["values"] == {}
+
+
+async def test_values_without_a_description_are_not_kept(house: RuntimeHouse) -> None:
+    agent = await described(house)
+    other = f"{AGENT}/lamp-2"
+    await agent.say(a_message("update", other, f"{other}/events/motion", {"value": 1}))
+    await agent.heard()
+    assert code_and_reason(await agent.ask("read", TWIN, {"resource": other})) == (404, "not-registered")
+
+
+@pytest.mark.parametrize("body", [None, {}, {"attribute": "x"}, {"attribute": 5, "value": 1}, {"timestamp": 7}])
+async def test_events_without_a_value_pass_and_leave_nothing(house: RuntimeHouse, body: Json | None) -> None:
+    agent = await described(house)
+    await agent.say(a_message("update", LAMP, f"{LAMP}/changes", body), a_message("update", LAMP, MOTION, body))
+    await agent.heard()
+    values = (await read(agent, LAMP))["values"]
+    assert [one["value"] for one in values.values()] == ([1] if body and "value" in body else [])
+
+
+async def test_objects_that_the_operator_names_are_kept_as_well(tmp_path: Path) -> None:
+    room = f"comm://{DOMAIN}/room"
+    async with runtime_house(tmp_path, kept_objects=[f"{room}/*"]) as house:
+        ana, bob = await house.opened("ana"), await house.opened("bob")
+        await ana.subscribed(f"{room}/a/subscription", f"{room}/a")
+        await ana.say(a_message("update", f"{room}/a", f"{room}/a/changes", {"attribute": "topic", "value": "x"}))
+        await ana.heard()
+        values = (await read(bob, f"{room}/a"))["values"]
+        assert values["topic"]["value"] == "x"
+
+
+# Who reads.
+
+
+async def test_the_twin_is_not_for_other_domains(house: RuntimeHouse) -> None:
+    await described(house)
+    asked = parsed(a_message("read", "hyperty://beta.example/h", TWIN, {"resource": LAMP}, id_=1))
+    house.bus.from_link("beta.example", [asked])
+    while not (refusals := house.domains.take()):
+        await trio.lowlevel.checkpoint()
+    [refusal] = refusals
+    assert (refusal["body"]["code"], refusal["body"]["reason"]) == (403, "policy")
+
+
+async def test_an_operator_deletes_what_nobody_answers_for(tmp_path: Path) -> None:
+    credential = Credential(digest_of("secret"), f"runtime://{DOMAIN}/op", frozenset({"operator"}))
+    async with runtime_house(tmp_path, credentials=[credential]) as house:
+        agent = await described(house)
+        await agent.wire.cut()
+        operator = await house.runtime(bearer="secret")
+        await operator.open("op")
+        await house.until("sessions lost")
+        assert (await read(operator, LAMP))["status"] == "disconnected"
+        assert (await operator.ask("delete", TWIN, {"resource": LAMP}))["body"]["code"] == 200
+
+
+async def test_the_twin_is_read_over_http_without_a_message(house: RuntimeHouse) -> None:
+    agent, ana = await described(house), await opened_http(house)
+    await agent.say(a_message("update", LAMP, MOTION, {"value": 7}))
+    await agent.heard()
+    for target, expected in ((LAMP, DESCRIPTION), (MOTION, 7), ("", 1)):
+        answer = await ana.posts.fetch("GET", f"/twin?resource={target}", headers=ana.headers)
+        assert answer.status == 200
+        found = json.loads(answer.body)
+        assert expected in (found.get("description"), found.get("value"), found.get("total"))
+    answer = await ana.posts.fetch("GET", f"/twin?resource={AGENT}/none", headers=ana.headers)
+    assert (answer.status, json.loads(answer.body)["reason"]) == (404, "not-registered")
+    for resource in ("nonsense", "thing://beta.example/a/b", "%00"):
+        answer = await ana.posts.fetch("GET", f"/twin?resource={resource}", headers=ana.headers)
+        assert answer.status >= 400
+    assert (await ana.posts.fetch("GET", f"/twin?resource={LAMP}")).status == 401
+
+
+# What survives, and bounds.
+
+
+async def test_descriptions_and_values_survive_a_restart(tmp_path: Path) -> None:
+    async with runtime_house(tmp_path) as house:
+        agent = await described(house)
+        await agent.say(a_message("update", LAMP, MOTION, {"value": [1, 2]}))
+        await agent.heard()
+        house.bus._outcomes.sweep_sessions()
+    async with runtime_house(tmp_path) as house:
+        ana = await house.opened("ana")
+        found = await read(ana, LAMP)
+        assert (found["description"], found["status"]) == (DESCRIPTION, "disconnected")
+        assert found["values"]["events/motion"]["value"] == [1, 2]
+
+
+def test_slots_are_events_and_properties_of_things() -> None:
+    assert slot_of(MOTION) == Slot(LAMP, "events/motion")
+    for key in (LAMP, f"{LAMP}/events", f"{LAMP}/events/a/b", f"{LAMP}/actions/x", f"comm://{DOMAIN}/a/b/events/c"):
+        assert slot_of(key) is None
+
+
+def test_a_twin_takes_so_many_things_values_and_bytes_and_no_more() -> None:
+    twin = Twin(Journal(), max_things=TWIN_THINGS_PER_AGENT + 1, max_bytes=1_000_000)
+    for number in range(TWIN_THINGS_PER_AGENT):
+        twin.describe("", f"{AGENT}/{number}", b"{}", now=0.0)
+    with pytest.raises(PeerError, match=Code.QUOTA.word):
+        twin.describe("", f"{AGENT}/more", b"{}", now=0.0)
+    twin.describe("", f"{AGENT}-2/one", b"{}", now=0.0)
+    with pytest.raises(PeerError, match=Code.QUOTA.word):
+        twin.describe("", f"{AGENT}-2/two", b"{}", now=0.0)
+    key = f"{AGENT}/0"
+    taken = [twin.keep(Slot(key, f"events/{number}"), b"1", "", now=0.0) for number in range(TWIN_VALUES_PER_THING + 1)]
+    assert taken == [True] * TWIN_VALUES_PER_THING + [False]
+    assert not twin.keep(Slot(key, "events/0"), b"1" * (TWIN_VALUE_BYTES + 1), "", now=0.0)
+    assert twin.statistics()["values_refused"] == 2
+    small = Twin(Journal(), max_bytes=10)
+    small.describe("", f"{AGENT}/0", b'{"a":1}', now=0.0)
+    assert not small.keep(Slot(key, "events/0"), b"12345", "", now=0.0)
+    assert small.keep(Slot(key, "events/0"), b"123", "", now=0.0)
+    with pytest.raises(PeerError, match=Code.QUOTA.word):
+        small.describe("", f"{AGENT}/1", b"{}", now=0.0)
+    small.remove(key)
+    small.describe("", f"{AGENT}/1", b"{}", now=0.0)
+
+
+def test_a_value_that_changes_often_is_written_once() -> None:
+    journal = Journal()
+    twin = Twin(journal)
+    twin.describe("", LAMP, b"{}", now=0.0)
+    journal.take()
+    for number in range(100):
+        twin.keep(Slot(LAMP, "events/motion"), str(number).encode(), LAMP, now=0.0)
+    twin.store_values()
+    [change] = journal.take()
+    assert change.table is Table.TWIN_VALUES
+    twin.store_values()
+    assert journal.take() == []

@@ -1,0 +1,165 @@
+"""Requests with a `ttl` between runtimes of one node: one final answer each, in bounded memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from msg_node.requests.core import awaited_answers
+from msg_node.requests.core.awaited_answers import Answered, AwaitedAnswers
+from protofly import codec
+from protofly.limits import AWAITED_ANSWERS_PER_SESSION
+from protofly.message import Message
+
+ANA, BO = "runtime://alpha.example/ana", "runtime://alpha.example/bo"
+
+
+def request(id_: object = 1, *, from_: str = ANA) -> Message:
+    assert isinstance(id_, int | str)
+    return codec.build(id=id_, type="read", from_=from_, to=BO, body={"ttl": 5, "value": "x" * 1000})
+
+
+def reply(to: Message, code: int = 200) -> Message:
+    return codec.response(to, code)
+
+
+def begun(sid: int = 1, ttl: float = 5.0) -> AwaitedAnswers:
+    awaited = AwaitedAnswers()
+    awaited.began(request(), sid, ttl, 0.0)
+    return awaited
+
+
+def test_silence_is_due_once_with_what_it_takes_to_answer_it() -> None:
+    awaited = begun()
+    assert awaited.expired(4.9) == []
+    (late,) = awaited.expired(5.0)
+    assert (late.sid, late.request.id, late.request.from_, late.request.to) == (1, b"1", ANA, BO)
+    assert late.request.expects_reply
+    assert late.request.raw == b""  # bodies are not kept
+    assert awaited.expired(1e9) == []
+
+
+def test_an_answer_in_time_ends_it_and_the_next_is_of_something_else() -> None:
+    awaited = begun()
+    assert awaited.came(reply(request()), 4.0) is Answered.IN_TIME
+    assert not awaited
+    assert awaited.came(reply(request()), 4.0) is Answered.UNKNOWN
+    assert awaited.expired(1e9) == []
+
+
+@pytest.mark.parametrize("other", [request(2), request("1"), request(from_=f"{ANA}2")])
+def test_the_answer_to_something_else_ends_nothing(other: Message) -> None:
+    awaited = begun()
+    assert awaited.came(reply(other), 1.0) is Answered.UNKNOWN
+    assert len(awaited.expired(5.0)) == 1
+
+
+def test_a_provisional_answer_restarts_the_time() -> None:
+    awaited = begun()
+    assert awaited.came(reply(request(), 100), 4.0) is Answered.IN_TIME
+    assert awaited.expired(8.9) == []
+    assert len(awaited.expired(9.0)) == 1
+
+
+def test_what_comes_after_the_504_is_late_until_the_request_is_sent_anew() -> None:
+    awaited = begun()
+    awaited.expired(5.0)
+    assert [awaited.came(reply(request(), code), 6.0) for code in (100, 200, 200)] == [Answered.LATE] * 3
+    awaited.began(request(), 1, 5.0, 7.0)
+    assert awaited.came(reply(request()), 8.0) is Answered.IN_TIME
+    assert awaited.expired(1e9) == []
+
+
+def test_the_same_request_again_restarts_the_time() -> None:
+    awaited = begun()
+    awaited.began(request(), 1, 5.0, 3.0)
+    assert awaited.expired(7.9) == []
+    assert len(awaited.expired(8.0)) == 1
+
+
+def test_what_nobody_read_in_time_is_due_at_once_and_only_once() -> None:
+    awaited = begun()
+    assert awaited.ended_unread(request())
+    assert len(awaited.expired(1.0)) == 1
+    assert awaited.ended_unread(request())
+    assert awaited.expired(1e9) == []
+    assert not AwaitedAnswers().ended_unread(request())
+
+
+def test_a_session_that_ended_is_answered_nothing_and_leaves_nothing() -> None:
+    awaited = begun()
+    awaited.began(request(2), 1, 1.0, 0.0)
+    assert len(awaited.expired(2.0)) == 1
+    awaited.session_ended(1)
+    assert not awaited
+    assert awaited.expired(1e9) == []
+
+
+def test_who_asks_too_much_at_once_gets_the_oldest_answered_and_nobody_else_does() -> None:
+    awaited = begun(sid=2, ttl=1e6)
+    for number in range(2, AWAITED_ANSWERS_PER_SESSION + 5):
+        awaited.began(request(number), 1, 1e6, 0.0)
+    early = awaited.expired(0.0)
+    assert [(one.sid, one.request.id) for one in early] == [(1, b"2"), (1, b"3"), (1, b"4")]
+    assert awaited.came(reply(request()), 1.0) is Answered.IN_TIME
+
+
+def test_a_full_table_costs_those_who_filled_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_answers, "AWAITED_ANSWERS", 100)
+    awaited = AwaitedAnswers()
+    for number in range(100):
+        awaited.began(request(number, from_=f"{ANA}-{number % 2}"), 1 + number % 2, 1e6, 0.0)
+    awaited.began(request(1000), 3, 1e6, 0.0)
+    awaited.began(request(1001, from_=f"{ANA}-0"), 1, 1e6, 0.0)
+    assert {one.sid for one in awaited.expired(0.0)} == {1}
+    assert (len(awaited), awaited.came(reply(request(1000)), 0.0)) == (100, Answered.IN_TIME)
+
+
+class OneAnswerEach(RuleBasedStateMachine):
+    """Whatever happens: of a request either the recipient's final answer counts or the node's, never both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited, self.now = AwaitedAnswers(), 0.0
+        self.open: dict[int, float] = {}
+        self.overdue: set[int] = set()
+
+    @rule(number=st.integers(0, 4), ttl=st.integers(0, 5))
+    def begin(self, number: int, ttl: int) -> None:
+        self.awaited.began(request(number), 1, float(ttl), self.now)
+        self.open[number] = self.now + ttl
+        self.overdue.discard(number)
+
+    @rule(number=st.integers(0, 4))
+    def answer(self, number: int) -> None:
+        expected = Answered.IN_TIME if number in self.open else Answered.UNKNOWN
+        expected = Answered.LATE if number in self.overdue else expected
+        assert self.awaited.came(reply(request(number)), self.now) is expected
+        self.open.pop(number, None)
+
+    @rule(seconds=st.integers(0, 3))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+        due = {number for number, deadline in self.open.items() if deadline <= self.now}
+        found = self.awaited.expired(self.now)
+        assert sorted(int(one.request.id or b"") for one in found) == sorted(due)
+        self.overdue |= due
+        for number in due:
+            del self.open[number]
+
+    @rule()
+    def end(self) -> None:
+        self.awaited.session_ended(1)
+        self.open.clear()
+        self.overdue.clear()
+
+    @invariant()
+    def knows_no_more_than_it_has_to(self) -> None:
+        assert len(self.awaited) == len(self.open)
+        assert bool(self.awaited) == bool(self.open or self.overdue)
+
+
+OneAnswerEach.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOneAnswerEach = OneAnswerEach.TestCase

@@ -1,0 +1,136 @@
+"""Inboxes: what is kept, what makes way, what is told once, and how replies of agents become words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from msg_node.kernel.changes import Journal
+from msg_node.requests.core.delivery_status import Status, word_of
+from msg_node.requests.core.inbox import Inboxes
+from msg_node.requests.core.parked import Sender
+from protofly import codec
+
+ANA = "hyperty://alpha.example/h-ana"
+SENDER = Sender("runtime://alpha.example/ana", "c")
+QUEUE = "thing://alpha.example/agent-4"
+
+
+class House:
+    """Inboxes and their rows."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.journal = Journal()
+        self.rows: dict[str, bytes] = {}
+        self.inboxes = Inboxes(self.journal, **options)
+
+    def deposit(self, request_id: str, *, is_final: bool = True, now: float = 0.0, owner: str = ANA) -> int:
+        entry = self.inboxes.deposit(owner, SENDER, request_id, QUEUE, b'{"code":200}', is_final=is_final, now=now)
+        return entry.number
+
+    def requests(self, owner: str = ANA) -> list[str]:
+        return [entry.request_id for entry in self.inboxes.of_owner(owner)]
+
+    def restarted(self) -> House:
+        for change in self.journal.take():
+            if change.row is None:
+                del self.rows[change.key]
+            else:
+                self.rows[change.key] = msgspec.json.encode(change.row)
+        again = House(**self.options)
+        again.rows = self.rows
+        again.inboxes.restore(self.rows)
+        return again
+
+
+def test_a_full_inbox_gives_up_its_oldest_word_that_is_not_final_first_and_then_the_oldest() -> None:
+    house = House(per_owner=3)
+    house.deposit("final-1")
+    house.deposit("running-1", is_final=False)
+    house.deposit("running-2", is_final=False)
+    house.deposit("final-2")
+    assert house.requests() == ["final-1", "running-2", "final-2"]
+    house.deposit("final-3")
+    assert house.requests() == ["final-1", "final-2", "final-3"]
+    house.deposit("final-4")
+    assert house.requests() == ["final-2", "final-3", "final-4"]
+    assert house.inboxes.dropped == 3
+
+
+def test_one_full_inbox_takes_nothing_from_its_neighbours() -> None:
+    house = House(per_owner=2)
+    house.deposit("bo-1", owner="hyperty://alpha.example/h-bo")
+    for number in range(5):
+        house.deposit(f"ana-{number}")
+    assert house.requests("hyperty://alpha.example/h-bo") == ["bo-1"]
+
+
+def test_a_newer_word_about_a_request_takes_the_place_of_the_older_one() -> None:
+    house = House()
+    house.deposit("d-1", is_final=False)
+    number = house.deposit("d-1")
+    assert [(entry.number, entry.is_final) for entry in house.inboxes.of_owner(ANA)] == [(number, True)]
+
+
+def test_entries_survive_a_restart_and_what_was_told_is_not_told_again() -> None:
+    house = House()
+    house.deposit("d-1")
+    house.deposit("d-2")
+    house.inboxes.told(house.inboxes.untold(ANA)[0])
+    again = house.restarted()
+    assert again.requests() == ["d-1", "d-2"]
+    assert [entry.request_id for entry in again.inboxes.untold(ANA)] == ["d-2"]
+    assert again.deposit("d-3") > max(
+        entry.number for entry in again.inboxes.of_owner(ANA) if entry.request_id != "d-3"
+    )
+
+
+def test_acknowledged_entries_are_gone_for_good_and_those_of_others_stay() -> None:
+    house = House()
+    first, second = house.deposit("d-1"), house.deposit("d-2")
+    assert house.inboxes.acknowledge("hyperty://alpha.example/h-bo", [first]) == 0
+    assert house.inboxes.acknowledge(ANA, [first, first, 999]) == 1
+    assert house.requests() == ["d-2"]
+    assert house.inboxes.owners_of(SENDER.runtime_key) == [ANA]
+    house.inboxes.acknowledge(ANA, [second])
+    assert house.inboxes.owners_of(SENDER.runtime_key) == []
+    assert house.restarted().requests() == []
+
+
+def test_entries_end_after_their_time_whatever_the_clock_does() -> None:
+    house = House(keep_seconds=100.0)
+    house.deposit("d-1", now=1000.0)
+    assert house.inboxes.expire(1099.0) == 0
+    assert house.inboxes.expire(500.0) == 0  # set back: it is kept for its time from now
+    assert house.inboxes.expire(599.0) == 0
+    assert house.inboxes.expire(600.0) == 1
+    assert len(house.inboxes) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"code": 200, "value": 1}, Status.COMPLETED, 200),
+        ({"code": "2XX"}, Status.COMPLETED, 200),
+        ({"code": 100}, Status.DELIVERED, 100),
+        ({"code": 183, "status": "running"}, Status.DELIVERED, 183),
+        ({"code": 202, "status": "queued"}, Status.PENDING, 202),
+        ({"code": 202, "status": "delivered"}, Status.DELIVERED, 202),
+        ({"code": 202}, Status.COMPLETED, 202),
+        ({"code": 200, "status": "canceled"}, Status.CANCELLED, 200),
+        ({"code": 410, "status": "cancelled"}, Status.CANCELLED, 410),
+        ({"code": 410, "status": "expired"}, Status.EXPIRED, 410),
+        ({"code": 500, "status": "completed"}, Status.FAILED, 500),
+        ({"code": 403, "reason": "policy"}, Status.FAILED, 403),
+        ({"code": "error"}, Status.FAILED, 500),
+        ({"value": 1}, Status.FAILED, 502),
+        ({}, Status.FAILED, 502),
+    ],
+)
+def test_every_reply_is_one_of_six_words(body: dict[str, object], status: Status, code: int) -> None:
+    reply = codec.build(id=1, type="response", from_=QUEUE, to=ANA, body=body)
+    word = word_of(reply)
+    assert (word.status, word.code) == (status, code)

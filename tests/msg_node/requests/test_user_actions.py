@@ -1,0 +1,172 @@
+"""Actions for users: one place gets each, where it is kept like any other action; over real sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from federation.link_context import Refusal
+from msg_node.kernel.rules import Rules
+from protofly.errors import Code, HostError, TransportError
+from protofly.guid_record import GuidRecord
+from tests.msg_node.bus.test_user_routing import TO, USER, Registry, house_with, record, registered, sent_abroad
+from tests.support.runtime_house import (
+    DOMAIN,
+    FOREIGN,
+    Json,
+    Runtime,
+    RuntimeHouse,
+    a_message,
+    code_and_reason,
+    parsed,
+    runtime_house,
+)
+
+OTHER = "gamma.example"
+
+
+def switch(sender: str, *, to: str = TO, id_: int = 5) -> Json:
+    return a_message("execute", sender, to, {"class": "action", "method": "switch"}, id_=id_)
+
+
+def done(request: Json) -> Json:
+    return a_message("response", request["to"], request["from"], {"code": 200, "value": 7}, id_=request["id"])
+
+
+async def returned(house: RuntimeHouse, lost: Runtime) -> Runtime:
+    runtime = await house.runtime()
+    runtime.address, runtime.token = lost.address, lost.token
+    assert (await runtime.ask("re-open", "mn:/session", from_=lost.session_address))["body"]["code"] == 200
+    return runtime
+
+
+async def lost(house: RuntimeHouse, runtime: Runtime) -> None:
+    await runtime.wire.cut()
+    await house.until("sessions lost")
+
+
+@pytest.mark.parametrize("to", [TO, USER])
+async def test_one_live_hyperty_gets_an_action_and_its_answer_ends_it(tmp_path: Path, to: str) -> None:
+    async with runtime_house(tmp_path, rules=Rules(resolves_users=True)) as house:
+        user = f"user://{DOMAIN}/bo" if to == USER else USER
+        to = user if to == USER else to
+        ana, bo, phone = (
+            await house.opened("ana"),
+            *[await registered(house, name, guid=TO, user=user) for name in ("bo", "phone")],
+        )
+        await ana.say(switch(ana.address, to=to))
+        heard = [(one, message) for one in (bo, phone) for message in await one.heard()]
+        ((agent, asked),) = heard
+        assert (asked["to"], asked["from"]) == (to, ana.address)
+        await agent.say(done(asked))
+        reply = await ana.next()
+        assert (reply["id"], reply["from"], reply["body"]["status"], reply["body"]["value"]) == (5, to, "completed", 7)
+
+
+async def test_an_action_for_a_user_who_is_away_waits_on_disk_and_comes_when_he_is_back(tmp_path: Path) -> None:
+    async with runtime_house(tmp_path, rules=Rules(resolves_users=True)) as house:
+        ana, bo = await house.opened("ana"), await registered(house, "bo", guid=TO)
+        await lost(house, bo)
+        await ana.say(switch(ana.address))
+        reply = await ana.next()
+        assert (*code_and_reason(reply), reply["body"]["status"]) == (202, "queued", "pending")
+    async with runtime_house(tmp_path, rules=Rules(resolves_users=True)) as house:  # and the node was away
+        bo, ana = await returned(house, bo), await returned(house, ana)
+        asked = await bo.next()
+        assert (asked["to"], asked["body"]["requestId"]) == (TO, reply["body"]["requestId"])
+        await bo.say(done(asked))
+        told = await ana.next()
+        assert (told["to"], told["body"]["status"], told["body"]["value"]) == (f"{ana.address}/inbox", "completed", 7)
+
+
+async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_his_domain(tmp_path: Path) -> None:
+    async with house_with(tmp_path, Registry(record(OTHER, FOREIGN))) as (house, ana):
+        house.domains.refusals[OTHER] = Refusal(Code.DOMAIN_BLOCKED)
+        house.domains.away |= {OTHER, FOREIGN}
+        await ana.say(switch(ana.address))
+        reply = await ana.next()
+        assert (*code_and_reason(reply), reply["body"]["status"]) == (202, "queued", "pending")
+        assert house.domains.reached == [FOREIGN]
+        assert list(house.state.delivery.parking.queues()) == [FOREIGN]
+        house.domains.away.clear()
+        house.bus.link_is_live(FOREIGN)
+        (handed,) = await sent_abroad(house)
+        assert (handed["to"], handed["body"]["requestId"]) == (TO, reply["body"]["requestId"])
+        answer = a_message("response", TO, ana.address, {"code": 200, "value": 7}, id_=5)
+        assert house.bus.from_link(FOREIGN, [parsed(answer)]) == [None]
+        told = await ana.next()
+        assert (told["to"], told["body"]["status"]) == (f"{ana.address}/inbox", "completed")
+
+
+async def test_an_action_for_a_user_whose_address_names_another_domain_goes_there(tmp_path: Path) -> None:
+    async with house_with(tmp_path, None) as (house, ana):
+        house.domains.away.add(FOREIGN)
+        await ana.say(switch(ana.address, to=f"user://{FOREIGN}/bo"))
+        assert code_and_reason(await ana.next()) == (202, "queued")
+        assert list(house.state.delivery.parking.queues()) == [FOREIGN]
+        third = parsed(switch(f"hyperty://{FOREIGN}/x", to=f"user://{OTHER}/bo"))
+        assert house.bus.from_link(FOREIGN, [third]) == [Code.TRANSIT]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (HostError(Code.NOT_REGISTERED), (404, "not-registered")),
+        (TransportError(Code.CONNECT_FAILED), (504, "connect-failed")),
+        (record(), (404, "not-registered")),
+        (record(OTHER), (403, "domain-blocked")),
+    ],
+)
+async def test_an_action_for_somebody_whom_nobody_finds_is_answered_with_the_reason(
+    tmp_path: Path, outcome: GuidRecord | HostError, expected: tuple[int, str]
+) -> None:
+    async with house_with(tmp_path, Registry(outcome)) as (house, ana):
+        house.domains.refusals[OTHER] = Refusal(Code.DOMAIN_BLOCKED)
+        house.domains.away.add(OTHER)
+        await ana.say(switch(ana.address))
+        assert code_and_reason(await ana.next()) == expected
+        assert not house.state.delivery.parking.queues()
+
+
+async def test_another_domain_s_action_for_a_user_of_ours_is_kept_here(tmp_path: Path) -> None:
+    async with house_with(tmp_path, Registry(record(DOMAIN))) as (house, ana):
+        bo = await registered(house, "bo", guid=TO)
+        await lost(house, bo)
+        sender = f"hyperty://{FOREIGN}/x"
+        assert house.bus.from_link(FOREIGN, [parsed(switch(sender))]) == [None]
+        (kept,) = await sent_abroad(house)
+        assert (code_and_reason(kept), kept["body"]["status"]) == ((202, "queued"), "pending")
+        bo = await returned(house, bo)
+        await bo.say(done(await bo.next()))
+        (final,) = await sent_abroad(house)
+        assert (final["to"], final["body"]["status"]) == (f"{sender}/inbox", "completed")
+        assert await ana.heard() == []
+
+
+async def test_another_domain_s_action_for_a_stranger_is_not_sent_to_a_third(tmp_path: Path) -> None:
+    async with house_with(tmp_path, Registry(record(OTHER))) as (house, _):
+        assert house.bus.from_link(FOREIGN, [parsed(switch(f"hyperty://{FOREIGN}/x"))]) == [None]
+        (refused,) = await sent_abroad(house)
+        assert (refused["to"], code_and_reason(refused)) == (f"hyperty://{FOREIGN}/x", (404, "not-registered"))
+
+
+async def test_what_the_policy_denies_is_not_kept(tmp_path: Path) -> None:
+    async with house_with(tmp_path, Registry(record(DOMAIN))) as (house, ana):
+        bo = await registered(house, "bo")  # under a name that only the record tells
+        house.judge_local = lambda _message, _roles: Refusal(Code.POLICY)
+        await ana.say(switch(ana.address))
+        assert code_and_reason(await ana.next()) == (403, "policy")
+        assert await bo.heard() == []
+
+
+async def test_an_action_that_waits_for_a_record_is_answered_when_the_node_stops(tmp_path: Path) -> None:
+    registry = Registry(record(FOREIGN))
+    registry.open = trio.Event()
+    async with house_with(tmp_path, registry) as (house, ana):
+        await ana.say(switch(ana.address))
+        await registry.until_asked()
+        house.bus.drain()
+        assert code_and_reason(await ana.next()) == (503, "draining")
+        assert not house.state.delivery.parking.queues()
