@@ -12,7 +12,7 @@ stopped. It stands on the standard library only.
 * `idle`: hold this many further connections with open sessions.
 
 Frames are masked with the zero key: valid, and the server does all its work. Time is the monotonic clock.
-Source: federation study, "How it was measured".
+Source: performance study, section 1.
 """
 
 from __future__ import annotations

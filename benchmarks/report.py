@@ -14,7 +14,7 @@ from benchmarks.plan import RELAYS, Measured
 
 TRAPEZOID_TITLE: Final = "The whole trapezoid beside its parts"
 DOMAIN_TITLE: Final = "Inside one domain, beside plain relays"
-DISTURBED_CORES: Final = 0.25  # federation study: only runs with less foreign load count as clean
+DISTURBED_CORES: Final = 0.25  # performance study, section 1: runs with less foreign load count as clean
 _MEMORY_BARS_KIB: Final = {"node": 80 * 1024, "worker": 15 * 1024, "runtime": 18}
 _WORKER_START_MS: Final = 30.0
 

@@ -1,6 +1,6 @@
 """The outside as this room sees it: bounded downloads, and lines that go only where they may.
 
-Source: trust and hosts, sections 2.4 to 2.6; the shape is that of tuf's `FetcherInterface`.
+Source: trust and hosts, sections 2.4 to 2.6 (the shape is that of tuf's `FetcherInterface`).
 """
 
 from __future__ import annotations

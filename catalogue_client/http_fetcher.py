@@ -8,7 +8,7 @@ HTTP/1.1 itself is `wire.core.http_exchange`, without any I/O of its own: a clie
 its generators to the garbage collector when an answer is abandoned half-way, and abandoning answers is what this module
 is for.
 
-Source: trust and hosts, sections 2.4 and 2.6, section 3.6 step 5, section 7 rows 7, 10 and 12.
+Source: trust and hosts, sections 2.4 and 2.6, section 3.6, step 5, section 7, rows 7, 10 and 12.
 """
 
 from __future__ import annotations

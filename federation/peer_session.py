@@ -304,7 +304,10 @@ class PeerSession(Carrier):
             self._line.send_nowait(self._websocket.data_to_send())
 
     async def _watch_proof(self) -> None:
-        """A proof holds for a day, and only as long as its key is published. Source: trust and hosts, 2.7, rule 7."""
+        """A proof holds for a day, and only as long as its key is published.
+
+        Source: trust and hosts, section 2.7, rule 7.
+        """
         assert self._port is not None
         identity = self._acceptor.identity
         proved_seconds = trio.current_time()

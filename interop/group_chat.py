@@ -23,7 +23,7 @@ from interop.scene import Forbidden, Scene
 
 SETTLE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.005
-_BIG: Final = 2**60  # beyond the integers that a float holds: values must pass unrounded (message specification, 1.5)
+_BIG: Final = 2**60  # beyond the integers that a float holds: must pass unrounded (message specification, section 1.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ META_MEMBER = "trapezoid"
 class DeltaLog:
     """A Delta log, committed by the `deltalake` package. Any Delta reader understands the table.
 
-    Source: Delta transaction log protocol; deltalake 1.6.
+    Source: Delta transaction log protocol.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -228,7 +228,8 @@ def repeats_members(raw: bytes) -> bool:
     """Whether a frame that could be decoded gives a member of its header more than once; the last one counts.
 
     Told by its quotation marks: a name has two, and so every further occurrence leaves some that the last ones do not
-    account for. (So does a name with a quotation mark inside, which is nobody's.) Source: message specification, 1.1.
+    account for. (So does a name with a quotation mark inside, which is nobody's.) Source: message specification,
+    section 1.1.
     """
     try:
         last = _decode_members(raw)

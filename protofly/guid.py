@@ -3,7 +3,7 @@
 Whoever holds the key can prove that a GUID is his, and nobody else can: the name is a hash of the key. So it stays
 when its user changes provider, and is lost with the key. The curve is secp256k1 throughout.
 
-Source: reTHINK data formats, sections 4.2 and 4.4.
+Source: data formats, sections 4.2 and 4.4.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ clock and its own switches (`check_usable`).
 
 `alg` says ES256 although the curve is secp256k1: nothing is chosen by the header, it is only compared.
 
-Source: reTHINK data formats, sections 4.2 to 4.4; message specification, section 12.4.
+Source: data formats, sections 4.2 to 4.4; message specification, section 12.4.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ _CODES: Final = {
     Flaw.EXPIRED: Code.EXPIRED,
     Flaw.OUTDATED: Code.ROLLBACK,
 }
-"""What a reader is told; any other flaw makes the registry's answer a bad one. Source: section 4.3, checks 5 to 7."""
+"""What a reader is told; any other flaw makes the registry's answer a bad one.
+
+Source: data formats, section 4.3, checks 5 to 7.
+"""
 
 
 class RecordError(PeerError):
@@ -172,7 +175,7 @@ def read_record(jwt: str, *, guid: str = "") -> GuidRecord:
     Raises:
         RecordError: TOO_LARGE, FORM, HEADER, DATASET, GUID, KEY or SIGNATURE.
 
-    Source: reTHINK data formats, section 4.3, checks 1 to 4.
+    Source: data formats, section 4.3, checks 1 to 4.
     """
     if len(jwt) > GUID_RECORD_BYTES:
         raise RecordError(Flaw.TOO_LARGE, f"more than {GUID_RECORD_BYTES:,} characters")
@@ -207,7 +210,7 @@ def advance(record: GuidRecord, seen: Mark | None, *, now: float) -> Mark:
         RecordError: FUTURE, OUTDATED, CONFLICT (two datasets of one moment) or REVOKED (it was, and this one says
             it is not).
 
-    Source: reTHINK data formats, section 4.3, checks 6 to 8.
+    Source: data formats, section 4.3, checks 6 to 8.
     """
     if seen is not None and seen.is_revoked and not record.is_revoked:
         raise RecordError(Flaw.REVOKED, "its GUID was revoked before")
@@ -229,7 +232,7 @@ def check_usable(record: GuidRecord, *, now: float) -> None:
     Raises:
         RecordError: REVOKED, INACTIVE or EXPIRED.
 
-    Source: reTHINK data formats, section 4.3, checks 5 and 6.
+    Source: data formats, section 4.3, checks 5 and 6.
     """
     if record.is_revoked:
         raise RecordError(Flaw.REVOKED, "its GUID is revoked")
@@ -315,7 +318,7 @@ def _record(wire: _WireDataset, digest: str) -> GuidRecord:
 
 
 def _user_id(entry: str | _WireUserId) -> UserId:
-    """Three ways to write one. Source: reTHINK data formats, section 4.3."""
+    """Three ways to write one. Source: data formats, section 4.3."""
     if isinstance(entry, str):
         return UserId(entry)
     return UserId(entry.uid or entry.uid_v1, entry.domain)

@@ -47,7 +47,7 @@ HALF_OPEN: Final = 2048  # connections without a session or a proof, of all addr
 HALF_OPEN_PER_ADDRESS: Final = 256  # or per /64 of IPv6, like every number per address
 OPEN_SECONDS: Final = 30.0  # from the connect to a session, whatever is said in between
 
-# Runtimes over HTTP long-polling. Source: wire facts of the reference nodes, section 3.1.
+# Runtimes over HTTP long-polling. Source: reference nodes, section 3.1.
 POLLING_SESSIONS_PER_ADDRESS: Final = 256
 PAYLOAD_PACKETS: Final = 10_000
 PAYLOAD_FRAMES: Final = 4  # a payload may be as long as so many of the longest messages
@@ -151,7 +151,7 @@ REGISTRY_LIST_ENTRIES: Final = 100
 REGISTRY_ANSWER_ENTRIES: Final = 1000
 REGISTRY_SWEPT_AT_ONCE: Final = 8
 
-# GUIDs and their records. Source: reTHINK data formats, section 4.3.
+# GUIDs and their records. Source: data formats, section 4.3.
 GUID_RECORD_BYTES: Final = 64 << 10
 GUID_RECORD_ENTRIES: Final = 256
 GUID_KEY_CHARS: Final = 1024
@@ -409,7 +409,7 @@ SEGMENT_BYTES: Final = 64 << 20
 SEGMENT_SECONDS: Final = 60.0
 RECORD_SYNC_SECONDS: Final = 0.2
 
-# Policies. Source: trust and hosts, section 7, attacks 51 and 52: deciding takes bounded time, whatever was loaded.
+# Policies. Source: trust and hosts, section 7, attacks 51 and 52 (deciding takes bounded time, whatever was loaded).
 POLICY_FILE_BYTES: Final = 32 << 20
 POLICY_SETS: Final = 256
 POLICY_RULES: Final = 200_000

@@ -119,7 +119,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def wants_receipt(self) -> bool:
-        """Whether the sender of an event asks to be told when it was taken. Source: message specification, 19.1."""
+        """Whether the sender of an event asks to be told when it was taken.
+
+        Source: message specification, section 19.1.
+        """
         return bool(self.peek.receipt) and self.id is not None and self.type != "response" and self.receipt == b"true"
 
     @property

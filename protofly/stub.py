@@ -3,7 +3,7 @@
 A `VerifiedStub` cannot be constructed; `catalogue_client.core.verify` makes one after every check has passed. Whoever
 holds one need not ask again where it came from.
 
-Source: trust and hosts, section 3.6; trio's `NoPublicConstructor`.
+Source: trust and hosts, section 3.6.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ opened, then behaves like the worst of far ends and hosts: nonsense in both fram
 message of 1 MiB, a burst of small ones, a drain. A stub that keeps the contract takes all of it without a fault and
 answers only with actions that a host can carry out. What each step cost is measured.
 
-Source: docs/abi.md; docs/writing-a-stub.md says how to read the report.
+Source: docs/abi.md; docs/writing-a-stub.md (how to read the report).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Format = Annotated[Literal["raw", "der"], typer.Option(help="Signature: r‖s as
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_DAYS = 90.0
-"""As the original tool. Source: reTHINK data formats, section 4.3."""
+"""As the original tool. Source: data formats, section 4.3."""
 
 app = typer.Typer(help="GUIDs: names of users that no domain gives, and their signed records.", no_args_is_help=True)
 

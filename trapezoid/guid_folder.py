@@ -4,7 +4,7 @@
     salt        text, mode 0600; the GUID follows from key and salt
     record.jwt  the newest signed record
 
-Source: reTHINK data formats, section 4.4.
+Source: data formats, section 4.4.
 """
 
 from __future__ import annotations

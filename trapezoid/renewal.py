@@ -3,7 +3,7 @@
 Nothing but dates, numbers and signatures changes, so this needs none of the options of `publish`, and a second run
 finds nothing due. A document is renewed when `msg_node/kernel/expiry.py` calls it due, with the keys that are at hand.
 
-Source: trust and hosts, section 3.4; ADR 0004.
+Source: trust and hosts, section 3.4.
 """
 
 from __future__ import annotations

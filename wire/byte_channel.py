@@ -5,7 +5,7 @@ that the message path writes one block per destination without a task switch, wi
 only while something is left over.
 
 Why not `trio.SSLStream`: its lock and retry loop cost 40-70 µs per lone message and it cannot write without waiting
-(federation study, section B6).
+(performance study, section 5).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class ByteChannel:
 
     @property
     def peer_certificate_sha256(self) -> bytes:
-        """Hash of the far end's certificate, b"" without one. Source: RFC 5929, tls-server-end-point."""
+        """Hash of the far end's certificate, b"" without one. Source: RFC 5929 (tls-server-end-point)."""
         certificate = self.peer_certificate
         return hashlib.sha256(certificate).digest() if certificate else b""
 

@@ -81,7 +81,7 @@ class Expected:
 
 
 def channel_binding(certificate_sha256: bytes) -> str:
-    """Claim text for a certificate hash. Source: RFC 5929, tls-server-end-point."""
+    """Claim text for a certificate hash. Source: RFC 5929 (tls-server-end-point)."""
     return f"tls-server-end-point:{base64url(certificate_sha256)}" if certificate_sha256 else WITHOUT_TLS
 
 

@@ -21,7 +21,10 @@ from protofly.legacy_range import LegacyRange, covers_any, host_of, parse_range
 from protofly.message import Message
 
 INTERWORKING_TYPES = frozenset({"init", "register"})
-"""Message types that no model defines: opaque, and only for interworking stubs. Source: section 16, rule 2."""
+"""Message types that no model defines: opaque, and only for interworking stubs.
+
+Source: message specification, section 16, rule 2.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

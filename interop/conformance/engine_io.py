@@ -5,7 +5,7 @@ packet is UTF-8 encoded before its length is counted, and the whole is encoded o
 hold one packet, plain. The client sends the event `message` with a *string* that holds JSON, the node sends it with
 the *object* itself.
 
-Source: reTHINK peers, section 3.1.
+Source: reference nodes, section 3.1.
 """
 
 from __future__ import annotations

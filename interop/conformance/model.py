@@ -82,14 +82,17 @@ NODE_ADDRESS: Final = Text(r"runtime://{d}/\S+", "address of the node")
 
 @dataclass(frozen=True, slots=True)
 class Success(Placeholder):
-    """Body of a granted request: 200, `OK`, and `value` if one is foreseen. Source: section 4."""
+    """Body of a granted request: 200, `OK`, and `value` if one is foreseen.
+
+    Source: message specification, section 4.
+    """
 
     value: Json = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal(Placeholder):
-    """Body of a refused request: code, words, one of the reasons. Source: section 4.
+    """Body of a refused request: code, words, one of the reasons. Source: message specification, section 4.
 
     With `in_place_of_target` it is the node that speaks for a target, and `source` has to say so.
     """
@@ -330,7 +333,7 @@ def malformed(who: str) -> Answered:
 
 
 def over_limit(who: str) -> Answered:
-    """The last message was over a limit. Source: section 1.6 (413) and section 4 (400 `too-deep`)."""
+    """The last message was over a limit. Source: message specification, sections 1.6 and 4."""
     refusals = Refusal(413, ("too-large",)), Refusal(400, ("too-deep",))
     return Answered(who, OneOf(refusals), or_validator=True)
 

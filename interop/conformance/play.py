@@ -205,7 +205,7 @@ class Player:
         self.names.update(comparison.kept)
 
     def _check_words(self, message: Json, comparison: Comparison) -> None:
-        """`desc` has to say the same as `description`. Source: section 4."""
+        """`desc` has to say the same as `description`. Source: message specification, section 4."""
         body = message.get("body") if isinstance(message, dict) else None
         if self.manner.profile is Profile.STRICT and isinstance(body, dict) and {"desc", "description"} <= body.keys():
             comparison.compare(body["description"], body["desc"], "body.desc")
@@ -361,7 +361,7 @@ class Player:
 
 
 def _is_notice(message: Json) -> bool:
-    """Whether it is a status notice of the session manager. Source: section 5.4."""
+    """Whether it is a status notice of the session manager. Source: message specification, section 5.4."""
     return isinstance(message, dict) and message.get("from") == "mn:/session" and message.get("type") == "update"
 
 

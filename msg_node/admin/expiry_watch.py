@@ -1,7 +1,7 @@
 """Watches the terms of what this node publishes and of the certificates that it serves, and renews what it can.
 
 The log has a line when a term changes its state and one a day while something warns or fails; `/readyz`, `/status` and
-`trapezoid status` show the same judgement. Source: trust and hosts, section 3.4; `core/expiry.py` judges.
+`trapezoid status` show the same judgement. `core/expiry.py` judges. Source: trust and hosts, section 3.4.
 """
 
 from __future__ import annotations

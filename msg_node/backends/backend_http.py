@@ -3,7 +3,7 @@
 The address is the operator's word and is not judged; everything that comes back is a stranger's. No redirect is
 followed, no content coding taken, no proxy of the environment used. HTTP/1.1 itself is `wire.core.http_exchange`.
 
-Source: reTHINK data formats, sections 4.1 and 5.1; RFC 9110.
+Source: data formats, sections 4.1 and 5.1; RFC 9110.
 """
 
 from __future__ import annotations

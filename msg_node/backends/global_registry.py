@@ -6,7 +6,7 @@ A remembered record is used for `cache_seconds`, and only while it is usable by 
 been seen, that is the answer for ever, whatever the registry says later. One GUID is asked for once at a time, and
 checks, some milliseconds of CPU each, are done in a few threads.
 
-Source: reTHINK data formats, sections 4.1 to 4.3; message specification, section 12.
+Source: data formats, sections 4.1 to 4.3; message specification, section 12.
 """
 
 from __future__ import annotations

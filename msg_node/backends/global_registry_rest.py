@@ -4,7 +4,7 @@ A registry that cannot be reached is left alone for a while, so that its askers 
 answers never counts for that, a 500 least of all: published registries say so of a single bad record, which anybody can
 put there and ask for.
 
-Source: reTHINK data formats, section 4.1; feature row CN-33.
+Source: data formats, section 4.1; feature row CN-33.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The message bus: every message of every session, link and service of this node passes here, a batch at a time.
 
 A batch comes in as one plain call, is checked, routed and queued per destination, and once per scheduler round each
-destination gets one write. Order holds per sender and receiver; what cannot be delivered is answered. Source: design 3.
+destination gets one write. Order holds per sender and receiver; what cannot be delivered is answered. Source: design,
+section 3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fresh random bytes for the requests of runtimes.
 
 Read from the operating system many at a time: a read gives Python's lock away, and getting it back from a busy writer
-takes longer than the whole request. Source: `os.urandom`.
+takes longer than the whole request.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ on a line whose first request the listener has read. What it leaves to its liste
 request have to be there in time, a client that does not read its answer is cut off, and a long body that nobody wants
 ends the line. HTTP/1.1 only: no upgrade of any kind. Framing is strict; see `wire.core.strict_http`.
 
-Source: RFC 9110; RFC 9112; the ASGI specification, HTTP version 2.1.
+Source: RFC 9110; RFC 9112; ASGI specification (HTTP, version 2.1).
 """
 
 from __future__ import annotations

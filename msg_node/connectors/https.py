@@ -145,7 +145,10 @@ class HttpsBinding:
             self.end_lost(trio.current_time())
 
     def end_lost(self, now: float) -> None:
-        """End the sessions without stream and polls; `now` is trio time. Source: message specification, 19.5."""
+        """End the sessions without stream and polls; `now` is trio time.
+
+        Source: message specification, section 19.5.
+        """
         patience = HTTP_LOST_POLLS * self._poll_seconds
         for session in list(self._sessions.values()):
             session.log.forget(now - patience)

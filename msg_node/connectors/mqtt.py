@@ -9,7 +9,7 @@ runtime is there again its session is *in doubt*: what is for it waits here. It 
 somebody listens to its topic (MQTT 5), or when it says something itself. Then actions that it has not acknowledged are
 handed to it again, under their ids, unless the broker is known to have kept them.
 
-Source: message specification, sections 5.4 and 19.5; `docs/bindings.md`.
+Source: message specification, sections 5.4 and 19.5; docs/bindings.md.
 """
 
 from __future__ import annotations

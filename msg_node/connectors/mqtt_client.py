@@ -2,7 +2,7 @@
 
 Paho keeps what was published and not yet acknowledged, and sends it again after a reconnect; what arrives is
 acknowledged only when the node has taken it (`manual_ack`). Connecting blocks, so a thread does it; everything else
-runs in trio. Source: MQTT 5.0, sections 4.3 and 4.4; Paho's documentation, "external event loop support".
+runs in trio. Source: MQTT 5.0, sections 4.3 and 4.4.
 """
 
 from __future__ import annotations

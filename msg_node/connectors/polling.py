@@ -1,7 +1,7 @@
 """HTTP connections of clients that poll: GETs that hang until there is something to say, POSTs with what they say.
 
-One task per connection reads; a GET is answered by whoever has something for the runtime. Source: wire facts of the
-reference nodes, section 3.1.
+One task per connection reads; a GET is answered by whoever has something for the runtime. Source: reference nodes,
+section 3.1.
 """
 
 from __future__ import annotations

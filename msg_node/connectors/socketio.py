@@ -1,8 +1,7 @@
 """Dialect A as the stubs of the Node.js node speak it: Engine.IO sessions, by id, and the WebSockets that carry them.
 
 A session begins with a GET (long-polling) or with a WebSocket, and a polling one may move to a WebSocket. The runtime's
-session with the node hangs on the Engine.IO session, not on a connection. Source: wire facts of the reference nodes,
-section 3.1.
+session with the node hangs on the Engine.IO session, not on a connection. Source: reference nodes, section 3.1.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 | `/messages`, `/twin` | dialect A in HTTP requests |
 | `/link` | the stub of another domain |
 
-Source: message specification, sections 5.1 to 5.3; wire facts of the reference nodes, sections 3.1 and 4.1.
+Source: message specification, sections 5.1 to 5.3; reference nodes, sections 3.1 and 4.1.
 """
 
 from __future__ import annotations

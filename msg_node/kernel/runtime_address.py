@@ -2,7 +2,8 @@
 
 A credential is for one address in full, or with a final `*` for all that begin like it.
 A pattern has to say its whole authority: `runtime://a.example/*` is a pattern, `runtime://a.example*` covers nothing,
-since it would let `runtime://a.example.evil` in. `*` alone covers everything. Source: message specification, 2.2, 5.1.
+since it would let `runtime://a.example.evil` in. `*` alone covers everything. Source: message specification, sections
+2.2 and 5.1.
 """
 
 from __future__ import annotations

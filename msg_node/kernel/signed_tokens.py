@@ -108,7 +108,10 @@ def text_claim(members: Mapping[str, object], name: str) -> str:
 
 
 def text_claims(value: object, *, is_list: bool = False) -> list[str]:
-    """One text or several; with `is_list` one text is a list with spaces, as `scope` is. Source: RFC 6749, 3.3."""
+    """One text or several; with `is_list` one text is a list with spaces, as `scope` is.
+
+    Source: RFC 6749, section 3.3.
+    """
     if isinstance(value, str):
         return value.split() if is_list else [value]
     if isinstance(value, list):

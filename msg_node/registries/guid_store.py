@@ -4,7 +4,7 @@ One SQLite file. A record and its mark are on disk before `accept` returns, so t
 word for something older; the record itself is kept as it was signed, to be checked again whenever it is used. Beyond
 `GUIDS_REMEMBERED` the GUID that was seen longest ago is forgotten; one that was revoked goes last.
 
-Source: reTHINK data formats, section 4.3, checks 5, 7 and 8.
+Source: data formats, section 4.3, checks 5, 7 and 8.
 """
 
 from __future__ import annotations

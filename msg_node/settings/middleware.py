@@ -1,6 +1,6 @@
 """What an operator may write about the steps that messages pass on their way into the router: `[middleware]`.
 
-Source: message specification, section 19; seed 004.
+Source: message specification, section 20.2; requirement R4 (router, middleware, handler).
 """
 
 from __future__ import annotations

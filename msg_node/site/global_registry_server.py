@@ -4,7 +4,7 @@ It stores a record only for the GUID that follows from the record's own key, nev
 nobody delete without the operator's token: a GUID is ended by its holder, with a signed record that says `revoked`.
 What is read is what was signed, revoked ones included; to judge its age and its switches is the reader's.
 
-Source: reTHINK data formats, sections 4.1 and 4.3.
+Source: data formats, sections 4.1 and 4.3.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from protofly.limits import GUID_CHECKS_AT_ONCE, GUID_RECORD_BYTES
 logger = logging.getLogger("msg_node.site.global_registry_server")
 
 DEFAULT_PORT = 5002
-"""Source: reTHINK data formats, section 4.1."""
+"""Source: data formats, section 4.1."""
 
 _REQUEST_SECONDS = 20
 

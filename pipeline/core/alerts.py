@@ -4,7 +4,7 @@ Every pattern is judged by the books of the domain that was the target: nobody i
 What a foreign domain wrote (addresses) gets into a proposed policy only when it is made of harmless characters;
 otherwise, and when addresses are hashed, the proposal names the domain.
 
-Source: pipeline study, section 8.3; trust and hosts, attack families of floods and forgeries.
+Source: pipeline study, section 8.3; trust and hosts, section 7, rows 13, 15 and 38.
 """
 
 from __future__ import annotations

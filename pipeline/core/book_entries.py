@@ -76,7 +76,10 @@ def entries_of(silver: pa.Table) -> pa.Table:
 
 
 def sent_us_of(msg_id: pa.Array, ts_us: Numbers) -> Numbers:
-    """Times of messages: out of UUIDv7 where that can be believed, else the record's own. Source: RFC 9562, 5.7."""
+    """Times of messages: out of UUIDv7 where that can be believed, else the record's own.
+
+    Source: RFC 9562, section 5.7.
+    """
     times = ts_us.copy()
     for chosen, rows in binary_rows(msg_id):
         if rows.shape[1] < _HEAD_BYTES:

@@ -3,7 +3,7 @@
 XXH64 with seed 42; the hash of one column is the seed of the next, and a null leaves it as it is. So folds that a
 worker makes are those that SQL would make, of any lake and in a partner's file. A test holds both against each other.
 
-Source: the specification of xxHash; Spark, `org.apache.spark.sql.catalyst.expressions.XXH64`.
+Source: specification of xxHash (Spark has it in `org.apache.spark.sql.catalyst.expressions.XXH64`).
 """
 
 from __future__ import annotations

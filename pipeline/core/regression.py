@@ -11,8 +11,8 @@ of messages that both together carried in it. Strata that only one version has s
 
 All draws come from a generator with a fixed seed: the same books give the same verdict. A version is `worse` only when
 the whole interval lies beyond the smallest effect that matters.
-Source: pipeline study, section 8.3; A. Gelman and others, Bayesian Data Analysis, section 3; the block bootstrap of
-H. Künsch (1989).
+Source: pipeline study, section 8.3; Gelman and others, Bayesian Data Analysis, section 3; block bootstrap of Künsch
+(1989).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def book(silver: DataFrame, role: str) -> DataFrame:
 
 
 def _id_time_us(msg_id: Column) -> Column:
-    """Time inside a UUIDv7, in µs; null for other ids. Source: RFC 9562, 5.7."""
+    """Time inside a UUIDv7, in µs; null for other ids. Source: RFC 9562, section 5.7."""
     is_version_7 = F.substring(msg_id, 7, 1).between(F.lit(b"\x70"), F.lit(b"\x7f"))
     is_variant = F.substring(msg_id, 9, 1).between(F.lit(b"\x80"), F.lit(b"\xbf"))
     time_ms = F.conv(F.hex(F.substring(msg_id, 1, 6)), 16, 10).cast("long")

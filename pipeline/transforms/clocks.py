@@ -4,7 +4,7 @@ A message from a to b that leaves at a's time and arrives at b's time shows dela
 way shows delay − the same difference. The fastest messages of each direction waited for nothing but the line, so a low
 quantile stands for the line; half the difference of the two directions is the difference of the clocks. It is wrong by
 half of what the two lines differ by, and that is at most half the sum of both: no line is faster than nothing.
-Source: pipeline study, section 8.3; the same argument as in RFC 5905, section 8.
+Source: pipeline study, section 8.3; RFC 5905, section 8 (the same argument).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ give the same statement whatever their order, split or partitioning.
 
 Hours and days are added up by `core.hours` and `core.days` in Python workers, in numpy: once where rows are
 read, so that only sums are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2;
-docs/adr/0016 and 0018.
+ADR 0016 and 0018.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An attribute that is missing, of a wrong type or unreadable is None, never a guess and never the value of another
 message. Claims that the sender wrote into the body (`identity`, `auth`, `assertedIdentity`) are not read at all:
 identity comes from what this house verified.
-Source: message specification, section 15.3; reTHINK data formats, section 6.1; trust and hosts, section 5.3, rules 2
+Source: message specification, section 15.3; data formats, section 6.1; trust and hosts, section 5.3, rules 2
 and 9.
 """
 
@@ -153,7 +153,7 @@ def _message_types(facts: Facts) -> tuple[str, ...]:
 
 
 def _address_class(from_: str, to: str) -> str:
-    """Class of a message by its addresses; the later ones win. Source: reTHINK data formats, section 6.1."""
+    """Class of a message by its addresses; the later ones win. Source: data formats, section 6.1."""
     found = ""
     if from_.startswith("domain://registry.") or to.startswith("domain://registry."):
         found = "registration"

@@ -2,7 +2,7 @@
 
 None is *indeterminate*: an attribute was missing, and what the rest says does not settle the matter whatever its
 value may be (Kleene's three-valued logic; so the order of the parts never changes the answer).
-Source: reTHINK data formats, section 6.1 (operators); trust and hosts, section 5.3, rule 2.
+Source: data formats, section 6.1 (operators); trust and hosts, section 5.3, rule 2.
 """
 
 from __future__ import annotations

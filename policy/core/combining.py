@@ -3,7 +3,7 @@
 All three algorithms are one walk in different orders: deny-overrides asks the deniers first, permit-overrides the
 permitters, and first-applicable keeps the order; the first rule that applies decides. An indeterminate deny decides
 like a deny. An indeterminate permit decides nothing, but remains as INDETERMINATE if nobody else decides.
-Source: trust and hosts, section 5.3, rule 2; reTHINK data formats, section 6.3.
+Source: trust and hosts, section 5.3, rule 2; data formats, section 6.3.
 """
 
 from __future__ import annotations

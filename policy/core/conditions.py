@@ -3,7 +3,7 @@
 Message-node language: `{"<attribute>": {"<operator>": parameter}}`; pairs in one table all have to hold, of a list
 one; `allOf`, `anyOf` and `not` anywhere; a list as parameter means any of them. Runtime language: `{"attribute",
 "operator", "params"}` and `["and" | "or" | "not", left, right]`. Both become the same conditions.
-Source: reTHINK data formats, sections 6.1 and 6.2; message specification, section 15.3.
+Source: data formats, sections 6.1 and 6.2; message specification, section 15.3.
 """
 
 from __future__ import annotations

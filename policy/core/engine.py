@@ -9,7 +9,7 @@ never stored. `decide` raises nothing: a failure inside is a denial and is count
 
 The engine has no clock, no I/O and no event loop, and can be made again anywhere from its source
 (`compile_canonical`, or by pickling).
-Source: trust and hosts, section 5.3; message specification, section 15.3; reTHINK data formats, section 6.
+Source: trust and hosts, section 5.3; message specification, section 15.3; data formats, section 6.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class CompiledPolicies:
             if evaluate is None:
                 evaluate = self._program(key, facts)
             return evaluate(facts)
-        except Exception as exc:  # whatever it was: what cannot be judged is denied. Trust and hosts, 5.3, rule 2
+        except Exception as exc:  # what cannot be judged is denied. Trust and hosts, section 5.3, rule 2
             self._count_fault(exc)
             return FAULT
 

@@ -2,7 +2,7 @@
 
 Everything here is a frozen value that JSON can hold, so that the same policy can be sent to another process and
 compiled there again.
-Source: reTHINK data formats, section 6; message specification, section 15.3; trust and hosts, section 5.3.
+Source: data formats, section 6; message specification, section 15.3; trust and hosts, section 5.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parameters of comparisons, brought into the form in which the attributes' values come.
 
-Source: reTHINK data formats, sections 6.1 and 6.2; message specification, section 15.3 (accepted aliases).
+Source: data formats, sections 6.1 and 6.2; message specification, section 15.3 (accepted aliases).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A file holds one set at its top, or several under `sets` (or, in JSON, as a list
 `policies` or, when one policy is enough, directly under `rules`. `lists` names lists that conditions use as
 `"@name"`; `tests` are examples with the decision that the file's author expects: a file that fails one of its own
 tests is refused as a whole. Unknown keys are errors.
-Source: reTHINK data formats, section 6; message specification, section 15.3; trust and hosts, section 5.3, rules 2, 6
+Source: data formats, section 6; message specification, section 15.3; trust and hosts, section 5.3, rules 2, 6
 and 7.
 """
 
@@ -209,7 +209,7 @@ def _parse_policy(node: Node, parser: ConditionParser, number: int) -> Policy:
 
 
 def _parse_rules(node: Node, parser: ConditionParser) -> tuple[Rule, ...]:
-    """Rules; one without a priority comes after all before it. Source: reTHINK data formats, section 6.1."""
+    """Rules; one without a priority comes after all before it. Source: data formats, section 6.1."""
     rules: list[Rule] = []
     last_priority = -1
     for number, entry in enumerate(node.entries(), 1):

@@ -1,6 +1,6 @@
 """What one stub may spend: the smaller of what its manifest needs and what this house allows.
 
-Source: docs/abi.md, "Budgets"; trust and hosts, section 3.4 ("host limits are min(manifest needs, policy)").
+Source: docs/abi.md, "Budgets"; trust and hosts, section 3.4 (the smaller of needs and policy).
 """
 
 from __future__ import annotations

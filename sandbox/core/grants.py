@@ -7,7 +7,7 @@ alone does not end a stub.
 
 A stub names endpoints, never hosts: the words checked here are keys of the signed `live` document.
 
-Source: docs/abi.md, "Actions"; trust and hosts, sections 3.4 and 4.2 (permission list), 7 rows 36, 44 and 46.
+Source: docs/abi.md, "Actions"; trust and hosts, sections 3.4 and 4.2 (permission list); section 7, rows 36, 44 and 46.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ section) and the sizes that make a compiler slow (functions, bodies, locals). It
 engine's work, in the compile child. A module that passes costs the compiler about 3.4 s and 616 MiB per 62 kB
 function at the very worst, which the child's own limits then stop.
 
-Source: docs/abi.md, "The module"; Wasmtime study, section 4 "Compile bombs"; trust and hosts, section 3.6 step 5.
+Source: docs/abi.md, "The module"; Wasmtime study, section 4 (compile bombs); trust and hosts, section 3.6, step 5.
 """
 
 from __future__ import annotations

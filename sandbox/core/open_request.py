@@ -3,7 +3,7 @@
 Nothing here knows endpoints; a request that passes cannot bend the line that the host then opens: no other host, no
 header that belongs to the host, no second request inside the first.
 
-Source: docs/abi.md, "Actions"; trust and hosts, section 7 row 36.
+Source: docs/abi.md, "Actions"; trust and hosts, section 7, row 36.
 """
 
 from __future__ import annotations

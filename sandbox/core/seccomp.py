@@ -7,7 +7,7 @@ not die of a library's new habit.
 
 A second filter comes on top once the code is loaded: from then on nothing can be made executable.
 
-Source: Wasmtime study, section 7 (d); linux/seccomp.h, linux/filter.h.
+Numbers are those of linux/seccomp.h and linux/filter.h. Source: Wasmtime study, section 7 (d).
 """
 
 from __future__ import annotations

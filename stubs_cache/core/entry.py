@@ -3,7 +3,7 @@
 Modules are named by their content. Documents and compiled code are sealed: a MAC under this node's secret over kind,
 key and bytes. Compiled code is native code in waiting; nothing that this node did not write itself may ever be loaded.
 
-Source: trust and hosts, section 3.6, step 7; Wasmtime study, section 6.
+Source: trust and hosts, section 3.6, step 7; Wasmtime study, section 8 (cache).
 """
 
 from __future__ import annotations

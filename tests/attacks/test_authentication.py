@@ -1,4 +1,4 @@
-"""Tokens that prove a node: replayed, misdirected, forged ones are refused. Trust and hosts, 7, rows 32 to 37."""
+"""Tokens that prove a node: replayed, misdirected, forged. Trust and hosts, section 7, rows 32 to 37."""
 
 from __future__ import annotations
 

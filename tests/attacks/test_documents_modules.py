@@ -1,4 +1,4 @@
-"""Attacks on the module. Source: trust and hosts, section 7, row 25; its inside is for the sandbox's gate to judge."""
+"""Attacks on the module. Source: trust and hosts, section 7, row 25 (its inside is judged by the sandbox)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Small nodes that behave as the reference nodes do, in the parts that the reference profile demands.
 
-Written from the observations of running peers (reTHINK peers, sections 2, 4.1 and 5), with the faults that they have:
+Written from the observations of running peers (reference nodes, sections 2, 4.1 and 5), with the faults that they have:
 no answer to unknown addresses, `auth` added to bodies, 500 for everything, the sender hears itself.
 `spoil` lets a test make any message of the node wrong.
 """
@@ -105,7 +105,7 @@ class Replica:
 
 
 class VertxReplica(Replica):
-    """Dialect A: a token, nothing at the plain runtime address. Source: reTHINK peers, section 5."""
+    """Dialect A: a token, nothing at the plain runtime address. Source: reference nodes, section 5."""
 
     sessions: dict[str, str]
 
@@ -149,7 +149,7 @@ class VertxReplica(Replica):
 
 
 class NoMatrixReplica(Replica):
-    """Dialect C: the query is the handshake, senders are learned. Source: reTHINK peers, section 4.1."""
+    """Dialect C: the query is the handshake, senders are learned. Source: reference nodes, section 4.1."""
 
     async def accept(self, request: WebSocketRequest) -> Connection | None:
         [runtime] = parse_qs(urlsplit(request.path).query).get("runtimeURL", [""])

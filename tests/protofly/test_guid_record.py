@@ -47,7 +47,7 @@ from protofly.signatures import base64url
 
 PUBLISHED = Path(__file__).parent / "guid_records"
 
-# The vector: reTHINK data formats, section 4.5.
+# The vector: data formats, section 4.5.
 KEY = ec.derive_private_key(int.from_bytes(hashlib.sha256(b"mn test vector 1, never use").digest()), ec.SECP256K1())
 PUBLIC_KEY = (
     "-----BEGIN PUBLIC KEY-----MFYwEAYHKoZIzj0CAQYFK4EEAAoDQgAE/GX+PZACbaT1Rm42UdD9iHx8nlUhGtXjl0UEzwApvlYyBOm1"

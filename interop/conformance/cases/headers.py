@@ -1,4 +1,7 @@
-"""Cases of header and envelope: ids, types, addresses as text, missing members. Source: sections 1, 2.2, 2.4 and 3."""
+"""Cases of header and envelope: ids, types, addresses as text, missing members.
+
+Source: message specification, sections 1, 2.2, 2.4 and 3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cases of routing: who hears what, who may speak as whom, hops and life time. Source: section 20."""
+"""Cases of routing: who hears what, who may speak as whom, hops and life time.
+
+Source: message specification, section 20.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ those bytes, and the result, taken as Latin-1, into UTF-8 again for the body. A 
 message (`4`) with a digit of its own; its only event here is `message`, which carries the JSON text of a message
 towards the node and the message itself towards the runtime.
 
-Everything here is bytes: a packet is the UTF-8 of its text. Source: wire facts of the reference nodes, section 3.1;
+Everything here is bytes: a packet is the UTF-8 of its text. Source: reference nodes, section 3.1;
 Engine.IO protocol, revision 3; socket.io protocol, revision 4.
 """
 

@@ -97,7 +97,10 @@ def number_in(text: str) -> int | None:
 
 
 def stream_event(message: Numbered) -> bytes:
-    """One message as a server-sent event: its type, its number, its text. Source: HTML Living Standard, 9.2.6."""
+    """One message as a server-sent event: its type, its number, its text.
+
+    Source: HTML Living Standard, section 9.2.6.
+    """
     name = _decode_typed(message.raw).type
     word = name if name.isascii() and name.replace("-", "").replace("_", "").isalnum() else "message"
     head = f"event: {word}\nid: {message.number}\n".encode()

@@ -6,7 +6,7 @@ parts times the length of the value, and so is the value that is checked at all.
 linear time, and nothing is ever fetched by a schema. What the parts mean is the library's: JSON Schema drafts 4 to
 2020-12, by `$schema`.
 
-Source: feature rows SM-18 and DS-21; reTHINK data formats, section 2; JSON Schema 2020-12.
+Source: feature rows SM-18 and DS-21; data formats, section 2; JSON Schema 2020-12.
 """
 
 from __future__ import annotations

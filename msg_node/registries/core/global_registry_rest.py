@@ -1,6 +1,6 @@
 """What a global registry answers over REST: several generations of servers, one meaning.
 
-Source: reTHINK data formats, section 4.1; message specification, sections 12.3 and 12.4.
+Source: data formats, section 4.1; message specification, sections 12.3 and 12.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Two dialects ask (`resource`/`value` of the documents, `guid`/`jwt` of running code), and what is answered has the
 members of both. The registry itself is asked by a connector, which also decides what is to be believed.
 
-Source: message specification, sections 12.1 to 12.3; reTHINK data formats, section 4.6.
+Source: message specification, sections 12.1 to 12.3; data formats, section 4.6.
 """
 
 from __future__ import annotations

@@ -345,7 +345,10 @@ def _gone(session: Session) -> Effect:
 
 
 def _wants_late(members: Members) -> bool | None:
-    """Whether `body.late` asks for late replies, None when it says nothing. Source: message specification, 3.3."""
+    """Whether `body.late` asks for late replies, None when it says nothing.
+
+    Source: message specification, section 3, rule 3.
+    """
     wants = members.get(LATE)
     if wants is not None and not isinstance(wants, bool):
         raise PeerError(Code.BAD_BODY, "`late` is true or false")

@@ -1,6 +1,6 @@
 """`body.auth`: the verdict of our own gates, on what goes to runtimes of ours, and never what somebody wrote himself.
 
-Source: message specification, sections 1.3, 13.3 and 18.4, and section 21, row 47; reTHINK data formats, section 6.1.
+Source: message specification, sections 1.3, 13.3 and 18.4, and section 21, row 47; data formats, section 6.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A domain registry with the published REST interface, written from its description alone; it shares no code with ours.
 
-Source: reTHINK data formats, sections 5.1 to 5.3.
+Source: data formats, sections 5.1 to 5.3.
 """
 
 from __future__ import annotations
