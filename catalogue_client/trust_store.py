@@ -47,17 +47,20 @@ class TrustStore:
         """
         self._key = hashlib.sha256(b"trapezoid trust store\0" + secret).digest()
         self._lock = threading.Lock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=FULL")
-            self._database.executescript(_SCHEMA)
-            # Reading does not wait for a write that is being synced.
-            self._reader = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        except (sqlite3.Error, OSError) as error:
-            raise HostError(Code.STORAGE, f"trust store: {error}") from error
+        with contextlib.ExitStack() as undo:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch(mode=0o600)
+                self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+                undo.callback(self._database.close)
+                self._database.execute("PRAGMA journal_mode=WAL")
+                self._database.execute("PRAGMA synchronous=FULL")
+                self._database.executescript(_SCHEMA)
+                # Reading does not wait for a write that is being synced.
+                self._reader = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            except (sqlite3.Error, OSError) as error:
+                raise HostError(Code.STORAGE, f"trust store: {error}") from error
+            undo.pop_all()
 
     def __enter__(self) -> Self:
         return self

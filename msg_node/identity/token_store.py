@@ -7,6 +7,7 @@ nothing any more are deleted on the way.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from pathlib import Path
@@ -38,14 +39,17 @@ class TokenStore:
         """
         self._path = path
         self._lock = threading.Lock()
-        try:
-            path.touch(mode=0o600)
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=FULL")
-            self._database.executescript(_SCHEMA)
-        except (sqlite3.Error, OSError) as exc:
-            raise self._error(exc) from exc
+        with contextlib.ExitStack() as undo:
+            try:
+                path.touch(mode=0o600)
+                self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+                undo.callback(self._database.close)
+                self._database.execute("PRAGMA journal_mode=WAL")
+                self._database.execute("PRAGMA synchronous=FULL")
+                self._database.executescript(_SCHEMA)
+            except (sqlite3.Error, OSError) as exc:
+                raise self._error(exc) from exc
+            undo.pop_all()
 
     def close(self) -> None:
         """Close the file."""

@@ -9,6 +9,7 @@ Source: data formats, section 4.3, checks 5, 7 and 8.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from pathlib import Path
@@ -48,15 +49,18 @@ class GuidStore:
         self._path = path
         self._max_guids = max_guids
         self._lock = threading.Lock()
-        try:
-            path.touch(mode=0o600)
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=FULL")
-            self._database.executescript(_SCHEMA)
-            self._count = int(self._database.execute("SELECT count(*) FROM guid").fetchone()[0])
-        except (sqlite3.Error, OSError) as exc:
-            raise HostError(Code.STORAGE, f"{path}: {exc}") from exc
+        with contextlib.ExitStack() as undo:
+            try:
+                path.touch(mode=0o600)
+                self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+                undo.callback(self._database.close)
+                self._database.execute("PRAGMA journal_mode=WAL")
+                self._database.execute("PRAGMA synchronous=FULL")
+                self._database.executescript(_SCHEMA)
+                self._count = int(self._database.execute("SELECT count(*) FROM guid").fetchone()[0])
+            except (sqlite3.Error, OSError) as exc:
+                raise HostError(Code.STORAGE, f"{path}: {exc}") from exc
+            undo.pop_all()
 
     def __enter__(self) -> Self:
         return self

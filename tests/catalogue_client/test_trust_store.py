@@ -11,6 +11,7 @@ from catalogue_client.core.state import TrustState
 from catalogue_client.trust_store import TrustStore
 from protofly.documents import TrustLevel
 from protofly.errors import Code, HostError, PeerError
+from tests.support.open_files import is_open
 from tests.support.repository import SECRET
 
 STATE = TrustState(domain="b.example", level=TrustLevel.WEB, root=b"\0root", root_version=3, fingerprints=["f"])
@@ -44,6 +45,7 @@ def test_file_that_is_no_database_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         TrustStore(tmp_path / "trust.sqlite", secret=SECRET)
     assert caught.value.code is Code.STORAGE
+    assert not is_open(tmp_path / "trust.sqlite")
 
 
 async def test_write_that_fails_is_a_storage_error(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from protofly.errors import Code, HostError, SettingsError, TransportError
 from protofly.guid_record import read_record
 from protofly.limits import GUID_RECORD_BYTES
 from tests.support.guid_holder import GuidHolder
+from tests.support.open_files import is_open
 
 ANA, BO = GuidHolder("ana"), GuidHolder("bo")
 NOW = time.time()
@@ -183,6 +184,7 @@ def test_a_file_that_is_no_store_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         GuidStore(tmp_path / "guids.sqlite")
     assert caught.value.code is Code.STORAGE
+    assert not is_open(tmp_path / "guids.sqlite")
 
 
 async def test_an_address_that_is_taken_is_one_plain_error(tmp_path: Path) -> None:
