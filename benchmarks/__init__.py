@@ -1,1 +1,3 @@
-"""Benchmarks: the whole trapezoid beside its parts, and what a node does inside its own domain beside plain relays."""
+"""Benchmarks of the whole path between two domains, its parts, and one domain alone. A program: nothing is public."""
+
+__all__: list[str] = []

@@ -1,1 +1,50 @@
-"""All that lies between two domains: gates, routes, links, discovery, and the stubs that carry messages."""
+"""Links to other domains: discovery, supervision of stubs, borders, routes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protofly.public_names import public_names
+
+__all__ = [
+    "DecisionRecords",
+    "Dialler",
+    "DomainLink",
+    "Federation",
+    "Identity",
+    "LinkAcceptor",
+    "LinkContext",
+    "Resolver",
+    "StubSupervisor",
+    "SupervisorContext",
+    "Supply",
+]
+
+if TYPE_CHECKING:
+    from federation.decision_records import DecisionRecords
+    from federation.dialler import Dialler
+    from federation.domain_link import DomainLink
+    from federation.identity import Identity
+    from federation.link_context import LinkContext
+    from federation.peer_session import LinkAcceptor
+    from federation.resolver import Resolver
+    from federation.router import Federation
+    from federation.supervisor import StubSupervisor, SupervisorContext
+    from federation.supply import Supply
+else:
+    __getattr__ = public_names(
+        __name__,
+        {
+            "DecisionRecords": "federation.decision_records",
+            "Dialler": "federation.dialler",
+            "DomainLink": "federation.domain_link",
+            "Federation": "federation.router",
+            "Identity": "federation.identity",
+            "LinkAcceptor": "federation.peer_session",
+            "LinkContext": "federation.link_context",
+            "Resolver": "federation.resolver",
+            "StubSupervisor": "federation.supervisor",
+            "SupervisorContext": "federation.supervisor",
+            "Supply": "federation.supply",
+        },
+    )

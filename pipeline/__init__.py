@@ -1,1 +1,31 @@
-"""What messaging nodes wrote down, read with Spark: statements, reconciliation, policy replay, stub health, abuse."""
+"""Records of messaging nodes, read with Spark: statements, reconciliation, policy replay, stub health, abuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protofly.public_names import public_names
+
+__all__ = [
+    "Commit",
+    "ExitCode",
+    "JobResult",
+    "Lake",
+    "canonical_statements",
+]
+
+if TYPE_CHECKING:
+    from pipeline.jobs.result import ExitCode, JobResult
+    from pipeline.statements import canonical_statements
+    from pipeline.tables import Commit, Lake
+else:
+    __getattr__ = public_names(
+        __name__,
+        {
+            "Commit": "pipeline.tables",
+            "ExitCode": "pipeline.jobs.result",
+            "JobResult": "pipeline.jobs.result",
+            "Lake": "pipeline.tables",
+            "canonical_statements": "pipeline.statements",
+        },
+    )
