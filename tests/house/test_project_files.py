@@ -117,3 +117,7 @@ def test_the_workflow_runs_lint_and_tests_on_every_supported_python() -> None:
     assert [re.findall(r'"(.*?)"', matrix) for matrix in matrices] == [supported, supported]
     assert re.findall(r"run: (\./run .*)", workflow) == ["./run lint", "./run test"]
     assert workflow.count("PYTHON: python${{ matrix.python }}") == len(matrices)
+
+
+def test_types_are_checked_for_the_python_that_runs_the_check() -> None:
+    assert "python_version" not in settings()["tool"]["mypy"]
