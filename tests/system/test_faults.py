@@ -159,6 +159,7 @@ async def test_a_killed_node_comes_back_with_sessions_addresses_subscriptions_an
         anna, bruno = await system.couple()
         [room] = await anna.client.allocate("a.example", "comm", 1)
         await anna.client.subscribe("a.example", [f"{room}/children/messages"])
+        await bruno.client.subscribe("a.example", [f"{room}/children/messages"])  # only observers write children
         await anna.client.register("a.example", entry_of(anna, "user://a.example/anna"))
         acknowledged: list[str] = []
         async with trio.open_nursery() as nursery:
