@@ -10,6 +10,8 @@ from typing import Final
 
 HOST: Final = "127.0.0.1"
 LOOPBACK_RANGE: Final = "127.0.0.0/8"
+SITE_REQUESTS_PER_SECOND: Final = 500
+"""In a laboratory everybody asks from one address: the partner, watchers, and those who read the status."""
 Value = str | int | float | bool | Sequence[str]
 
 
@@ -104,7 +106,13 @@ def node_settings(
     tables: dict[str, dict[str, Value]] = {
         "node": {"domain": domain, "name": "mn-1", "data_dir": str(folder.data)},
         "listen": {"host": HOST, "port": ports.listen, **({"insecure_plaintext": True} if is_plain else identity)},
-        "site": {"host": HOST, "port": ports.site, "public_url": f"https://{domain}:{ports.site}", **identity},
+        "site": {
+            "host": HOST,
+            "port": ports.site,
+            "public_url": f"https://{domain}:{ports.site}",
+            "requests_per_second": SITE_REQUESTS_PER_SECOND,
+            **identity,
+        },
         "publish": {
             "keys_dir": str(folder.keys),
             "site_dir": str(folder.site),
