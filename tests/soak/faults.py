@@ -22,6 +22,7 @@ SLOW_READERS = 8
 VANISHING = 25
 HALF_OPEN = 60
 FLOOD_MESSAGES = 1500
+FILL_DISK = "fill disk"
 LINK_ERRORS = r"link|stub|b\.example|worker|foreign\.example"
 DISK_ERRORS = r"disk|space|state|store|record|quarantine|cache|trust|write|segment|publish"
 
@@ -42,9 +43,14 @@ class Faults:
     def plan(self) -> Iterator[tuple[str, Fault]]:
         """Kinds of faults without end."""
         while True:
-            kinds = list(KINDS.items())
+            kinds = [one for one in KINDS.items() if one[0] != FILL_DISK or self._has_own_disk]
             self._spread.shuffle(kinds)
             yield from kinds
+
+    @property
+    def _has_own_disk(self) -> bool:
+        """A disk is filled only when nobody else has files on it; the outcome names no fault that did not happen."""
+        return self.world.a.folder.data.is_mount()
 
     async def run(self, *, pause_seconds: float) -> None:
         """One fault after the other until cancelled, with time between them for the world to recover."""
@@ -141,11 +147,8 @@ class Faults:
                     await self._talker.client.notify("event", self._talker.hyperty, to, {"value": "x" * 4000})
 
     async def fill_disk(self) -> None:
-        """The disk of A's data is full for some seconds; left out when it is not a disk of its own."""
-        data = self.world.a.folder.data
-        if not data.is_mount():
-            return
-        ballast = data / "ballast"
+        """The disk of A's data is full for some seconds."""
+        ballast = self.world.a.folder.data / "ballast"
         with self.window("fill disk", DISK_ERRORS, "a.example"):
             try:
                 await trio.to_thread.run_sync(_write_until_full, ballast)
@@ -212,7 +215,7 @@ KINDS: dict[str, Fault] = {
     "break peer": Faults.break_peer,
     "vanish runtimes": Faults.vanish_runtimes,
     "read slowly": Faults.read_slowly,
-    "fill disk": Faults.fill_disk,
+    FILL_DISK: Faults.fill_disk,
     "step clock": Faults.step_clock,
     "reload": Faults.reload,
     "stall handshakes": Faults.stall_handshakes,
