@@ -23,12 +23,13 @@ from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.credentials import OPERATOR, Credentials
 from msg_node.kernel.proof import Proven
+from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import P2P_NAMES, TAPS_KEY, is_child_form, object_of_events
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.session import Opened, Opener, OpenRefused, Session
 from msg_node.qos.core.leases import Leases
-from msg_node.registries.core.registry import DomainRegistry, StatusChange
+from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.twin import Twin
 from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.requests.core.parked import Sender

@@ -17,7 +17,8 @@ from msg_node.addresses.core.subscription_service import SubscriptionService
 from msg_node.kernel.certificates import PeerCertificate
 from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.proof import Offered
-from msg_node.kernel.resources import check_criteria
+from msg_node.kernel.registrations import StatusChange
+from msg_node.kernel.resources import SESSION_KEY, check_criteria
 from msg_node.kernel.service import (
     Answer,
     Asked,
@@ -32,7 +33,6 @@ from msg_node.kernel.service import (
 )
 from msg_node.kernel.session import Dialect
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import StatusChange
 from msg_node.registries.core.registry_entry import IncompleteError
 from msg_node.registries.core.registry_service import RegistryService
 from msg_node.registries.core.twin_service import TwinService
@@ -44,7 +44,6 @@ from protofly.errors import Code, HostError, PeerError
 from protofly.limits import INQUIRY_STEPS
 from protofly.message import Message
 
-SESSION_KEY = "mn:/session"
 _REOPEN_TYPES = frozenset({"re-open", "reopen", "re_open"})
 _SWITCHED_OFF = (
     "msg-node.{}/pep",

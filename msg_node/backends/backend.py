@@ -14,8 +14,8 @@ import msgspec
 import trio
 
 from msg_node.backends.backend_http import BackendHttp
-from msg_node.backends.core.backend import IDEMPOTENT, Answered, Answers, Call, Calls
 from msg_node.backends.core.circuit_breaker import Circuit, CircuitBreaker, RetryBudget
+from msg_node.kernel.rest_calls import IDEMPOTENT, Answered, Answers, Call, Calls
 from protofly.errors import Code, HostError
 from protofly.limits import BACKEND_ATTEMPTS, BACKEND_CONNECTIONS, BACKEND_RETRY_SECONDS
 

@@ -24,10 +24,11 @@ from msg_node.backends.schemas import SchemaReader
 from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOrigin, WebPush
 from msg_node.bus.bus import Bus
 from msg_node.identity.identity_sources import People
+from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.qos.core.qos_service import BROKER, QosService
-from msg_node.registries.core.catalogue_service import CATALOGUE, SCHEMA, catalogue_service, without_guest_code
+from msg_node.registries.core.catalogue_service import catalogue_service, without_guest_code
 from msg_node.registries.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.registries.validation import Validation
 from msg_node.requests.core.push_service import PushService

@@ -19,7 +19,7 @@ from catalogue_client.core.catalogue_entry import CatalogueEntry, decode_entry, 
 from catalogue_client.core.location import Location
 from catalogue_client.fetcher import Fetched, Fetcher
 from msg_node.backends.backend_http import BackendHttp
-from msg_node.registries.core.catalogue_service import CatalogueQuestion
+from msg_node.kernel.catalogue_questions import CatalogueQuestion
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import (
     CATALOGUE_CACHE_SECONDS,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import trio
 
 from msg_node.backends.backend import Backend
-from msg_node.registries.core.registry import StatusChange
+from msg_node.kernel.registrations import StatusChange
 from msg_node.registries.core.registry_entry import Entry
 from msg_node.registries.core.registry_relay import RegistryRelay
 from msg_node.registries.core.registry_rest import UPDATED, disconnect_call

@@ -18,8 +18,8 @@ import msgspec
 import trio
 
 from catalogue_client.core.legacy import decode_source_package
-from msg_node.registries.core.catalogue_service import CatalogueQuestion
-from msg_node.registries.core.data_schemas import DataSchema
+from msg_node.kernel.catalogue_questions import CatalogueQuestion
+from msg_node.kernel.data_schemas import DataSchema
 from protofly.documents import parse_strict
 from protofly.errors import Code, PeerError
 from protofly.limits import SCHEMAS_KEPT

@@ -21,11 +21,11 @@ from federation.router import Federation
 from msg_node.addresses.core.observers import concerns_observers
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
-from msg_node.backends.inquiries import Inquiries
 from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
 from msg_node.bus.core.router import LISTENERS, SERVICE, SOMEWHERE, Delivery, Place, Route
 from msg_node.bus.effects import Outcomes, Surroundings
 from msg_node.bus.guest_traffic import GuestTraffic
+from msg_node.bus.inquiries import Inquiries
 from msg_node.bus.middleware import Stack
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.seeds import Seeds
@@ -34,15 +34,16 @@ from msg_node.bus.sweeper import Sweeper
 from msg_node.bus.user_routing import UserRouting
 from msg_node.kernel.answers import described, session_refusal, validator_reply
 from msg_node.kernel.identifiers import SEED_BYTES
+from msg_node.kernel.registrations import StatusChange
+from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.service import Event
 from msg_node.node_state import OWN, NodeState, Source
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
-from msg_node.registries.core.registry import StatusChange
 from msg_node.registries.core.twin_service import keep_value
 from msg_node.requests.local_requests import LocalRequests
 from msg_node.requests.parked_actions import Deliveries, Parks, park_nothing
 from msg_node.requests.senders import to_nobody
-from msg_node.services import SESSION_KEY, Services
+from msg_node.services import Services
 from msg_node.storage.state_store import StateStore
 from protofly import codec
 from protofly.address import domain_of

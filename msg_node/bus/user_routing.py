@@ -27,8 +27,8 @@ import trio
 
 from federation.link_context import Refusal
 from msg_node.bus.send_queues import Outlets
+from msg_node.kernel.registrations import Index
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import Index
 from msg_node.registries.core.user_places import (
     UserPlaces,
     hyperties_of,

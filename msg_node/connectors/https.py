@@ -36,8 +36,8 @@ from msg_node.connectors.websocket import hand_over
 from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.dialects import MESSAGES_PATH, TWIN_PATH, parameters_of
 from msg_node.kernel.proof import Offered
+from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.session import Dialect
-from msg_node.services import SESSION_KEY
 from protofly import codec
 from protofly.address import domain_of
 from protofly.answer_codes import code_of

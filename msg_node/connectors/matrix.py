@@ -23,8 +23,8 @@ from msg_node.connectors.core.command_frames import (
 from msg_node.connectors.reception import OnOpened, Reception
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
 from msg_node.kernel.proof import Offered
+from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.session import Dialect
-from msg_node.services import SESSION_KEY
 from protofly import codec
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError

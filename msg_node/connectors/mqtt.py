@@ -31,9 +31,9 @@ from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
 from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.proof import Offered
+from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.session import Dialect
-from msg_node.services import SESSION_KEY
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import (

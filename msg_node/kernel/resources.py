@@ -16,6 +16,8 @@ from protofly.limits import ADDRESS_LEVELS, HEADER_CHARS, NESTING_LEVELS, RESOUR
 Members = Mapping[str, object]
 """Decoded members of a body, as the codec gives them."""
 
+SESSION_KEY = "mn:/session"
+"""Where runtimes open, renew and close their session."""
 TAPS = "*"
 TAPS_KEY = "* "
 """Stands for every message, for those who look on. No address has this key, so that nothing can be sent to it."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protofly.address import canonical_key
+from protofly.address import canonical_key, parse
 from protofly.errors import PeerError
+
+_OWNERS = frozenset({"subscription", "status", "inbox"})
 
 
 def covers(pattern: str, runtime_key: str) -> bool:
@@ -82,3 +84,21 @@ def runtime_part(key: str) -> str:
         return ""
     end = key.find("/", start + 1)
     return key if end < 0 else key[:end]
+
+
+def agent_of(key: str) -> str:
+    """The address whose owner answers for a canonical key: `thing://<domain>/<agent>`, the runtime, or the key itself.
+
+    Source: message specification, section 19.
+    """
+    if not key.startswith("thing://"):
+        return runtime_part(key) or _without_suffix(key)
+    _, authority, path = parse(key)
+    agent = path[1:].partition("/")[0]
+    return f"thing://{authority}/{agent}" if agent else key
+
+
+def _without_suffix(key: str) -> str:
+    """What falls to the owner of the base. Source: message specification, section 20.2."""
+    base, _, last = key.rpartition("/")
+    return base if last in _OWNERS else key

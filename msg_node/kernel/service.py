@@ -2,7 +2,7 @@
 
 A service takes a `ServiceRequest` and gives an `Answer`, or raises a `PeerError` that becomes the refusal. It knows
 nothing about headers, dialects or commits. A service that has to ask somebody outside of this process first gives an
-`Inquiry` in place of its answer (`inquire`); `msg_node.backends.inquiries` says how that goes on. Source: message
+`Inquiry` in place of its answer (`inquire`); `msg_node.bus.inquiries` says how that goes on. Source: message
 specification, sections 2.4 and 4.
 """
 
@@ -16,8 +16,8 @@ from typing import Generic, Literal, TypeVar, cast
 import msgspec
 
 from msg_node.kernel.changes import Change
+from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import Members
-from msg_node.registries.core.registry import StatusChange
 from protofly import codec
 from protofly.errors import Code, HostError
 from protofly.limits import INQUIRY_SECONDS

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from msg_node.kernel.registrations import StatusChange
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import StatusChange
 
 
 class StubLeases:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import trio
 
 from federation.link_context import Refusal
+from msg_node.kernel.catalogue_questions import CatalogueQuestion, schema_question
+from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.resources import key_or_refuse, text_of
 from msg_node.node_state import NodeState
-from msg_node.registries.core.catalogue_service import CatalogueQuestion, schema_question
-from msg_node.registries.core.data_schemas import DataSchema
 from protofly import codec
 from protofly.errors import HostError, PeerError
 from protofly.limits import (

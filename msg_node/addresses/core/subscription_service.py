@@ -19,6 +19,8 @@ import msgspec
 from msg_node.addresses.core.allocation import ancestors
 from msg_node.addresses.core.observers import Observers
 from msg_node.addresses.core.subscriptions import Subscription
+from msg_node.kernel.catalogue_questions import SCHEMA, schema_question
+from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.resources import (
     TAPS_KEY,
     Members,
@@ -35,12 +37,9 @@ from msg_node.kernel.resources import (
     texts_of,
 )
 from msg_node.kernel.results import answer_each
-from msg_node.kernel.runtime_address import runtime_part
+from msg_node.kernel.runtime_address import agent_of, runtime_part
 from msg_node.kernel.service import Answer, Caller, Event, Inquiry, ServiceRequest, inquire
 from msg_node.node_state import NodeState, Source
-from msg_node.registries.core.catalogue_service import SCHEMA, schema_question
-from msg_node.registries.core.data_schemas import DataSchema
-from msg_node.requests.core.agent_queues import agent_of
 from protofly.address import domain_of, scheme_of
 from protofly.errors import Code, HostError, PeerError
 

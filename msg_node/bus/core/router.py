@@ -12,10 +12,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from msg_node.addresses.core.objects import NOBODY, OBSERVERS, ObjectRights, Part, part_of
+from msg_node.kernel.registrations import Index, user_named
+from msg_node.kernel.runtime_address import agent_of
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import Index
-from msg_node.registries.core.user_places import hyperties_of, live_numbers, user_named
-from msg_node.requests.core.agent_queues import agent_of
+from msg_node.registries.core.user_places import hyperties_of, live_numbers
 from protofly.address import destination_of, domain_of
 from protofly.errors import Code
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS

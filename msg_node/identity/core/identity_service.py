@@ -17,11 +17,10 @@ import msgspec
 from msg_node.identity.core.assertions import Asserted, AssertionRefusedError
 from msg_node.identity.core.login_service import METHODS, LoginService, token_of
 from msg_node.identity.core.verdicts import Verdicts
+from msg_node.kernel.registrations import Index, Status
 from msg_node.kernel.resources import Members, key_or_refuse, text_of
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import Index
-from msg_node.registries.core.registry_entry import Status
 from protofly.address import domain_of, scheme_of
 from protofly.errors import Code, HostError, PeerError
 

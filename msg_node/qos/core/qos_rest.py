@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msg_node.backends.core.backend import Answered, Call, path_to, refusal_of
+from msg_node.kernel.rest_calls import Answered, Call, path_to, refusal_of
 from msg_node.qos.core.leases import Amounts, Kind
 from protofly.errors import Code, PeerError
 

@@ -17,8 +17,8 @@ from base64 import b32encode
 from collections import OrderedDict
 from collections.abc import Callable
 
-from msg_node.backends.core.backend import Answers, Call, Calls
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
+from msg_node.kernel.rest_calls import Answers, Call, Calls
 from msg_node.kernel.service import Answer, ConnectorName, Event, Inquiry, ServiceRequest, inquire
 from msg_node.node_state import NodeState
 from msg_node.qos.core.leases import Amounts, Kind, Lease

@@ -9,42 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import msgspec
-
-from catalogue_client.core.catalogue_entry import CatalogueEntry, entry_of
+from catalogue_client.core.catalogue_entry import entry_of
+from msg_node.kernel.catalogue_questions import CATALOGUE, CatalogueQuestion
 from msg_node.kernel.resources import text_of
-from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
-from msg_node.registries.core.data_schemas import DataSchema
+from msg_node.kernel.service import Answer, Inquiry, Service, ServiceRequest, inquire
 from protofly.address import scheme_of
 from protofly.errors import Code, PeerError
-
-
-class CatalogueQuestion(msgspec.Struct, frozen=True):
-    """Which entry, and who needs it."""
-
-    entry: CatalogueEntry
-    asked_by: str
-
-
-CATALOGUE: ConnectorName[CatalogueQuestion, dict[str, object]] = ConnectorName("catalogue")
-"""The connector that fetches; it replies with the descriptor."""
-
-
-SCHEMA: ConnectorName[CatalogueQuestion, DataSchema] = ConnectorName("schema")
-"""The connector that fetches schemas of data objects, ready to be asked."""
-
-
-def schema_question(address: str, asked_by: str) -> CatalogueQuestion:
-    """The question for the schema at an address.
-
-    Raises:
-        PeerError: BAD_BODY, NO_SUCH_SERVICE, NAME_INVALID: it is no address of a schema.
-    """
-    entry = entry_of(address)
-    if entry.kind != "dataschema" or entry.attribute:
-        raise PeerError(Code.BAD_BODY, "no address of a schema")
-    return CatalogueQuestion(entry, asked_by)
-
 
 _GUEST_CODE = frozenset({"protocolstub", "idp-proxy"})
 """Kinds of entries whose code a runtime loads in order to talk to another domain by itself."""

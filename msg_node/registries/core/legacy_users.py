@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from federation.core.interworking import Interworking
-from msg_node.registries.core.registry_entry import Changed, Entry, Status
+from msg_node.kernel.registrations import Status
+from msg_node.registries.core.registry_entry import Changed, Entry
 from msg_node.registries.core.registry_query import By, Query
 from protofly.address import domain_of, parse
 from protofly.errors import Code, PeerError

@@ -12,38 +12,20 @@ Source: message specification, section 10; data formats, section 5.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from enum import Enum
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.deadlines import Deadlines
-from msg_node.registries.core.registry_entry import Changed, Entry, Status, apply, new_entry
+from msg_node.kernel.registrations import Index, Status, StatusChange
+from msg_node.registries.core.registry_entry import Changed, Entry, apply, new_entry
 from protofly.address import canonical_key, parse
 from protofly.errors import Code, PeerError
 from protofly.limits import REGISTRY_ENTRIES_PER_SESSION, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
 
 _Place = TypeVar("_Place")
-
-
-class Index(Enum):
-    """By what an entry can be found."""
-
-    USER = "user"
-    GUID = "guid"
-    IDENTIFIER = "idp-identifier"
-    NAME = "name"
-    REPORTER = "reporter"
-
-
-class StatusChange(NamedTuple):
-    """The status of an entry is now another one: for the subscribers of `<url>/registration`."""
-
-    key: str
-    url: str
-    status: Status
 
 
 class DomainRegistry:

@@ -8,11 +8,11 @@ section 5.2.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from enum import Enum
 
 import msgspec
 from msgspec.structs import replace
 
+from msg_node.kernel.registrations import Status
 from msg_node.kernel.resources import Members, texts_of
 from protofly.address import canonical_key, scheme_of
 from protofly.errors import Code, PeerError
@@ -24,15 +24,6 @@ from protofly.limits import (
 )
 
 _HYPERTY_SCHEMES = frozenset({"hyperty", "runtime"})
-
-
-class Status(Enum):
-    """Status of an entry. Source: data formats, section 5.2."""
-
-    CREATED = "created"
-    LIVE = "live"
-    DISCONNECTED = "disconnected"
-    DEAD = "dead"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from msg_node.kernel.registrations import Index
 from msg_node.kernel.resources import Members, check_texts, object_of, text_of, texts_of
-from msg_node.registries.core.registry import DomainRegistry, Index, identifiers_of
+from msg_node.registries.core.registry import DomainRegistry, identifiers_of
 from msg_node.registries.core.registry_entry import Entry
 from protofly.address import canonical_key, scheme_of
 from protofly.errors import Code, PeerError

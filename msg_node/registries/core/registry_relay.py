@@ -25,13 +25,13 @@ from functools import partial
 from msgspec import Raw
 from msgspec.structs import replace
 
-from msg_node.backends.core.backend import Answered, Answers, Call, Calls
+from msg_node.kernel.registrations import Status, StatusChange
 from msg_node.kernel.resources import key_or_refuse, object_of, text_of
+from msg_node.kernel.rest_calls import Answered, Answers, Call, Calls
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import StatusChange
 from msg_node.registries.core.registry_cache import RegistryCache
-from msg_node.registries.core.registry_entry import Changed, Entry, Status, new_entry, read_changed, url_of
+from msg_node.registries.core.registry_entry import Changed, Entry, new_entry, read_changed, url_of
 from msg_node.registries.core.registry_query import By, Query, address_in, is_dataobject_search
 from msg_node.registries.core.registry_rest import (
     Record,

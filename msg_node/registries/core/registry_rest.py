@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
-from msg_node.backends.core.backend import Answered, Call, Calls, path_to, refusal_of
-from msg_node.registries.core.registry_entry import Changed, Entry, Status, read_changed, url_of
+from msg_node.kernel.registrations import Status
+from msg_node.kernel.rest_calls import Answered, Call, Calls, path_to, refusal_of
+from msg_node.registries.core.registry_entry import Changed, Entry, read_changed, url_of
 from msg_node.registries.core.registry_query import By, Query, fits, is_named
 from protofly.address import canonical_key, domain_of, scheme_of
 from protofly.errors import Code, PeerError

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from msg_node.kernel.registrations import Index, Status
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.kernel.service import Answer, Inquiry, ServiceRequest
 from msg_node.node_state import NodeState
@@ -22,11 +23,9 @@ from msg_node.registries.core.legacy_users import (
     of_stub,
     unregistered,
 )
-from msg_node.registries.core.registry import Index
 from msg_node.registries.core.registry_entry import (
     Changed,
     Entry,
-    Status,
     is_of_hyperty,
     read_changed,
     shown,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
-from msg_node.requests.core.agent_queues import agent_of
+from msg_node.kernel.runtime_address import agent_of
 from protofly.address import is_below, parse
 from protofly.errors import Code, PeerError
 from protofly.limits import (

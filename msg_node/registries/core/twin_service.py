@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Raw
 
 from msg_node.kernel.resources import Members, is_claimable, key_or_refuse, text_of
+from msg_node.kernel.runtime_address import agent_of
 from msg_node.kernel.service import Answer, Caller, ServiceRequest
 from msg_node.node_state import NodeState
 from msg_node.registries.core.twin import Slot, ThingRow, ValueRow, is_thing, slot_of
-from msg_node.requests.core.agent_queues import agent_of
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError

@@ -12,19 +12,14 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from msg_node.kernel.registrations import NOBODY, Index
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import Index
 from msg_node.registries.core.registry_entry import Entry
 from protofly.address import domain_of, scheme_of, valid_domain
 from protofly.errors import PeerError
 from protofly.guid import guid_address
 from protofly.guid_record import GuidRecord, UserId
 from protofly.limits import USER_NAMES
-
-_NOBODY = "user://anonymous"
-_NOBODIES = frozenset({_NOBODY, "user-guid://anonymous"})
-"""Whoever wants to be nobody. Source: message specification, section 1.4."""
-_SCHEMES = frozenset({"user", "user-guid", "acct"})
 
 
 class UserPlaces(NamedTuple):
@@ -39,21 +34,13 @@ class UserPlaces(NamedTuple):
     ends_at: float
 
 
-def user_named(key: str) -> tuple[Index, str] | None:
-    """How our registry finds the user that a canonical key names, None when it names none."""
-    scheme = scheme_of(key)
-    if scheme not in _SCHEMES or key in _NOBODIES:
-        return None
-    return Index.GUID if scheme == "user-guid" else Index.USER, key
-
-
 def places_of(record: GuidRecord, own_domains: Collection[str]) -> UserPlaces:
     """Read the places out of a record that has been proved."""
     here: list[tuple[Index, str]] = [(Index.GUID, guid_address(record.guid))]
     domains: dict[str, None] = {}
     for user_id in record.user_ids:
         domain = _domain_of(user_id)
-        if domain in own_domains and user_id.uid != _NOBODY:
+        if domain in own_domains and user_id.uid != NOBODY:
             here.append((Index.USER, user_id.uid))
         elif domain:
             domains[domain] = None

@@ -12,13 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
-from msg_node.kernel.runtime_address import runtime_part
-from protofly.address import parse
 from protofly.errors import Code, PeerError
 from protofly.limits import AGENT_QUEUES, AGENT_UNANSWERED
-
-_THING = "thing"
-_OWNERS = frozenset({"subscription", "status", "inbox"})
 
 
 class QueueRules(NamedTuple):
@@ -36,18 +31,6 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
     expires_seconds: float = 0.0
     unanswered: int = 0
-
-
-def agent_of(key: str) -> str:
-    """The address whose owner answers for a canonical key: `thing://<domain>/<agent>`, the runtime, or the key itself.
-
-    Source: message specification, section 19.
-    """
-    if not key.startswith("thing://"):
-        return runtime_part(key) or _without_suffix(key)
-    _, authority, path = parse(key)
-    agent = path[1:].partition("/")[0]
-    return f"{_THING}://{authority}/{agent}" if agent else key
 
 
 class AgentQueues:
@@ -119,12 +102,6 @@ class AgentQueues:
         """
         for key, raw in rows.items():
             self._rows[key] = decode_row(raw, QueueRow, table=Table.AGENT_QUEUES, key=key)
-
-
-def _without_suffix(key: str) -> str:
-    """What falls to the owner of the base. Source: message specification, section 20.2."""
-    base, _, last = key.rpartition("/")
-    return base if last in _OWNERS else key
 
 
 def _number(value: object, detail: str) -> float:

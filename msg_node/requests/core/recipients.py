@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from msg_node.kernel.registrations import user_named
 from msg_node.kernel.resources import is_claimable
-from msg_node.kernel.runtime_address import runtime_part
+from msg_node.kernel.runtime_address import agent_of, runtime_part
 from msg_node.node_state import NodeState
-from msg_node.registries.core.user_places import hyperty_for, user_named
-from msg_node.requests.core.agent_queues import agent_of
+from msg_node.registries.core.user_places import hyperty_for
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message

@@ -9,6 +9,7 @@ from typing import Literal
 
 from msg_node.kernel.identifiers import identifiers
 from msg_node.kernel.proof import Offered, Proven
+from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import Members
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.service import (
@@ -25,7 +26,6 @@ from msg_node.kernel.service import (
 )
 from msg_node.kernel.session import Dialect, Opened, Opener, OpenRefused, Session
 from msg_node.node_state import NodeState
-from msg_node.registries.core.registry import StatusChange
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.late_replies import LATE

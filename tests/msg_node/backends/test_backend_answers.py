@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalogue_client.core.catalogue_entry import decode_entry, entry_of, places
-from msg_node.backends.core.backend import Answered
+from msg_node.kernel.registrations import Status
+from msg_node.kernel.rest_calls import Answered
 from msg_node.qos.core.qos_rest import read_credentials, read_providers, read_turn, read_usage
-from msg_node.registries.core.registry_entry import Changed, Status, new_entry, read_changed
+from msg_node.registries.core.registry_entry import Changed, new_entry, read_changed
 from msg_node.registries.core.registry_query import By, Query
 from msg_node.registries.core.registry_rest import create_call, query_calls, records_in, statuses_in, update_call
 from protofly.address import domain_of

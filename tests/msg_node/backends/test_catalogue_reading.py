@@ -19,9 +19,10 @@ from catalogue_client.http_fetcher import HttpFetcher
 from msg_node.backends import catalogue
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.catalogue import CatalogueReader
+from msg_node.kernel.catalogue_questions import CATALOGUE
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
-from msg_node.registries.core.catalogue_service import CATALOGUE, catalogue_service, without_guest_code
+from msg_node.registries.core.catalogue_service import catalogue_service, without_guest_code
 from protofly.errors import Code, PeerError
 from protofly.limits import DESCRIPTOR_BYTES
 from tests.support.lines import LoopbackDialler

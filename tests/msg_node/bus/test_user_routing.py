@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from federation.link_context import Refusal
+from msg_node.kernel.registrations import Index
 from msg_node.kernel.rules import Rules
-from msg_node.registries.core.registry import Index
 from msg_node.registries.core.user_places import places_of
 from protofly.errors import Code, HostError, TransportError
 from protofly.guid import guid_address

@@ -8,8 +8,9 @@ import pytest
 
 from msg_node.kernel.changes import Journal, Table
 from msg_node.kernel.credentials import Credential, digest_of
-from msg_node.registries.core.registry import DomainRegistry, Index, StatusChange, identifiers_of
-from msg_node.registries.core.registry_entry import Changed, Status, read_changed
+from msg_node.kernel.registrations import Index, Status, StatusChange
+from msg_node.registries.core.registry import DomainRegistry, identifiers_of
+from msg_node.registries.core.registry_entry import Changed, read_changed
 from protofly.errors import Code, PeerError
 from protofly.limits import REGISTRY_EXPIRES_MAX_SECONDS, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
 from tests.support.registry_entries import HYPERTY, QUERIES, ROOM, RUNTIME, USER, hyperty, room

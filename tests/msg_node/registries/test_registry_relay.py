@@ -12,8 +12,8 @@ import trio
 import trustme
 
 from msg_node.backends import backend, registry_watch
-from msg_node.backends.core.backend import Answered
 from msg_node.backends.core.circuit_breaker import CircuitBreaker
+from msg_node.kernel.rest_calls import Answered
 from tests.peers.domain_registry import Record
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty, room
 from tests.support.registry_house import ADDRESS, RestRegistry, create, read, rest_registry

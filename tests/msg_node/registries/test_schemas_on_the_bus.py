@@ -18,8 +18,8 @@ from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.catalogue import CatalogueReader
 from msg_node.backends.schemas import SchemaReader, source_of
 from msg_node.bus.middleware import Step
+from msg_node.kernel.catalogue_questions import SCHEMA
 from msg_node.kernel.rules import Rules
-from msg_node.registries.core.catalogue_service import SCHEMA
 from msg_node.registries.validation import Validation
 from msg_node.settings.load import load_settings
 from protofly.errors import Code, PeerError, SettingsError

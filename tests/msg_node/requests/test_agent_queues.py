@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from msg_node.kernel.changes import Change, Journal, Table
-from msg_node.requests.core.agent_queues import AgentQueues, QueueRules, agent_of
+from msg_node.kernel.runtime_address import agent_of
+from msg_node.requests.core.agent_queues import AgentQueues, QueueRules
 from protofly.errors import Code, PeerError
 
 AGENT = "thing://alpha.example/agent-4"

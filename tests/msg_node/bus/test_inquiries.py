@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from msg_node.backends import inquiries
+from msg_node.bus import inquiries
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
 from msg_node.node_state import NodeState
 from protofly import limits

@@ -27,7 +27,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from msg_node.backends.core.lanes import Lanes
+from msg_node.bus.core.lanes import Lanes
 from msg_node.kernel.service import Asked, ConnectorName
 from protofly.errors import Code, HostError
 from protofly.limits import INQUIRIES, INQUIRIES_PER_ASKER, INQUIRIES_PER_CONNECTOR

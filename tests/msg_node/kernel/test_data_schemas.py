@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.registries.core.data_schemas import DataSchema
+from msg_node.kernel.data_schemas import DataSchema
 from protofly.errors import Code, PeerError
 from protofly.limits import SCHEMA_PARTS, SCHEMA_WORK
 

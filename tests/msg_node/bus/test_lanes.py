@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.backends.core.lanes import Lanes
+from msg_node.bus.core.lanes import Lanes
 
 
 def test_readers_go_together_and_writers_alone_in_order_of_arrival() -> None:
