@@ -129,7 +129,7 @@ class NodeState:
         self.guests = Guests(self.rules.guest_addresses, self.owners.count, domains)
         self.delivery = DeliveryState(self._journal) if delivery is None else delivery
         self.twin = Twin(self._journal) if twin is None else twin
-        self.owners.watched = (self.delivery.parking.queues(), self.delivery.inboxes.owners())
+        self.owners.watched = (self.delivery.parking.queues.names(), self.delivery.inboxes.owners())
         self.interworking = Interworking() if interworking is None else interworking
         self._links: dict[str, int] = {}
         self._link_domains: dict[int, str] = {}

@@ -15,7 +15,7 @@ from msg_node.bus.send_queues import Outlets
 from msg_node.node_state import NodeState
 from msg_node.requests.core.delivery_messages import cancellation, handed_over
 from msg_node.requests.core.delivery_status import CANCELLED, Status, Word, word_of
-from msg_node.requests.core.parked import Entry
+from msg_node.requests.core.parked import ParkedRequest
 from protofly import codec
 from protofly.answer_codes import code_of
 from protofly.errors import PeerError
@@ -42,7 +42,7 @@ class Outbox:
         *,
         url: str,
         ids: Iterator[int],
-        heard: Callable[[Entry, Word], None],
+        heard: Callable[[ParkedRequest, Word], None],
     ) -> None:
         self._state = state
         self._parking = state.delivery.parking
@@ -52,7 +52,7 @@ class Outbox:
         self._heard = heard
         self._domains: set[str] = set()
         self._ask_at: dict[str, float] = {}  # by domain
-        self._cancels: OrderedDict[tuple[bytes, str], Entry] = OrderedDict()
+        self._cancels: OrderedDict[tuple[bytes, str], ParkedRequest] = OrderedDict()
 
     def domain_of(self, message: Message) -> str:
         """The other domain that a request is for, "" for our own."""
@@ -61,7 +61,7 @@ class Outbox:
 
     # Out.
 
-    def begin(self, entry: Entry, now: float) -> Refusal | None:
+    def begin(self, entry: ParkedRequest, now: float) -> Refusal | None:
         """Hand over a new request if the link is up, else see to it that it comes up; a refusal ends the request."""
         domain = entry.queue
         self._domains.add(domain)
@@ -70,19 +70,19 @@ class Outbox:
         refusal = self.hand_over(domain, now, newest=entry)
         return None if refusal is not None and refusal.code.status in _NOT_NOW else refusal
 
-    def hand_over(self, domain: str, now: float, *, newest: Entry | None = None) -> Refusal | None:
+    def hand_over(self, domain: str, now: float, *, newest: ParkedRequest | None = None) -> Refusal | None:
         """Give another domain what it may have now; what its gate refuses has ended.
 
         Returns:
             Why `newest` was not taken, if it was refused.
         """
         if not self._outlets.is_live(domain):
-            first = self._parking.first(domain)
+            first = self._parking.queues.first(domain)
             if first is not None:
                 self._outlets.reach(domain, first.request, first.roles)
             return None
         number = self._state.link_number(domain)
-        entries = self._parking.take(domain, number, unanswered=OUTBOX_WINDOW)
+        entries = self._parking.queues.take(domain, number, unanswered=OUTBOX_WINDOW)
         for index, entry in enumerate(entries):
             message = handed_over(entry, now, with_lifetime=True)
             refusal = self._outlets.send_abroad(domain, message, entry.roles)
@@ -90,7 +90,7 @@ class Outbox:
                 if entry.is_cancelling:
                     self.ask_to_cancel(entry, 0)
             elif refusal.code.status in _NOT_NOW:
-                self._parking.untaken(entries[index:])
+                self._parking.queues.untaken(entries[index:])
                 return refusal if newest in entries[index:] else None
             elif entry is newest:
                 return refusal
@@ -101,26 +101,26 @@ class Outbox:
 
     def link_is_live(self, domain: str, now: float) -> None:
         """A link is up (again): whatever is open there is handed over, what the other node knows already included."""
-        self._parking.ask_again(domain)
+        self._parking.queues.ask_again(domain)
         self.hand_over(domain, now)
 
     def restore(self) -> None:
         """After a restart: requests for other domains are open again."""
-        self._domains = {queue for queue in self._parking.queues() if is_domain(queue)}
+        self._domains = {queue for queue in self._parking.queues.names() if is_domain(queue)}
 
     def tick(self, now: float) -> None:
         """Try again where something waits; every second or so."""
-        self._domains &= self._parking.queues()
+        self._domains &= self._parking.queues.names()
         for domain in list(self._domains):
             if now >= self._ask_at.setdefault(domain, now + OUTBOX_ASK_SECONDS) and self._outlets.is_live(domain):
                 self._ask_at[domain] = now + OUTBOX_ASK_SECONDS
-                self._parking.ask_again(domain, only_kept=True)
-            if self._parking.waits(domain):
+                self._parking.queues.ask_again(domain, only_kept=True)
+            if self._parking.queues.waiting(domain):
                 self.hand_over(domain, now)
         for domain in self._ask_at.keys() - self._domains:
             del self._ask_at[domain]
 
-    def is_over(self, entry: Entry, now: float) -> bool:
+    def is_over(self, entry: ParkedRequest, now: float) -> bool:
         """Whether an entry whose time is over has ended; another node that keeps it is given time to say how."""
         if not (is_domain(entry.queue) and entry.is_acknowledged):
             return True
@@ -131,7 +131,7 @@ class Outbox:
 
     def is_wanted(self, domain: str) -> bool:
         """Whether requests are open at a domain."""
-        return domain in self._parking.queues()
+        return domain in self._parking.queues.names()
 
     # What comes back.
 
@@ -146,7 +146,7 @@ class Outbox:
         if code_of(message) not in _NOT_NOW:
             self._heard(entry, word_of(message))
         elif entry.status is not Status.PENDING and not entry.is_acknowledged:
-            self._parking.untaken([entry])
+            self._parking.queues.untaken([entry])
         return True
 
     def told(self, domain: str, message: Message) -> bool:
@@ -169,7 +169,7 @@ class Outbox:
 
     # Cancelling.
 
-    def ask_to_cancel(self, entry: Entry, sid: int) -> None:
+    def ask_to_cancel(self, entry: ParkedRequest, sid: int) -> None:
         """Ask whoever has a request to leave it undone: the agent's session `sid`, or the other node."""
         self._parking.cancelling(entry)
         number = next(self._ids)
@@ -197,7 +197,7 @@ class Outbox:
             return False
         word = word_of(message)
         is_done = word.code == 404 or (word.status.is_final and word.code < 300)
-        if is_done and self._parking.find(entry.sender.domain, entry.request_id) is entry:
+        if is_done and self._parking.is_open(entry):
             self._heard(entry, CANCELLED)
         return True
 

@@ -31,7 +31,7 @@ from msg_node.requests.core.delivery_messages import (
 )
 from msg_node.requests.core.delivery_status import CANCELLED, EXPIRED, Status, Word, word_of
 from msg_node.requests.core.guaranteed_events import GuaranteedEvents
-from msg_node.requests.core.parked import Entry, Sender
+from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.recent_results import LastWords
 from msg_node.requests.core.recipients import has_to_be_found, recipient_of
 from msg_node.requests.outbox import Outbox, is_domain
@@ -123,7 +123,7 @@ class Deliveries:
             self._senders.send_to(asker, told_again(message, *said))
             return
         queue = queue or self.outbox.domain_of(message) or recipient_of(self._state, message, asker)
-        self._submit(message, queue, sender, asker, now, self._fresh_id(), roles)
+        self._submit(self._submission(message, queue, sender, asker, roles=roles), now)
 
     def takes_from_link(self, message: Message, domain: str, number: int, now: float) -> bool:
         """Take what a link brought, if it is an action for an agent of ours, or word of a request.
@@ -156,17 +156,17 @@ class Deliveries:
             entry = self._parking.find(domain, request_id)
             if entry is not None:
                 self._counters["repeated requests"] += 1
-                if entry.reply_until is None:
+                if entry not in self._parking.owed:
                     self._outlets.send_abroad(domain, status_reply(entry, waiting_word(entry)))
                 return
-            finished = self._parking.finished(domain, request_id)
+            finished = self._parking.finished.find(domain, request_id)
             if finished is not None:
                 self._counters["repeated requests"] += 1
                 self._outlets.send_abroad(domain, told_again(message, request_id, finished.word))
                 return
-        request_id = request_id or self._fresh_id()
         queue = queue or recipient_of(self._state, message, number)
-        self._submit(message, queue, Sender("", domain=domain), number, now, request_id, frozenset())
+        submission = self._submission(message, queue, Sender("", domain=domain), number)
+        self._submit(submission._replace(request_id=request_id) if request_id else submission, now)
 
     def parks(self, code: Code, message: Message, asker: int, roles: frozenset[str]) -> bool:
         """Park a request that would be refused with `code` because its recipient is away, if a policy says so.
@@ -186,17 +186,10 @@ class Deliveries:
     def _park_invitation(self, message: Message, asker: int, now: float, roles: frozenset[str]) -> None:
         self.is_used = True
         sender, queue = self._sender(asker), recipient_of(self._state, message, asker)
-        entry = self._parking.repeats(message, sender, now) or self._parking.submit(
-            message,
-            queue,
-            sender,
-            request_id=self._fresh_id(),
-            wants_seconds=self._lifetime(message, queue),
-            now=now,
-            roles=roles,
-            asker=asker,
-            is_invitation=True,
-        )
+        entry = self._parking.repeats(message, sender, now)
+        if entry is None:
+            submission = self._submission(message, queue, sender, asker, roles=roles)
+            entry = self._parking.submit(submission._replace(is_invitation=True), now)
         self._park([entry])
 
     def _fresh_id(self) -> str:
@@ -211,28 +204,16 @@ class Deliveries:
         else:
             self._counters["unguaranteed events"] += 1
 
-    def _submit(
-        self,
-        message: Message,
-        queue: str,
-        sender: Sender,
-        asker: int,
-        now: float,
-        request_id: str,
-        roles: frozenset[str],
-    ) -> None:
+    def _submission(
+        self, message: Message, queue: str, sender: Sender, asker: int, *, roles: frozenset[str] = frozenset()
+    ) -> Submission:
+        """A request under a fresh id."""
+        return Submission(message, queue, sender, self._fresh_id(), self._lifetime(message, queue), roles, asker)
+
+    def _submit(self, submission: Submission, now: float) -> None:
         self.is_used = True
-        entry = self._parking.submit(
-            message,
-            queue,
-            sender,
-            request_id=request_id,
-            wants_seconds=self._lifetime(message, queue),
-            now=now,
-            roles=roles,
-            asker=asker,
-        )
-        self._parking.owe_reply(entry, now + REQUEST_TTL_SECONDS)
+        queue, entry = submission.queue, self._parking.submit(submission, now)
+        self._parking.owed.add(entry, now + REQUEST_TTL_SECONDS)
         if is_domain(queue):
             refusal = self.outbox.begin(entry, now)
             if refusal is not None:
@@ -267,18 +248,18 @@ class Deliveries:
         sid = self._holder(queue)
         if not sid:
             return
-        taker = self._parking.taker_of(queue)
+        taker = self._parking.queues.taker_of(queue)
         if taker not in (0, sid):  # the address has another owner now
             self.lost(taker)
         self._handed_on[sid] = self._outlets.ports[sid].connection
-        entries = self._parking.take(queue, sid, unanswered=self._books.queues.rules(queue).unanswered)
+        entries = self._parking.queues.take(queue, sid, unanswered=self._books.queues.rules(queue).unanswered)
         for index, entry in enumerate(entries):
             code = self._outlets.to_listeners((sid,), handed_over(entry, now), set(), entry.roles)
             if code in _DENIED:  # our gate keeps it from a guest, now as later
                 self.finish(entry, Word.of_code(Status.FAILED, code))
                 continue
             if code is not None:
-                self._parking.untaken(entries[index:])
+                self._parking.queues.untaken(entries[index:])
                 self._stalled.add(queue)
                 break
             self._counters["actions handed over"] += 1
@@ -298,7 +279,7 @@ class Deliveries:
         if port is None or self._handed_on.get(sid) != port.connection:  # else it was only renewed
             self.lost(sid)
         for queue in self._queues_of(sid):
-            for entry in [one for one in self._parking.in_queue(queue) if one.is_cancelling]:
+            for entry in [one for one in self._parking.queues.entries(queue) if one.is_cancelling]:
                 self.outbox.ask_to_cancel(entry, sid)
             self.hand_over(queue, now)
         session = self._state.sessions.get(sid)
@@ -307,7 +288,7 @@ class Deliveries:
             self._senders.tell_inboxes([*self._books.inboxes.owners_of(session.runtime_key), *owned])
 
     def _queues_of(self, sid: int) -> list[str]:
-        queues, owners = self._parking.queues(), self._state.owners
+        queues, owners = self._parking.queues.names(), self._state.owners
         session = self._state.sessions.get(sid)
         if not queues or session is None:
             return []
@@ -319,8 +300,8 @@ class Deliveries:
     def lost(self, sid: int) -> None:
         """A session has lost its connection: what it had not answered waits again, and its senders are told so."""
         self._handed_on.pop(sid, None)
-        for queue in self._parking.lost(sid):
-            waiting = [entry for entry in self._parking.in_queue(queue) if entry.status is Status.PENDING]
+        for queue in self._parking.queues.lost(sid):
+            waiting = [entry for entry in self._parking.queues.entries(queue) if entry.status is Status.PENDING]
             for entry in waiting:
                 if entry.is_cancelling:
                     self.finish(entry, CANCELLED)
@@ -344,17 +325,14 @@ class Deliveries:
             for entry, by_sender in cancelled:
                 self._cancelled(entry, by_sender=by_sender)
 
-    def _cancelled(self, entry: Entry, *, by_sender: bool) -> None:
+    def _cancelled(self, entry: ParkedRequest, *, by_sender: bool) -> None:
         """Somebody who may has cancelled: what nobody had is over, whoever has it is asked."""
-        if self._is_open(entry):
+        if self._parking.is_open(entry):
             self.outbox.ask_to_cancel(entry, self._holder(entry.queue))
             return
         self._counters["actions cancelled"] += 1
         if not by_sender:
             self._senders.notify(entry, CANCELLED)
-
-    def _is_open(self, entry: Entry) -> bool:
-        return self._parking.find(entry.sender.domain, entry.request_id) is entry
 
     # Answers.
 
@@ -364,7 +342,7 @@ class Deliveries:
             return True
         entry = self._parking.answered_by(message)
         if entry is None:
-            if not self._parking.is_late(message, time.time()):
+            if not self._parking.finished.is_late(message, time.time()):
                 return False
             self._counters["late answers"] += 1
             return True
@@ -378,33 +356,33 @@ class Deliveries:
         self.heard(entry, word_of(message), message)
         return True
 
-    def heard(self, entry: Entry, word: Word, answer: Message | None = None) -> None:
+    def heard(self, entry: ParkedRequest, word: Word, answer: Message | None = None) -> None:
         """Whoever has a request says how it stands with it."""
         queue = entry.queue
         if word.status.is_final:
             self.finish(entry, word, answer=answer)
-            if self._parking.waits(queue):
+            if self._parking.queues.waiting(queue):
                 self.hand_over(queue, time.time())
             return
         is_kept_elsewhere = word.code >= 200
         is_news = self._parking.acknowledged(entry, word.status)
         if is_kept_elsewhere:
-            self._parking.release(entry)
-        if entry.reply_until is not None and is_kept_elsewhere:
+            self._parking.queues.release(entry)
+        if entry in self._parking.owed and is_kept_elsewhere:
             self._park([entry])
-        elif entry.reply_until is not None:
-            self._parking.owe_reply(entry, time.time() + REQUEST_TTL_SECONDS)
+        elif entry in self._parking.owed:
+            self._parking.owed.add(entry, time.time() + REQUEST_TTL_SECONDS)
             self._senders.reply(entry, word, answer)
         elif entry.is_invitation:
             self._senders.reply(entry, word, answer)
         elif is_news and word.status is Status.DELIVERED:
             self._senders.notify(entry, word)
-        if is_kept_elsewhere and self._parking.waits(queue):
+        if is_kept_elsewhere and self._parking.queues.waiting(queue):
             self.hand_over(queue, time.time())
 
-    def finish(self, entry: Entry, word: Word, *, answer: Message | None = None) -> None:
+    def finish(self, entry: ParkedRequest, word: Word, *, answer: Message | None = None) -> None:
         """The one final word about a request: to its sender if he waits, else into his inbox."""
-        is_owed, now = entry.reply_until is not None, time.time()
+        is_owed, now = entry in self._parking.owed, time.time()
         self._parking.finish(entry, word, now)
         self._last_words.keep(entry, word, now)
         self._counters[f"actions {word.status.value}"] += 1
@@ -413,15 +391,15 @@ class Deliveries:
 
     # Parking.
 
-    def _park(self, entries: Iterable[Entry]) -> None:
+    def _park(self, entries: Iterable[ParkedRequest]) -> None:
         """Store requests, and tell those who wait for an answer that theirs is parked, once it is on the disk."""
         for entry in entries:
             if not entry.is_stored:
                 self._parking.store(entry)
                 self._counters["actions parked"] += 1
                 self.on_parked(entry.queue)
-            is_owed = entry.reply_until is not None or entry.is_invitation
-            self._parking.replied(entry)
+            is_owed = entry in self._parking.owed or entry.is_invitation
+            self._parking.owed.discard(entry)
             if not is_owed:
                 continue
             reply = status_reply(entry, waiting_word(entry))
@@ -435,7 +413,7 @@ class Deliveries:
         if changes:
             self._apply(ServiceResult(changes=changes), to_nobody)
 
-    def _parked(self, entry: Entry, reply: Message) -> None:
+    def _parked(self, entry: ParkedRequest, reply: Message) -> None:
         """The word that a request is parked, or that the disk did not take it: then nobody keeps it."""
         if bytes(reply.peek.code).startswith(b"5"):
             self._withdraw(entry)
@@ -444,16 +422,16 @@ class Deliveries:
         else:
             self._senders.send_to(entry.asker, reply)
 
-    def _withdraw(self, entry: Entry) -> None:
+    def _withdraw(self, entry: ParkedRequest) -> None:
         """A request is refused after all; its sender is told by whoever calls."""
-        if self._is_open(entry):
+        if self._parking.is_open(entry):
             self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE), time.time())
             self._commit()
 
-    def _tell_where_it_stands(self, entry: Entry) -> None:
+    def _tell_where_it_stands(self, entry: ParkedRequest) -> None:
         """A sender repeats its request: the answer that it waits for comes, or it hears where the request stands."""
         self._counters["repeated requests"] += 1
-        if entry.reply_until is None:
+        if entry not in self._parking.owed:
             self._senders.send_to_sender(entry, status_reply(entry, waiting_word(entry)))
 
     # Time, and what never arrived.
@@ -470,9 +448,9 @@ class Deliveries:
         for entry in over:
             if self.outbox.is_over(entry, now):
                 self.finish(entry, EXPIRED)
-        late = self._parking.overdue_replies(now)
+        late = self._parking.owed.overdue(now)
         self._park(late)
-        forgotten = self._books.inboxes.expire(now) + self._parking.forget_old(now)
+        forgotten = self._books.inboxes.expire(now) + self._parking.finished.forget_old(now)
         told = self._senders.tell_more() + self._repeat_events(now)
         self._commit()
         return bool(over or late or forgotten or told)

@@ -24,7 +24,7 @@ from msg_node.requests.core.delivery_messages import (
 )
 from msg_node.requests.core.delivery_status import Word
 from msg_node.requests.core.inbox import InboxEntry
-from msg_node.requests.core.parked import Entry, Sender
+from msg_node.requests.core.parked import ParkedRequest, Sender
 from protofly.limits import INBOX_TOLD_AT_ONCE
 from protofly.message import Message
 
@@ -59,7 +59,7 @@ class Senders:
         self._ids = ids
         self._to_tell: dict[str, None] = {}  # owners of inboxes, first come, first told
 
-    def reply(self, entry: Entry, word: Word, answer: Message | None = None) -> bool:
+    def reply(self, entry: ParkedRequest, word: Word, answer: Message | None = None) -> bool:
         """Answer the request of a sender who is there; False when he is not."""
         if entry.is_invitation and answer is not None:
             reply = mirrored_answer(entry, answer)
@@ -67,7 +67,7 @@ class Senders:
             reply = status_reply(entry, word)
         return self.send_to_sender(entry, reply)
 
-    def send_to_sender(self, entry: Entry, message: Message) -> bool:
+    def send_to_sender(self, entry: ParkedRequest, message: Message) -> bool:
         """Send an answer to whoever handed in a request; False when he is not there."""
         result = ServiceResult(replies=[message])
         if entry.sender.domain:
@@ -81,7 +81,7 @@ class Senders:
         self._apply(result, partial(self.send_to, sid))
         return True
 
-    def notify(self, entry: Entry, word: Word) -> None:
+    def notify(self, entry: ParkedRequest, word: Word) -> None:
         """Tell one word through the inbox of the sender; it is kept until he acknowledges it."""
         if entry.sender.domain:
             event = abroad_event(entry, word, self._url, next(self._ids))
@@ -139,7 +139,7 @@ class Senders:
     def _live_owner(self, entry: InboxEntry) -> int:
         return self._live_speaker(entry.owner, entry.sender)
 
-    def _live_session_of(self, entry: Entry) -> int:
+    def _live_session_of(self, entry: ParkedRequest) -> int:
         return self._live_speaker(entry.request.from_key, entry.sender)
 
     def _live_speaker(self, key: str, sender: Sender) -> int:

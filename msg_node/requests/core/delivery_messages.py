@@ -11,7 +11,7 @@ import msgspec
 
 from msg_node.requests.core.delivery_status import Status, Word, status_body
 from msg_node.requests.core.inbox import InboxEntry
-from msg_node.requests.core.parked import Entry
+from msg_node.requests.core.parked import ParkedRequest
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.lifetime import with_ttl
@@ -45,7 +45,7 @@ def given_id(message: Message) -> str:
     return value if isinstance(value, str) and _GIVEN_ID.fullmatch(value) else ""
 
 
-def handed_over(entry: Entry, now: float, *, with_lifetime: bool = False) -> Message:
+def handed_over(entry: ParkedRequest, now: float, *, with_lifetime: bool = False) -> Message:
     """A request as its recipient gets it: with its request id, and what is left of its time.
 
     `with_lifetime`: the time is said even when the sender said none. What was parked as an invitation keeps its bytes.
@@ -64,7 +64,7 @@ def handed_over(entry: Entry, now: float, *, with_lifetime: bool = False) -> Mes
     return codec.decode(raw)[0]
 
 
-def status_reply(entry: Entry, word: Word, *, source: str = "") -> Message:
+def status_reply(entry: ParkedRequest, word: Word, *, source: str = "") -> Message:
     """One word about a request as the answer to it. What was parked as an invitation is told 100, never a success."""
     expires_at = 0.0 if word.status.is_final else entry.expires_at
     body = status_body(word, entry.request_id, source=source, expires_at=expires_at)
@@ -78,7 +78,7 @@ def told_again(request: Message, request_id: str, word: Word) -> Message:
     return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
 
 
-def waiting_word(entry: Entry) -> Word:
+def waiting_word(entry: ParkedRequest) -> Word:
     """What the sender of an open request is told instead of its result: where it stands.
 
     Older runtimes take any success for the acceptance of an invitation, so theirs is 100.
@@ -88,7 +88,7 @@ def waiting_word(entry: Entry) -> Word:
     return Word(entry.status, 202, QUEUED if entry.status is Status.PENDING else "")
 
 
-def mirrored_answer(entry: Entry, answer: Message) -> Message:
+def mirrored_answer(entry: ParkedRequest, answer: Message) -> Message:
     """The answer of an invited hyperty, under the id that the inviting one gave."""
     if entry.has_own_id:
         return answer
@@ -98,12 +98,12 @@ def mirrored_answer(entry: Entry, answer: Message) -> Message:
     return codec.decode(raw)[0]
 
 
-def notice_body(entry: Entry, word: Word) -> bytes:
+def notice_body(entry: ParkedRequest, word: Word) -> bytes:
     """The body of the event that tells one word about a request."""
     return msgspec.json.encode({"class": "event", **status_body(word, entry.request_id, source=_source(entry))})
 
 
-def _source(entry: Entry) -> str:
+def _source(entry: ParkedRequest) -> str:
     """The thing, or whoever else the request was for."""
     return entry.request.to.partition("/actions/")[0]
 
@@ -116,14 +116,14 @@ def inbox_event(entry: InboxEntry, delivery_url: str) -> Message:
     return codec.decode(raw)[0]
 
 
-def abroad_event(entry: Entry, word: Word, delivery_url: str, number: int) -> Message:
+def abroad_event(entry: ParkedRequest, word: Word, delivery_url: str, number: int) -> Message:
     """One word about a request of another domain, to that domain."""
     to = f"{entry.request.from_}/inbox"
     raw = codec.encode_message(id=number, type="update", from_=delivery_url, to=to, body=notice_body(entry, word))
     return codec.decode(raw)[0]
 
 
-def cancellation(entry: Entry, from_: str, to: str, number: int) -> Message:
+def cancellation(entry: ParkedRequest, from_: str, to: str, number: int) -> Message:
     """What asks the recipient of a request to leave it undone."""
     body = {"resource": entry.request_id, "requestId": entry.request_id}
     return codec.build(id=number, type="delete", from_=from_, to=to, body=body)

@@ -17,7 +17,7 @@ from msg_node.node_state import NodeState
 from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.requests.core.delivery_status import CANCELLED, Status, read_status
 from msg_node.requests.core.inbox import InboxEntry
-from msg_node.requests.core.parked import Entry, Finished, Sender
+from msg_node.requests.core.parked import FinishedRequest, ParkedRequest, Sender
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES, RESOURCES_ENTRIES
@@ -78,7 +78,7 @@ class DeliveryService:
         value = {"requestId": request_id, "status": entry.status.value}
         return Answer(202, value, description="the recipient has it, and is asked to leave it undone")
 
-    def _open(self, caller: Caller, request_id: str) -> Entry | None:
+    def _open(self, caller: Caller, request_id: str) -> ParkedRequest | None:
         entry = self._books.parking.find(caller.domain if caller.is_link else "", request_id)
         if entry is None and not caller.is_link:
             entry = self._books.parking.find_foreign(request_id)
@@ -87,8 +87,8 @@ class DeliveryService:
         seen = self._may_see(caller, entry.sender, entry.request.from_key, entry.queue)
         return entry if seen else None
 
-    def _finished(self, caller: Caller, request_id: str) -> Finished:
-        finished = self._books.parking.finished(caller.domain if caller.is_link else "", request_id)
+    def _finished(self, caller: Caller, request_id: str) -> FinishedRequest:
+        finished = self._books.parking.finished.find(caller.domain if caller.is_link else "", request_id)
         if finished is None or not self._may_see(caller, finished.sender, finished.from_key, finished.queue):
             raise PeerError(Code.NO_SUCH_REQUEST, "no such request is known")
         return finished
@@ -123,7 +123,7 @@ class DeliveryService:
         ]
         return [_described(entry) for entry in _page(found, members)]
 
-    def _candidates(self, caller: Caller) -> list[Entry]:
+    def _candidates(self, caller: Caller) -> list[ParkedRequest]:
         """Everything open that the caller may see, in order of arrival."""
         parking, state = self._books.parking, self._state
         if caller.is_operator:
@@ -140,8 +140,8 @@ class DeliveryService:
             if state.is_sender(caller.number, entry.sender, entry.request.from_key)
         }
         keys = {session.runtime_key, *(canonical_key(row.url) for row in state.owners.owned(caller.number))}
-        for queue in keys & parking.queues():
-            found.update((entry.number, entry) for entry in parking.in_queue(queue))
+        for queue in keys & parking.queues.names():
+            found.update((entry.number, entry) for entry in parking.queues.entries(queue))
         return [found[number] for number in sorted(found)]
 
 
@@ -197,7 +197,7 @@ class InboxService:
         )
 
 
-def _described(entry: Entry) -> dict[str, object]:
+def _described(entry: ParkedRequest) -> dict[str, object]:
     return {
         "requestId": entry.request_id,
         "status": entry.status.value,
@@ -207,7 +207,7 @@ def _described(entry: Entry) -> dict[str, object]:
     }
 
 
-def _ended(finished: Finished) -> dict[str, object]:
+def _ended(finished: FinishedRequest) -> dict[str, object]:
     word = finished.word
     return {"requestId": finished.request_id, "status": word.status.value, "code": word.code, "to": finished.queue}
 

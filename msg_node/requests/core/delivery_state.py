@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msg_node.kernel.changes import Journal, Rows, Table
 from msg_node.requests.core.agent_queues import AgentQueues, QueueRules
 from msg_node.requests.core.inbox import Inboxes
-from msg_node.requests.core.parked import Entry
+from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.parking import Bounds, Parking
 from protofly.limits import AGENT_UNANSWERED_DEFAULT, INBOX_PER_OWNER, INBOX_SECONDS, PARKED_SECONDS
 
@@ -40,7 +40,7 @@ class DeliveryState:
 
     def __init__(self, journal: Journal, rules: DeliveryRules | None = None, *, first_number: int = 1) -> None:
         rules = rules or DeliveryRules()
-        self.cancelled: list[tuple[Entry, bool]] = []
+        self.cancelled: list[tuple[ParkedRequest, bool]] = []
         self.parking = Parking(journal, rules.bounds)
         self.inboxes = Inboxes(
             journal, first_number=first_number, keep_seconds=rules.inbox_seconds, per_owner=rules.inbox_per_owner
@@ -66,7 +66,7 @@ class DeliveryState:
         return {
             "open": len(self.parking),
             "open_bytes": self.parking.size_bytes,
-            "queues": len(self.parking.queues()),
+            "queues": len(self.parking.queues.names()),
             "inbox_entries": len(self.inboxes),
             "inbox_dropped": self.inboxes.dropped,
         }

@@ -1,4 +1,7 @@
-"""One open request as the parking book knows it, in memory and stored. Source: message specification, section 19."""
+"""One request that may be parked: as it is submitted, while it is open, as it is stored, and when it has finished.
+
+Source: message specification, section 19.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,43 @@ from protofly.errors import Code, HostError
 from protofly.message import Message
 
 TransactionKey = tuple[str, bytes, str]
-"""Who asked, with which id, whom. Source: message specification, section 3."""
+"""Canonical `from`, id and canonical `to` of a request. Source: message specification, section 3."""
 
 
 class Sender(NamedTuple):
-    """Who handed in a request: the runtime and the credential of a session of ours, or a foreign domain."""
+    """Origin of a request: runtime and credential of a session of ours, or a foreign domain."""
 
     runtime_key: str
     credential: str = ""
     domain: str = ""
 
 
+class Submission(NamedTuple):
+    """A request to be taken.
+
+    Attributes:
+        request: As its sender wrote it, without flags.
+        queue: Recipient: the key of an agent, or the name of a foreign domain.
+        sender: Origin, which is bounded and may ask how the request stands.
+        request_id: A fresh one, or for a foreign domain's request the one that its node gave.
+        lifetime_seconds: How long it may stay open, before the operator's cap.
+        roles: Of the session of its sender.
+        asker: Session or link that it came from.
+        is_invitation: It is parked because a policy said so.
+    """
+
+    request: Message
+    queue: str
+    sender: Sender
+    request_id: str
+    lifetime_seconds: float
+    roles: frozenset[str] = frozenset()
+    asker: int = 0
+    is_invitation: bool = False
+
+
 class ParkedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry as it is stored. `status` is final for the mark of what another domain may hand over again."""
+    """A stored request. `status` is final for a finished one that another domain may hand over again."""
 
     number: int
     request_id: str
@@ -51,13 +78,18 @@ class ParkedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class ParkedRequest:
     """One open request.
 
-    `wire_id` is the id under which it is handed over, where its own is taken by another one; `reply_until` is how long
-    the sender still waits for a direct answer (None: it has had one), at session or link `asker` (0 after a restart).
-    `roles` are those of the sender's session. `is_invitation`: parked because a policy said so;
-    its answer goes to the sender as an answer.
+    Attributes:
+        number: Order of arrival at this node.
+        wire_id: Id under which it is handed over: its own, or a fresh one when an open request has that already.
+        roles: Of the session of its sender.
+        asker: Session or link to which a direct reply goes, 0 after a restart.
+        is_invitation: It is parked because a policy said so; the answer goes to its sender as an answer.
+        is_stored: It survives the process.
+        is_acknowledged: The taker has said that it has it.
+        is_cancelling: Its sender has cancelled it; whoever has it decides.
     """
 
     number: int
@@ -73,28 +105,27 @@ class Entry:
     is_stored: bool = False
     is_acknowledged: bool = False
     is_cancelling: bool = False
-    reply_until: float | None = None
     roles: frozenset[str] = frozenset()
     asker: int = 0
 
     @property
     def transaction(self) -> TransactionKey:
-        """What the answer mirrors."""
+        """The key that an answer to it mirrors."""
         return self.request.from_key, self.wire_id, self.request.to_key
 
     @property
     def has_own_id(self) -> bool:
-        """Whether it is handed over under the id that its sender gave it."""
+        """True when it is handed over under the id that its sender gave it."""
         return self.request.id == self.wire_id
 
     @property
     def size_bytes(self) -> int:
-        """What it takes."""
+        """Bytes that count against the bound of the node."""
         return len(self.request.raw)
 
 
-class Finished(NamedTuple):
-    """A request that had its final word."""
+class FinishedRequest(NamedTuple):
+    """A request that had its final answer. `is_stored`: it has a row as well."""
 
     request_id: str
     queue: str
@@ -106,9 +137,9 @@ class Finished(NamedTuple):
     is_stored: bool
 
 
-def finished_of(entry: Entry, word: Word, *, is_stored: bool) -> Finished:
-    """What is remembered of a request that had its final word; `is_stored`: in the store as well."""
-    return Finished(
+def finished_of(entry: ParkedRequest, word: Word, *, is_stored: bool) -> FinishedRequest:
+    """What is remembered of a request once it has its final answer."""
+    return FinishedRequest(
         entry.request_id,
         entry.queue,
         entry.sender,
@@ -121,12 +152,12 @@ def finished_of(entry: Entry, word: Word, *, is_stored: bool) -> Finished:
 
 
 def row_key(number: int) -> str:
-    """Key of the row of an entry: rows sort in order of arrival."""
+    """Key of the row of a request; rows sort in order of arrival."""
     return f"{number:012d}"
 
 
-def row_of(entry: Entry, word: Word | None = None) -> ParkedRow:
-    """An entry as it is stored; with its final `word`, the mark that it leaves."""
+def row_of(entry: ParkedRequest, word: Word | None = None) -> ParkedRow:
+    """The row of a request; with `word`, that of a finished one, which keeps only the header of the message."""
     sender = entry.sender
     return ParkedRow(
         number=entry.number,
@@ -156,13 +187,13 @@ def _header_of(request: Message) -> bytes:
 
 
 def value_of(row: ParkedRow) -> bytes:
-    """The value of a stored final word, b"" without one."""
+    """The value of a stored final answer, b"" without one."""
     value = bytes(row.value)
     return b"" if value == b"null" else value
 
 
-def from_row(row: ParkedRow, expires_at: float) -> Entry:
-    """A stored entry.
+def from_row(row: ParkedRow, expires_at: float) -> ParkedRequest:
+    """The open request of a row.
 
     Raises:
         HostError: STORAGE, when it holds no message.
@@ -171,7 +202,7 @@ def from_row(row: ParkedRow, expires_at: float) -> Entry:
         (request,) = codec.decode(bytes(row.message))
     except (codec.BrokenMessageError, ValueError) as exc:
         raise HostError(Code.STORAGE, f"state row {Table.PARKED.value}/{row.number} holds no message") from exc
-    return Entry(
+    return ParkedRequest(
         number=row.number,
         request_id=row.request_id,
         queue=row.queue,
@@ -187,3 +218,8 @@ def from_row(row: ParkedRow, expires_at: float) -> Entry:
         is_cancelling=row.is_cancelling,
         roles=frozenset(row.roles),
     )
+
+
+def number_of(entry: ParkedRequest) -> int:
+    """Sort key for order of arrival."""
+    return entry.number

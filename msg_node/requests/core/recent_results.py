@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from msg_node.requests.core.delivery_status import Status, Word
-from msg_node.requests.core.parked import Entry, Sender
+from msg_node.requests.core.parked import ParkedRequest, Sender
 from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, REPEATED_SECONDS
 from protofly.message import Message
 
@@ -41,7 +41,7 @@ class LastWords:
         """How many ends are remembered."""
         return len(self._said)
 
-    def keep(self, entry: Entry, word: Word, now: float) -> None:
+    def keep(self, entry: ParkedRequest, word: Word, now: float) -> None:
         """Remember how a request of ours ended, if it was done."""
         request = entry.request
         if word.status is not Status.COMPLETED or entry.sender.domain or request.id is None:

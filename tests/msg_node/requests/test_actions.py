@@ -198,7 +198,7 @@ async def test_an_action_of_the_far_future_waits_no_longer_than_the_agent_allows
     ana = await house.opened("ana")
     await ana.say(action(ana.address, 1, ttl=1e300))
     assert (await ana.next())["body"]["code"] == 202
-    (entry,) = house.state.delivery.parking.in_queue(AGENT)
+    (entry,) = house.state.delivery.parking.queues.entries(AGENT)
     assert entry.expires_at - entry.accepted_at == pytest.approx(60.0)
 
 

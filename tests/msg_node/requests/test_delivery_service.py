@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msg_node.requests.core.parked import Sender
+from msg_node.requests.core.parked import Sender, Submission
 from protofly import codec
 from tests.support.state_house import DOMAIN, StateHouse
 
@@ -31,7 +31,7 @@ def a_house() -> StateHouse:
     sender = Sender(OWNER)
     request = codec.build(id=1, type="execute", from_=OWNER, to=f"{AGENT}/lamp/actions/x", body={"class": "action"})
     books = house.state.delivery
-    entry = books.parking.submit(request, AGENT, sender, request_id="d-1", wants_seconds=1e6, now=house.now)
+    entry = books.parking.submit(Submission(request, AGENT, sender, "d-1", 1e6), house.now)
     books.parking.store(entry)
     books.inboxes.deposit(OWNER, sender, "d-2", AGENT, b'{"code":200,"status":"completed"}', is_final=True, now=1.0)
     return house

@@ -80,7 +80,7 @@ async def test_of_many_senders_who_waited_long_enough_one_turn_tells_a_few(house
     await next_of(agent, MANY)
     late = time.time() + REQUEST_TTL_SECONDS + 1
     assert house.bus.deliveries.sweep(late)
-    assert len(house.state.delivery.parking.overdue_replies(late, most=MANY)) == MANY - PARKED_EXPIRED_AT_ONCE
+    assert len(house.state.delivery.parking.owed.overdue(late, most=MANY)) == MANY - PARKED_EXPIRED_AT_ONCE
     while house.bus.deliveries.sweep(late):
         pass
     replies = await next_of(ana, MANY)
@@ -93,12 +93,12 @@ async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(h
     for one in range(MANY):
         request = action(f"hyperty://{FOREIGN}/h", one, ttl=TTL_SECONDS, requestId=f"d-{one:012d}")
         assert house.bus.from_link(FOREIGN, [parsed(request)]) == [None]
-    for entry in parking.in_queue(AGENT):
+    for entry in parking.queues.entries(AGENT):
         house.bus.deliveries.finish(entry, EXPIRED)
-    assert parking.forget_old(time.time()) == 0
-    assert parking.forget_old(time.time() + TTL_SECONDS + 1) == PARKED_EXPIRED_AT_ONCE
+    assert parking.finished.forget_old(time.time()) == 0
+    assert parking.finished.forget_old(time.time() + TTL_SECONDS + 1) == PARKED_EXPIRED_AT_ONCE
     sweep_all(house)
-    assert (len(parking), [one for one in range(MANY) if parking.finished(FOREIGN, f"d-{one:012d}")]) == (0, [])
+    assert (len(parking), [one for one in range(MANY) if parking.finished.find(FOREIGN, f"d-{one:012d}")]) == (0, [])
 
 
 async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in_each_turn(house: RuntimeHouse) -> None:
@@ -152,7 +152,7 @@ async def test_the_sweeper_goes_on_until_nothing_is_over(house: RuntimeHouse, mo
     monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.05)
     ana = await house.opened("ana")
     await parked(ana, *range(MANY))
-    for entry in house.state.delivery.parking.in_queue(AGENT):
+    for entry in house.state.delivery.parking.queues.entries(AGENT):
         house.state.delivery.parking.look_again(entry, 0.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(house.bus.run_sweeper)

@@ -199,7 +199,7 @@ async def test_another_domain_neither_reads_nor_cancels_what_is_not_its_own(hous
     for type_ in ("read", "delete"):
         from_them(house, a_message(type_, BO, DELIVERY, {"resource": request_id}, id_=3))
         assert [code_and_reason(one) for one in await sent(house)] == [(404, "no-such-request")]
-    assert len(house.state.delivery.parking.in_queue(AGENT)) == 1
+    assert len(house.state.delivery.parking.queues.entries(AGENT)) == 1
 
 
 async def test_cancelling_what_the_other_node_has_is_asked_there_and_its_answer_decides(house: RuntimeHouse) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from msg_node.kernel.changes import Journal
 from msg_node.requests.core.delivery_status import EXPIRED, Status
-from msg_node.requests.core.parked import Entry, Sender
+from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.parking import Bounds, Parking
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -23,26 +23,26 @@ class Requests(Parking):
 
     count = 0
 
-    def put(self, queue: str = AGENT, sender: Sender = ANA, *, now: float = 0.0) -> Entry:
+    def put(self, queue: str = AGENT, sender: Sender = ANA, *, now: float = 0.0) -> ParkedRequest:
         self.count += 1
         request_id = f"d-{self.count}"
-        return self.submit(REQUEST, queue, sender, request_id=request_id, wants_seconds=60.0, now=now)
+        return self.submit(Submission(REQUEST, queue, sender, request_id, 60.0), now)
 
     def refusal(self, queue: str = AGENT, sender: Sender = ANA) -> Code:
-        before = (len(self), self.size_bytes, len(self.in_queue(queue)))
+        before = (len(self), self.size_bytes, len(self.queues.entries(queue)))
         with pytest.raises(PeerError) as caught:
             self.put(queue, sender)
-        assert (len(self), self.size_bytes, len(self.in_queue(queue))) == before
+        assert (len(self), self.size_bytes, len(self.queues.entries(queue))) == before
         return caught.value.code
 
 
 def test_a_queue_is_full_wherever_its_entries_stand() -> None:
     parked = Requests(Journal(), Bounds(per_queue=3))
     waiting, handed, aside = [parked.put() for _ in range(3)]
-    assert parked.take(AGENT, 7, unanswered=2) == [waiting, handed]
-    parked.release(waiting)  # another node keeps it
-    assert parked.take(AGENT, 7, unanswered=2) == [aside]
-    parked.release(aside)
+    assert parked.queues.take(AGENT, 7, unanswered=2) == [waiting, handed]
+    parked.queues.release(waiting)  # another node keeps it
+    assert parked.queues.take(AGENT, 7, unanswered=2) == [aside]
+    parked.queues.release(aside)
     assert parked.refusal() is Code.QUOTA
     parked.put(OTHER)
     parked.finish(aside, EXPIRED, 1.0)
@@ -53,11 +53,11 @@ def test_a_queue_is_full_wherever_its_entries_stand() -> None:
 def test_what_was_acknowledged_before_a_loss_keeps_its_place_in_the_bound() -> None:
     parked = Requests(Journal(), Bounds(per_queue=2))
     first, second = parked.put(), parked.put()
-    parked.take(AGENT, 7, unanswered=2)
+    parked.queues.take(AGENT, 7, unanswered=2)
     for entry in (first, second):
         parked.acknowledged(entry, Status.PENDING)
-    assert parked.lost(7) == [AGENT]
-    assert (parked.waits(AGENT), parked.in_queue(AGENT)) == (0, [first, second])
+    assert parked.queues.lost(7) == [AGENT]
+    assert (parked.queues.waiting(AGENT), parked.queues.entries(AGENT)) == (0, [first, second])
     assert parked.refusal() is Code.QUOTA
 
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from msg_node.kernel.changes import Journal
 from msg_node.requests.core.delivery_status import EXPIRED, Status, Word
-from msg_node.requests.core.parked import Entry, Sender
+from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.parking import Bounds, Parking
 from protofly import codec
 from protofly.errors import PeerError
@@ -74,7 +74,7 @@ class Book(RuleBasedStateMachine):
             else:
                 self.rows[change.key] = msgspec.json.encode(change.row)
 
-    def entry(self, choice: int) -> tuple[str, Known, Entry]:
+    def entry(self, choice: int) -> tuple[str, Known, ParkedRequest]:
         request_id = sorted(self.model.open)[choice % len(self.model.open)]
         known = self.model.open[request_id]
         entry = self.parking.find(known.sender.domain, request_id)
@@ -106,9 +106,7 @@ class Book(RuleBasedStateMachine):
             and sum(one.size for one in self.model.open.values()) + len(request.raw) <= BOUNDS.bytes
         )
         try:
-            entry = self.parking.submit(
-                request, queue, sender, request_id=request_id, wants_seconds=seconds, now=self.now
-            )
+            entry = self.parking.submit(Submission(request, queue, sender, request_id, seconds), self.now)
         except PeerError:
             assert not fits
             return
@@ -133,7 +131,7 @@ class Book(RuleBasedStateMachine):
         if taker is None:
             taker = self.takers[queue] = self.next_taker
             self.next_taker += 1
-        taken = self.parking.take(queue, taker, unanswered=UNANSWERED)
+        taken = self.parking.queues.take(queue, taker, unanswered=UNANSWERED)
         room = UNANSWERED - len(self.model.of_queue(queue, "handed"))
         expected = self.model.of_queue(queue, "waiting")[: max(room, 0)]
         assert [one.number for one in taken] == [one.number for one in expected]
@@ -146,7 +144,7 @@ class Book(RuleBasedStateMachine):
         taker = self.takers.pop(queue, None)
         if taker is None:
             return
-        self.parking.lost(taker)
+        self.parking.queues.lost(taker)
         for one in self.model.of_queue(queue, "handed"):
             one.place = "aside" if one.acknowledged else "waiting"
 
@@ -156,13 +154,13 @@ class Book(RuleBasedStateMachine):
         """What was handed over did not leave."""
         _, known, entry = self.entry(choice)
         if known.place == "handed" and not known.acknowledged:
-            self.parking.untaken([entry])
+            self.parking.queues.untaken([entry])
             known.place = "waiting"
 
     @rule(queue=st.sampled_from(QUEUES), only_kept=st.booleans())
     def ask_again(self, queue: str, only_kept: bool) -> None:
         """The other node is asked about what it has."""
-        self.parking.ask_again(queue, only_kept=only_kept)
+        self.parking.queues.ask_again(queue, only_kept=only_kept)
         for one in self.model.of_queue(queue, "aside", "handed"):
             if one.place == "aside" or not only_kept:
                 one.place, one.acknowledged = "waiting", False
@@ -190,12 +188,12 @@ class Book(RuleBasedStateMachine):
         assert self.parking.answered_by(reply) is entry
         self.finish(request_id, entry, DONE)
 
-    def finish(self, request_id: str, entry: Entry, word: Word) -> None:
+    def finish(self, request_id: str, entry: ParkedRequest, word: Word) -> None:
         self.parking.finish(entry, word, self.now)
         self.model.finals[request_id].append(word.status)
         del self.model.open[request_id]
         self.commit()
-        finished = self.parking.finished(entry.sender.domain, request_id)
+        finished = self.parking.finished.find(entry.sender.domain, request_id)
         assert finished is not None
         assert finished.word.status is word.status
 
@@ -225,11 +223,11 @@ class Book(RuleBasedStateMachine):
         assert len(self.parking) == len(self.model.open)
         assert self.parking.size_bytes == sum(one.size for one in self.model.open.values())
         for queue in QUEUES:
-            assert [one.number for one in self.parking.in_queue(queue)] == [
+            assert [one.number for one in self.parking.queues.entries(queue)] == [
                 one.number for one in self.model.of_queue(queue)
             ]
-            assert self.parking.waits(queue) == len(self.model.of_queue(queue, "waiting"))
-        assert set(self.parking.queues()) == {one.queue for one in self.model.open.values()}
+            assert self.parking.queues.waiting(queue) == len(self.model.of_queue(queue, "waiting"))
+        assert set(self.parking.queues.names()) == {one.queue for one in self.model.open.values()}
         assert set(self.parking.senders()) == {one.sender for one in self.model.open.values()}
 
     @invariant()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from msg_node.requests.core.delivery_status import CANCELLED, Status, Word
-from msg_node.requests.core.parked import Entry, Sender
+from msg_node.requests.core.parked import ParkedRequest, Sender
 from msg_node.requests.core.recent_results import LastWords
 from protofly import codec
 from protofly.limits import REPEATED_SECONDS
@@ -26,8 +26,8 @@ def request(id_: int | str = 1, on: object = True, sender: str = ANA) -> Message
     return codec.build(id=id_, type="execute", from_=sender, to=SWITCH, body=body)
 
 
-def entry(message: Message, sender: Sender = Sender(ANA)) -> Entry:  # noqa: B008 - frozen
-    return Entry(
+def entry(message: Message, sender: Sender = Sender(ANA)) -> ParkedRequest:  # noqa: B008 - frozen
+    return ParkedRequest(
         number=1,
         request_id="d-1",
         queue=AGENT,

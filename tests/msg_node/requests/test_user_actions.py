@@ -89,7 +89,7 @@ async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_his_domain
         reply = await ana.next()
         assert (*code_and_reason(reply), reply["body"]["status"]) == (202, "queued", "pending")
         assert house.domains.reached == [FOREIGN]
-        assert list(house.state.delivery.parking.queues()) == [FOREIGN]
+        assert list(house.state.delivery.parking.queues.names()) == [FOREIGN]
         house.domains.away.clear()
         house.bus.link_is_live(FOREIGN)
         (handed,) = await sent_abroad(house)
@@ -105,7 +105,7 @@ async def test_an_action_for_a_user_whose_address_names_another_domain_goes_ther
         house.domains.away.add(FOREIGN)
         await ana.say(switch(ana.address, to=f"user://{FOREIGN}/bo"))
         assert code_and_reason(await ana.next()) == (202, "queued")
-        assert list(house.state.delivery.parking.queues()) == [FOREIGN]
+        assert list(house.state.delivery.parking.queues.names()) == [FOREIGN]
         third = parsed(switch(f"hyperty://{FOREIGN}/x", to=f"user://{OTHER}/bo"))
         assert house.bus.from_link(FOREIGN, [third]) == [Code.TRANSIT]
 
@@ -127,7 +127,7 @@ async def test_an_action_for_somebody_whom_nobody_finds_is_answered_with_the_rea
         house.domains.away.add(OTHER)
         await ana.say(switch(ana.address))
         assert code_and_reason(await ana.next()) == expected
-        assert not house.state.delivery.parking.queues()
+        assert not house.state.delivery.parking.queues.names()
 
 
 async def test_another_domain_s_action_for_a_user_of_ours_is_kept_here(tmp_path: Path) -> None:
@@ -169,4 +169,4 @@ async def test_an_action_that_waits_for_a_record_is_answered_when_the_node_stops
         await registry.until_asked()
         house.bus.drain()
         assert code_and_reason(await ana.next()) == (503, "draining")
-        assert not house.state.delivery.parking.queues()
+        assert not house.state.delivery.parking.queues.names()

@@ -1,0 +1,63 @@
+"""Requests that had their final answer lately, to answer repetitions alike and to recognise second answers.
+
+A foreign domain may hand over a request again after a lost link: for its requests the final answer is stored until the
+request would have expired, and remembered with its value. All is bounded; the oldest go first. Source: message
+specification, section 19.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+
+from msg_node.kernel.changes import Journal, Table
+from msg_node.requests.core.parked import FinishedRequest, TransactionKey, row_key
+from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, PARKED_EXPIRED_AT_ONCE, REPEATED_SECONDS
+from protofly.message import Message
+
+
+class FinishedRequests:
+    """FinishedRequest requests by domain ("" for ours) and request id, and by transaction."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._finished: OrderedDict[tuple[str, str], FinishedRequest] = OrderedDict()
+        self._bytes = 0
+        self._ended_at: OrderedDict[TransactionKey, float] = OrderedDict()
+
+    def find(self, domain: str, request_id: str) -> FinishedRequest | None:
+        """The finished request of a domain with that id, if it is still remembered."""
+        return self._finished.get((domain, request_id))
+
+    def is_late(self, reply: Message, now: float) -> bool:
+        """True for a second reply, within `REPEATED_SECONDS`, to a request that the first one ended."""
+        ended_at = None if reply.id is None else self._ended_at.get((reply.to_key, reply.id, reply.from_key))
+        return ended_at is not None and now - ended_at < REPEATED_SECONDS
+
+    def add(self, finished: FinishedRequest) -> None:
+        """Remember a finished request; the oldest are forgotten when there are too many, or values are too large."""
+        self._finished[finished.sender.domain, finished.request_id] = finished
+        self._bytes += len(finished.word.value)
+        while len(self._finished) > FINISHED_REMEMBERED or self._bytes > FINISHED_BYTES:
+            self._forget(next(iter(self._finished)))
+
+    def ended(self, transaction: TransactionKey, now: float) -> None:
+        """Remember when a transaction ended, for `is_late`."""
+        ended_at = self._ended_at
+        ended_at[transaction] = now
+        ended_at.move_to_end(transaction)
+        while len(ended_at) > FINISHED_REMEMBERED or next(iter(ended_at.values())) + REPEATED_SECONDS < now:
+            ended_at.popitem(last=False)
+
+    def forget_old(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> int:
+        """Forget those of the `most` oldest that would have expired by now. Returns how many."""
+        old = [key for key, one in islice(self._finished.items(), most) if one.expires_at <= now]
+        for key in old:
+            self._forget(key)
+        return len(old)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        finished = self._finished.pop(key)
+        self._bytes -= len(finished.word.value)
+        if finished.is_stored:
+            self._journal.delete(Table.PARKED, row_key(finished.number))
