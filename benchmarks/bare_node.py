@@ -17,8 +17,8 @@ import trio
 from federation.core.link_frames import (
     SUBPROTOCOL,
     VERSION,
+    FrameKind,
     Hello,
-    Kind,
     decode_frame,
     decode_messages,
     encode_frame,
@@ -65,7 +65,7 @@ class LinkClient:
             case Event.OPENED:
                 return [GuestAction(Action.STATUS, 0, b"in-progress"), self._send(self._hello())]
             case Event.AUTH_TOKEN:
-                return [self._send(encode_frame(Kind.TOKEN, 0, event.payload))]
+                return [self._send(encode_frame(FrameKind.TOKEN, 0, event.payload))]
             case Event.PEER_VERIFIED:
                 return self._verified(granted=bool(event.flags & FLAG_GRANTED))
             case Event.DATA:
@@ -83,7 +83,7 @@ class LinkClient:
             peer_stream=str(settings["peer_stream"]),
             delivered=int(str(settings["delivered"])),
         )
-        return encode_frame(Kind.HELLO, VERSION, msgspec.json.encode(hello))
+        return encode_frame(FrameKind.HELLO, VERSION, msgspec.json.encode(hello))
 
     def _verified(self, *, granted: bool) -> list[GuestAction]:
         if not granted:
@@ -93,17 +93,17 @@ class LinkClient:
 
     def _frame(self, raw: bytes) -> list[GuestAction]:
         frame = decode_frame(raw)
-        if frame.kind is Kind.CHALLENGE:
+        if frame.kind is FrameKind.CHALLENGE:
             return [GuestAction(Action.REQUEST_AUTH_TOKEN, _CHANNEL, frame.payload)]
-        if frame.kind is Kind.WELCOME:
+        if frame.kind is FrameKind.WELCOME:
             self._resume, self._stream = frame.arg, frame.payload[:32]
             return [GuestAction(Action.VERIFY_PEER, _CHANNEL, frame.payload[32:])]
-        if frame.kind is Kind.ACK:
+        if frame.kind is FrameKind.ACK:
             return [GuestAction(Action.ACCEPTED, frame.arg, b"")]
-        if frame.kind is Kind.MESSAGES:
+        if frame.kind is FrameKind.MESSAGES:
             raws = decode_messages(frame.payload)
             delivered = [GuestAction(Action.DELIVER, frame.arg + index, one) for index, one in enumerate(raws)]
-            return [*delivered, self._send(encode_frame(Kind.ACK, frame.arg + len(raws) - 1))]
+            return [*delivered, self._send(encode_frame(FrameKind.ACK, frame.arg + len(raws) - 1))]
         return []
 
     @staticmethod

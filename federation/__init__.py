@@ -15,9 +15,9 @@ __all__ = [
     "LinkAcceptor",
     "LinkContext",
     "Resolver",
+    "StubProvider",
     "StubSupervisor",
     "SupervisorContext",
-    "Supply",
 ]
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from federation.peer_session import LinkAcceptor
     from federation.resolver import Resolver
     from federation.router import Federation
+    from federation.stub_provider import StubProvider
     from federation.supervisor import StubSupervisor, SupervisorContext
-    from federation.supply import Supply
 else:
     __getattr__ = public_names(
         __name__,
@@ -45,6 +45,6 @@ else:
             "Resolver": "federation.resolver",
             "StubSupervisor": "federation.supervisor",
             "SupervisorContext": "federation.supervisor",
-            "Supply": "federation.supply",
+            "StubProvider": "federation.stub_provider",
         },
     )

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from federation.core.discovery_errors import Attempt, Step
+from federation.core.discovery_errors import Attempt, DiscoveryStep
 from protofly import limits
 
 _DOMAINS: Final = 1000
@@ -45,7 +45,7 @@ class AttemptLog:
             self._domains.popitem(last=False)
 
     @contextmanager
-    def attempt(self, domain: str, step: Step, subject: str) -> Iterator[OpenAttempt]:
+    def attempt(self, domain: str, step: DiscoveryStep, subject: str) -> Iterator[OpenAttempt]:
         """Time one attempt; it is remembered however it ends, also when it is cancelled."""
         current = OpenAttempt()
         began = self.clock()

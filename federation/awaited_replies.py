@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from federation.core.outbound_queue import Pending
 from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
-from federation.core.trapezoid import Pending
 from federation.link_context import LinkContext
 from protofly import codec
 from protofly.address import domain_of

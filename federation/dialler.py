@@ -22,7 +22,7 @@ import trio
 from catalogue_client.fetcher import Dialler as DiallerInterface
 from federation.attempt_log import AttemptLog
 from federation.core.backoff import clamped_ttl_seconds
-from federation.core.discovery_errors import Failure, Step
+from federation.core.discovery_errors import DiscoveryStep, Failure
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind
 from federation.name_client import NameClient
 from protofly import limits
@@ -106,7 +106,7 @@ class Dialler(DiallerInterface):
         try:
             judge_port(port)
         except PeerError as error:
-            return self._refused(domain, Step.PORT, f"{host} port {port}", error)
+            return self._refused(domain, DiscoveryStep.PORT, f"{host} port {port}", error)
         addresses = await self._addresses(host, domain)
         if isinstance(addresses, Failure):
             return addresses
@@ -115,15 +115,15 @@ class Dialler(DiallerInterface):
             for address in addresses:
                 judge_address(address, allowed=allowed)
         except PeerError as error:
-            return self._refused(domain, Step.ADDRESS, host, error)
+            return self._refused(domain, DiscoveryStep.ADDRESS, host, error)
         stream = await self._connect_first(_interleaved(addresses)[: limits.DIAL_ADDRESSES], port, domain)
         if stream is None:
             self.forget(host)  # the next attempt asks where it is now
             detail = f"no connection to {host} port {port} ({', '.join(addresses[: limits.DIAL_ADDRESSES])})"
-            return Failure(domain, Step.CONNECT, Code.CONNECT_FAILED, detail)
+            return Failure(domain, DiscoveryStep.CONNECT, Code.CONNECT_FAILED, detail)
         return stream
 
-    def _refused(self, domain: str, step: Step, subject: str, error: PeerError) -> Failure:
+    def _refused(self, domain: str, step: DiscoveryStep, subject: str, error: PeerError) -> Failure:
         with self.log.attempt(domain, step, subject) as attempt:
             attempt.outcome, attempt.detail = error.code.word, error.detail
         return Failure(domain, step, error.code, f"{subject}: {error.detail}")
@@ -135,7 +135,7 @@ class Dialler(DiallerInterface):
         try:
             valid_domain(host)
         except PeerError as error:
-            return self._refused(domain, Step.NAME, host[:64], error)
+            return self._refused(domain, DiscoveryStep.NAME, host[:64], error)
         remembered = self._remembered.get(host)
         if remembered is not None and self._clock() < remembered.expires_at:
             self._remembered.move_to_end(host)
@@ -147,7 +147,7 @@ class Dialler(DiallerInterface):
 
         async def ask(kind: RecordKind) -> None:
             question = Question(host, kind)
-            with self.log.attempt(domain, Step.ADDRESS, str(question)) as attempt:
+            with self.log.attempt(domain, DiscoveryStep.ADDRESS, str(question)) as attempt:
                 answer = answers[kind] = await self._names.ask(question)
                 attempt.outcome = answer.status.value
                 attempt.detail = answer.detail or ", ".join(answer.addresses)
@@ -205,7 +205,7 @@ class Dialler(DiallerInterface):
     async def _connect_to(self, address: str, port: int, domain: str) -> trio.SocketStream | None:
         """Connect to one judged address; the peer's address is compared once more on the open connection."""
         subject = f"TCP {_bracketed(address)}:{port}"
-        with self.log.attempt(domain, Step.CONNECT, subject) as attempt:
+        with self.log.attempt(domain, DiscoveryStep.CONNECT, subject) as attempt:
             is_v6 = ipaddress.ip_address(address).version == 6
             connection = trio.socket.socket(trio.socket.AF_INET6 if is_v6 else trio.socket.AF_INET)
             try:
@@ -229,10 +229,10 @@ class Dialler(DiallerInterface):
 def _without_address(host: str, domain: str, answers: Sequence[Answer]) -> Failure:
     failed = [answer.detail for answer in answers if answer.status is AnswerStatus.FAILED]
     if failed:
-        return Failure(domain, Step.ADDRESS, Code.DNS_FAILED, f"{host}: {failed[0]}")
+        return Failure(domain, DiscoveryStep.ADDRESS, Code.DNS_FAILED, f"{host}: {failed[0]}")
     ttls = [answer.ttl_seconds for answer in answers if answer.ttl_seconds is not None]
     detail = f"{host} has no address"
-    return Failure(domain, Step.ADDRESS, Code.NO_SUCH_DOMAIN, detail, life_seconds=min(ttls, default=None))
+    return Failure(domain, DiscoveryStep.ADDRESS, Code.NO_SUCH_DOMAIN, detail, life_seconds=min(ttls, default=None))
 
 
 def _interleaved(addresses: Sequence[str]) -> list[str]:

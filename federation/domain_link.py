@@ -1,6 +1,6 @@
-"""All that we do towards one foreign domain: gate, border, queue, whichever carrier is up, and the books about it.
+"""All that we do towards one foreign domain: gate, border, queue, whichever carrier is up, and the records of it.
 
-The link decides nothing about trust (that is the supply's) and runs no stub by itself (that is the supervisor's).
+The link decides nothing about trust (that is the provider's) and runs no stub by itself (that is the supervisor's).
 Everything here is a plain call: a batch goes in, decisions and queue entries come out, one flush per scheduler round
 sends them. Source: design, section 3.
 """
@@ -23,12 +23,12 @@ from federation.core.carrier import Carrier, LinkPort
 from federation.core.contact_trouble import ContactTrouble, Side
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.line_watch import LineWatch, Sight
+from federation.core.outbound_queue import OutboundQueue, Pending, deadline_of
 from federation.core.peer_streams import PeerStreams
 from federation.core.stub_status import StubStatus
-from federation.core.trapezoid import DomainLeg, Pending, deadline_of
 from federation.inbound import Inbound
-from federation.link_books import LinkBooks, Outcome
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
+from federation.link_records import LinkRecords, Outcome
 from policy.core.engine import Facts
 from policy.core.gate import Step, Verdict
 from protofly import codec
@@ -69,7 +69,7 @@ class DomainLink(LinkPort):
         self.touched = touched
         self.stub_url = stub_url
         self.hosted = StubStatus(stub_url, domain, on_change=context.on_stub_state)
-        self.leg = DomainLeg(stream, context.limits)
+        self.queue = OutboundQueue(stream, context.limits)
         self.counters: Counter[str] = Counter()
         self.times = StepTimes()
         self.state = "created"
@@ -78,7 +78,7 @@ class DomainLink(LinkPort):
         self.stub: dict[str, object] = {}
         self.stub_version = ""
         self._context = context
-        self.books = LinkBooks(domain, context)
+        self.records = LinkRecords(domain, context)
         self._outward = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
         self._our_domains = context.our_aliases | {context.our_domain}
         self._we = Speaker(self._our_domains)
@@ -103,7 +103,7 @@ class DomainLink(LinkPort):
     @property
     def is_congested(self) -> bool:
         """Whether senders should pause: half of what may be queued is queued."""
-        return self.leg.is_congested
+        return self.queue.is_congested
 
     @property
     def patience_seconds(self) -> float:
@@ -121,7 +121,7 @@ class DomainLink(LinkPort):
 
     def stub_verified(self) -> None:
         """It is known now what the stub is: what waits for it and is not for such a stub is answered."""
-        for pending, code in self.leg.withdraw(partial(self._context.interworking.check_sent, self.domain)):
+        for pending, code in self.queue.withdraw(partial(self._context.interworking.check_sent, self.domain)):
             self._end(pending, "rejected", code)
 
     def retire(self) -> None:
@@ -161,10 +161,10 @@ class DomainLink(LinkPort):
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
             self.counters["denied"] += 1
-            self.books.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
+            self.records.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
             return Refusal(code, verdict.told)
         if verdict.decision.shadow:
-            self.books.decided(facts, verdict)
+            self.records.decided(facts, verdict)
         refused = self._queue(message, verdict, now, started, policy_us, facts)
         return None if refused is None else Refusal(refused)
 
@@ -186,7 +186,7 @@ class DomainLink(LinkPort):
         except PeerError as exc:
             self.counters["refused"] += 1
             if facts is not None:
-                self.books.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
+                self.records.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
             return exc.code
         ttl_seconds = deadline_of(message) if message.peek.ttl else REQUEST_TTL_SECONDS
         pending = Pending(
@@ -201,13 +201,13 @@ class DomainLink(LinkPort):
             policy_us,
             ttl_seconds,
             reason=verdict.step,
-            facts=None if facts is None else self.books.facts_of(facts),
+            facts=None if facts is None else self.records.facts_of(facts),
             ttl_seconds=(ttl_of(message) or 0.0) if message.peek.ttl else 0.0,
         )
-        code = self.leg.submit(pending)
+        code = self.queue.submit(pending)
         if code is not None:
             self.counters["rejected"] += 1
-            self.books.ended(pending, "rejected", code, time.monotonic())
+            self.records.ended(pending, "rejected", code, time.monotonic())
             return code
         self.counters["sent"] += 1
         self.last_used_seconds = started
@@ -254,12 +254,12 @@ class DomainLink(LinkPort):
         self._inbound.carrier_live(carrier, domains, is_node=bool(peer_node))
         if not self._watch.is_stalled:
             self.state, self.detail = "live", ""
-        self.leg.is_carried = True
+        self.queue.is_carried = True
         self.refuse_code = self.last_code = None
         self._came_up.set()
         self.trouble.over()
-        self.books.came_up(carrier.direction, peer_node=peer_node)
-        self._tell_books()
+        self.records.came_up(carrier.direction, peer_node=peer_node)
+        self._mark_way()
         self._context.on_live(self.domain)
         self.carriers[0].pump()
         self._relieve()
@@ -288,15 +288,15 @@ class DomainLink(LinkPort):
         was_active = carrier is self.carriers[0]
         self.carriers.remove(carrier)
         self._inbound.carrier_lost(carrier)
-        self.books.went_down(carrier.direction, waiting=self.leg.under_way + self.leg.waiting, detail=self.detail)
-        self._tell_books()
+        self.records.went_down(carrier.direction, waiting=self.queue.under_way + self.queue.waiting, detail=self.detail)
+        self._mark_way()
         if was_active:
             self._watch.reset()
-            self.leg.carrier_lost(time.monotonic())
+            self.queue.carrier_lost(time.monotonic())
             self._relief.unpark_all()
         if self.carriers:
             self.state, self.detail = ("stalled", self.detail) if self._watch.is_stalled else ("live", "")
-            self.leg.is_carried = True
+            self.queue.is_carried = True
             self.carriers[0].pump()
         else:
             self.state = "disconnected"
@@ -307,22 +307,22 @@ class DomainLink(LinkPort):
 
     def accepted(self, number: int) -> None:
         """See `LinkPort`."""
-        done = self.leg.resume(number)
+        done = self.queue.resume(number)
         if done:
             now = time.monotonic()
-            self.books.delivered(done, now)
+            self.records.delivered(done, now)
             self.counters["accepted"] += len(done)
             self.replies.delivered(done, now)
-        if done and not self.leg.is_congested:
+        if done and not self.queue.is_congested:
             self._relieve()
-        if self.leg.is_exhausted and not self.leg.under_way:
+        if self.queue.is_exhausted and not self.queue.under_way:
             self._begin_stream()
-        elif self.leg.waiting and self.carriers:
+        elif self.queue.waiting and self.carriers:
             self.carriers[0].pump()
 
     def _begin_stream(self) -> None:
         """After 2^32 messages: another name, numbers from 1, and a new carrier that knows it."""
-        self.leg.begin_stream(token_hex(16))
+        self.queue.begin_stream(token_hex(16))
         for carrier in list(self.carriers):
             carrier.end()
 
@@ -332,7 +332,7 @@ class DomainLink(LinkPort):
 
     def refused(self, number: int, code: Code, detail: str) -> None:
         """See `LinkPort`."""
-        pending = self.leg.refused(number)
+        pending = self.queue.refused(number)
         if pending is not None:
             self._end(pending, "rejected", code, detail)
 
@@ -348,7 +348,7 @@ class DomainLink(LinkPort):
         """A message of ours ends here: write it down, forget that a reply was expected, tell the sender."""
         now = time.monotonic()
         self.counters[outcome] += 1
-        self.books.ended(pending, outcome, code, now)
+        self.records.ended(pending, outcome, code, now)
         if pending.message.peek.trace:
             self._context.traces.hop(pending.message.trace, outcome, now)
         self.replies.failed(pending, code, detail, now)
@@ -376,7 +376,7 @@ class DomainLink(LinkPort):
 
     def tick(self, now: float) -> bool:
         """Answer some of what waited too long; whether there may be more. `now` is monotonic seconds."""
-        overdue = self.leg.expire(now)
+        overdue = self.queue.expire(now)
         for pending in overdue:
             if self.carriers:  # the far end has not taken it in time, which is the same as no answer in time
                 self._end(pending, "expired", Code.GATEWAY_TIMEOUT, self.detail)
@@ -398,7 +398,7 @@ class DomainLink(LinkPort):
 
     def _watch_line(self, carrier: Carrier, now: float) -> None:
         """Find out whether the line on which our messages go is stalled, or is heard again."""
-        untaken = self.leg.under_way + self.leg.waiting
+        untaken = self.queue.under_way + self.queue.waiting
         awaited = len(self.replies)
         sight = self._watch.look(now, heard=carrier.heard_seconds, is_owed=untaken > 0 or awaited > 0)
         if sight is Sight.SILENT and not carrier.probe() and not untaken:
@@ -407,22 +407,22 @@ class DomainLink(LinkPort):
             waits = f"{untaken} messages are not taken, {awaited} requests wait for their reply"
             self.state, self.detail = "stalled", f"nothing heard for {self.silent_seconds(now):.0f} s; {waits}"
             self.counters["stalls"] += 1
-            self.books.stalled(self.detail)
+            self.records.stalled(self.detail)
         elif sight is Sight.HEARD_AGAIN:
             self.state, self.detail = "live", ""
-            self.books.heard_again(self._watch.stalled_seconds)
+            self.records.heard_again(self._watch.stalled_seconds)
 
     def give_up(self, code: Code, detail: str) -> None:
         """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""
         self.detail = detail
-        for pending in self.leg.abandon():
+        for pending in self.queue.abandon():
             self._end(pending, "rejected", code, detail)
 
     def met(self, side: Side, text: str) -> None:
         """Something keeps us from the domain: a warning when it is another trouble than before."""
         warning = self.trouble.met(side, text, time.time())
         if warning:
-            self.books.troubled(warning)
+            self.records.troubled(warning)
 
     @property
     def problem(self) -> str:
@@ -434,13 +434,13 @@ class DomainLink(LinkPort):
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits or is under way, nobody expects a reply or listens there, and no legacy is there."""
-        is_used = self.leg.waiting or self.leg.under_way or len(self.replies) or self._is_legacy
+        is_used = self.queue.waiting or self.queue.under_way or len(self.replies) or self._is_legacy
         return not (is_used or self._context.is_wanted(self.domain))
 
-    # The books.
+    # The records.
 
-    def _tell_books(self) -> None:
-        self.books.carried(channel=self.carried_by, peer_node=self.peer_node, stub_version=self.stub_version)
+    def _mark_way(self) -> None:
+        self.records.carried(channel=self.carried_by, peer_node=self.peer_node, stub_version=self.stub_version)
 
 
 _OWN_WORDS = Verdict(permitted=True, code=None, rule_id="", revision="", step=Step.NODE)

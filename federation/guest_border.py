@@ -1,4 +1,4 @@
-"""Runtimes of other domains that have a session here: the gates and the books of a link, without a link.
+"""Runtimes of other domains that have a session here: the gates and the records of a link, without a link.
 
 A guest speaks for its domain as a link does, so it is judged as one: `peer` when it opens its session, `in` for what it
 sends, `out` for what is sent to it, each with its domain as `linkDomain` and with the buckets that the domain's link
@@ -18,8 +18,8 @@ from federation.core.border import InwardBorder, Speaker, hops_of, id_carried
 from federation.core.interworking import INTERWORKING_TYPES, Interworking
 from federation.core.message_ids import MessageIds
 from federation.decision_records import DecisionRecords
-from federation.link_books import LinkBooks
 from federation.link_context import UNIDENTIFIED, Identify
+from federation.link_records import LinkRecords
 from policy.core.engine import Facts
 from policy.core.gate import Gate
 from protofly.address import domain_of, valid_domain
@@ -63,29 +63,29 @@ class GuestContext:
 class Entered:
     """A message of a guest that our gate let in, and its record, which `arrived` ends."""
 
-    __slots__ = ("_began", "_books", "_entry", "message")
+    __slots__ = ("_began", "_entry", "_records", "message")
 
-    def __init__(self, message: Message, entry: MessageRecord, books: LinkBooks, began: float) -> None:
+    def __init__(self, message: Message, entry: MessageRecord, records: LinkRecords, began: float) -> None:
         self.message = message
         self._entry = entry
-        self._books = books
+        self._records = records
         self._began = began
 
     def arrived(self, code: Code | None) -> None:
         """The bus has taken the message; `code` says why nobody could be given it."""
-        self._books.arrived(self._entry, code, int((time.monotonic() - self._began) * 1e6))
+        self._records.arrived(self._entry, code, int((time.monotonic() - self._began) * 1e6))
 
 
 class _Side:
     """What is kept for the guests of one domain."""
 
-    __slots__ = ("books", "border")
+    __slots__ = ("border", "records")
 
     def __init__(self, domain: str, context: GuestContext) -> None:
         speaker = Speaker(frozenset({domain}), context.our_domains)
         self.border = InwardBorder(context.node, speaker, max_hops=context.max_hops)
-        self.books = LinkBooks(domain, context)
-        self.books.carried(channel=CHANNEL, peer_node="", stub_version="")
+        self.records = LinkRecords(domain, context)
+        self.records.carried(channel=CHANNEL, peer_node="", stub_version="")
 
 
 class GuestBorder:
@@ -137,20 +137,20 @@ class GuestBorder:
         verdict = context.gate.judge(facts)
         msg_id = context.ids.next(now)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
-        entry = side.books.entering(facts, verdict, msg_id, digest)
+        entry = side.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
-            side.books.denied(entry, facts, verdict, msg_id)
+            side.records.denied(entry, facts, verdict, msg_id)
             raise PeerError(verdict.code or Code.POLICY, domain=domain)
         if context.gate.has_policies:
             inner.judged(verdict.is_permitted_by_rule)
-        return Entered(inner, entry, side.books, began)
+        return Entered(inner, entry, side.records, began)
 
     def refused(self, domain: str, message: Message, code: Code, now: float) -> None:
         """Record that a message of a guest was turned away before our gate saw it."""
-        books = self._side(self._context.mains.get(domain, domain)).books
-        books.refused(message, id_carried(message), code, now, len(message.raw))
+        records = self._side(self._context.mains.get(domain, domain)).records
+        records.refused(message, id_carried(message), code, now, len(message.raw))
         if code is Code.SPOOFED_SOURCE:
-            books.spoofed(message.from_, code)
+            records.spoofed(message.from_, code)
 
     def leave(
         self,
@@ -172,7 +172,7 @@ class GuestBorder:
         """
         context, now, began = self._context, time.time(), time.monotonic()
         domain = context.mains.get(domain, domain)
-        books = self._side(domain).books
+        records = self._side(domain).records
         try:
             if message.type in INTERWORKING_TYPES:
                 context.interworking.check_sent(domain, message)
@@ -188,12 +188,12 @@ class GuestBorder:
         policy_us, msg_id = int((time.monotonic() - began) * 1e6), context.ids.next(now)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            books.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=policy_us)
+            records.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=policy_us)
             return code
         if verdict.decision.shadow:
-            books.decided(facts, verdict, msg_id)
+            records.decided(facts, verdict, msg_id)
         refused = hand_over()
-        books.handed(facts, verdict, msg_id, refused, policy_us=policy_us)
+        records.handed(facts, verdict, msg_id, refused, policy_us=policy_us)
         return refused
 
     def _side(self, domain: str) -> _Side:

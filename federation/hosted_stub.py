@@ -15,9 +15,9 @@ from functools import partial
 import trio
 
 from federation.core.carrier import Carrier, LinkPort
+from federation.core.outbound_queue import OutboundQueue, Pending
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
-from federation.core.trapezoid import DomainLeg, Pending
 from federation.egress import Egress
 from federation.error_groups import first_error
 from federation.identity import Identity
@@ -62,7 +62,7 @@ class HostedStub(Carrier):
         process: StubProcess,
         settings: StubSettings,
         *,
-        leg: DomainLeg,
+        queue: OutboundQueue,
         port: LinkPort,
         identity: Identity,
         on_state: Callable[[str], None],
@@ -70,7 +70,7 @@ class HostedStub(Carrier):
         allows_http: bool = True,
     ) -> None:
         self._verified, self._process, self._settings = verified, process, settings
-        self._leg, self._port = leg, port
+        self._queue, self._port = queue, port
         self._turns = InboundTurns(self)
         self._identity = identity
         self._on_state = on_state
@@ -185,13 +185,13 @@ class HostedStub(Carrier):
         self._wake.set()
 
     async def _wait_for_work(self) -> None:
-        while not self._events and not (self._may_send and self._leg.may_take):
+        while not self._events and not (self._may_send and self._queue.may_take):
             if self._has_ended:
                 raise StubFaultError(Code.STUB_DIED, "the worker ended", domain=self._verified.domain, fault="died")
             self._wake = trio.Event()
             if (
                 self.state is StubState.LIVE
-                and self._leg.waiting
+                and self._queue.waiting
                 and self._egress is not None
                 and self._egress.backlog_bytes > EGRESS_HIGH_WATER_BYTES
             ):
@@ -217,7 +217,7 @@ class HostedStub(Carrier):
         self._room.unpark_all()
         batch: list[Pending] = []
         if self._may_send:
-            batch = self._leg.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic())
+            batch = self._queue.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic())
             events += map(_as_event, batch)
         return events, batch
 
@@ -261,7 +261,7 @@ class HostedStub(Carrier):
 
     def _convict(self, numbers: list[int], trap: str) -> None:
         self._meters.traps += 1
-        convicted = self._leg.suspect(numbers) if numbers else None
+        convicted = self._queue.suspect(numbers) if numbers else None
         if convicted is not None:
             convicted.trap = trap[:_TRAP_CHARS]
             self._port.quarantined(convicted)

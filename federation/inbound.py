@@ -20,8 +20,8 @@ from federation.core.carrier import Carrier
 from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
-from federation.link_books import LinkBooks
 from federation.link_context import UNIDENTIFIED, LinkContext
+from federation.link_records import LinkRecords
 from policy.core.engine import Facts
 from protofly import codec
 from protofly.address import domain_of
@@ -36,7 +36,7 @@ class Near(Protocol):
     """What the way in needs from the rest of its link."""
 
     domain: str
-    books: LinkBooks
+    records: LinkRecords
     counters: Counter[str]
     streams: PeerStreams
     replies: AwaitedReplies
@@ -119,7 +119,7 @@ class Inbound:
                     self._enter(message, len(raw), now, batch, entries)
             except codec.BrokenMessageError as exc:
                 link.counters["broken"] += 1
-                link.books.broken(exc)
+                link.records.broken(exc)
         link.streams.heard(stream, processed)
         if batch:
             self._hand_to_bus(batch, entries, arrived)
@@ -142,18 +142,18 @@ class Inbound:
             identify = self._context.identify
             who = UNIDENTIFIED if identify is None else identify(inner, link.domain, now)
         except PeerError as exc:
-            link.books.refused(message, id_carried(message), exc.code, now, size)
+            link.records.refused(message, id_carried(message), exc.code, now, size)
             self._refuse(message, exc)
             return
         hops = border.hops_crossed
         facts = Facts("in", inner, from_domain, to_domain, link.domain, size, hops, now, *who)
         verdict = self._context.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
-        entry = link.books.entering(facts, verdict, msg_id, digest)
+        entry = link.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
             link.counters["denied"] += 1
-            link.books.denied(entry, facts, verdict, msg_id)
+            link.records.denied(entry, facts, verdict, msg_id)
             link.send_refusal(inner, code)
             if inner.is_response:
                 link.replies.denied(inner, code, verdict.told)
@@ -189,13 +189,13 @@ class Inbound:
                 self._side_now.limit.caught(time.monotonic())
             link.counters["spoofed"] += 1
             self.forged_names.count(message.from_[:FORGED_NAME_CHARS])
-            link.books.spoofed(message.from_, exc.code)
+            link.records.spoofed(message.from_, exc.code)
 
     def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
         context, link = self._context, self._link
         codes = context.deliver(link.domain, batch)
         total_us = int((time.monotonic() - arrived) * 1e6)
-        arrived_at_bus = link.books.arrived
+        arrived_at_bus = link.records.arrived
         for message, entry, code in zip(batch, entries, codes, strict=True):
             if message.peek.trace:
                 context.traces.hop(message.trace, "link in", arrived)

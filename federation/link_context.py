@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
+from federation.core.outbound_queue import Pending, QueueLimits
 from federation.core.stub_status import StubAddresses, StubStatus
-from federation.core.trapezoid import LegLimits, Pending
 from federation.traces import Traces
 from policy.core.gate import Gate
 from protofly.errors import Code
@@ -49,7 +49,7 @@ class LinkContext:
     """What every link of this node shares.
 
     `stub_addresses` says which address a domain's stub has here. `deliver` and `answer` lead to the bus (`answer` takes
-    a reply for a local sender), `record` to the books. `on_live` and `on_lost` are told when a domain has got a
+    a reply for a local sender), `record` writes audit records. `on_live` and `on_lost` are told when a domain has got a
     carrier, and when it has none any more. `quarantine` keeps a deadly message for people. `is_wanted` says whether
     runtimes here listen to a domain, so that its link is kept. `wake` has everything flushed in this scheduler round.
     `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where there
@@ -74,7 +74,7 @@ class LinkContext:
     on_lost: Callable[[str], None]
     is_wanted: Callable[[str], bool]
     wake: Callable[[], None]
-    limits: LegLimits
+    limits: QueueLimits
     identify: Identify | None = None
     our_aliases: frozenset[str] = frozenset()
     hides_addresses: bool = False

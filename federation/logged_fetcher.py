@@ -10,7 +10,7 @@ from typing import Final
 from catalogue_client.core.location import WELL_KNOWN_PATH
 from catalogue_client.fetcher import Fetched, Fetcher
 from federation.attempt_log import AttemptLog
-from federation.core.discovery_errors import Step
+from federation.core.discovery_errors import DiscoveryStep
 from protofly.errors import HostError
 
 _URL_CHARS: Final = 500
@@ -50,13 +50,13 @@ class LoggedFetcher(Fetcher):
             return fetched
 
 
-def step_of_url(url: str) -> Step:
+def step_of_url(url: str) -> DiscoveryStep:
     """Which step of a first contact asks for this URL."""
     path = url.partition("?")[0]
     if path.endswith(WELL_KNOWN_PATH):
-        return Step.LIVE_DOCUMENT
+        return DiscoveryStep.LIVE_DOCUMENT
     if f"{WELL_KNOWN_PATH}/root/" in path:
-        return Step.ROOT
+        return DiscoveryStep.ROOT
     if f"{WELL_KNOWN_PATH}/manifest/" in path:
-        return Step.MANIFEST
-    return Step.MODULE
+        return DiscoveryStep.MANIFEST
+    return DiscoveryStep.MODULE

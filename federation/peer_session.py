@@ -17,8 +17,8 @@ from federation.core import auth
 from federation.core.auth import Claims
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.link_frames import (
+    FrameKind,
     Hello,
-    Kind,
     LinkFrame,
     decode_frame,
     decode_hello,
@@ -27,7 +27,7 @@ from federation.core.link_frames import (
     encode_messages,
     encode_welcome,
 )
-from federation.core.trapezoid import LAST_NUMBER, DomainLeg
+from federation.core.outbound_queue import LAST_NUMBER, OutboundQueue
 from federation.error_groups import first_error
 from federation.identity import Identity, Proof, TokenRequest
 from federation.inbound_turns import InboundTurns
@@ -72,7 +72,7 @@ class LinkAcceptor:
     Args:
         endpoints: URLs under which our link endpoint is published.
         bindings: Channel bindings of our certificates.
-        admit: Decides on the domain once it is known; returns the leg and the port of its link. Raises PeerError
+        admit: Decides on the domain once it is known; returns the queue and the port of its link. Raises PeerError
             AUTH_POLICY.
 
     Attributes:
@@ -86,7 +86,7 @@ class LinkAcceptor:
         identity: Identity,
         endpoints: frozenset[str],
         bindings: frozenset[str],
-        admit: Callable[[Claims], tuple[DomainLeg, LinkPort]],
+        admit: Callable[[Claims], tuple[OutboundQueue, LinkPort]],
     ) -> None:
         self.identity = identity
         self.endpoints = endpoints
@@ -120,7 +120,7 @@ class LinkAcceptor:
         except HostError as exc:
             self.refused += 1
             self._say_why(session, exc, remote)
-            websocket.send([encode_frame(Kind.BYE, 0, exc.code.word.encode())])
+            websocket.send([encode_frame(FrameKind.BYE, 0, exc.code.word.encode())])
             websocket.close(POLICY, exc.code.word)
             line.send_nowait(websocket.data_to_send())
 
@@ -159,7 +159,7 @@ class PeerSession(Carrier):
         self._acceptor = acceptor
         self._line = line
         self._websocket = websocket
-        self._leg: DomainLeg | None = None
+        self._queue: OutboundQueue | None = None
         self._port: LinkPort | None = None
         self._stream = ""
         self._turns = InboundTurns(self, waits_for_room=True)
@@ -230,10 +230,10 @@ class PeerSession(Carrier):
         hello_raw, rest = await self._next_frame([])
         hello = decode_hello(decode_frame(hello_raw))
         challenge = token_bytes(32)
-        self._send(encode_frame(Kind.CHALLENGE, 0, challenge))
+        self._send(encode_frame(FrameKind.CHALLENGE, 0, challenge))
         token_raw, rest = await self._next_frame(rest)
         token = decode_frame(token_raw)
-        if token.kind is not Kind.TOKEN:
+        if token.kind is not FrameKind.TOKEN:
             raise PeerError(Code.PROTOCOL_ERROR, "a TOKEN must follow the challenge", domain=hello.domain[:253])
         identity = self._acceptor.identity
         entry.waits_for_us = True
@@ -251,18 +251,18 @@ class PeerSession(Carrier):
         return rest
 
     def _welcome(self, claims: Claims, hello: Hello) -> None:
-        leg, port = self._acceptor.admit(claims)
+        queue, port = self._acceptor.admit(claims)
         self._websocket.allow_bytes(FRAME_BYTES_MAX)
         self._on_proved()
-        self._leg, self._port, self._stream = leg, port, hello.stream
+        self._queue, self._port, self._stream = queue, port, hello.stream
         self.origin, self._claims = hello.stream, claims
         identity = self._acceptor.identity
         self._proof = identity.take_proof(claims)
         answer = identity.answer_for(
             TokenRequest(peer_domain=claims.iss, endpoint=claims.ep, binding=claims.cb, challenge=b""), claims
         )
-        self._send(encode_welcome(port.processed(hello.stream), leg.stream, answer))
-        if hello.peer_stream == leg.stream:
+        self._send(encode_welcome(port.processed(hello.stream), queue.stream, answer))
+        if hello.peer_stream == queue.stream:
             port.accepted(hello.delivered)
         port.carrier_live(self, peer_node=claims.node, domains=frozenset(claims.doms))
 
@@ -327,7 +327,7 @@ class PeerSession(Carrier):
 
     async def _frame(self, frame: LinkFrame) -> None:
         assert self._port is not None
-        if frame.kind is Kind.MESSAGES:
+        if frame.kind is FrameKind.MESSAGES:
             raws = decode_messages(frame.payload)
             numbers = range(frame.arg, frame.arg + len(raws))
             if not frame.arg or not raws or numbers[-1] > LAST_NUMBER:
@@ -338,13 +338,13 @@ class PeerSession(Carrier):
                 self._acknowledge()
             else:
                 self._ack_due.set()
-        elif frame.kind is Kind.ACK:
+        elif frame.kind is FrameKind.ACK:
             self._port.accepted(frame.arg)
-        elif frame.kind is Kind.REFUSE:
+        elif frame.kind is FrameKind.REFUSE:
             _, _, rest = frame.payload.decode("utf-8", "replace")[:512].partition(" ")
             word, _, detail = rest.partition(" ")
             self._port.refused(frame.arg, _CODES.get(word, Code.STUB_REFUSED), detail)
-        elif frame.kind is Kind.BYE:
+        elif frame.kind is FrameKind.BYE:
             self._websocket.close()
         else:
             raise PeerError(Code.PROTOCOL_ERROR, f"{frame.kind.name} does not belong here")
@@ -369,7 +369,7 @@ class PeerSession(Carrier):
 
     def _acknowledge(self) -> None:
         self._acknowledged = self._processed
-        self._websocket.send([encode_frame(Kind.ACK, self._processed)])
+        self._websocket.send([encode_frame(FrameKind.ACK, self._processed)])
 
     async def _acknowledge_late(self) -> None:
         while True:
@@ -382,10 +382,10 @@ class PeerSession(Carrier):
 
     def pump(self) -> None:
         """Send what waits, in as few frames as fit, in one write."""
-        if self._leg is None or self._line.is_closed:
+        if self._queue is None or self._line.is_closed:
             return
-        while self._leg.may_take and self._line.backlog_bytes <= HIGH_WATER_BYTES:
-            batch = self._leg.take_batch(_BATCH_MESSAGES, _BATCH_BYTES, time.monotonic())
+        while self._queue.may_take and self._line.backlog_bytes <= HIGH_WATER_BYTES:
+            batch = self._queue.take_batch(_BATCH_MESSAGES, _BATCH_BYTES, time.monotonic())
             if not batch:
                 return
             self._websocket.send(encode_messages([(pending.number, pending.wire) for pending in batch]))

@@ -23,7 +23,7 @@ from catalogue_client.core.location import Location
 from federation.attempt_log import AttemptLog
 from federation.core import backoff
 from federation.core.discovery_cache import Blocked, DiscoveryCache, Known
-from federation.core.discovery_errors import Attempt, Failure, Step, failure_of
+from federation.core.discovery_errors import Attempt, DiscoveryStep, Failure, failure_of
 from federation.core.name_questions import Answer, Question
 from federation.core.resolution import PeerEntry, Resolution, Resolved, step_of
 from federation.name_client import NameClient
@@ -177,12 +177,12 @@ class Resolver:
         failure = failure_of(error, domain=domain, attempts=self.log.of(domain))
         return self._cache.failed(failure, now=self._clock(), draw=self._draw(), is_waiting=is_waiting)
 
-    def forgive(self) -> int:
+    def forget_failures(self) -> int:
         """Let every domain that failed be tried again at once, as the operator asks; returns how many there are.
 
         Source: trust and hosts, section 2.5 (manual reset of the back-off).
         """
-        return self._cache.forgive()
+        return self._cache.forget_failures()
 
     def explain(self, domain: str) -> Explanation:
         """State of a domain with the chain of attempts that led to it. Asks nobody."""
@@ -220,11 +220,13 @@ class Resolver:
         try:
             valid_domain(domain)
         except PeerError as error:
-            raise Failure(domain[:64], Step.NAME, error.code, error.detail).error() from None
+            raise Failure(domain[:64], DiscoveryStep.NAME, error.code, error.detail).error() from None
         if domain in self._own_domains:
-            raise Failure(domain, Step.NAME, Code.OWN_DOMAIN, "one of our own domains").error()
+            raise Failure(domain, DiscoveryStep.NAME, Code.OWN_DOMAIN, "one of our own domains").error()
         if self._is_permitted is not None and not self._is_permitted(permitted):
-            raise Failure(domain, Step.POLICY, Code.DOMAIN_BLOCKED, "no policy lets us talk to this domain").error()
+            raise Failure(
+                domain, DiscoveryStep.POLICY, Code.DOMAIN_BLOCKED, "no policy lets us talk to this domain"
+            ).error()
 
     def _known(self, domain: str, entry: PeerEntry | None) -> Location | None:
         """What needs no look-up: a complete entry, a fresh place, or a failure that is still believed."""
@@ -256,7 +258,7 @@ class Resolver:
             wait = self._total.take(0, now)
         if wait:
             self._rate_refused += 1
-            raise Failure(domain, Step.LIMITS, Code.RATE, "too many look-ups").error(retry_after_seconds=wait)
+            raise Failure(domain, DiscoveryStep.LIMITS, Code.RATE, "too many look-ups").error(retry_after_seconds=wait)
 
     def _asker_bucket(self, asked_by: str) -> RateBucket:
         bucket = self._askers.setdefault(asked_by, RateBucket(_ASKER_RATE))
@@ -290,7 +292,9 @@ class Resolver:
         stale = self._cache.stale(domain, now=now) if outcome.is_temporary else None
         if stale is not None:
             self._stale_used += 1
-            self.log.add(domain, Attempt(Step.CACHE, "last known place", "ok", "name servers do not answer", now))
+            self.log.add(
+                domain, Attempt(DiscoveryStep.CACHE, "last known place", "ok", "name servers do not answer", now)
+            )
             return stale
         attempts_made = self.log.of(domain, since=began)
         failure = Failure(
@@ -309,7 +313,7 @@ class Resolver:
                         nursery.start_soon(self._ask, resolution, domain, question)
             return self._with_notes(domain, resolution.outcome())
         detail = f"no answers within {limits.DISCOVERY_SECONDS:.0f} s"
-        return Failure(domain, Step.TXT, Code.DNS_FAILED, detail)
+        return Failure(domain, DiscoveryStep.TXT, Code.DNS_FAILED, detail)
 
     async def _ask(self, resolution: Resolution, domain: str, question: Question) -> None:
         self._queries += 1
@@ -321,7 +325,7 @@ class Resolver:
     def _with_notes(self, domain: str, outcome: Resolved | Failure) -> Resolved | Failure:
         if isinstance(outcome, Resolved):
             for note in outcome.notes:
-                self.log.add(domain, Attempt(Step.TXT, "records", "ignored", note, self._clock()))
+                self.log.add(domain, Attempt(DiscoveryStep.TXT, "records", "ignored", note, self._clock()))
         return outcome
 
 

@@ -14,8 +14,8 @@ import trio
 
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
+from federation.core.outbound_queue import OutboundQueue
 from federation.core.stub_status import StubStatus
-from federation.core.trapezoid import DomainLeg
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import LinkContext, Refusal
@@ -139,10 +139,10 @@ class Federation:
         verdict = self.decisions.gate.judge(facts)
         if not verdict.permitted:
             code, msg_id = verdict.code or Code.POLICY, self._context.ids.next(facts.now)
-            link.books.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=0)
+            link.records.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=0)
             return Refusal(code)
         if verdict.decision.shadow:
-            link.books.decided(facts, verdict)
+            link.records.decided(facts, verdict)
         if not link.is_live:
             link.needed.set()
         return None
@@ -168,7 +168,7 @@ class Federation:
         link = self._links.get(domain)
         return link if link is not None and link.is_congested and not link.is_slow else None
 
-    def admit(self, claims: Claims) -> tuple[DomainLeg, LinkPort]:
+    def admit(self, claims: Claims) -> tuple[OutboundQueue, LinkPort]:
         """Another node has proved its domain: give it the link of that domain.
 
         Raises:
@@ -187,7 +187,7 @@ class Federation:
             raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
         if len(link.carriers) >= CARRIERS_PER_DOMAIN:
             raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
-        return link.leg, link
+        return link.queue, link
 
     def _open(self, domain: str, message: Message) -> DomainLink:
         """Make the link of a domain; policy is asked before anything else is done about it.

@@ -28,7 +28,7 @@ from federation.hosted_stub import HostedStub
 from federation.identity import Identity
 from federation.link_context import StepTimes
 from federation.peer_session import REAUTHENTICATE_SECONDS
-from federation.supply import DEFAULT_STUB, Package, Supply
+from federation.stub_provider import DEFAULT_STUB, Package, StubProvider
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from protofly.limits import (
     EXPIRED_GRACE_SECONDS,
@@ -72,7 +72,7 @@ class SupervisorContext:
 
     our_domain: str
     node: str
-    supply: Supply
+    provider: StubProvider
     sandbox: Sandbox
     identity: Identity
     dialler: Dialler
@@ -209,10 +209,10 @@ class StubSupervisor:
         self._is_deployed = False
         self._became("deploying", link.detail)
         is_due = self._renewal.due_in(time.monotonic()) == 0.0
-        if is_due and not context.supply.seconds_until_askable(link.domain):
+        if is_due and not context.provider.seconds_until_askable(link.domain):
             await self._ask_anew()
         try:
-            package = await context.supply.package(link.domain, times, asked_by=link.asked_by)
+            package = await context.provider.package(link.domain, times, asked_by=link.asked_by)
         finally:
             for name, milliseconds in times.steps:
                 self._tell_step(name, milliseconds / 1000)
@@ -279,12 +279,12 @@ class StubSupervisor:
                 context.node,
                 link.stub_url,
                 link.domain,
-                link.leg.stream,
+                link.queue.stream,
                 peer_stream,
                 delivered,
                 tokens.names,
             ),
-            leg=link.leg,
+            queue=link.queue,
             port=link,
             identity=context.identity,
             allows_http=admission is None or admission.allows_http,
@@ -354,7 +354,7 @@ class StubSupervisor:
         """Ask for newer documents although those that we have are not due; without success the old ones serve."""
         self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
         try:
-            await self._context.supply.trust_of(self._link.domain, is_refresh=True)
+            await self._context.provider.trust_of(self._link.domain, is_refresh=True)
         except HostError as exc:
             logger.info("no newer documents of %s: %s", self._link.domain, exc)
 
@@ -384,16 +384,16 @@ class StubSupervisor:
 
     async def _watch_trust(self, stub: VerifiedStub, over: trio.CancelScope) -> None:
         """Ask for newer documents in time; stop what was revoked or has expired, make room for what is newer."""
-        supply, domain = self._context.supply, self._link.domain
+        provider, domain = self._context.provider, self._link.domain
         while True:
             # A trust that the operator takes back counts no longer than this; what has not ended is not asked for.
-            until_news = supply.seconds_until_refresh(domain)
+            until_news = provider.seconds_until_refresh(domain)
             with trio.move_on_after(max(LEAST_REFRESH_SECONDS, min(until_news, TRUST_LOOK_SECONDS))) as quiet:
                 await self._wait_for_failure()
-            if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not supply.is_forgotten(domain):
+            if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not provider.is_forgotten(domain):
                 continue
             try:
-                trust = await supply.trust_of(domain, is_refresh=True)
+                trust = await provider.trust_of(domain, is_refresh=True)
                 code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
                 current = trust.live.stubs.get(DEFAULT_STUB)
             except (TransportError, PeerError) as exc:
@@ -401,7 +401,7 @@ class StubSupervisor:
                     logger.warning("news of %s are refused: %s", domain, exc, extra={"domain": domain})
                 else:
                     logger.info("%s cannot be asked for news: %s", domain, exc, extra={"domain": domain})
-                if not supply.is_forgotten(domain):
+                if not provider.is_forgotten(domain):
                     continue
                 logger.info(
                     "the stub of %s is stopped: the operator took back its trust", domain, extra={"domain": domain}
@@ -425,16 +425,16 @@ class StubSupervisor:
         while (pause_seconds := self._renewal.due_in(time.monotonic())) is None:
             self._line_failed = trio.Event()
             await self._line_failed.wait()
-        await trio.sleep(max(pause_seconds, self._context.supply.seconds_until_askable(self._link.domain)))
+        await trio.sleep(max(pause_seconds, self._context.provider.seconds_until_askable(self._link.domain)))
         self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
 
-    # The books.
+    # The records.
 
     def _refused(self, exc: HostError) -> None:
-        self._link.books.happened("refused", direction="out", code=exc.code, detail=exc.detail)
+        self._link.records.happened("refused", direction="out", code=exc.code, detail=exc.detail)
 
     def _tell_step(self, name: str, seconds: float) -> None:
-        self._link.books.happened("step", direction="out", step=name, seconds=seconds)
+        self._link.records.happened("step", direction="out", step=name, seconds=seconds)
 
     async def _sum_up_often(self) -> None:
         while True:
@@ -449,7 +449,7 @@ class StubSupervisor:
             summary = self._described("summary")
             summary.duration_us = int((now - self._summed_up) * 1e6)
             summary.exchange_us, summary.exchange_fuel = exchange_us, exchange_fuel
-            self._link.books.record(summary)
+            self._link.records.record(summary)
         self._summed_up = now
 
     def _event(
@@ -468,7 +468,7 @@ class StubSupervisor:
         entry.code = None if code is None else code.word
         entry.detail, entry.trap, entry.state = detail[:256] or None, trap[:256] or None, state or None
         entry.pid = pid
-        self._link.books.record(entry)
+        self._link.records.record(entry)
 
     def _described(self, event: StubEventName) -> StubEvent:
         meters = self._meters

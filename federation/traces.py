@@ -1,7 +1,6 @@
-"""The way of single messages, for people: which hop when.
+"""The way of single messages, for operators: which hop when.
 
-Only messages whose sender set `body.trace` are followed, and only the last few are kept; the books are the records,
-not this.
+Only messages whose sender set `body.trace` are followed, and only the last few are kept. These are no audit records.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from catalogue_client.trust_store import TrustStore
 from federation.aliases import Aliases
 from federation.attempt_log import AttemptLog
 from federation.core.message_ids import MessageIds
+from federation.core.outbound_queue import QueueLimits
 from federation.core.stub_status import StubAddresses
-from federation.core.trapezoid import LegLimits
 from federation.decision_records import DecisionRecords
 from federation.dialler import Dialler
 from federation.identity import Identity
@@ -38,8 +38,8 @@ from federation.name_client import DnsClient
 from federation.peer_session import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation, greeting, may_talk
+from federation.stub_provider import StubProvider
 from federation.supervisor import StubSupervisor, SupervisorContext
-from federation.supply import Supply
 from federation.traces import Traces
 from msg_node.addresses.core.allocation import Owners
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
@@ -103,7 +103,7 @@ class Node:
     bus: Bus
     backends: Backends
     federation: Federation
-    supply: Supply
+    stub_provider: StubProvider
     store: StateStore
     records: RecordsWriter
     sandbox: Sandbox
@@ -173,7 +173,7 @@ async def serve(
         await services.start(node.resolver.run)
         async with trio.open_nursery() as traffic:
             await traffic.start(node.federation.run)
-            await traffic.start(node.supply.run_sweeper, node.federation.running_stubs)
+            await traffic.start(node.stub_provider.run_sweeper, node.federation.running_stubs)
             traffic.start_soon(node.bus.run_flusher)
             traffic.start_soon(node.bus.run_sweeper)
             traffic.start_soon(return_freed_memory)
@@ -204,8 +204,8 @@ async def _wait_for_stop(node: Node, signals: AsyncIterator[int]) -> None:
     async for number in signals:
         if number != signal.SIGHUP:
             return
-        if forgiven := node.resolver.forgive():
-            logger.info("%d domains that were not found may be looked up again", forgiven)
+        if forgotten := node.resolver.forget_failures():
+            logger.info("%d domains that were not found may be looked up again", forgotten)
         await node.policies.reload()
 
 
@@ -264,22 +264,26 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         fetcher, TrustStore(data_dir / "trust.sqlite", secret=secret), our_domain=settings.node.domain
     )
     cache = StubsCache(data_dir / "stubs", secret=secret, max_bytes=settings.sandbox.cache_bytes)
-    supply = Supply(
+    stub_provider = StubProvider(
         resolver=resolver,
         client=client,
         cache=cache,
         sandbox=sandbox,
         anchor_of=partial(meaning.anchor_of, settings),
     )
-    aliases = Aliases(meaning.alias_rules(settings, gate, node_url), supply.alias_trust_of)
+    aliases = Aliases(meaning.alias_rules(settings, gate, node_url), stub_provider.alias_trust_of)
     identity = Identity(
-        node=node_url, domains=list(settings.own_domains), key=node_key, trust_of=supply.trust_of, aliases=aliases
+        node=node_url,
+        domains=list(settings.own_domains),
+        key=node_key,
+        trust_of=stub_provider.trust_of,
+        aliases=aliases,
     )
-    supply.tell_renewed(identity.documents_renewed)
+    stub_provider.notify_renewed(identity.documents_renewed)
     supervision = SupervisorContext(
         our_domain=settings.node.domain,
         node=node_url,
-        supply=supply,
+        provider=stub_provider,
         sandbox=sandbox,
         identity=identity,
         dialler=dialler,
@@ -315,7 +319,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             our_aliases=frozenset(settings.node.aliases),
             listed_aliases=aliases.rules.listed,
             max_hops=settings.limits.max_hops,
-            limits=LegLimits(
+            limits=QueueLimits(
                 settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
             ),
         ),
@@ -341,7 +345,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         bus,
         backends,
         federation,
-        supply,
+        stub_provider,
         store,
         records,
         sandbox,

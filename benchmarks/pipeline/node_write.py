@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.core.message_ids import MessageIds
+from federation.core.outbound_queue import Pending, QueueLimits
 from federation.core.stub_status import StubAddresses
-from federation.core.trapezoid import LegLimits, Pending
-from federation.link_books import LinkBooks
 from federation.link_context import LinkContext
+from federation.link_records import LinkRecords
 from federation.traces import Traces
 from msg_node.records.stream import Stream
 from pipeline.synth.traffic import read_policy
@@ -75,7 +75,7 @@ class _Bench:
     def __init__(self, messages: int) -> None:
         self.records: list[Record] = []
         self._gate = Gate(read_policy("deployed")[1])
-        self._books = LinkBooks("b.example", self._context())
+        self._books = LinkRecords("b.example", self._context())
         self._books.carried(channel="stub", peer_node="runtime://b.example/mn-1", stub_version="ab" * 32)
         ids, rng, now = MessageIds(b"12345678"), random.Random(1), float(_BOOT // 1000)
         self.leaving: list[_Judged] = []
@@ -111,7 +111,7 @@ class _Bench:
             on_lost=lambda _domain: None,
             is_wanted=lambda _domain: False,
             wake=lambda: None,
-            limits=LegLimits(),
+            limits=QueueLimits(),
         )
 
     def pending(self) -> list[Pending]:

@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
-from federation.core.trapezoid import Pending
+from federation.core.outbound_queue import Pending
 from protofly.errors import Code
 
 
 class Carrier(ABC):
-    """Takes messages from a leg to the far end."""
+    """Takes messages from a queue to the far end."""
 
     channel: str
     """How it reaches the far end, for records: "stub" or "peer"."""

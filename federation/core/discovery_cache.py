@@ -158,7 +158,7 @@ class DiscoveryCache:
             place.block = None
             self._put(domain, place)
 
-    def forgive(self) -> int:
+    def forget_failures(self) -> int:
         """Forget all failures, as the operator asks; returns how many domains had one. Places stay."""
         failed = [place for table in (self._proved, self._unproved) for place in table.values() if place.block]
         count = len(failed) + len(self._blocks)

@@ -15,7 +15,7 @@ from typing import Final
 from protofly.errors import Code, HostError, PeerError, TransportError
 
 
-class Step(Enum):
+class DiscoveryStep(Enum):
     """Where in the discovery of a domain something happened, in the order of the steps."""
 
     NAME = "name"
@@ -36,31 +36,31 @@ class Step(Enum):
 
 
 _STEP_OF_CODE: Final = {
-    Code.NAME_INVALID: Step.NAME,
-    Code.OWN_DOMAIN: Step.NAME,
-    Code.DOMAIN_BLOCKED: Step.POLICY,
-    Code.POLICY: Step.POLICY,
-    Code.RATE: Step.LIMITS,
-    Code.DISCOVERY_BACKOFF: Step.CACHE,
-    Code.SERVICE_DECLINED: Step.SVCB,
-    Code.DNS_FAILED: Step.ADDRESS,
-    Code.NO_SUCH_DOMAIN: Step.ADDRESS,
-    Code.ADDRESS_REFUSED: Step.ADDRESS,
-    Code.PORT_REFUSED: Step.PORT,
-    Code.CONNECT_FAILED: Step.CONNECT,
-    Code.TLS_FAILED: Step.TLS,
-    Code.ROOT_CHAIN: Step.ROOT,
-    Code.FINGERPRINT_MISMATCH: Step.ROOT,
-    Code.BROKEN_TRUST: Step.ROOT,
-    Code.DIGEST_MISMATCH: Step.MODULE,
-    Code.REVOKED: Step.MODULE,
-    Code.ABI_UNSUPPORTED: Step.MANIFEST,
-    Code.PERMISSIONS_HELD: Step.MANIFEST,
-    Code.MODULE_MALFORMED: Step.MODULE,
-    Code.MODULE_IMPORTS: Step.MODULE,
-    Code.MODULE_EXPORTS: Step.MODULE,
-    Code.MODULE_LIMITS: Step.MODULE,
-    Code.COMPILE_LIMITS: Step.MODULE,
+    Code.NAME_INVALID: DiscoveryStep.NAME,
+    Code.OWN_DOMAIN: DiscoveryStep.NAME,
+    Code.DOMAIN_BLOCKED: DiscoveryStep.POLICY,
+    Code.POLICY: DiscoveryStep.POLICY,
+    Code.RATE: DiscoveryStep.LIMITS,
+    Code.DISCOVERY_BACKOFF: DiscoveryStep.CACHE,
+    Code.SERVICE_DECLINED: DiscoveryStep.SVCB,
+    Code.DNS_FAILED: DiscoveryStep.ADDRESS,
+    Code.NO_SUCH_DOMAIN: DiscoveryStep.ADDRESS,
+    Code.ADDRESS_REFUSED: DiscoveryStep.ADDRESS,
+    Code.PORT_REFUSED: DiscoveryStep.PORT,
+    Code.CONNECT_FAILED: DiscoveryStep.CONNECT,
+    Code.TLS_FAILED: DiscoveryStep.TLS,
+    Code.ROOT_CHAIN: DiscoveryStep.ROOT,
+    Code.FINGERPRINT_MISMATCH: DiscoveryStep.ROOT,
+    Code.BROKEN_TRUST: DiscoveryStep.ROOT,
+    Code.DIGEST_MISMATCH: DiscoveryStep.MODULE,
+    Code.REVOKED: DiscoveryStep.MODULE,
+    Code.ABI_UNSUPPORTED: DiscoveryStep.MANIFEST,
+    Code.PERMISSIONS_HELD: DiscoveryStep.MANIFEST,
+    Code.MODULE_MALFORMED: DiscoveryStep.MODULE,
+    Code.MODULE_IMPORTS: DiscoveryStep.MODULE,
+    Code.MODULE_EXPORTS: DiscoveryStep.MODULE,
+    Code.MODULE_LIMITS: DiscoveryStep.MODULE,
+    Code.COMPILE_LIMITS: DiscoveryStep.MODULE,
 }
 """Step of an error that does not name one itself. All other codes belong to fetching and judging documents."""
 
@@ -74,7 +74,7 @@ class Attempt:
     `at` is in seconds since the epoch, `seconds` how long it took.
     """
 
-    step: Step
+    step: DiscoveryStep
     subject: str
     outcome: str
     detail: str = ""
@@ -95,7 +95,7 @@ class Failure:
     """
 
     domain: str
-    step: Step
+    step: DiscoveryStep
     code: Code
     detail: str
     attempts: tuple[Attempt, ...] = ()
@@ -129,7 +129,7 @@ class DiscoveryLineError(TransportError):
     """The line failed while we looked for the domain, or it failed so recently that we do not try again yet."""
 
     def __init__(self, failure: Failure, retry_after_seconds: float = 0.0) -> None:
-        phase = "connect" if failure.step is Step.CONNECT else "resolve"
+        phase = "connect" if failure.step is DiscoveryStep.CONNECT else "resolve"
         super().__init__(failure.code, f"{failure.step.value}: {failure.detail}", phase=phase)
         self.domain = failure.domain
         self.failure = failure
@@ -145,5 +145,5 @@ def failure_of(error: HostError, *, domain: str, attempts: tuple[Attempt, ...] =
     """The failure that an error of any later step (dialler, fetcher, verification) stands for."""
     if isinstance(error, DiscoveryError | DiscoveryLineError):
         return error.failure
-    step = _STEP_OF_CODE.get(error.code, Step.LIVE_DOCUMENT)
+    step = _STEP_OF_CODE.get(error.code, DiscoveryStep.LIVE_DOCUMENT)
     return Failure(domain, step, error.code, error.detail or error.code.word, attempts)

@@ -25,7 +25,7 @@ _LENGTH = Struct("<I")
 _length_from = _LENGTH.unpack_from
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is. Source: docs/link.md."""
 
     HELLO = 1
@@ -38,13 +38,13 @@ class Kind(IntEnum):
     BYE = 8
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS = {int(kind): kind for kind in FrameKind}
 
 
 class LinkFrame(NamedTuple):
     """One decoded frame."""
 
-    kind: Kind
+    kind: FrameKind
     arg: int
     payload: bytes
 
@@ -62,7 +62,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 _decode_hello = msgspec.json.Decoder(Hello).decode
 
 
-def encode_frame(kind: Kind, arg: int, payload: bytes = b"") -> bytes:
+def encode_frame(kind: FrameKind, arg: int, payload: bytes = b"") -> bytes:
     """Write one frame."""
     return _HEADER.pack(kind, 0, 0, arg) + payload
 
@@ -87,7 +87,7 @@ def decode_hello(frame: LinkFrame) -> Hello:
     Raises:
         PeerError: PROTOCOL_ERROR.
     """
-    if frame.kind is not Kind.HELLO or frame.arg != VERSION:
+    if frame.kind is not FrameKind.HELLO or frame.arg != VERSION:
         raise PeerError(Code.PROTOCOL_ERROR, f"a link begins with HELLO of version {VERSION}")
     try:
         hello = _decode_hello(frame.payload)
@@ -100,7 +100,7 @@ def decode_hello(frame: LinkFrame) -> Hello:
 
 def encode_welcome(processed: int, stream: str, token: str) -> bytes:
     """Write WELCOME: what we have of the client's stream, the name of ours, our own proof."""
-    return encode_frame(Kind.WELCOME, processed, stream.encode() + token.encode())
+    return encode_frame(FrameKind.WELCOME, processed, stream.encode() + token.encode())
 
 
 def encode_messages(numbered: list[tuple[int, bytes]]) -> list[bytes]:
@@ -111,7 +111,7 @@ def encode_messages(numbered: list[tuple[int, bytes]]) -> list[bytes]:
     pack = _LENGTH.pack
     for number, raw in numbered:
         if parts and (number != expected or size + len(raw) > FRAME_PAYLOAD_BYTES):
-            frames.append(encode_frame(Kind.MESSAGES, first, b"".join(parts)))
+            frames.append(encode_frame(FrameKind.MESSAGES, first, b"".join(parts)))
             parts, size = [], 0
         if not parts:
             first = number
@@ -119,7 +119,7 @@ def encode_messages(numbered: list[tuple[int, bytes]]) -> list[bytes]:
         size += len(raw) + 4
         expected = number + 1
     if parts:
-        frames.append(encode_frame(Kind.MESSAGES, first, b"".join(parts)))
+        frames.append(encode_frame(FrameKind.MESSAGES, first, b"".join(parts)))
     return frames
 
 

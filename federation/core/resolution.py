@@ -24,7 +24,7 @@ from typing import Final, Self
 
 from catalogue_client.core.location import Location
 from federation.core.backoff import clamped_ttl_seconds, jittered
-from federation.core.discovery_errors import Failure, Step
+from federation.core.discovery_errors import DiscoveryStep, Failure
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
 from protofly import limits
 from protofly.address import valid_domain
@@ -38,7 +38,11 @@ _VERSION: Final = "v=rmn1"
 _CHANGE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PIN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _MODES: Final = frozenset({"enforce", "testing"})
-_STEP_OF_KIND: Final = {RecordKind.TXT: Step.TXT, RecordKind.SVCB: Step.SVCB, RecordKind.SRV: Step.SRV}
+_STEP_OF_KIND: Final = {
+    RecordKind.TXT: DiscoveryStep.TXT,
+    RecordKind.SVCB: DiscoveryStep.SVCB,
+    RecordKind.SRV: DiscoveryStep.SRV,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +142,7 @@ class Resolution:
             return self._failure
         if all(answer.status is AnswerStatus.FAILED for answer in self._answers.values()):
             detail = "; ".join(f"{question}: {answer.detail}" for question, answer in self._answers.items())
-            return Failure(self._domain, Step.TXT, Code.DNS_FAILED, detail)
+            return Failure(self._domain, DiscoveryStep.TXT, Code.DNS_FAILED, detail)
         targets = self._targets()
         if isinstance(targets, Failure):
             return targets
@@ -149,17 +153,19 @@ class Resolution:
         if alias is None:
             return
         if not alias.target:
-            self._fail(Step.SVCB, Code.SERVICE_DECLINED, f"{question} points to the root: no such service", answer)
+            self._fail(
+                DiscoveryStep.SVCB, Code.SERVICE_DECLINED, f"{question} points to the root: no such service", answer
+            )
         elif alias.target in self._aliases:
-            self._fail(Step.SVCB, Code.NO_SUCH_DOMAIN, f"{question} is an alias in a circle")
+            self._fail(DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN, f"{question} is an alias in a circle")
         elif len(self._aliases) > limits.DNS_ALIAS_STEPS:
-            self._fail(Step.SVCB, Code.NO_SUCH_DOMAIN, f"more than {limits.DNS_ALIAS_STEPS} aliases")
+            self._fail(DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN, f"more than {limits.DNS_ALIAS_STEPS} aliases")
         else:
             self._aliases.append(alias.target)
             self._service = Question(alias.target, RecordKind.SVCB)
             self._open.append(self._service)
 
-    def _fail(self, step: Step, code: Code, detail: str, answer: Answer | None = None) -> None:
+    def _fail(self, step: DiscoveryStep, code: Code, detail: str, answer: Answer | None = None) -> None:
         life = answer.ttl_seconds if answer else None
         self._failure = Failure(self._domain, step, code, detail, life_seconds=life)
 
@@ -220,9 +226,9 @@ class Resolution:
         return clamped_ttl_seconds(min(found))
 
 
-def step_of(question: Question) -> Step:
+def step_of(question: Question) -> DiscoveryStep:
     """The step that a question belongs to."""
-    return _STEP_OF_KIND.get(question.kind, Step.ADDRESS)
+    return _STEP_OF_KIND.get(question.kind, DiscoveryStep.ADDRESS)
 
 
 def read_hints(texts: Sequence[str]) -> tuple[DomainHints, str]:

@@ -82,8 +82,8 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "usage": link.hosted.meters.totals(),
         "cache": "hit" if link.times.is_warm else "miss",
         "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.times.steps],
-        "waiting": link.leg.waiting,
-        "under_way": link.leg.under_way,
+        "waiting": link.queue.waiting,
+        "under_way": link.queue.under_way,
         **{
             name.replace(" ", "_"): link.counters[name]
             for name in (
@@ -106,7 +106,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         },
         "domains": sorted(link.domains),
         "forged_names": link.forged_names(FORGED_NAMES_SHOWN),
-        "lost": 0 if link.leg.is_carried or not link.leg.under_way else link.leg.under_way,
+        "lost": 0 if link.queue.is_carried or not link.queue.under_way else link.queue.under_way,
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from federation.core.trapezoid import Pending
+from federation.core.outbound_queue import Pending
 
 logger = logging.getLogger("msg_node")
 

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 import federation.dialler
-from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, Step
+from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, DiscoveryStep
 from federation.dialler import Dialler
 from interop.name_server import Turns
 from protofly.errors import Code
@@ -57,9 +57,9 @@ async def test_answer_with_an_address_of_nobody_on_the_internet_is_refused(addre
     dialler = Dialler(names_with_addresses(mn_b_example=[address]))
     with pytest.raises(DiscoveryError, check=lambda error: error.code is Code.ADDRESS_REFUSED) as caught:
         await dialler.connect("mn.b.example", 443, domain="b.example")
-    assert caught.value.failure.step is Step.ADDRESS
+    assert caught.value.failure.step is DiscoveryStep.ADDRESS
     assert address in caught.value.detail
-    assert not [attempt for attempt in dialler.log.of("b.example") if attempt.step is Step.CONNECT]
+    assert not [attempt for attempt in dialler.log.of("b.example") if attempt.step is DiscoveryStep.CONNECT]
 
 
 @pytest.mark.parametrize("address", NOBODY_S + WRAPPED)

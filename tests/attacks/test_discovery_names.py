@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.core.discovery_errors import DiscoveryError, Step
+from federation.core.discovery_errors import DiscoveryError, DiscoveryStep
 from federation.resolver import Resolver
 from protofly.errors import Code
 from tests.support.names import ScriptedNames
@@ -56,7 +56,7 @@ async def test_name_that_is_no_domain_is_refused_before_dns(name: str) -> None:
     resolver = Resolver(names, own_domains=["a.example"])
     with pytest.raises(DiscoveryError, check=lambda error: error.code is Code.NAME_INVALID) as caught:
         await resolver.resolve(name)
-    assert caught.value.failure.step is Step.NAME
+    assert caught.value.failure.step is DiscoveryStep.NAME
     assert names.asked == []
     assert resolver.statistics().negative == 0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.core.discovery_errors import DiscoveryError, Step
+from federation.core.discovery_errors import DiscoveryError, DiscoveryStep
 from federation.core.name_questions import AnswerStatus, Question, RecordKind
 from federation.dialler import Dialler
 from federation.resolver import Resolver
@@ -14,8 +14,10 @@ from tests.support.names import name_service
 ALIASES = "_rethink-mn.b.example"
 
 
-async def refused(records: dict[str, Records], faults: dict[str, Fault] | None = None) -> tuple[Step, Code, int]:
-    """Step, code and number of queries of a resolution that fails, and fails again without a query."""
+async def refused(
+    records: dict[str, Records], faults: dict[str, Fault] | None = None
+) -> tuple[DiscoveryStep, Code, int]:
+    """DiscoveryStep, code and number of queries of a resolution that fails, and fails again without a query."""
     async with name_service(records, faults=faults) as (server, client):
         resolver = Resolver(client, own_domains=["a.example"])
         with pytest.raises(DiscoveryError) as caught:
@@ -29,20 +31,20 @@ async def refused(records: dict[str, Records], faults: dict[str, Fault] | None =
 
 async def test_alias_in_a_circle_ends() -> None:
     step, code, asked = await refused({ALIASES: ["SVCB 0 x.b.example."], "x.b.example": [f"SVCB 0 {ALIASES}."]})
-    assert (step, code) == (Step.SVCB, Code.NO_SUCH_DOMAIN)
+    assert (step, code) == (DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN)
     assert asked <= 5
 
 
 async def test_alias_to_itself_ends() -> None:
     step, code, _ = await refused({ALIASES: [f"SVCB 0 {ALIASES}."]})
-    assert (step, code) == (Step.SVCB, Code.NO_SUCH_DOMAIN)
+    assert (step, code) == (DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN)
 
 
 async def test_chain_of_aliases_ends_after_four_steps() -> None:
     records: dict[str, Records] = {ALIASES: ["SVCB 0 s0.b.example."]}
     records |= {f"s{number}.b.example": [f"SVCB 0 s{number + 1}.b.example."] for number in range(20)}
     step, code, asked = await refused(records)
-    assert (step, code) == (Step.SVCB, Code.NO_SUCH_DOMAIN)
+    assert (step, code) == (DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN)
     assert asked == 3 + 4
 
 
@@ -60,20 +62,25 @@ async def test_four_aliases_are_followed() -> None:
 @pytest.mark.parametrize(
     ("name", "record", "step"),
     [
-        (ALIASES, "SVCB 0 .", Step.SVCB),
-        (ALIASES, "SVCB 1 . port=8443", Step.SVCB),
-        ("_rethink-mn._tcp.b.example", "SRV 0 0 0 .", Step.SRV),
+        (ALIASES, "SVCB 0 .", DiscoveryStep.SVCB),
+        (ALIASES, "SVCB 1 . port=8443", DiscoveryStep.SVCB),
+        ("_rethink-mn._tcp.b.example", "SRV 0 0 0 .", DiscoveryStep.SRV),
     ],
 )
-async def test_target_of_the_root_means_no_and_nothing_else_is_tried(name: str, record: str, step: Step) -> None:
+async def test_target_of_the_root_means_no_and_nothing_else_is_tried(
+    name: str, record: str, step: DiscoveryStep
+) -> None:
     assert (await refused({name: [record], "b.example": ["A 127.0.0.1"]}))[:2] == (step, Code.SERVICE_DECLINED)
 
 
 @pytest.mark.parametrize("port", [25, 53, 80, 1023, 6379, 11_211])
 async def test_forbidden_port_refuses_the_records(port: int) -> None:
-    assert (await refused({ALIASES: [f"SVCB 1 mn.b.example. port={port}"]}))[:2] == (Step.SVCB, Code.PORT_REFUSED)
+    assert (await refused({ALIASES: [f"SVCB 1 mn.b.example. port={port}"]}))[:2] == (
+        DiscoveryStep.SVCB,
+        Code.PORT_REFUSED,
+    )
     srv = {"_rethink-mn._tcp.b.example": [f"SRV 0 0 {port} mn.b.example."]}
-    assert (await refused({**srv}))[:2] == (Step.SRV, Code.PORT_REFUSED)
+    assert (await refused({**srv}))[:2] == (DiscoveryStep.SRV, Code.PORT_REFUSED)
 
 
 async def test_private_address_hints_are_not_even_read() -> None:

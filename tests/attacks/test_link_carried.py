@@ -81,7 +81,7 @@ def test_what_the_far_end_would_refuse_inside_does_not_leave(kind: str) -> None:
     pair.carrier().open()
     refusal = pair.to_b.send(decoded(forwarded(form_of(kind, inner("hyperty://c.example/eve")))))
     assert refusal == Refusal(Code.SPOOFED_SOURCE)
-    assert pair.to_b.leg.waiting == 0
+    assert pair.to_b.queue.waiting == 0
 
 
 def test_of_both_readings_of_a_body_neither_is_a_way_around() -> None:

@@ -31,7 +31,7 @@ def test_what_the_far_end_would_take_for_a_forgery_does_not_leave(from_: str) ->
     for number in range(FORGERIES_BEFORE_CLOSE):
         message = build(id=number, type="read", from_=from_, to=BO)
         assert pair.to_b.send(message) == Refusal(Code.SPOOFED_SOURCE)
-    assert pair.to_b.leg.waiting == 0
+    assert pair.to_b.queue.waiting == 0
     assert pair.to_b.send(request(9)) is None
 
 

@@ -15,7 +15,7 @@ import trio.lowlevel
 import trio.testing
 
 from catalogue_client.core.state import DomainTrust
-from federation.core.link_frames import SUBPROTOCOL, Kind, encode_frame, encode_messages
+from federation.core.link_frames import SUBPROTOCOL, FrameKind, encode_frame, encode_messages
 from federation.identity import Identity
 from federation.log_allowance import fields
 from federation.peer_session import REFUSALS_TOLD_PER_MINUTE
@@ -65,7 +65,7 @@ async def test_messages_behind_a_forged_token_are_not_looked_at(house: LinkHouse
     async with house.client() as client:
         client.say_hello()
         await client.receive_challenge()
-        client.send_raw(encode_frame(Kind.TOKEN, 0, client.token(b"y" * 32)), *MESSAGES)
+        client.send_raw(encode_frame(FrameKind.TOKEN, 0, client.token(b"y" * 32)), *MESSAGES)
         assert await client.code_of_bye() == "auth-nonce"
     assert (house.bus.delivered, house.link.state) == ([], "created")
 
@@ -83,7 +83,7 @@ async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
         async with house.client() as client:
             client.say_hello()
             await client.receive_challenge()
-            client.send(Kind.TOKEN, 0, client.token(b"y" * 32))
+            client.send(FrameKind.TOKEN, 0, client.token(b"y" * 32))
             assert await client.code_of_bye() == "auth-nonce"
     strangers = [one for one in caplog.records if "claims to be a.example" in one.getMessage()]
     assert len(strangers) == REFUSALS_TOLD_PER_MINUTE
@@ -92,7 +92,7 @@ async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
     async with house.client() as client:
         client.say_hello()
         await client.receive_challenge()
-        client.send(Kind.TOKEN, 0, client.token())
+        client.send(FrameKind.TOKEN, 0, client.token())
         assert await client.code_of_bye() == "auth-policy"
     last = caplog.records[-1]
     assert last.getMessage().startswith("link from a.example refused: ")
@@ -112,13 +112,13 @@ async def test_messages_behind_a_good_token_wait_until_it_is_verified(house: Lin
     async with house.client() as client:
         client.say_hello()
         await client.receive_challenge()
-        client.send_raw(encode_frame(Kind.TOKEN, 0, client.token()), *MESSAGES)
+        client.send_raw(encode_frame(FrameKind.TOKEN, 0, client.token()), *MESSAGES)
         for _ in range(5):
             await trio.testing.wait_all_tasks_blocked(0.001)
         assert (house.bus.delivered, house.link.state) == ([], "created")
         may_go_on.set()
-        await client.receive_kind(Kind.WELCOME)
-        assert (await client.receive_kind(Kind.ACK)).arg == 3
+        await client.receive_kind(FrameKind.WELCOME)
+        assert (await client.receive_kind(FrameKind.ACK)).arg == 3
     assert len(house.bus.delivered) == 3
 
 
@@ -134,7 +134,7 @@ async def test_much_behind_a_token_is_not_read_before_it_is_verified(house: Link
         client.say_hello()
         await client.receive_challenge()
         flood = encode_messages([(number, chat(number, text="x" * 50_000).raw) for number in range(1, 301)])
-        client.send_raw(encode_frame(Kind.TOKEN, 0, client.token()), *flood)
+        client.send_raw(encode_frame(FrameKind.TOKEN, 0, client.token()), *flood)
         for _ in range(5):
             await trio.testing.wait_all_tasks_blocked(0.001)
         assert client.line.backlog_bytes > 5 << 20
@@ -296,11 +296,11 @@ async def test_a_line_that_waits_for_our_look_up_is_not_displaced_by_its_own_add
     async with house.client() as honest, link_door(house) as (door, port):
         honest.say_hello()
         await honest.receive_challenge()
-        honest.send(Kind.TOKEN, 0, honest.token())
+        honest.send(FrameKind.TOKEN, 0, honest.token())
         await house.wait_until(lambda: any(entry.waits_for_us for entry in acceptor.pending._entries["127.0.0.1"]))
         lines = [silent_line(port, "127.0.0.1") for _ in range(4 * PENDING_LINKS_PER_ADDRESS)]
         await house.wait_until(lambda: door.counters["links"] == len(lines))
         may_go_on.set()
-        await honest.receive_kind(Kind.WELCOME)
+        await honest.receive_kind(FrameKind.WELCOME)
         for line in lines:
             line.close()

@@ -10,7 +10,7 @@ import pytest
 
 from federation.core.border import Speaker
 from federation.core.interworking import Admission, Interworking
-from federation.core.link_frames import Kind
+from federation.core.link_frames import FrameKind
 from federation.identity import Identity
 from protofly.codec import build
 from protofly.errors import Code
@@ -50,7 +50,7 @@ async def bye_to(house: LinkHouse, identity: Identity) -> str:
     async with house.client(identity) as client:
         client.say_hello()
         await client.receive_challenge()
-        client.send(Kind.TOKEN, 0, client.token())
+        client.send(FrameKind.TOKEN, 0, client.token())
         return await client.code_of_bye()
 
 

@@ -16,7 +16,7 @@ import trio.lowlevel
 import trio.testing
 
 from federation.core import auth
-from federation.core.link_frames import Kind
+from federation.core.link_frames import FrameKind
 from federation.identity import TokenRequest
 from federation.peer_session import RECHECK_SECONDS
 from protofly.documents import Revoked
@@ -64,7 +64,7 @@ async def bye_to(client: LinkClient, make_token: Callable[[], bytes]) -> str:
     """The word that the node has for this token."""
     client.say_hello()
     await client.receive_challenge()
-    client.send(Kind.TOKEN, 0, make_token())
+    client.send(FrameKind.TOKEN, 0, make_token())
     return await client.code_of_bye()
 
 
@@ -82,7 +82,7 @@ async def test_a_token_overheard_on_another_connection_is_refused(house: LinkHou
 
 async def test_a_token_said_again_on_its_own_connection_ends_it(house: LinkHouse) -> None:
     async with house.live_client() as client:
-        client.send(Kind.TOKEN, 0, client.token())
+        client.send(FrameKind.TOKEN, 0, client.token())
         assert await client.code_of_bye() == "protocol-error"
 
 
@@ -414,7 +414,7 @@ async def test_a_stub_that_says_live_without_a_verified_peer_gets_and_delivers_n
     assert attack.house.fault is not None
     assert attack.house.fault.code is Code.STUB_FAILED
     assert attack.house.bus.delivered == []
-    assert (process.events(Event.MESSAGE), attack.house.link.leg.waiting) == ([], 1)
+    assert (process.events(Event.MESSAGE), attack.house.link.queue.waiting) == ([], 1)
 
 
 def live_stub(attack: Attack, then: Callable[[GuestEvent], Answer]) -> ScriptedProcess:

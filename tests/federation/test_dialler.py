@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, Step
+from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, DiscoveryStep
 from federation.core.name_questions import AnswerStatus, Question, RecordKind
 from federation.dialler import Dialler
 from federation.name_client import DnsClient, parse_nameserver
@@ -51,8 +51,8 @@ async def test_named_host_is_asked_judged_and_reached() -> None:
         assert await read_hello(await dialler.connect("mn.b.example", port, domain="b.example")) == b"hello"
         assert server.asked("mn.b.example", "A") == 1
         steps = [(attempt.step, attempt.outcome) for attempt in dialler.log.of("b.example")]
-    assert steps.count((Step.CONNECT, "ok")) == 2
-    assert (Step.ADDRESS, "found") in steps
+    assert steps.count((DiscoveryStep.CONNECT, "ok")) == 2
+    assert (DiscoveryStep.ADDRESS, "found") in steps
 
 
 async def test_address_in_place_of_a_name_is_judged_and_asks_nobody() -> None:
@@ -71,7 +71,7 @@ async def test_first_address_dead_second_alive_connects_without_the_pause() -> N
         dialler = Dialler(names, allow_addresses=LOOPBACK)
         assert await read_hello(await dialler.connect("mn.b.example", port, domain="b.example")) == b"hello"
     assert seen == ["127.0.0.1"]
-    outcomes = [attempt.outcome for attempt in dialler.log.of("b.example") if attempt.step is Step.CONNECT]
+    outcomes = [attempt.outcome for attempt in dialler.log.of("b.example") if attempt.step is DiscoveryStep.CONNECT]
     assert outcomes == ["connect-failed", "ok"]
 
 

@@ -51,7 +51,7 @@ def test_what_the_gate_denies_is_refused_and_written_down() -> None:
     assert (decision.src_domain, decision.dst_domain, decision.link_domain) == ("a.example",) + ("b.example",) * 2
     [record] = pair.a.message_records
     assert (record.outcome, record.decision, record.msg_id) == ("denied", "deny", decision.msg_id)
-    assert (pair.to_b.leg.waiting, pair.a.answers) == (0, [])
+    assert (pair.to_b.queue.waiting, pair.a.answers) == (0, [])
 
 
 def test_the_rule_that_denied_is_told_to_our_own_sender() -> None:
@@ -116,7 +116,7 @@ def test_hops_that_make_no_sense_are_refused_to_our_own_sender(via: str) -> None
     refusal = pair.to_b.send(decoded(raw))
     assert refusal is not None
     assert refusal.code in (Code.BAD_BODY, Code.LOOP)
-    assert pair.to_b.leg.waiting == 0
+    assert pair.to_b.queue.waiting == 0
 
 
 # Waiting.
@@ -168,11 +168,11 @@ def test_a_short_life_ends_the_waiting_earlier() -> None:
     assert pair.a.answer_codes == [Code.DEPLOY_TIMEOUT]
 
 
-def test_the_time_spent_in_a_queue_is_subtracted_and_both_books_still_agree() -> None:
+def test_the_time_spent_in_a_queue_is_subtracted_and_both_records_still_agree() -> None:
     pair, carrier = live_pair()
     carrier.is_blocked = True
     pair.to_b.send(request(1, ttl=5, value=12345678901234567890))
-    (pending,) = pair.to_b.leg.take_batch(10, 1 << 20, after(2.0))
+    (pending,) = pair.to_b.queue.take_batch(10, 1 << 20, after(2.0))
     pair.to_a.inbound(inbound(pending.wire), STREAM)
     (delivered,) = pair.b.delivered
     assert 2.9 < float(bytes(delivered.ttl)) <= 3.0
@@ -194,7 +194,7 @@ def test_what_outlived_its_time_in_a_queue_is_answered_504_once_and_never_sent()
     carrier.is_blocked = True
     pair.to_b.send(request(1, ttl=5))
     pair.to_b.send(request(2))
-    assert [one.message.id for one in pair.to_b.leg.take_batch(10, 1 << 20, after(6.0))] == [b"2"]
+    assert [one.message.id for one in pair.to_b.queue.take_batch(10, 1 << 20, after(6.0))] == [b"2"]
     pair.to_b.tick(after(6.0))
     pair.to_b.tick(after(7.0))
     assert pair.a.answer_codes == [Code.GATEWAY_TIMEOUT]
@@ -206,7 +206,7 @@ def test_silence_that_was_answered_is_not_answered_again_when_the_message_expire
     carrier.is_blocked = True
     pair.to_b.send(request(1, ttl=5))
     pair.to_b.tick(after(6.0))
-    assert pair.to_b.leg.take_batch(10, 1 << 20, after(7.0)) == []
+    assert pair.to_b.queue.take_batch(10, 1 << 20, after(7.0)) == []
     pair.to_b.tick(after(8.0))
     assert pair.a.answer_codes == [Code.GATEWAY_TIMEOUT]
 
@@ -316,7 +316,7 @@ def test_a_message_that_ended_here_is_answered_once_and_never_again(how: str) ->
     if how == "refused":
         pair.to_b.refused(1, Code.NO_ROUTE, "nobody there")
     else:
-        pending = pair.to_b.leg.refused(1)
+        pending = pair.to_b.queue.refused(1)
         assert pending is not None
         pair.to_b.quarantined(pending)
         assert pair.a.quarantined == [pending]
@@ -360,7 +360,7 @@ def test_what_nobody_here_can_be_given_is_answered_to_the_far_sender_and_written
     carrier.arrive()
     [record] = pair.b.message_records
     assert (record.role, record.outcome, record.outcome_code) == ("in", "undeliverable", "no-route")
-    assert pair.to_a.leg.waiting == 1
+    assert pair.to_a.queue.waiting == 1
 
 
 def test_a_message_without_a_readable_recipient_costs_itself_only() -> None:

@@ -1,4 +1,4 @@
-"""Carriers that come and go under one link, and the books about what they carried."""
+"""Carriers that come and go under one link, and the records of what they carried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from federation.core.trapezoid import LegLimits
+from federation.core.outbound_queue import QueueLimits
 from policy.core.gate import Gate
 from protofly.errors import Code
 from protofly.records import LinkEvent
@@ -55,7 +55,7 @@ def test_losing_a_carrier_that_does_not_carry_changes_nothing() -> None:
     pair.to_b.flush()
     peer.cut()
     peer.cut()
-    assert (pair.to_b.leg.under_way, pair.to_b.leg.waiting) == (1, 0)
+    assert (pair.to_b.queue.under_way, pair.to_b.queue.waiting) == (1, 0)
     assert pair.a.events == ["up", "up", "down"]
     assert pair.to_b.is_live
 
@@ -84,7 +84,7 @@ def test_what_waits_is_handed_over_as_soon_as_a_carrier_is_up() -> None:
 
 
 def test_an_acceptance_makes_room_for_what_waits() -> None:
-    limits = LegLimits(in_flight_messages=2)
+    limits = QueueLimits(in_flight_messages=2)
     pair, carrier = live_pair(a=Bus("a.example", limits=limits))
     for number in range(1, 5):
         pair.to_b.send(chat(number))
@@ -147,8 +147,8 @@ async def test_a_reader_waits_while_our_bus_has_no_room() -> None:
 
 def test_when_the_numbers_are_used_up_another_stream_begins_and_nothing_is_lost() -> None:
     pair, carrier = live_pair()
-    old = pair.to_b.leg.stream
-    pair.to_b.leg._next_number = 0xFFFFFFFF
+    old = pair.to_b.queue.stream
+    pair.to_b.queue._next_number = 0xFFFFFFFF
     for number in (1, 2):
         pair.to_b.send(chat(number))
         pair.to_b.flush()
@@ -159,14 +159,14 @@ def test_when_the_numbers_are_used_up_another_stream_begins_and_nothing_is_lost(
     carrier.cut()
     again = pair.carrier()
     again.open()
-    assert pair.to_b.leg.stream != old
+    assert pair.to_b.queue.stream != old
     assert [pending.number for pending in again.on_the_way] == [1]
     again.arrive()
     again.acknowledge()
     assert numbers_of(pair.b.delivered) == [1, 2]
 
 
-# The books.
+# The records.
 
 
 def test_both_sides_write_down_the_same_message() -> None:
@@ -273,7 +273,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        limits = LegLimits(waiting_messages=30, in_flight_messages=20, in_flight_bytes=1 << 20)
+        limits = QueueLimits(waiting_messages=30, in_flight_messages=20, in_flight_bytes=1 << 20)
         self.pair = Pair(a=Bus("a.example", limits=limits), b=Bus("b.example"))
         self.up: list[MemoryCarrier] = []
         self.count = 0
@@ -319,7 +319,7 @@ class LinkMachine(RuleBasedStateMachine):
         if not self.up:
             self.come("stub")
         carrier = self.up[0]
-        while self.pair.to_b.leg.waiting or self.pair.to_b.leg.under_way:
+        while self.pair.to_b.queue.waiting or self.pair.to_b.queue.under_way:
             carrier.arrive()
             carrier.acknowledge()
         assert numbers_of(self.pair.b.delivered) == list(range(1, self.count + 1))

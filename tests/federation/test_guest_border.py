@@ -140,7 +140,7 @@ def messages(draw: st.DrawFn, *, from_domain: str, to_domain: str) -> bytes:
 
 
 def as_told(records: Sequence[Record]) -> list[tuple[object, ...]]:
-    """What the books say about messages and decisions, but for ids, times and the way."""
+    """What the records say about messages and decisions, but for ids, times and the way."""
     told: list[tuple[object, ...]] = []
     for one in records:
         if isinstance(one, MessageRecord):

@@ -15,7 +15,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from federation.core.trapezoid import LegLimits
+from federation.core.outbound_queue import QueueLimits
 from protofly.errors import Code
 from protofly.message import Message
 from sandbox.core.budget import Budget
@@ -71,8 +71,8 @@ class Trapezoid:
 
     @property
     def is_quiet(self) -> bool:
-        legs = (self.a.link.leg, self.b.link.leg)
-        return not any(leg.waiting or leg.under_way for leg in legs)
+        queues = (self.a.link.queue, self.b.link.queue)
+        return not any(queue.waiting or queue.under_way for queue in queues)
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ async def test_the_genuine_stub_carries_both_ways_over_one_link(world: World, sa
     assert house.a.dialler.asked == [("mn.b.example", 443, "b.example")]
 
 
-async def test_both_books_tell_the_same_story(world: World, sandbox: Sandbox) -> None:
+async def test_both_records_agree(world: World, sandbox: Sandbox) -> None:
     async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
         await until(lambda: house.is_live)
         house.a.send(*[chat(number, text="ä" * number) for number in range(1, 20)])
@@ -154,7 +154,7 @@ async def test_lines_and_instances_may_end_at_any_point(world: World, sandbox: S
     """Traffic both ways; line and instance end at random; a new instance resumes. Nothing lost, nothing twice."""
     chance = random.Random(seed)
     count, sent, sent_back, runs = 400, 0, 0, 0
-    limits = LegLimits(waiting_messages=count, waiting_bytes=32 << 20, waiting_seconds=600.0)
+    limits = QueueLimits(waiting_messages=count, waiting_bytes=32 << 20, waiting_seconds=600.0)
     async with trapezoid(world, a=Bus("a.example", limits=limits), b=Bus("b.example", limits=limits)) as house:
         process = await start_worker(sandbox, link_module())
         while sent < count or sent_back < count or not house.is_quiet:
@@ -265,9 +265,9 @@ async def test_a_message_that_kills_a_real_guest_is_quarantined(world: World, sa
     process = await start_worker(sandbox, module, Budget())
     faults = []
     house.link.send(request(1))
-    [pending] = house.link.leg._waiting
+    [pending] = house.link.queue._waiting
     pending.wire = b"{x" + pending.wire
-    while house.link.leg.waiting:
+    while house.link.queue.waiting:
         async with house.running(process):
             await until(lambda: house.fault)
         assert house.fault is not None
@@ -278,5 +278,5 @@ async def test_a_message_that_kills_a_real_guest_is_quarantined(world: World, sa
     assert [record.outcome for record in house.bus.message_records] == ["trapped"]
     async with house.running(process):
         house.send(request(2))
-        await until(lambda: not (house.link.leg.waiting or house.link.leg.under_way))
+        await until(lambda: not (house.link.queue.waiting or house.link.queue.under_way))
     assert house.bus.message_records[-1].outcome == "delivered"

@@ -13,7 +13,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from federation.core.trapezoid import LegLimits
+from federation.core.outbound_queue import QueueLimits
 from protofly.errors import Code, StubFaultError
 from protofly.limits import STUB_LOG_LINES_PER_SECOND
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
@@ -77,7 +77,7 @@ async def test_the_first_event_tells_the_stub_where_it_is(free: StubHouse) -> No
         "stub_url": "runtime://a.example/mn-1/protostub/b7c1",
         "peer_domain": "b.example",
         "endpoints": ["mn"],
-        "stream": free.link.leg.stream,
+        "stream": free.link.queue.stream,
         "peer_stream": "f" * 32,
         "delivered": 0,
         "configuration": {},
@@ -93,7 +93,7 @@ async def test_messages_come_only_once_the_stub_is_live(free: StubHouse) -> None
         await trio.testing.wait_all_tasks_blocked()
         assert process.events(Event.MESSAGE) == []
         free.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
-        await until(lambda: not free.link.leg.under_way and not free.link.leg.waiting)
+        await until(lambda: not free.link.queue.under_way and not free.link.queue.waiting)
     assert [event.arg for event in process.events(Event.MESSAGE)] == [1, 2]
     assert [record.outcome for record in free.bus.message_records] == ["delivered", "delivered"]
 
@@ -104,17 +104,17 @@ async def test_what_piles_up_becomes_one_batch(free: StubHouse) -> None:
         await until(lambda: free.link.is_live)
         before = len(process.batches)
         free.send(*[chat(number) for number in range(1, 201)])
-        await until(lambda: not free.link.leg.waiting and not free.link.leg.under_way)
+        await until(lambda: not free.link.queue.waiting and not free.link.queue.under_way)
     assert len(process.batches) - before <= 3
     assert [event.arg for event in process.events(Event.MESSAGE)] == list(range(1, 201))
 
 
 async def test_a_far_end_that_accepts_nothing_stops_the_traffic_and_not_the_node(free: StubHouse) -> None:
     """The window is full and messages wait: the exchange has to sleep, or everything else in the process stands."""
-    free.bus.limits = LegLimits(in_flight_messages=4)
+    free.bus.limits = QueueLimits(in_flight_messages=4)
     free.link = free.bus.link_to("b.example")
     process = ScriptedProcess(live_at_start())
-    take, empty = free.link.leg.take_batch, 0
+    take, empty = free.link.queue.take_batch, 0
 
     def guarded(max_messages: int, max_bytes: int, now: float) -> Any:
         nonlocal empty
@@ -124,15 +124,15 @@ async def test_a_far_end_that_accepts_nothing_stops_the_traffic_and_not_the_node
             raise AssertionError("the exchange spins without a pause")
         return batch
 
-    free.link.leg.take_batch = guarded  # type: ignore[method-assign]
+    free.link.queue.take_batch = guarded  # type: ignore[method-assign]
     async with free.running(process):
         await until(lambda: free.link.is_live)
         for number in range(1, 5):
             free.send(chat(number))
-        await until(lambda: free.link.leg.under_way == 4)
+        await until(lambda: free.link.queue.under_way == 4)
         free.send(chat(5))
         await trio.testing.wait_all_tasks_blocked()
-        assert (free.link.leg.under_way, free.link.leg.waiting) == (4, 1)
+        assert (free.link.queue.under_way, free.link.queue.waiting) == (4, 1)
         free.link.accepted(4)
         await until(lambda: len(process.events(Event.MESSAGE)) == 5)
 
@@ -306,10 +306,10 @@ async def test_a_dead_worker_loses_no_message(free: StubHouse) -> None:
     free.send(chat(1), chat(2))
     await free.run(first)
     assert free.fault is dying
-    assert (free.link.is_live, free.link.leg.waiting) == (False, 2)
+    assert (free.link.is_live, free.link.queue.waiting) == (False, 2)
     second = ScriptedProcess(live_at_start(accepting))
     async with free.running(second):
-        await until(lambda: not free.link.leg.waiting and not free.link.leg.under_way)
+        await until(lambda: not free.link.queue.waiting and not free.link.queue.under_way)
     assert [event.arg for event in second.events(Event.MESSAGE)] == [1, 2]
 
 
@@ -323,10 +323,10 @@ async def test_a_fault_convicts_the_message_that_was_alone_and_the_others_go_on(
 
     free.send(*[request(number) for number in range(1, 5)])
     faults = 0
-    while free.link.leg.waiting:
+    while free.link.queue.waiting:
         process = ScriptedProcess(live_at_start(deadly))
         async with free.running(process):
-            await until(lambda: free.fault or not (free.link.leg.waiting or free.link.leg.under_way))
+            await until(lambda: free.fault or not (free.link.queue.waiting or free.link.queue.under_way))
         faults += free.fault is not None
         assert faults <= 3
     assert [pending.message.id for pending in free.bus.quarantined] == [b"2"]
@@ -354,5 +354,5 @@ async def test_meters_add_up(free: StubHouse) -> None:
     async with free.running(process):
         await until(lambda: free.link.is_live)
         free.send(chat(1))
-        await until(lambda: not free.link.leg.under_way)
+        await until(lambda: not free.link.queue.under_way)
     assert free.meters.calls == free.meters.fuel == free.meters.cpu_us == len(process.batches)

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from federation import inbound_turns
-from federation.core.link_frames import Kind, encode_frame
+from federation.core.link_frames import FrameKind, encode_frame
 from federation.inbound_turns import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
-from federation.link_books import LOG_LINES_PER_MINUTE
+from federation.link_records import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
 from tests.support.hosted import link_module, stub_house
 from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, link_house, make_world
@@ -88,9 +88,9 @@ async def test_a_node_that_packs_thousands_of_messages_into_one_frame_does_not_s
     raws = [chat(number).raw for number in range(1, 5_001)]
     payload = b"".join(len(raw).to_bytes(4, "little") + raw for raw in raws)
     async with link_house(world) as house, house.live_client() as client:
-        client.send_raw(encode_frame(Kind.MESSAGES, 1, payload))
+        client.send_raw(encode_frame(FrameKind.MESSAGES, 1, payload))
         assert await most_between_turns(lambda: len(house.bus.delivered), 5_000) <= 2 * SLICE_MESSAGES
-        assert (await client.receive_kind(Kind.ACK)).arg == 5_000
+        assert (await client.receive_kind(FrameKind.ACK)).arg == 5_000
         assert numbers_of(house.bus.delivered) == list(range(1, 5_001))
     world.close()
 
@@ -103,7 +103,7 @@ async def test_a_line_that_breaks_within_a_long_frame_costs_nothing_and_repeats_
     async with link_house(world) as house:
         house.bus.room = trio.Event()
         async with house.live_client() as client:
-            client.send_raw(encode_frame(Kind.MESSAGES, 1, payload))
+            client.send_raw(encode_frame(FrameKind.MESSAGES, 1, payload))
             await house.wait_until(lambda: house.bus.delivered)
         async with house.live_client() as client:
             assert client.welcome is not None
@@ -111,7 +111,7 @@ async def test_a_line_that_breaks_within_a_long_frame_costs_nothing_and_repeats_
             assert 0 < known < 500
             house.bus.room.set()
             client.send_messages(*raws[known:], first=known + 1)
-            assert (await client.receive_kind(Kind.ACK)).arg == 500
+            assert (await client.receive_kind(FrameKind.ACK)).arg == 500
         await house.wait_until(lambda: not house.link.is_live)
         assert numbers_of(house.bus.delivered) == list(range(1, 501))
     world.close()

@@ -213,7 +213,7 @@ def test_stub_that_speaks_for_others_is_counted_and_closed_and_nothing_of_it_arr
     assert (carrier.near.counters["spoofed"], bus.events.count("spoofed")) == (3, 3)
 
 
-def test_gate_and_books_take_a_legacy_address_for_its_stubs_domain() -> None:
+def test_gate_and_records_take_a_legacy_address_for_its_stubs_domain() -> None:
     executed = both(condition("srcSPDomain", "equals", STUB), condition("actionType", "equals", "execute"))
     gate = Gate(one_policy(deny("no", executed)), {STUB: PeerRule()})
     bus = Bus("a.example", gate=gate, interworking=interworking("tel:+4930*", "sip://legacy.example"))

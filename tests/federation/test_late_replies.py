@@ -114,7 +114,7 @@ def test_a_reply_after_any_answer_of_ours_is_late(ending: str) -> None:
     far = Far(bus)
     far.link.send(request(1))
     far.link.flush()
-    [pending] = far.link.leg.take_batch(9, 1 << 20, time.monotonic()) or [far.link.leg._under_way[0]]
+    [pending] = far.link.queue.take_batch(9, 1 << 20, time.monotonic()) or [far.link.queue._under_way[0]]
     if ending == "refused":
         far.link.refused(pending.number, Code.NO_ROUTE, "nobody there")
     else:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from federation.core.link_frames import (
     FRAME_PAYLOAD_BYTES,
+    FrameKind,
     Hello,
-    Kind,
     decode_frame,
     decode_hello,
     decode_messages,
@@ -60,17 +60,17 @@ def test_lengths_that_do_not_add_up_are_a_protocol_error(payload: bytes) -> None
 
 def test_hello_names_a_stream() -> None:
     hello = Hello(stream="0" * 32, domain="a.example", node="runtime://a.example/mn-1", delivered=7)
-    assert decode_hello(decode_frame(encode_frame(Kind.HELLO, 1, msgspec.json.encode(hello)))) == hello
+    assert decode_hello(decode_frame(encode_frame(FrameKind.HELLO, 1, msgspec.json.encode(hello)))) == hello
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        encode_frame(Kind.HELLO, 2, b"{}"),
-        encode_frame(Kind.ACK, 1, b"{}"),
-        encode_frame(Kind.HELLO, 1, b"{"),
-        encode_frame(Kind.HELLO, 1, b'{"stream":"","domain":"a","node":"b"}'),
-        encode_frame(Kind.HELLO, 1, b'{"stream":"' + b"0" * 32 + b'","domain":"a","node":"b","delivered":-1}'),
+        encode_frame(FrameKind.HELLO, 2, b"{}"),
+        encode_frame(FrameKind.ACK, 1, b"{}"),
+        encode_frame(FrameKind.HELLO, 1, b"{"),
+        encode_frame(FrameKind.HELLO, 1, b'{"stream":"","domain":"a","node":"b"}'),
+        encode_frame(FrameKind.HELLO, 1, b'{"stream":"' + b"0" * 32 + b'","domain":"a","node":"b","delivered":-1}'),
     ],
 )
 def test_a_hello_that_says_too_little_is_a_protocol_error(frame: bytes) -> None:
@@ -81,7 +81,7 @@ def test_a_hello_that_says_too_little_is_a_protocol_error(frame: bytes) -> None:
 
 def test_welcome_carries_number_stream_and_proof() -> None:
     frame = decode_frame(encode_welcome(9, "f" * 32, "a.b.c"))
-    assert (frame.kind, frame.arg, frame.payload) == (Kind.WELCOME, 9, b"f" * 32 + b"a.b.c")
+    assert (frame.kind, frame.arg, frame.payload) == (FrameKind.WELCOME, 9, b"f" * 32 + b"a.b.c")
 
 
 @given(raw=st.binary(max_size=300))

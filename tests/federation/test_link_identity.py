@@ -82,7 +82,7 @@ def test_a_message_of_our_own_that_may_not_pass_for_its_sender_is_refused() -> N
 
     pair = Pair(a=Bus("a.example", identify=strict))
     assert pair.to_b.send(chat(1)) == Refusal(Code.BAD_ASSERTION)
-    assert pair.to_b.leg.waiting == 0
+    assert pair.to_b.queue.waiting == 0
 
 
 def test_what_a_message_carries_is_not_its_sender_s_word() -> None:

@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from federation.core.link_frames import Kind, encode_frame, encode_messages
-from federation.core.trapezoid import LegLimits
+from federation.core.link_frames import FrameKind, encode_frame, encode_messages
+from federation.core.outbound_queue import QueueLimits
 from federation.peer_session import REFUSALS_TOLD_PER_MINUTE
 from protofly.errors import Code, PeerError
 from protofly.limits import CROSSING_BYTES, HANDSHAKE_SECONDS
@@ -55,7 +55,7 @@ async def test_after_the_handshake_both_know_each_other_and_the_link_is_up(house
     async with house.live_client() as client:
         assert client.welcome is not None
         assert client.welcome.arg == 0
-        assert client.welcome.payload[:32].decode() == house.link.leg.stream
+        assert client.welcome.payload[:32].decode() == house.link.queue.stream
         claims = await client.identity.verify(
             bytes(client.welcome.payload[32:]),
             endpoints=house.endpoint.acceptor.endpoints,
@@ -79,17 +79,17 @@ HELLO = {"stream": OUR_STREAM, "domain": "a.example", "node": "runtime://a.examp
         b"",
         b"\x01\0\0",
         b"\x01\0\0\0\x01\0\0",
-        encode_frame(Kind.HELLO, 2, json.dumps(HELLO).encode()),
-        encode_frame(Kind.HELLO, 1, b""),
-        encode_frame(Kind.HELLO, 1, b"[" * 50_000),
-        encode_frame(Kind.HELLO, 1, b"\xff"),
-        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"stream": "short"}).encode()),
-        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"delivered": -1}).encode()),
-        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"delivered": 1 << 32}).encode()),
-        encode_frame(Kind.HELLO, 1, json.dumps(HELLO | {"node": 5}).encode()),
-        encode_frame(Kind.TOKEN, 0, b"x.y.z"),
-        encode_frame(Kind.MESSAGES, 1, b""),
-        encode_frame(Kind.ACK, 1),
+        encode_frame(FrameKind.HELLO, 2, json.dumps(HELLO).encode()),
+        encode_frame(FrameKind.HELLO, 1, b""),
+        encode_frame(FrameKind.HELLO, 1, b"[" * 50_000),
+        encode_frame(FrameKind.HELLO, 1, b"\xff"),
+        encode_frame(FrameKind.HELLO, 1, json.dumps(HELLO | {"stream": "short"}).encode()),
+        encode_frame(FrameKind.HELLO, 1, json.dumps(HELLO | {"delivered": -1}).encode()),
+        encode_frame(FrameKind.HELLO, 1, json.dumps(HELLO | {"delivered": 1 << 32}).encode()),
+        encode_frame(FrameKind.HELLO, 1, json.dumps(HELLO | {"node": 5}).encode()),
+        encode_frame(FrameKind.TOKEN, 0, b"x.y.z"),
+        encode_frame(FrameKind.MESSAGES, 1, b""),
+        encode_frame(FrameKind.ACK, 1),
         struct.pack("<BBHI", 1, 1, 0, 1) + json.dumps(HELLO).encode(),
         struct.pack("<BBHI", 9, 0, 0, 1),
         struct.pack("<BBHI", 0, 0, 0, 1),
@@ -115,8 +115,8 @@ async def test_who_knocks_all_the_time_is_refused_each_time_and_does_not_fill_th
     assert sum("refused" in one.getMessage() for one in caplog.records) == REFUSALS_TOLD_PER_MINUTE
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.TOKEN])
-async def test_nothing_but_a_token_may_follow_the_challenge(house: LinkHouse, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in FrameKind if kind is not FrameKind.TOKEN])
+async def test_nothing_but_a_token_may_follow_the_challenge(house: LinkHouse, kind: FrameKind) -> None:
     async with house.client() as client:
         client.say_hello()
         await client.receive_challenge()
@@ -133,7 +133,7 @@ async def test_hello_and_token_must_name_the_same_node(house: LinkHouse, members
     async with house.client() as client:
         client.say_hello(**members)
         await client.receive_challenge()
-        client.send(Kind.TOKEN, 0, client.token())
+        client.send(FrameKind.TOKEN, 0, client.token())
         assert await client.code_of_bye() == "auth-audience"
     assert house.link.state == "created"
 
@@ -143,7 +143,7 @@ async def test_a_domain_that_policy_does_not_talk_to_is_told_so(house: LinkHouse
     async with house.client() as client:
         client.say_hello()
         await client.receive_challenge()
-        client.send(Kind.TOKEN, 0, client.token())
+        client.send(FrameKind.TOKEN, 0, client.token())
         assert await client.code_of_bye() == "auth-policy"
     assert house.link.state == "created"
 
@@ -183,7 +183,7 @@ async def test_a_handshake_that_takes_too_long_is_ended(house: LinkHouse, mock_c
 async def test_messages_reach_the_bus_in_order_and_are_acknowledged(house: LinkHouse) -> None:
     async with house.live_client() as client:
         client.send_messages(*[from_a(number) for number in range(1, 101)])
-        assert (await client.receive_kind(Kind.ACK)).arg == 100
+        assert (await client.receive_kind(FrameKind.ACK)).arg == 100
     assert numbers_of(house.bus.delivered) == list(range(1, 101))
 
 
@@ -194,7 +194,7 @@ async def test_a_flood_is_acknowledged_in_few_words_and_to_its_end(house: LinkHo
             client.send_messages(*[from_a(number) for number in range(first, first + 100)], first=first)
         acknowledged: list[int] = []
         while not acknowledged or acknowledged[-1] < count:
-            acknowledged.append((await client.receive_kind(Kind.ACK)).arg)
+            acknowledged.append((await client.receive_kind(FrameKind.ACK)).arg)
     assert acknowledged == sorted(acknowledged)
     assert len(acknowledged) <= 40
     assert numbers_of(house.bus.delivered) == list(range(1, count + 1))
@@ -204,19 +204,19 @@ async def test_gaps_in_the_numbers_are_allowed(house: LinkHouse) -> None:
     async with house.live_client() as client:
         client.send_raw(*encode_messages([(5, from_a(5)), (9, from_a(9)), (1 << 31, from_a(10))]))
         await house.wait_until(lambda: len(house.bus.delivered) == 3)
-        while (await client.receive_kind(Kind.ACK)).arg != 1 << 31:
+        while (await client.receive_kind(FrameKind.ACK)).arg != 1 << 31:
             pass
 
 
 async def test_what_was_taken_already_is_acknowledged_again_and_not_delivered(house: LinkHouse) -> None:
     async with house.live_client() as client:
         client.send_messages(from_a(1), from_a(2))
-        await client.receive_kind(Kind.ACK)
+        await client.receive_kind(FrameKind.ACK)
     async with house.live_client() as client:
         assert client.welcome is not None
         assert client.welcome.arg == 2
         client.send_messages(from_a(1), from_a(2), from_a(3))
-        assert (await client.receive_kind(Kind.ACK)).arg == 3
+        assert (await client.receive_kind(FrameKind.ACK)).arg == 3
     assert numbers_of(house.bus.delivered) == [1, 2, 3]
     assert house.link.counters["duplicates"] == 2
 
@@ -224,19 +224,19 @@ async def test_what_was_taken_already_is_acknowledged_again_and_not_delivered(ho
 async def test_another_stream_counts_anew(house: LinkHouse) -> None:
     async with house.live_client() as client:
         client.send_messages(from_a(1))
-        await client.receive_kind(Kind.ACK)
+        await client.receive_kind(FrameKind.ACK)
     async with house.live_client(stream="c" * 32) as client:
         assert client.welcome is not None
         assert client.welcome.arg == 0
         client.send_messages(from_a(2))
-        assert (await client.receive_kind(Kind.ACK)).arg == 1
+        assert (await client.receive_kind(FrameKind.ACK)).arg == 1
     assert numbers_of(house.bus.delivered) == [1, 2]
 
 
 async def test_a_broken_message_among_good_ones_costs_itself_only(house: LinkHouse) -> None:
     async with house.live_client() as client:
         client.send_messages(from_a(1), b"{broken json", b"[" * 70_000, b'{"type":"ping"}' * 2, from_a(2))
-        assert (await client.receive_kind(Kind.ACK)).arg == 5
+        assert (await client.receive_kind(FrameKind.ACK)).arg == 5
         assert house.link.is_live
     assert numbers_of(house.bus.delivered) == [1, 2]
     assert house.link.counters["broken"] == 3
@@ -246,7 +246,7 @@ async def test_a_message_of_nearly_two_mebibytes_goes_both_ways(house: LinkHouse
     text = "x" * (CROSSING_BYTES - 1000)
     async with house.live_client() as client:
         client.send_messages(from_a(1, text=text))
-        await client.receive_kind(Kind.ACK)
+        await client.receive_kind(FrameKind.ACK)
         send(house, from_b(1, text=text))
         [(number, raw)] = await client.receive_messages(1)
     assert number == 1
@@ -277,9 +277,9 @@ async def test_messages_of_the_node_come_packed_and_numbered(house: LinkHouse) -
         got = await client.receive_messages(300)
         assert [number for number, _ in got] == list(range(1, 301))
         assert numbers_of([decoded(bytes(raw)) for _, raw in got]) == list(range(1, 301))
-        assert house.link.leg.under_way == 300
-        client.send(Kind.ACK, 300)
-        await house.wait_until(lambda: not house.link.leg.under_way)
+        assert house.link.queue.under_way == 300
+        client.send(FrameKind.ACK, 300)
+        await house.wait_until(lambda: not house.link.queue.under_way)
     assert [record.outcome for record in house.bus.message_records] == ["delivered"] * 300
 
 
@@ -295,8 +295,8 @@ async def test_what_was_not_acknowledged_comes_again_with_the_same_numbers(house
     async with house.live_client() as client:
         send(house, *[from_b(number) for number in range(1, 6)])
         first = await client.receive_messages(5)
-        client.send(Kind.ACK, 2)
-        await house.wait_until(lambda: house.link.leg.under_way == 3)
+        client.send(FrameKind.ACK, 2)
+        await house.wait_until(lambda: house.link.queue.under_way == 3)
     await house.wait_until(lambda: not house.link.is_live)
     async with house.live_client() as client:
         assert await client.receive_messages(3) == first[2:]
@@ -307,7 +307,7 @@ async def test_what_the_client_says_it_has_does_not_come_again(house: LinkHouse)
         send(house, *[from_b(number) for number in range(1, 6)])
         await client.receive_messages(5)
     await house.wait_until(lambda: not house.link.is_live)
-    async with house.live_client(peer_stream=house.link.leg.stream, delivered=4) as client:
+    async with house.live_client(peer_stream=house.link.queue.stream, delivered=4) as client:
         [(number, _)] = await client.receive_messages(1)
         assert number == 5
         assert [record.outcome for record in house.bus.message_records] == ["delivered"] * 4
@@ -336,13 +336,13 @@ async def test_a_refused_message_is_answered_to_its_sender(house: LinkHouse, pay
     async with house.live_client() as client:
         send(house, request(1, from_="b.example", to="a.example"), from_b(2))
         await client.receive_messages(2)
-        client.send(Kind.REFUSE, 1, payload)
+        client.send(FrameKind.REFUSE, 1, payload)
         await house.wait_until(lambda: house.bus.answers)
         assert house.bus.answer_codes == [code]
-        assert house.link.leg.under_way == 1
-        client.send(Kind.REFUSE, 77, b"404 no-route")  # nobody knows this number
-        client.send(Kind.ACK, 2)
-        await house.wait_until(lambda: not house.link.leg.under_way)
+        assert house.link.queue.under_way == 1
+        client.send(FrameKind.REFUSE, 77, b"404 no-route")  # nobody knows this number
+        client.send(FrameKind.ACK, 2)
+        await house.wait_until(lambda: not house.link.queue.under_way)
     assert len(house.bus.answers) == 1
 
 
@@ -350,25 +350,25 @@ async def test_an_acknowledgement_of_what_was_never_sent_accepts_only_what_was(h
     async with house.live_client() as client:
         send(house, from_b(1))
         await client.receive_messages(1)
-        client.send(Kind.ACK, 0xFFFFFFFF)
-        await house.wait_until(lambda: not house.link.leg.under_way)
+        client.send(FrameKind.ACK, 0xFFFFFFFF)
+        await house.wait_until(lambda: not house.link.queue.under_way)
         send(house, from_b(2))
         assert (await client.receive_messages(1))[0][0] == 2
         await trio.testing.wait_all_tasks_blocked()
-        assert house.link.leg.under_way == 1
+        assert house.link.queue.under_way == 1
 
 
 async def test_a_client_that_stops_reading_fills_no_memory_and_gets_everything_later(tmp_path: Path) -> None:
     world = make_world(tmp_path)
-    limits = LegLimits(in_flight_messages=400, in_flight_bytes=64 << 20)
+    limits = QueueLimits(in_flight_messages=400, in_flight_bytes=64 << 20)
     async with link_house(world, bus=Bus("b.example", limits=limits)) as house, house.live_client() as client:
         send(house, *[from_b(number, text="x" * 60_000) for number in range(1, 301)])
         await trio.testing.wait_all_tasks_blocked()
-        assert house.link.leg.waiting > 100
+        assert house.link.queue.waiting > 100
         assert house.endpoint.lines[0].backlog_bytes < 2 << 20
         got: list[int] = []
         while len(got) < 300:
             got += [number for number, _ in await client.receive_messages(1)]
-            client.send(Kind.ACK, got[-1])
+            client.send(FrameKind.ACK, got[-1])
     assert got == list(range(1, 301))
     world.close()

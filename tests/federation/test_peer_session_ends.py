@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from federation.core.link_frames import Kind, decode_messages, encode_frame
+from federation.core.link_frames import FrameKind, decode_messages, encode_frame
 from federation.peer_session import SILENT_PINGS
 from protofly.limits import PING_SECONDS
 from protofly.message import Message
@@ -57,10 +57,10 @@ async def test_a_goodbye_ends_the_connection_and_what_waits_stays(house: LinkHou
     async with house.live_client() as client:
         send(house, from_b(1))
         await client.receive_messages(1)
-        client.send(Kind.BYE, 0, b"draining")
+        client.send(FrameKind.BYE, 0, b"draining")
         assert await client.receive() is None
         await house.wait_until(lambda: not house.link.is_live)
-    assert house.link.leg.waiting == 1
+    assert house.link.queue.waiting == 1
     assert house.bus.events == ["up", "down"]
 
 
@@ -70,7 +70,7 @@ async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(house: LinkH
         await client.receive_messages(1)
         client.line.close()
         await house.wait_until(lambda: not house.link.is_live)
-        assert (house.link.leg.waiting, house.link.leg.under_way) == (1, 0)
+        assert (house.link.queue.waiting, house.link.queue.under_way) == (1, 0)
         assert house.link.needed.is_set()
 
 
@@ -86,7 +86,7 @@ async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_ho
     for number in range(1, 51):
         assert house.link.send(from_b(number, pad="y" * chance.randrange(3_000))) is None
     while acknowledged < count or got[-1] < 50:
-        peer_stream = house.link.leg.stream
+        peer_stream = house.link.queue.stream
         async with house.live_client(peer_stream=peer_stream, delivered=got[-1]) as client:
             assert client.welcome is not None
             resumed = client.welcome.arg
@@ -117,14 +117,14 @@ async def _one_frame(client: LinkClient, got: list[int], values: list[int]) -> i
     if frame is None:
         await trio.lowlevel.checkpoint()
         return 0
-    if frame.kind is Kind.ACK:
+    if frame.kind is FrameKind.ACK:
         return frame.arg
-    assert frame.kind is Kind.MESSAGES
+    assert frame.kind is FrameKind.MESSAGES
     for number, raw in enumerate(decode_messages(bytes(frame.payload)), frame.arg):
         if number > got[-1]:
             got.append(number)
             values += numbers_of([decoded(raw)])
-    client.send(Kind.ACK, got[-1])
+    client.send(FrameKind.ACK, got[-1])
     return 0
 
 
@@ -133,7 +133,7 @@ async def test_a_second_link_of_the_same_domain_waits_behind_the_first(house: Li
         send(house, from_b(1))
         assert (await first.receive_messages(1))[0][0] == 1
         second.send_messages(from_a(1))
-        await second.receive_kind(Kind.ACK)
+        await second.receive_kind(FrameKind.ACK)
         first.line.close()
         assert (await second.receive_messages(1))[0][0] == 1
         send(house, from_b(2))
@@ -154,13 +154,13 @@ GOOD = from_a(1)
         struct.pack("<BBHI", 9, 0, 0, 1),
         struct.pack("<BBHI", 5, 1, 0, 1) + struct.pack("<I", len(GOOD)) + GOOD,
         struct.pack("<BBHI", 5, 0, 1, 1) + struct.pack("<I", len(GOOD)) + GOOD,
-        encode_frame(Kind.MESSAGES, 1, b"\x01"),
-        encode_frame(Kind.MESSAGES, 1, b"\xff\xff\xff\x7f" + GOOD),
-        encode_frame(Kind.MESSAGES, 1, struct.pack("<I", len(GOOD) + 1) + GOOD),
-        encode_frame(Kind.HELLO, 1, json.dumps(HELLO).encode()),
-        encode_frame(Kind.CHALLENGE, 0, b"x" * 32),
-        encode_frame(Kind.TOKEN, 0, b"x.y.z"),
-        encode_frame(Kind.WELCOME, 0, b"f" * 64),
+        encode_frame(FrameKind.MESSAGES, 1, b"\x01"),
+        encode_frame(FrameKind.MESSAGES, 1, b"\xff\xff\xff\x7f" + GOOD),
+        encode_frame(FrameKind.MESSAGES, 1, struct.pack("<I", len(GOOD) + 1) + GOOD),
+        encode_frame(FrameKind.HELLO, 1, json.dumps(HELLO).encode()),
+        encode_frame(FrameKind.CHALLENGE, 0, b"x" * 32),
+        encode_frame(FrameKind.TOKEN, 0, b"x.y.z"),
+        encode_frame(FrameKind.WELCOME, 0, b"f" * 64),
     ],
 )
 async def test_a_frame_that_breaks_the_rules_ends_its_connection_and_nothing_else(
@@ -176,9 +176,9 @@ async def test_a_frame_that_breaks_the_rules_ends_its_connection_and_nothing_els
 @pytest.mark.parametrize(
     "frame",
     [
-        encode_frame(Kind.MESSAGES, 0xFFFFFFFF, (struct.pack("<I", len(GOOD)) + GOOD) * 2),
-        encode_frame(Kind.MESSAGES, 0, struct.pack("<I", len(GOOD)) + GOOD),
-        encode_frame(Kind.MESSAGES, 1, b""),
+        encode_frame(FrameKind.MESSAGES, 0xFFFFFFFF, (struct.pack("<I", len(GOOD)) + GOOD) * 2),
+        encode_frame(FrameKind.MESSAGES, 0, struct.pack("<I", len(GOOD)) + GOOD),
+        encode_frame(FrameKind.MESSAGES, 1, b""),
     ],
     ids=["beyond-the-last-number", "number-0", "no-message"],
 )

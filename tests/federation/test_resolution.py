@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalogue_client.core.location import Location
-from federation.core.discovery_errors import Failure, Step
+from federation.core.discovery_errors import DiscoveryStep, Failure
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
 from federation.core.resolution import DomainHints, PeerEntry, Resolution, Resolved, in_order, read_hints
 from protofly.errors import Code, SettingsError
@@ -42,7 +42,7 @@ def targets(outcome: Resolved | Failure) -> list[tuple[str, int]]:
     return [(location.connect_host, location.connect_port) for location in outcome.locations]
 
 
-def code(outcome: Resolved | Failure) -> tuple[Step, Code]:
+def code(outcome: Resolved | Failure) -> tuple[DiscoveryStep, Code]:
     assert isinstance(outcome, Failure), outcome
     return outcome.step, outcome.code
 
@@ -112,7 +112,7 @@ def test_one_question_that_fails_is_no_obstacle_but_is_asked_again_soon(question
 
 def test_all_questions_failing_is_a_failure_of_the_line() -> None:
     outcome = resolve({}, default=FAILED)
-    assert code(outcome) == (Step.TXT, Code.DNS_FAILED)
+    assert code(outcome) == (DiscoveryStep.TXT, Code.DNS_FAILED)
     assert isinstance(outcome, Failure)
     assert outcome.is_temporary
     assert outcome.reason == "discovery-failed:txt"
@@ -121,7 +121,7 @@ def test_all_questions_failing_is_a_failure_of_the_line() -> None:
 @pytest.mark.parametrize("target", ["localhost", "127.0.0.1", "0x7f.1", "a b.example", "x" * 64 + ".example"])
 def test_target_that_is_no_domain_name_refuses_the_set(target: str) -> None:
     records = found(ServiceRecord(1, "good.b.example"), ServiceRecord(2, target))
-    assert code(resolve({SVCB: records})) == (Step.SVCB, Code.NAME_INVALID)
+    assert code(resolve({SVCB: records})) == (DiscoveryStep.SVCB, Code.NAME_INVALID)
 
 
 def test_unasked_answers_change_nothing() -> None:

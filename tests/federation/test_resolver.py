@@ -9,7 +9,7 @@ import trio.testing
 
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.attempt_log import AttemptLog
-from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, Step
+from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, DiscoveryStep
 from federation.core.name_questions import Answer, AnswerStatus, ServiceRecord
 from federation.core.resolution import PeerEntry
 from federation.dialler import Dialler
@@ -156,14 +156,14 @@ async def test_operator_ends_the_back_off_of_domains_with_and_without_a_known_pl
         with pytest.raises((DiscoveryError, DiscoveryLineError)):
             await resolver.resolve(domain)
     asked = len(names.asked)
-    assert resolver.forgive() == 2
+    assert resolver.forget_failures() == 2
     assert (await resolver.resolve("b.example")).connect_host == "mn.b.example"
     assert len(names.asked) == asked
     with pytest.raises(DiscoveryLineError):
         await resolver.resolve("c.example")
     assert len(names.asked) > asked
-    assert resolver.forgive() == 1
-    assert resolver.forgive() == 0
+    assert resolver.forget_failures() == 1
+    assert resolver.forget_failures() == 0
 
 
 async def test_connection_that_failed_goes_to_the_next_target_before_it_backs_off(
@@ -228,7 +228,7 @@ def test_every_code_has_a_step_and_becomes_an_error_with_that_code(code: Code, r
     resolver.report_failure("b.example", PeerError(code, "why"))
     explanation = resolver.explain("b.example")
     assert explanation.code == code.word
-    assert explanation.reason.removeprefix("discovery-failed:") in {step.value for step in Step}
+    assert explanation.reason.removeprefix("discovery-failed:") in {step.value for step in DiscoveryStep}
 
 
 async def test_queries_connections_and_urls_make_one_chain_of_attempts(clock: Clock) -> None:
@@ -244,23 +244,23 @@ async def test_queries_connections_and_urls_make_one_chain_of_attempts(clock: Cl
     explanation = resolver.explain("b.example")
     assert (explanation.reason, explanation.code) == ("discovery-failed:address", "address-refused")
     tried = [(attempt.step, attempt.outcome) for attempt in explanation.attempts]
-    assert [step for step, _ in tried].count(Step.ADDRESS) == 3
-    assert tried[-1] == (Step.LIVE_DOCUMENT, "address-refused")
+    assert [step for step, _ in tried].count(DiscoveryStep.ADDRESS) == 3
+    assert tried[-1] == (DiscoveryStep.LIVE_DOCUMENT, "address-refused")
     assert explanation.attempts[-1].subject == f"GET {location.well_known_url}"
 
 
 @pytest.mark.parametrize(
     ("url", "step"),
     [
-        ("https://b.example/.well-known/rethink-mn", Step.LIVE_DOCUMENT),
-        ("https://b.example:8444/.well-known/rethink-mn?x=1", Step.LIVE_DOCUMENT),
-        ("https://b.example/.well-known/rethink-mn/root/3", Step.ROOT),
-        ("https://b.example/.well-known/rethink-mn/manifest/default", Step.MANIFEST),
-        ("https://cdn.example/link.wasm", Step.MODULE),
-        ("https://[", Step.MODULE),
+        ("https://b.example/.well-known/rethink-mn", DiscoveryStep.LIVE_DOCUMENT),
+        ("https://b.example:8444/.well-known/rethink-mn?x=1", DiscoveryStep.LIVE_DOCUMENT),
+        ("https://b.example/.well-known/rethink-mn/root/3", DiscoveryStep.ROOT),
+        ("https://b.example/.well-known/rethink-mn/manifest/default", DiscoveryStep.MANIFEST),
+        ("https://cdn.example/link.wasm", DiscoveryStep.MODULE),
+        ("https://[", DiscoveryStep.MODULE),
     ],
 )
-def test_url_tells_the_step(url: str, step: Step) -> None:
+def test_url_tells_the_step(url: str, step: DiscoveryStep) -> None:
     assert step_of_url(url) is step
 
 

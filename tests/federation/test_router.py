@@ -85,16 +85,16 @@ async def test_the_first_message_opens_the_link_and_starts_one_supervisor(house:
     await trio.testing.wait_all_tasks_blocked()
     assert house.supervisors.started == ["b.example"]
     [link] = house.federation.links
-    assert (link.domain, link.leg.waiting, link.needed.is_set()) == ("b.example", 3, True)
+    assert (link.domain, link.queue.waiting, link.needed.is_set()) == ("b.example", 3, True)
 
 
 async def test_each_domain_has_a_link_and_a_stream_of_its_own(house: House) -> None:
     for domain in ("b.example", "c.example"):
         house.federation.send(domain, chat(1, to=domain))
     b, c = house.federation.links
-    assert b.leg.stream != c.leg.stream
+    assert b.queue.stream != c.queue.stream
     assert b.stub_url != c.stub_url
-    assert len(b.leg.stream) == 32
+    assert len(b.queue.stream) == 32
 
 
 @pytest.mark.parametrize("domain", ["b.example.", "B.example", "b", "", "b.example:443", "127.0.0.1", "x" * 300])
@@ -172,9 +172,9 @@ async def test_links_with_very_much_to_answer_take_turns(
 
 async def test_a_node_that_proved_its_domain_gets_the_link_that_exists(house: House) -> None:
     house.federation.send("b.example", chat(1))
-    leg, port = house.federation.admit(claims_of("b.example"))
+    queue, port = house.federation.admit(claims_of("b.example"))
     assert house.federation.links == [port]
-    assert leg.waiting == 1
+    assert queue.waiting == 1
 
 
 async def test_a_node_that_comes_first_opens_the_link(house: House) -> None:

@@ -19,7 +19,7 @@ from tests.support.sides import Pair, body_of, chat, request
 
 
 class CrashingStub:
-    """A supply whose stub dies whenever it is deployed; counts how often it was."""
+    """A provider whose stub dies whenever it is deployed; counts how often it was."""
 
     def __init__(self) -> None:
         self.deployments = 0
@@ -31,7 +31,7 @@ class CrashingStub:
 
 
 class UnreachableDomain:
-    """A supply whose domain cannot be reached, for another reason at each attempt."""
+    """A provider whose domain cannot be reached, for another reason at each attempt."""
 
     def __init__(self, *codes: Code) -> None:
         self.codes = list(codes)
@@ -46,8 +46,8 @@ class House:
     """The link of a.example to b.example with its supervisor, in the time of the test."""
 
     def __init__(self) -> None:
-        self.pair, self.supply = Pair(), CrashingStub()
-        self.context = SimpleNamespace(supply=self.supply)
+        self.pair, self.provider = Pair(), CrashingStub()
+        self.context = SimpleNamespace(provider=self.provider)
         context = cast("SupervisorContext", self.context)
         self.supervisor = StubSupervisor(self.pair.to_b, context)
 
@@ -76,12 +76,12 @@ async def test_a_stub_that_crashed_is_left_alone_although_the_other_node_came_an
         nursery.start_soon(house.supervisor.run)
         house.pair.to_b.send(chat(1))
         await trio.sleep(0.5)
-        assert house.supply.deployments == 1
+        assert house.provider.deployments == 1
         await house.comes_and_goes(chat(2))
         await trio.sleep(0.1)
-        assert (house.supply.deployments, house.pair.a.answers) == (1, [])
+        assert (house.provider.deployments, house.pair.a.answers) == (1, [])
         await trio.sleep(1.0)
-        assert house.supply.deployments == 2
+        assert house.provider.deployments == 2
         nursery.cancel_scope.cancel()
 
 
@@ -93,18 +93,18 @@ async def test_an_open_circuit_stays_open_although_the_other_node_came_and_went(
         nursery.start_soon(house.supervisor.run)
         link.send(request(1))
         await trio.sleep(RESTART_MAX_SECONDS)
-        assert (house.supply.deployments, house.pair.a.answer_codes) == (CRASHES_BEFORE_CIRCUIT, [Code.CIRCUIT_OPEN])
+        assert (house.provider.deployments, house.pair.a.answer_codes) == (CRASHES_BEFORE_CIRCUIT, [Code.CIRCUIT_OPEN])
         await house.comes_and_goes(request(2))
         await trio.sleep(1.0)
         assert house.pair.a.answer_codes == [Code.CIRCUIT_OPEN] * 2
-        assert (house.supply.deployments, link.state) == (CRASHES_BEFORE_CIRCUIT, "quarantined")
+        assert (house.provider.deployments, link.state) == (CRASHES_BEFORE_CIRCUIT, "quarantined")
         refusal = link.send(request(3))
         assert refusal is not None
         assert refusal.code is Code.CIRCUIT_OPEN
         await trio.sleep(CIRCUIT_OPEN_SECONDS)
         link.send(request(4))
         await trio.sleep(1.0)
-        assert house.supply.deployments == CRASHES_BEFORE_CIRCUIT + 1
+        assert house.provider.deployments == CRASHES_BEFORE_CIRCUIT + 1
         nursery.cancel_scope.cancel()
 
 
@@ -124,7 +124,7 @@ async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
 ) -> None:
     link = house.pair.to_b
     more: dict[str, Any] = {} if ttl_seconds is None else {"ttl": ttl_seconds}
-    house.context.supply = UnreachableDomain(*codes)
+    house.context.provider = UnreachableDomain(*codes)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(house.supervisor.run)
         for number in range(1, 4):
@@ -138,7 +138,7 @@ async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
 
 
 class TakenBack:
-    """A supply whose documents are good for a day, until the operator takes back the trust in the domain."""
+    """A provider whose documents are good for a day, until the operator takes back the trust in the domain."""
 
     def __init__(self, at_seconds: float) -> None:
         self.at_seconds = at_seconds
@@ -165,9 +165,9 @@ async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trus
 ) -> None:
     del autojump_clock
     began = trio.current_time()
-    supply = house.context.supply = TakenBack(began + 600)
+    provider = house.context.provider = TakenBack(began + 600)
     with trio.CancelScope() as over:
         await house.supervisor._watch_trust(cast("VerifiedStub", None), over)
     assert over.cancel_called
     assert 600 <= trio.current_time() - began <= 660
-    assert supply.asked == 1  # and nobody was asked while the trust stood
+    assert provider.asked == 1  # and nobody was asked while the trust stood

@@ -153,10 +153,10 @@ def check_link_frame(data: bytes) -> None:
     """Any frame is one of ours or refused; messages that are packed again are the same."""
     frame = link_frames.decode_frame(data)
     assert link_frames.encode_frame(frame.kind, frame.arg, frame.payload) == data
-    if frame.kind is link_frames.Kind.HELLO:
+    if frame.kind is link_frames.FrameKind.HELLO:
         hello = link_frames.decode_hello(frame)
         assert len(hello.stream) == 32
-    elif frame.kind is link_frames.Kind.MESSAGES:
+    elif frame.kind is link_frames.FrameKind.MESSAGES:
         messages = link_frames.decode_messages(frame.payload)
         packed = link_frames.encode_messages(list(enumerate(messages, frame.arg)))
         assert [one for part in packed for one in link_frames.decode_messages(part[8:])] == messages
@@ -164,9 +164,9 @@ def check_link_frame(data: bytes) -> None:
 
 _HELLO: Final = {"stream": "0" * 32, "domain": "beta.example", "node": "runtime://beta.example/mn", "delivered": 3}
 LINK_FRAMES: Final = (
-    link_frames.encode_frame(link_frames.Kind.HELLO, 1, json.dumps(_HELLO).encode()),
+    link_frames.encode_frame(link_frames.FrameKind.HELLO, 1, json.dumps(_HELLO).encode()),
     *link_frames.encode_messages([(7, b"{}"), (8, b""), (9, b'{"id":1}')]),
-    link_frames.encode_frame(link_frames.Kind.ACK, (1 << 32) - 1),
+    link_frames.encode_frame(link_frames.FrameKind.ACK, (1 << 32) - 1),
 )
 
 

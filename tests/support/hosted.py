@@ -65,7 +65,7 @@ class StubHouse:
             node_of("a.example"),
             self.link.stub_url,
             "b.example",
-            self.link.leg.stream,
+            self.link.queue.stream,
             peer_stream,
             delivered,
         )
@@ -77,7 +77,7 @@ class StubHouse:
             self.verified,
             cast("StubProcess", process),
             self.settings,
-            leg=self.link.leg,
+            queue=self.link.queue,
             port=self.link,
             identity=self.identity,
             on_state=self.states.append,

@@ -17,7 +17,7 @@ from federation.core import auth
 from federation.core.alias_rules import AliasRules
 from federation.core.link_frames import (
     SUBPROTOCOL,
-    Kind,
+    FrameKind,
     LinkFrame,
     decode_frame,
     decode_messages,
@@ -121,7 +121,7 @@ class LinkEndpoint:
     def _admit(self, _claims: auth.Claims) -> Any:
         if self.refusal is not None:
             raise self.refusal
-        return self.link.leg, self.link
+        return self.link.queue, self.link
 
     async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -191,7 +191,7 @@ class LinkClient:
         self.websocket.send(frames)
         self.line.send_nowait(self.websocket.data_to_send())
 
-    def send(self, kind: Kind, arg: int = 0, payload: bytes = b"") -> None:
+    def send(self, kind: FrameKind, arg: int = 0, payload: bytes = b"") -> None:
         self.send_raw(encode_frame(kind, arg, payload))
 
     def send_messages(self, *raws: bytes, first: int = 1) -> None:
@@ -207,25 +207,25 @@ class LinkClient:
                     return None
         return self._frames.pop(0)
 
-    async def receive_kind(self, kind: Kind) -> LinkFrame:
+    async def receive_kind(self, kind: FrameKind) -> LinkFrame:
         """The next frame of one kind; acknowledgements on the way are skipped."""
         while (frame := await self.receive()) is not None:
             if frame.kind is kind:
                 return frame
-            assert frame.kind is Kind.ACK, frame
+            assert frame.kind is FrameKind.ACK, frame
         raise AssertionError(f"the connection ended before {kind.name}")
 
     async def receive_messages(self, count: int) -> list[tuple[int, bytes]]:
         """So many messages with their numbers."""
         found: list[tuple[int, bytes]] = []
         while len(found) < count:
-            frame = await self.receive_kind(Kind.MESSAGES)
+            frame = await self.receive_kind(FrameKind.MESSAGES)
             found += enumerate(decode_messages(frame.payload), frame.arg)
         return found
 
     async def code_of_bye(self) -> str:
         """The word with which the node ends the connection."""
-        frame = await self.receive_kind(Kind.BYE)
+        frame = await self.receive_kind(FrameKind.BYE)
         assert await self.receive() is None
         return frame.payload.decode()
 
@@ -234,12 +234,12 @@ class LinkClient:
     def say_hello(self, **members: Any) -> None:
         domain = self.identity.domain
         hello = {"stream": OUR_STREAM, "peer_stream": "", "delivered": 0, "domain": domain, "node": self.identity.node}
-        self.send(Kind.HELLO, 1, json.dumps(hello | members).encode())
+        self.send(FrameKind.HELLO, 1, json.dumps(hello | members).encode())
 
     async def receive_challenge(self) -> bytes:
         frame = await self.receive()
         assert frame is not None
-        assert frame.kind is Kind.CHALLENGE
+        assert frame.kind is FrameKind.CHALLENGE
         self.challenge = frame.payload
         return frame.payload
 
@@ -258,8 +258,8 @@ class LinkClient:
         """All of it; returns WELCOME."""
         self.say_hello(**members)
         await self.receive_challenge()
-        self.send(Kind.TOKEN, 0, self.token())
-        self.welcome = await self.receive_kind(Kind.WELCOME)
+        self.send(FrameKind.TOKEN, 0, self.token())
+        self.welcome = await self.receive_kind(FrameKind.WELCOME)
         return self.welcome
 
 

@@ -11,8 +11,8 @@ import trio
 from federation.core.carrier import Carrier, LinkPort
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
+from federation.core.outbound_queue import Pending, QueueLimits
 from federation.core.stub_status import StubAddresses
-from federation.core.trapezoid import LegLimits, Pending
 from federation.domain_link import DomainLink
 from federation.link_context import Identify, LinkContext
 from federation.traces import Traces
@@ -38,7 +38,7 @@ class Bus:
 
     domain: str
     gate: Gate = field(default_factory=everybody)
-    limits: LegLimits = field(default_factory=LegLimits)
+    limits: QueueLimits = field(default_factory=QueueLimits)
     delivered: list[Message] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -170,7 +170,7 @@ class MemoryCarrier(Carrier):
     def pump(self) -> None:
         self.pumps += 1
         if not self.is_blocked:
-            self.on_the_way += self.near.leg.take_batch(1 << 20, 1 << 30, time.monotonic())
+            self.on_the_way += self.near.queue.take_batch(1 << 20, 1 << 30, time.monotonic())
 
     def end(self) -> None:
         self.is_ended = True
@@ -178,7 +178,7 @@ class MemoryCarrier(Carrier):
     def open(self) -> None:
         """The handshake: the far end says what it has, then messages flow."""
         if self.far is not None:
-            self.near.accepted(self.far.processed(self.near.leg.stream))
+            self.near.accepted(self.far.processed(self.near.queue.stream))
         self.near.carrier_live(self, peer_node=node_of(self.near.domain))
 
     def arrive(self, count: int | None = None) -> int:
@@ -186,12 +186,12 @@ class MemoryCarrier(Carrier):
         assert self.far is not None
         count = len(self.on_the_way) if count is None else count
         arrived, self.on_the_way = self.on_the_way[:count], self.on_the_way[count:]
-        self.far.inbound([(one.number, one.wire) for one in arrived], self.near.leg.stream)
+        self.far.inbound([(one.number, one.wire) for one in arrived], self.near.queue.stream)
         return arrived[-1].number if arrived else 0
 
     def acknowledge(self) -> None:
         assert self.far is not None
-        self.near.accepted(self.far.processed(self.near.leg.stream))
+        self.near.accepted(self.far.processed(self.near.queue.stream))
 
     def cut(self) -> None:
         self.on_the_way.clear()

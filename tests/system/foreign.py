@@ -18,7 +18,7 @@ import trio
 from federation.core import auth
 from federation.core.link_frames import (
     SUBPROTOCOL,
-    Kind,
+    FrameKind,
     LinkFrame,
     decode_frame,
     decode_messages,
@@ -189,7 +189,7 @@ class LinkLine:
                 return None
         return self._frames.pop(0)
 
-    async def receive_kind(self, kind: Kind) -> LinkFrame:
+    async def receive_kind(self, kind: FrameKind) -> LinkFrame:
         while (frame := await self.receive()) is not None:
             if frame.kind is kind:
                 return frame
@@ -200,7 +200,7 @@ class LinkLine:
         word = ""
         with suppress(trio.BrokenResourceError):
             while (frame := await self.receive()) is not None:
-                if frame.kind is Kind.BYE:
+                if frame.kind is FrameKind.BYE:
                     word = frame.payload.decode()
         return word
 
@@ -262,9 +262,9 @@ class LinkPeer:
         """The node's side."""
         line = LinkLine(stream, ServerWebSocket(is_binary=True))
         await line.accept()
-        await line.receive_kind(Kind.HELLO)
-        await line.send(encode_frame(Kind.CHALLENGE, 0, token_bytes(32)))
-        asked = facts_of((await line.receive_kind(Kind.TOKEN)).payload)
+        await line.receive_kind(FrameKind.HELLO)
+        await line.send(encode_frame(FrameKind.CHALLENGE, 0, token_bytes(32)))
+        asked = facts_of((await line.receive_kind(FrameKind.TOKEN)).payload)
         proof = self.prove(asked, nonce=asked["cnonce"], endpoint=asked["ep"], binding=asked["cb"])
         await line.send(encode_welcome(0, token_hex(16), proof))
         self.lines.append(line)
@@ -274,7 +274,7 @@ class LinkPeer:
         """After the handshake, until the line ends."""
         number = 1
         while (frame := await line.receive()) is not None:
-            if frame.kind is not Kind.MESSAGES:
+            if frame.kind is not FrameKind.MESSAGES:
                 continue
             raws = decode_messages(frame.payload)
             requests = [json.loads(raw) for raw in raws]
@@ -284,7 +284,8 @@ class LinkPeer:
                 continue
             answers = [_granted(one) for one in requests if one.get("id") is not None and one["type"] != "response"]
             await line.send(
-                encode_frame(Kind.ACK, frame.arg + len(raws) - 1), *encode_messages(list(enumerate(answers, number)))
+                encode_frame(FrameKind.ACK, frame.arg + len(raws) - 1),
+                *encode_messages(list(enumerate(answers, number))),
             )
             number += len(answers)
         self.has_ended.set()
@@ -297,7 +298,7 @@ class LinkPeer:
     async def visit(self, host_domain: str, port: int, context: ssl.SSLContext) -> LinkLine:
         """The client's side: connect to the link endpoint of `host_domain`, prove ourselves, be welcome."""
         line = await self.visit_unproved(host_domain, port, context)
-        await line.receive_kind(Kind.WELCOME)
+        await line.receive_kind(FrameKind.WELCOME)
         return line
 
     async def visit_unproved(self, host_domain: str, port: int, context: ssl.SSLContext) -> LinkLine:
@@ -311,12 +312,12 @@ class LinkPeer:
         hello = {"stream": token_hex(16), "peer_stream": "", "delivered": 0, "domain": self.domain, "node": self.node}
         while not line.websocket.is_open:
             line.websocket.receive(bytes(await stream.receive_some(READ_BYTES)))
-        await line.send(encode_frame(Kind.HELLO, 1, json.dumps(hello).encode()))
-        challenge = (await line.receive_kind(Kind.CHALLENGE)).payload
+        await line.send(encode_frame(FrameKind.HELLO, 1, json.dumps(hello).encode()))
+        challenge = (await line.receive_kind(FrameKind.CHALLENGE)).payload
         certificate = hashlib.sha256(stream.getpeercert(binary_form=True)).digest()
         binding = auth.channel_binding(certificate)
         token = self.prove({"iss": host_domain}, nonce=auth.nonce_text(challenge), endpoint=endpoint, binding=binding)
-        await line.send(encode_frame(Kind.TOKEN, 0, token.encode()))
+        await line.send(encode_frame(FrameKind.TOKEN, 0, token.encode()))
         return line
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.core.link_frames import Kind, encode_messages
+from federation.core.link_frames import FrameKind, encode_messages
 from protofly.records import LinkEvent, MessageRecord
 
 from .foreign import ForeignDomain, message
@@ -79,7 +79,7 @@ async def test_two_lies_are_dropped_and_the_line_goes_on(tmp_path: Path) -> None
             told = lies(foreign, frontier)
             await line.send(*encode_messages(list(enumerate([told[1], told[2], told[4]], 1))))
             assert await frontier.anna.hear_numbers(f"hyperty://{foreign.domain}/h-1", 1) == [2]
-            assert (await line.receive_kind(Kind.ACK)).arg == 3
+            assert (await line.receive_kind(FrameKind.ACK)).arg == 3
         assert (await frontier.link(foreign)).spoofed == 2
         assert len(frontier.anna.heard) == 1
         await frontier.assert_unharmed()

@@ -119,7 +119,7 @@ def test_the_gate_to_a_partner_sees_what_our_own_bus_decided_and_the_partner_see
     refusal = pair.to_b.send(message)
     assert (refusal is not None) == (verdict is True)
     if refusal is None:
-        (pending,) = pair.to_b.leg.take_batch(1, 1 << 20, 0.0)
+        (pending,) = pair.to_b.queue.take_batch(1, 1 << 20, 0.0)
         assert b"auth" not in pending.wire
 
 

@@ -1,6 +1,6 @@
-"""Our leg towards one foreign domain: which messages wait, which are under way, which have arrived.
+"""Our queue towards one foreign domain: which messages wait, which are under way, which have arrived.
 
-The leg is told what happened and answers what to do; it knows no socket, no stub and no clock. Its promise: a message
+The queue is told what happened and answers what to do; it knows no socket, no stub and no clock. Its promise: a message
 that `submit` took leaves it exactly once, by `accepted`, `refused`, `expire` or `abandon`, in the order in which it
 came.
 
@@ -8,7 +8,7 @@ came.
                   ▲                        │
                   └──── carrier_lost ──────┘        (same numbers, same order)
 
-Numbers belong to one stream per leg. The far end remembers the highest number that it processed, so that handing over
+Numbers belong to one stream per queue. The far end remembers the highest number that it processed, so that handing over
 again after a lost carrier repeats nothing. Source: docs/abi.md (message numbers); trust and hosts, section 2.5
 (waiting).
 """
@@ -71,8 +71,8 @@ class Pending(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class LegLimits:
-    """Bounds of one leg."""
+class QueueLimits:
+    """Bounds of one queue."""
 
     waiting_messages: int = WAITING_MESSAGES
     waiting_bytes: int = WAITING_BYTES
@@ -81,16 +81,16 @@ class LegLimits:
     in_flight_bytes: int = IN_FLIGHT_BYTES
 
 
-class DomainLeg:
+class OutboundQueue:
     """The queue towards one foreign domain.
 
     Args:
         stream: 32 hex digits that name our sequence of message numbers.
     """
 
-    def __init__(self, stream: str, limits: LegLimits | None = None) -> None:
+    def __init__(self, stream: str, limits: QueueLimits | None = None) -> None:
         self.stream = stream
-        self._limits = limits or LegLimits()
+        self._limits = limits or QueueLimits()
         self._waiting: deque[Pending] = deque()
         self._waiting_bytes = 0
         self._kept = self._kept_bytes = 0  # handed back by a lost carrier: they do not take the place of newcomers

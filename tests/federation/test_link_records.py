@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from federation.core.trapezoid import LegLimits
-from federation.link_books import LOG_LINES_PER_MINUTE
+from federation.core.outbound_queue import QueueLimits
+from federation.link_records import LOG_LINES_PER_MINUTE
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit
 from protofly.codec import build
@@ -58,7 +58,7 @@ def test_a_rate_that_is_used_up_is_a_denial_by_rate() -> None:
     assert ("out", "denied", "rate", "rate") in endings(pair.a)
 
 
-def test_a_message_that_arrives_is_in_both_books_with_one_id_and_one_digest() -> None:
+def test_a_message_that_arrives_is_in_both_records_with_one_id_and_one_digest() -> None:
     pair = Pair()
     carrier = live(pair)
     pair.to_b.send(chat(1), frozenset({"admin"}))
@@ -105,7 +105,7 @@ def test_what_is_turned_away_before_our_gate_is_rejected_in_our_book(raw: bytes,
     assert (record.src_domain, record.size_wire) == ("b.example", len(raw))
 
 
-def test_a_message_that_their_border_turns_away_has_the_same_id_in_both_books() -> None:
+def test_a_message_that_their_border_turns_away_has_the_same_id_in_both_records() -> None:
     pair = Pair()
     carrier = live(pair)
     pair.to_b.send(chat(1))
@@ -128,7 +128,7 @@ def test_a_forged_sender_is_named_where_addresses_are_hashed_and_nowhere_else() 
 
 
 def test_a_message_for_which_the_queue_has_no_room_is_rejected() -> None:
-    pair = Pair(a=Bus("a.example", limits=LegLimits(waiting_messages=1)))
+    pair = Pair(a=Bus("a.example", limits=QueueLimits(waiting_messages=1)))
     pair.to_b.send(chat(1))
     pair.to_b.send(chat(2))
     assert endings(pair.a) == [("out", "rejected", "overload", "default")]
@@ -154,7 +154,7 @@ def test_a_message_that_kills_the_stub_is_trapped() -> None:
     carrier = live(pair)
     pair.to_b.send(chat(1))
     carrier.pump()
-    pair.to_b.quarantined(pair.to_b.leg.refused(1) or pytest.fail("it was under way"))
+    pair.to_b.quarantined(pair.to_b.queue.refused(1) or pytest.fail("it was under way"))
     assert endings(pair.a) == [("out", "trapped", "quarantined", "default")]
 
 
@@ -230,8 +230,8 @@ def test_a_line_that_comes_and_goes_all_the_time_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", logger="federation")
-    monkeypatch.setattr("federation.link_books.time.monotonic", lambda: 60.0)
-    books = Pair().to_b.books
+    monkeypatch.setattr("federation.link_records.time.monotonic", lambda: 60.0)
+    records = Pair().to_b.records
     for _ in range(LOG_LINES_PER_MINUTE * 5):
-        books.came_up("out", peer_node="")
+        records.came_up("out", peer_node="")
     assert len(caplog.records) == LOG_LINES_PER_MINUTE

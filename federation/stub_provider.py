@@ -47,7 +47,7 @@ class Package:
     code: bytes
 
 
-class Supply:
+class StubProvider:
     """Gets stubs for domains.
 
     Args:
@@ -120,7 +120,7 @@ class Supply:
         """
         return await self._trust(alias, is_refresh=False, times=StepTimes(), for_domain=of)
 
-    def tell_renewed(self, renewed: Callable[[str], None]) -> None:
+    def notify_renewed(self, renewed: Callable[[str], None]) -> None:
         """Have `renewed` called with each domain whose documents were fetched anew."""
         self._renewed = renewed
 

@@ -14,7 +14,7 @@ from catalogue_client.trust_store import TrustStore
 from federation.core.stub_status import StubStatus
 from federation.link_context import StepTimes
 from federation.resolver import Resolver
-from federation.supply import Supply
+from federation.stub_provider import StubProvider
 from protofly.errors import Code, HostError, PeerError, TransportError
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -43,7 +43,7 @@ class Compiler:
 
 
 class House:
-    """A supply over a world; `restart` makes all of it anew over the same folders."""
+    """A provider over a world; `restart` makes all of it anew over the same folders."""
 
     def __init__(self, folder: Path, world: World, anchors: dict[str, TrustAnchor] | None = None) -> None:
         self.folder, self.world, self.anchors = folder, world, anchors or {}
@@ -56,7 +56,7 @@ class House:
             self.folder / "stubs", secret=SECRET, max_bytes=self.cache_bytes, clock=self.world.clock
         )
         self.names = ScriptedNames()
-        self.supply = Supply(
+        self.provider = StubProvider(
             resolver=Resolver(self.names, own_domains=["a.example"], clock=self.world.clock),
             client=self.world.client,
             cache=self.cache,
@@ -96,7 +96,7 @@ def steps(times: StepTimes) -> list[str]:
 
 async def test_first_contact_goes_all_the_way_and_tells_each_step(house: House) -> None:
     times = StepTimes()
-    package = await house.supply.package("b.example", times)
+    package = await house.provider.package("b.example", times)
     assert package.stub.domain == "b.example"
     assert package.code == house.world.b.code[::-1]
     assert steps(times) == ["resolve", "live_document", "root", "manifest", "module", "verify", "compile"]
@@ -106,19 +106,19 @@ async def test_first_contact_goes_all_the_way_and_tells_each_step(house: House) 
 
 
 async def test_the_second_time_nothing_is_asked_and_nothing_compiled(house: House) -> None:
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     asked = len(house.requests)
     times = StepTimes()
-    await house.supply.package("b.example", times)
+    await house.provider.package("b.example", times)
     assert (len(house.requests), house.sandbox.compiled, times.is_warm) == (asked, 1, True)
 
 
 async def test_after_a_restart_the_cache_is_enough_and_is_verified_again(house: House) -> None:
-    first = await house.supply.package("b.example", StepTimes())
+    first = await house.provider.package("b.example", StepTimes())
     house.restart()
     house.nobody_answers()
     times = StepTimes()
-    package = await house.supply.package("b.example", times)
+    package = await house.provider.package("b.example", times)
     assert (package.code, package.stub.module_sha256) == (first.code, first.stub.module_sha256)
     assert (times.is_warm, house.sandbox.compiled, house.names.asked) == (True, 1, [])
     assert "cached documents" in steps(times)
@@ -126,9 +126,9 @@ async def test_after_a_restart_the_cache_is_enough_and_is_verified_again(house: 
 
 
 async def test_another_engine_compiles_anew(house: House) -> None:
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     house.sandbox.fingerprint = "engine-2"
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     assert house.sandbox.compiled == 2
 
 
@@ -136,7 +136,7 @@ async def test_many_who_ask_at_once_are_one_refresh(house: House) -> None:
     house.world.fetcher.is_patient = True
     async with trio.open_nursery() as nursery:
         for _ in range(10):
-            nursery.start_soon(house.supply.package, "b.example", StepTimes())
+            nursery.start_soon(house.provider.package, "b.example", StepTimes())
     live = [url for url in house.requests if url == house.world.b.location.well_known_url]
     assert len(live) == 1
 
@@ -145,15 +145,15 @@ async def test_a_cancelled_asker_leaves_the_next_one_a_free_way(house: House) ->
     house.world.fetcher.is_patient = True
     with trio.CancelScope() as scope:
         house.world.fetcher.on_request = lambda _url: scope.cancel()
-        await house.supply.package("b.example", StepTimes())
+        await house.provider.package("b.example", StepTimes())
     assert scope.cancelled_caught
     house.world.fetcher.on_request = lambda _url: None
-    assert (await house.supply.package("b.example", StepTimes())).stub.domain == "b.example"
+    assert (await house.provider.package("b.example", StepTimes())).stub.domain == "b.example"
 
 
 @pytest.mark.parametrize("what", ["MODULE", "DOCUMENTS", "COMPILED"])
 async def test_what_was_changed_in_the_cache_is_fetched_or_made_again(house: House, what: str) -> None:
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     changed = 0
     for path in (house.folder / "stubs").rglob("*"):
         if path.is_file() and what.lower()[:4] in str(path.relative_to(house.folder)).lower():
@@ -161,60 +161,60 @@ async def test_what_was_changed_in_the_cache_is_fetched_or_made_again(house: Hou
             changed += 1
     assert changed
     house.restart()
-    package = await house.supply.package("b.example", StepTimes())
+    package = await house.provider.package("b.example", StepTimes())
     assert package.code == house.world.b.code[::-1]
     assert house.cache.statistics().tampered >= 1
 
 
 async def test_documents_that_are_due_serve_on_while_nobody_answers(house: House) -> None:
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     house.world.clock.now += 1.5 * DAY
     house.nobody_answers()
-    assert (await house.supply.package("b.example", StepTimes())).stub.serial == 1
+    assert (await house.provider.package("b.example", StepTimes())).stub.serial == 1
 
 
 async def test_documents_that_have_expired_do_not(house: House) -> None:
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     house.world.clock.now += 3 * DAY
     house.nobody_answers()
     with pytest.raises(TransportError) as caught:
-        await house.supply.package("b.example", StepTimes())
+        await house.provider.package("b.example", StepTimes())
     assert caught.value.code in (Code.CONNECT_FAILED, Code.DISCOVERY_BACKOFF)
 
 
 async def test_a_refused_document_is_no_accident_and_stale_ones_do_not_hide_it(house: House) -> None:
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     house.world.b.publish_live(serial=0)
     house.world.clock.now += 1.5 * DAY
     with pytest.raises(PeerError) as caught:
-        await house.supply.trust_of("b.example", is_refresh=True)
+        await house.provider.trust_of("b.example", is_refresh=True)
     assert caught.value.code in (Code.ROLLBACK, Code.DOCUMENT_MALFORMED)
 
 
 async def test_a_newer_stub_is_found_by_a_refresh(house: House) -> None:
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     house.world.clock.now += 3_600
     house.world.b.now = house.world.clock.now
     house.world.b.publish_stub(serial=2, code=house.world.b.code + b"\0\x05\x04more")
-    await house.supply.trust_of("b.example", is_refresh=True)
-    package = await house.supply.package("b.example", StepTimes())
+    await house.provider.trust_of("b.example", is_refresh=True)
+    package = await house.provider.package("b.example", StepTimes())
     assert (package.stub.serial, house.sandbox.compiled) == (2, 2)
 
 
 async def test_what_cannot_be_compiled_is_refused_with_the_reason(house: House) -> None:
     house.sandbox.failure = PeerError(Code.MODULE_IMPORTS, "it wants to import", domain="b.example")
     with pytest.raises(PeerError) as caught:
-        await house.supply.package("b.example", StepTimes())
+        await house.provider.package("b.example", StepTimes())
     assert caught.value.code is Code.MODULE_IMPORTS
     house.sandbox.failure = None
-    assert (await house.supply.package("b.example", StepTimes())).stub.domain == "b.example"
+    assert (await house.provider.package("b.example", StepTimes())).stub.domain == "b.example"
 
 
 async def test_a_module_that_is_not_the_promised_one_is_refused(house: House) -> None:
     [url] = house.world.b.manifest.module.urls
     house.world.b.files[url] = house.world.b.code[:-1] + b"!"
     with pytest.raises(PeerError) as caught:
-        await house.supply.package("b.example", StepTimes())
+        await house.provider.package("b.example", StepTimes())
     assert caught.value.code is Code.DIGEST_MISMATCH
 
 
@@ -222,18 +222,18 @@ async def test_a_wrong_pin_refuses_the_domain(tmp_path: Path) -> None:
     world = World(tmp_path)
     house = House(tmp_path, world, {"b.example": TrustAnchor.pinned("A" * 43)})
     with pytest.raises(PeerError) as caught:
-        await house.supply.package("b.example", StepTimes())
+        await house.provider.package("b.example", StepTimes())
     assert caught.value.code is Code.FINGERPRINT_MISMATCH
     house.anchors["b.example"] = TrustAnchor.pinned(world.b.fingerprint)
     house.start()
-    assert (await house.supply.package("b.example", StepTimes())).stub.level.value == "pinned"
+    assert (await house.provider.package("b.example", StepTimes())).stub.level.value == "pinned"
     world.close()
 
 
 async def test_a_domain_that_does_not_exist_is_left_alone_after_the_first_attempt(house: House) -> None:
     for _ in range(3):
         with pytest.raises(HostError):
-            await house.supply.package("nowhere.example", StepTimes())
+            await house.provider.package("nowhere.example", StepTimes())
     assert len(house.requests) <= 2
 
 
@@ -244,21 +244,21 @@ async def test_a_full_disk_costs_the_cache_and_not_the_stub(house: House, monkey
 
     for name in ("put_module", "put_compiled", "put_documents"):
         monkeypatch.setattr(house.cache, name, full)
-    assert (await house.supply.package("b.example", StepTimes())).code == house.world.b.code[::-1]
+    assert (await house.provider.package("b.example", StepTimes())).code == house.world.b.code[::-1]
 
 
 async def test_a_cache_beyond_its_room_keeps_what_running_stubs_were_started_from(house: House) -> None:
     house.cache_bytes = 1
     house.start()
-    first = (await house.supply.package("b.example", StepTimes())).stub
+    first = (await house.provider.package("b.example", StepTimes())).stub
     running = StubStatus("runtime://a.example/node/protostub/1", "b.example")
     running.verified(module_sha256=first.module_sha256, version=first.version)
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.supply.run_sweeper, lambda: [running])
+        await nursery.start(house.provider.run_sweeper, lambda: [running])
         assert house.cache.statistics().evictions == 0
         nursery.cancel_scope.cancel()
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.supply.run_sweeper, tuple)
+        await nursery.start(house.provider.run_sweeper, tuple)
         assert house.cache.statistics().evictions == 3
         nursery.cancel_scope.cancel()
     assert not [path for path in (house.folder / "stubs").rglob("*") if path.is_file()]
@@ -277,14 +277,14 @@ async def test_what_makes_the_cache_too_large_is_let_go_at_once(house: House, mo
 
     monkeypatch.setattr(house.cache, "evict", told)
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.supply.run_sweeper, tuple)
-        await house.supply.package("b.example", StepTimes())
+        await nursery.start(house.provider.run_sweeper, tuple)
+        await house.provider.package("b.example", StepTimes())
         with trio.fail_after(PATIENCE_SECONDS):
             while house.cache.statistics().size_bytes:
                 await swept.receive()
         nursery.cancel_scope.cancel()
     assert not [path for path in (house.folder / "stubs").rglob("*") if path.is_file()]
-    assert (await house.supply.package("b.example", StepTimes())).stub.domain == "b.example"
+    assert (await house.provider.package("b.example", StepTimes())).stub.domain == "b.example"
 
 
 async def test_a_cache_that_cannot_be_swept_is_told_and_tried_again(
@@ -293,42 +293,42 @@ async def test_a_cache_that_cannot_be_swept_is_told_and_tried_again(
     folder = house.folder / "stubs" / "compiled"
     folder.rmdir()
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.supply.run_sweeper, tuple)
+        await nursery.start(house.provider.run_sweeper, tuple)
         nursery.cancel_scope.cancel()
     assert "cannot be swept" in caplog.text
 
 
 async def test_the_time_of_the_next_refresh_is_known(house: House) -> None:
-    assert house.supply.seconds_until_refresh("b.example") == 0
-    await house.supply.package("b.example", StepTimes())
-    first = house.supply.seconds_until_refresh("b.example")
+    assert house.provider.seconds_until_refresh("b.example") == 0
+    await house.provider.package("b.example", StepTimes())
+    first = house.provider.seconds_until_refresh("b.example")
     assert first > 0
     house.world.clock.now += 100
-    assert house.supply.seconds_until_refresh("b.example") == pytest.approx(first - 100)
+    assert house.provider.seconds_until_refresh("b.example") == pytest.approx(first - 100)
 
 
 async def test_whoever_asks_for_news_again_and_again_gets_the_same_answer(house: House) -> None:
     """Strangers with forged tokens of a permitted peer's can make us ask."""
-    await house.supply.trust_of("b.example", is_refresh=False)
+    await house.provider.trust_of("b.example", is_refresh=False)
     asked = len(house.requests)
     for _ in range(20):
-        await house.supply.trust_of("b.example", is_refresh=True)
+        await house.provider.trust_of("b.example", is_refresh=True)
     assert len(house.requests) == asked
     house.world.clock.now += 61
-    await house.supply.trust_of("b.example", is_refresh=True)
+    await house.provider.trust_of("b.example", is_refresh=True)
     assert len(house.requests) > asked
 
 
 async def test_trust_that_the_operator_takes_back_ends_at_once_and_comes_back_when_undone(house: House) -> None:
     """The command writes into the store beside the running node; nothing waits for the next look-up."""
-    await house.supply.package("b.example", StepTimes())
+    await house.provider.package("b.example", StepTimes())
     with TrustStore(house.world.folder / "trust.sqlite", secret=SECRET) as beside:
         await beside.retrust("b.example", "A" * 43)
-        assert house.supply.is_forgotten("b.example")
+        assert house.provider.is_forgotten("b.example")
         with pytest.raises(PeerError) as caught:
-            await house.supply.trust_of("b.example", is_refresh=False)
+            await house.provider.trust_of("b.example", is_refresh=False)
         assert caught.value.code is Code.FINGERPRINT_MISMATCH
         with pytest.raises(PeerError):
-            await house.supply.package("b.example", StepTimes())
+            await house.provider.package("b.example", StepTimes())
         await beside.forget("b.example")
-    assert not house.supply.is_forgotten("b.example")
+    assert not house.provider.is_forgotten("b.example")

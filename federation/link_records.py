@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
-from federation.core.trapezoid import Pending
+from federation.core.outbound_queue import Pending
 from federation.decision_records import decision_record
 from federation.log_allowance import LogAllowance
 from policy.core.engine import Facts
@@ -26,7 +26,7 @@ logger = logging.getLogger("federation")
 
 LOG_LINES_PER_MINUTE = 10
 """Lines of one kind in the log about one link: whoever lets its line come and go all the time, or sends nothing but
-forgeries, does not fill the log. The link's counters and the books have them all."""
+forgeries, does not fill the log. The link's counters and the records have them all."""
 
 LOG_DETAIL_CHARS = 256
 _LINES = {"out": "by their stub, which runs here", "in": "by our stub, which runs there"}
@@ -35,7 +35,7 @@ Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "und
 
 
 class Recording(Protocol):
-    """What the books of a link need from its surroundings; see `LinkContext`."""
+    """What the records of a link need from its node; see `LinkContext`."""
 
     @property
     def our_domain(self) -> str:
@@ -54,8 +54,8 @@ class Recording(Protocol):
         """Whether records hash addresses."""
 
 
-class LinkBooks:
-    """The books of the link to one domain, or of its guests."""
+class LinkRecords:
+    """The audit records of the link to one domain, or of its guests."""
 
     def __init__(self, domain: str, context: Recording) -> None:
         our_domain = context.our_domain

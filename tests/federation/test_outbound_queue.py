@@ -1,0 +1,311 @@
+"""The queue towards a foreign domain: nothing is lost, nothing is repeated, the order holds."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from federation.core.outbound_queue import OutboundQueue, Pending, QueueLimits, deadline_of
+from protofly import codec
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+STREAM = "0" * 32
+LIMITS = QueueLimits(
+    waiting_messages=4, waiting_bytes=4_000, waiting_seconds=15.0, in_flight_messages=8, in_flight_bytes=8_000
+)
+
+
+def pending(name: str = "x", *, at: float = 0.0, size: int = 100, ttl: float = 15.0) -> Pending:
+    message = codec.build(id=1, type="create", from_="hyperty://a.example/h", to=f"comm://b.example/{name}")
+    return Pending(message, b"x" * size, b"", "", 0, at, "", "", 0, ttl)
+
+
+def live_leg(limits: QueueLimits = LIMITS) -> OutboundQueue:
+    queue = OutboundQueue(STREAM, limits)
+    queue.is_carried = True
+    return queue
+
+
+def asks_to_pause(queue: OutboundQueue) -> bool:
+    return queue.is_congested
+
+
+def submit(queue: OutboundQueue, count: int) -> list[Pending]:
+    batch = [pending(str(index)) for index in range(count)]
+    assert [queue.submit(one) for one in batch] == [None] * count
+    return batch
+
+
+def test_messages_wait_in_order_until_a_carrier_takes_them() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    batch = submit(queue, 3)
+    queue.is_carried = True
+    assert queue.take_batch(10, 10_000, 1.0) == batch
+    assert [one.number for one in batch] == [1, 2, 3]
+
+
+def test_only_a_few_may_wait_while_nobody_carries() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    submit(queue, 4)
+    assert queue.submit(pending()) is Code.OVERLOAD
+    assert queue.waiting == 4
+
+
+def refuse_odd(message: Message) -> None:
+    if message.to[-1] in "13":
+        raise PeerError(Code.NO_ROUTE)
+
+
+def test_what_may_not_go_after_all_leaves_the_queue_and_makes_room() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    batch = submit(queue, 4)
+    assert queue.withdraw(refuse_odd) == [(batch[1], Code.NO_ROUTE), (batch[3], Code.NO_ROUTE)]
+    submit(queue, 2)
+    assert queue.submit(pending()) is Code.OVERLOAD
+    queue.is_carried = True
+    assert [one.message.to[-1] for one in queue.take_batch(10, 10_000, 1.0)] == ["0", "2", "0", "1"]
+
+
+def test_what_was_handed_back_and_may_not_go_any_more_takes_nobodys_place() -> None:
+    queue = live_leg()
+    batch = submit(queue, 4)
+    queue.take_batch(10, 10_000, 0.0)
+    queue.carrier_lost(1.0)
+    assert [one for one, _ in queue.withdraw(refuse_odd)] == [batch[1], batch[3]]
+    submit(queue, 4)
+    assert queue.submit(pending()) is Code.OVERLOAD
+    queue.is_carried = True
+    assert [one.number for one in queue.take_batch(10, 10_000, 2.0)] == [1, 3, 5, 6, 7, 8]
+
+
+def test_bytes_that_wait_without_a_carrier_are_bounded_and_ask_senders_to_pause() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    assert queue.submit(pending(size=2_000)) is None
+    assert not asks_to_pause(queue)  # exactly half
+    assert queue.submit(pending(size=1)) is None
+    assert asks_to_pause(queue)
+    assert queue.submit(pending(size=2_000)) is Code.OVERLOAD
+    assert queue.submit(pending(size=1_999)) is None
+    assert queue.submit(pending(size=1)) is Code.OVERLOAD
+    queue.expire(15.0)
+    assert not asks_to_pause(queue)
+    assert queue.submit(pending(size=4_000)) is None
+
+
+def test_messages_that_wait_without_a_carrier_ask_senders_to_pause() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    submit(queue, 2)
+    assert not asks_to_pause(queue)  # exactly half
+    submit(queue, 1)
+    assert asks_to_pause(queue)
+
+
+def test_what_a_lost_carrier_gave_back_asks_nobody_to_pause() -> None:
+    queue = live_leg()
+    for _ in range(3):
+        assert queue.submit(pending(size=2_000)) is None
+    queue.take_batch(10, 10_000, 0.0)
+    queue.carrier_lost(1.0)
+    assert not asks_to_pause(queue)
+    assert queue.submit(pending(size=2_000)) is None
+    assert not asks_to_pause(queue)
+    assert queue.submit(pending(size=1)) is None
+    assert asks_to_pause(queue)
+
+
+def test_bytes_under_way_ask_senders_to_pause() -> None:
+    queue = live_leg()
+    assert queue.submit(pending(size=4_000)) is None
+    queue.take_batch(10, 10_000, 0.0)
+    assert not asks_to_pause(queue)  # exactly half of the window
+    assert queue.submit(pending(size=1)) is None
+    assert asks_to_pause(queue)
+    queue.accepted(1)
+    assert not asks_to_pause(queue)
+
+
+def test_a_batch_stays_inside_the_window() -> None:
+    queue = live_leg()
+    submit(queue, 8)
+    assert len(queue.take_batch(100, 450, 0.0)) == 4
+    assert len(queue.take_batch(100, 10_000, 0.0)) == 4
+    assert queue.submit(pending()) is None
+    assert queue.take_batch(100, 10_000, 0.0) == []
+
+
+def test_a_message_larger_than_the_batch_goes_alone() -> None:
+    queue = live_leg()
+    queue.submit(pending(size=900))
+    queue.submit(pending())
+    assert len(queue.take_batch(10, 100, 0.0)) == 1
+
+
+def test_what_was_accepted_leaves_in_order() -> None:
+    queue = live_leg()
+    batch = submit(queue, 3)
+    queue.take_batch(10, 10_000, 0.0)
+    assert queue.accepted(2) == batch[:2]
+    assert queue.accepted(2) == []
+    assert queue.accepted(99) == batch[2:]
+
+
+def test_what_a_lost_carrier_had_goes_again_with_the_same_numbers() -> None:
+    queue = live_leg()
+    batch = submit(queue, 4)
+    queue.take_batch(2, 10_000, 0.0)
+    queue.carrier_lost(5.0)
+    queue.is_carried = True
+    assert queue.take_batch(10, 10_000, 6.0) == batch
+    assert [one.number for one in batch] == [1, 2, 3, 4]
+
+
+def test_what_the_far_end_has_already_is_not_handed_over_again() -> None:
+    queue = live_leg()
+    batch = submit(queue, 3)
+    queue.take_batch(10, 10_000, 0.0)
+    queue.carrier_lost(5.0)
+    assert queue.resume(2) == batch[:2]
+    queue.is_carried = True
+    assert queue.take_batch(10, 10_000, 6.0) == batch[2:]
+
+
+def test_messages_that_waited_too_long_expire_and_the_rest_stays() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    early, late = pending("early", at=0.0), pending("late", at=10.0)
+    queue.submit(early)
+    queue.submit(late)
+    assert queue.expire(14.9) == []
+    assert queue.expire(15.0) == [early]
+    assert queue.waiting == 1
+    assert queue.expire(24.9) == []
+    assert queue.expire(25.0) == [late]
+
+
+def test_a_short_life_ends_the_waiting_earlier() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    short = pending(ttl=2.0)
+    queue.submit(short)
+    assert queue.expire(2.0) == [short]
+
+
+def test_a_message_that_kills_alone_twice_is_convicted() -> None:
+    queue = live_leg()
+    [killer] = submit(queue, 1)
+    queue.take_batch(10, 10_000, 0.0)
+    assert queue.suspect([1]) is None
+    queue.carrier_lost(0.0)
+    queue.is_carried = True
+    queue.take_batch(10, 10_000, 0.0)
+    assert queue.suspect([1]) is killer
+    assert queue.under_way == 0
+
+
+def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
+    queue = live_leg()
+    batch = submit(queue, 3)
+    queue.take_batch(10, 10_000, 0.0)
+    assert queue.suspect([1, 2, 3]) is None
+    queue.carrier_lost(0.0)
+    queue.is_carried = True
+    assert queue.take_batch(10, 10_000, 0.0) == batch[:1]
+    assert queue.take_batch(10, 10_000, 0.0) == []
+    queue.accepted(1)
+    assert queue.take_batch(10, 10_000, 0.0) == batch[1:2]
+    assert queue.suspect([2]) is batch[1]
+    queue.carrier_lost(0.0)
+    queue.is_carried = True
+    assert queue.take_batch(10, 10_000, 0.0) == batch[2:]
+
+
+def test_a_refused_message_leaves_and_the_others_stay() -> None:
+    queue = live_leg()
+    batch = submit(queue, 3)
+    queue.take_batch(10, 10_000, 0.0)
+    assert queue.refused(2) is batch[1]
+    assert queue.refused(2) is None
+    assert queue.accepted(3) == [batch[0], batch[2]]
+
+
+def test_giving_up_returns_everything_oldest_first() -> None:
+    queue = live_leg()
+    batch = submit(queue, 4)
+    queue.take_batch(2, 10_000, 0.0)
+    assert queue.abandon() == batch
+    assert (queue.waiting, queue.under_way) == (0, 0)
+
+
+def test_a_life_time_that_is_no_number_counts_as_none() -> None:
+    message = codec.build(id=1, type="create", from_="a", to="b", body={"ttl": "soon"})
+    assert deadline_of(message) == 15.0
+
+
+class LegMachine(RuleBasedStateMachine):
+    """Any order of events: each message leaves exactly once, in order, with one number for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = OutboundQueue(STREAM, QueueLimits(50, 50_000, 15.0, 20, 20_000))
+        self.inside: list[Pending] = []
+        self.numbers: dict[str, int] = {}
+        self.now = 0.0
+        self.count = 0
+
+    def _left(self, gone: list[Pending]) -> None:
+        for one in gone:
+            self.inside.remove(one)
+
+    @rule(size=st.integers(1, 2_000))
+    def submit(self, size: int) -> None:
+        one = pending(at=self.now, size=size)
+        one.digest = str(self.count)
+        self.count += 1
+        if self.queue.submit(one) is None:
+            self.inside.append(one)
+
+    @rule(messages=st.integers(1, 30), size=st.integers(1, 30_000))
+    def take(self, messages: int, size: int) -> None:
+        if self.queue.is_carried:
+            self.queue.take_batch(messages, size, self.now)
+
+    @rule(number=st.integers(0, 60))
+    def accept(self, number: int) -> None:
+        gone = self.queue.resume(number)
+        assert all(0 < one.number <= number for one in gone)
+        self._left(gone)
+
+    @rule()
+    def carrier_comes(self) -> None:
+        self.queue.is_carried = True
+
+    @rule()
+    def carrier_goes(self) -> None:
+        self.queue.carrier_lost(self.now)
+
+    @rule(seconds=st.floats(0, 20))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self._left(self.queue.expire(self.now))
+
+    @precondition(lambda self: self.queue.under_way)
+    @rule()
+    def stub_dies(self) -> None:
+        numbers = [one.number for one in self.inside if one.number]
+        convicted = self.queue.suspect(numbers)
+        if convicted is not None:
+            self._left([convicted])
+        self.queue.carrier_lost(self.now)
+
+    @invariant()
+    def nothing_is_lost_or_repeated(self) -> None:
+        assert self.queue.waiting + self.queue.under_way == len(self.inside)
+
+    @invariant()
+    def numbers_stay_and_grow(self) -> None:
+        numbered = [one for one in self.inside if one.number]
+        assert [one.number for one in numbered] == sorted(one.number for one in numbered)
+        for one in numbered:
+            assert self.numbers.setdefault(one.digest, one.number) == one.number
+
+
+TestLegMachine = LegMachine.TestCase
