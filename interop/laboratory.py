@@ -22,7 +22,7 @@ import trio
 
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import HOST, DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
-from interop.free_ports import free_ports, is_free
+from interop.free_ports import free_ports, reserve
 from interop.name_server import NameServer
 from interop.node_status import NodeStatus, fetch_status
 from interop.participant import Door
@@ -223,12 +223,12 @@ class Laboratory:
         shutil.copyfile(source, node.folder.policy)
 
     def _choose_ports(self) -> dict[str, Ports]:
-        """Ports of the last time when they are still free: documents that others cached name them."""
+        """Ports of the last time when nobody else has them now: documents that others cached name them."""
         plan_file = self.plan.state_dir / "ports.json"
         known: dict[str, dict[str, int]] = json.loads(plan_file.read_text()) if plan_file.exists() else {}
         self.was_used_before = bool(known)
         wanted = [port for domain in self.plan.domains for port in known.get(domain, {}).values()]
-        if not known or not all(map(is_free, wanted)):
+        if not known or not reserve(wanted):
             free = iter(free_ports(2 * len(self.plan.domains)))
             known = {domain: {"listen": next(free), "site": next(free)} for domain in self.plan.domains}
             plan_file.write_text(json.dumps(known))
