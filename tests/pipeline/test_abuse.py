@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from statistics import median
 from typing import Any, TypeAlias
 
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core import senders, usual
 from pipeline.core.alerts import SPOOFS_SEVERE
-from pipeline.core.usual import HOURS_PER_WEEK, LEAST_MESSAGES, alarm_level, hour_of_week
+from pipeline.core.usual import HOURS_PER_WEEK
 from pipeline.jobs import abuse
 from pipeline.local_rows import local_frame
 from pipeline.schemas import BRONZE_LINK_EVENT, DOMAIN_BASELINE, TRAFFIC_HOURLY
@@ -24,6 +18,7 @@ from policy.core.engine import CompiledPolicies, Effect, Facts
 from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
+from tests.pipeline.test_usual import daily_rhythm
 
 pytestmark = pytest.mark.spark
 
@@ -52,10 +47,6 @@ def traffic_rows(peer: str, counts: Iterable[tuple[int, int]]) -> list[tuple[Any
 
 def to_many(count: int, **members: Any) -> list[dict[str, Any]]:
     return [silver_row(dst_key=f"hyperty://a.example/h-{number}", **members) for number in range(count)]
-
-
-def daily_rhythm(days: int, flood_hour: int | None) -> list[tuple[int, int]]:
-    return [(hour, 5_000 if hour == flood_hour else 200 + 10 * (hour % 24)) for hour in range(24 * days)]
 
 
 UNKNOWN = {"outcome": "undeliverable", "outcome_code": "no-route"}
@@ -130,19 +121,6 @@ def alerts(spark: SparkSession, traffic: WorkerRows) -> Alerts:
     return found
 
 
-@pytest.mark.parametrize(("hour", "expected"), [(0, 0), (23, 23), (24, 24), (167, 167), (168, 0), (-1, 167)])
-def test_hours_of_the_week_begin_on_monday_and_come_again(hour: int, expected: int) -> None:
-    assert hour_of_week(MONDAY_US + hour * HOUR_US) == expected
-
-
-@given(st.floats(0, 1e9), st.floats(0, 1e9))
-def test_alarms_begin_well_above_what_is_usual(median: float, mad: float) -> None:
-    level = alarm_level(median, mad)
-    assert level >= LEAST_MESSAGES
-    assert level >= 3 * median
-    assert alarm_level(median, mad + 1) >= level
-
-
 def test_sender_who_writes_to_very_many_within_five_minutes_is_reported_with_evidence(
     alerts: Alerts,
 ) -> None:
@@ -210,64 +188,6 @@ def test_baseline_is_that_of_the_same_hour_of_other_weeks_once_there_are_enough(
         29: (10.0, 0.0, 4),
     }
     assert {row["measure"] for row in found} == {"messages"}
-
-
-def hours_table(*counts: tuple[str, int, int]) -> pa.Table:
-    """`TRAFFIC` of peer, hour, messages."""
-    rows = [
-        {"our_domain": "a.example", "src_domain": peer, "role": "in", "hour_us": MONDAY_US + hour * HOUR_US}
-        | {"messages": many}
-        for peer, hour, many in counts
-    ]
-    schema = to_arrow_schema(TRAFFIC_HOURLY.schema)
-    return pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in usual.TRAFFIC]))
-
-
-@given(
-    counts=st.lists(
-        st.tuples(st.sampled_from(["b.example", "c.example"]), st.integers(-50, 700), st.integers(0, 9)),
-        min_size=1,
-        max_size=40,
-    )
-)
-def test_baselines_are_medians_of_all_hours_the_silent_ones_too(counts: list[tuple[str, int, int]]) -> None:
-    expected = {}
-    for peer in {peer for peer, _, _ in counts}:
-        known: Counter[int] = Counter()
-        for of, hour, many in counts:
-            if of == peer:
-                known[hour] += many
-        hours = {hour: known[hour] for hour in range(min(known), max(known) + 1)}
-        for week in {hour % HOURS_PER_WEEK for hour in hours}:
-            for same, least in ((HOURS_PER_WEEK, 4), (24, 3), (1, 12)):
-                its = [many for hour, many in hours.items() if (hour - week) % same == 0]
-                if len(its) >= least:
-                    middle = median(its)
-                    spread = median(abs(many - middle) for many in its)
-                    expected[peer, week] = (middle, spread, len(its))
-                    break
-    found = usual.baselines(hours_table(*counts)).to_pylist()
-    assert {
-        (row["peer_domain"], row["hour_of_week"]): (row["median"], row["mad"], row["hours"]) for row in found
-    } == expected
-    assert len(found) == len(expected)
-
-
-def test_floods_are_the_hours_above_the_level_of_their_baseline() -> None:
-    hours = hours_table(
-        *(("b.example", hour, many) for hour, many in daily_rhythm(5, flood_hour=60)),
-        *(("c.example", hour, 90) for hour in range(11)),
-        ("c.example", 11, 101),
-        ("d.example", 0, 10_000),
-    )
-    [flood] = usual.floods(hours).to_pylist()
-    usually = {
-        row["hour_of_week"]: row for row in usual.baselines(hours).to_pylist() if row["peer_domain"] == "b.example"
-    }
-    baseline = usually[60]
-    assert (flood["peer_domain"], flood["hour_us"], flood["messages"]) == ("b.example", MONDAY_US + 60 * HOUR_US, 5_000)
-    assert (flood["median"], flood["hours"]) == (baseline["median"], baseline["hours"]) == (320, 5)
-    assert flood["level"] == alarm_level(baseline["median"], baseline["mad"])
 
 
 def compiled(text: str) -> CompiledPolicies:

@@ -6,10 +6,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.book_entries import BUCKET_US, Buckets, are_compared, sent_us_of
+from pipeline.core.book_entries import (
+    ALL,
+    BUCKET_US,
+    DAY_US,
+    FEW,
+    Buckets,
+    Chosen,
+    are_compared,
+    entries_of,
+    of_others,
+    sent_us_of,
+)
+from tests.pipeline.book_rows import NOON_US, uuid7
+from tests.pipeline.rows import silver_row
 
 domains = st.sampled_from(["a.example", "b.example", "c.example"])
 times_us = st.integers(-2 * BUCKET_US, 3 * BUCKET_US)
@@ -63,3 +78,65 @@ def test_only_ids_with_a_time_near_the_records_tell_when_a_message_was_sent(rows
         return id_us if abs(id_us - ts_us) <= 86_400_000_000 else ts_us
 
     assert found.tolist() == [expected(msg_id, ts_us) for msg_id, ts_us in rows]
+
+
+@given(rows=st.lists(entry, max_size=20), wanted=st.sets(domains))
+def test_of_others_are_all_rows_but_those_of_which_both_domains_are_named(
+    rows: list[dict[str, Any]], wanted: set[str]
+) -> None:
+    found = of_others(pa.Table.from_pylist(rows, schema=ENTRIES), wanted)
+    assert found.to_pylist() == [row for row in rows if not {row["src_domain"], row["dst_domain"]} <= wanted]
+
+
+@given(rows=st.lists(entry, max_size=20), wanted=st.sets(domains), first_us=times_us, last_us=times_us)
+def test_chosen_entries_were_sent_in_time_and_between_named_domains(
+    rows: list[dict[str, Any]], wanted: set[str], first_us: int, last_us: int
+) -> None:
+    found = Chosen(first_us, last_us, wanted).of(pa.Table.from_pylist(rows, schema=ENTRIES))
+    assert found.to_pylist() == [
+        row
+        for row in rows
+        if first_us <= row["sent_us"] <= last_us and {row["src_domain"], row["dst_domain"]} <= wanted
+    ]
+
+
+def near(records: list[dict[str, Any]], chosen: Chosen) -> list[int]:
+    """Numbers of the records that a cheap look at a file keeps."""
+    table = pa.Table.from_pylist([{name: row.get(name) for name in ALL} for row in records])
+    kept: list[int] = table.filter(pq.filters_to_expression(chosen.condition())).column("seq").to_pylist()
+    return kept
+
+
+@pytest.mark.parametrize("first_us", [NOON_US, NOON_US + 500, NOON_US + 999])
+@pytest.mark.parametrize("last_us", [NOON_US + 5000, NOON_US + 5500, NOON_US + 5999])
+def test_a_cheap_look_keeps_the_milliseconds_in_question_and_no_others(first_us: int, last_us: int) -> None:
+    far_us = NOON_US + DAY_US // 2
+    ids = [uuid7(NOON_US + after * 1000, 1) for after in range(-2, 9)]
+    by_id = [silver_row(seq=number, msg_id=msg_id, ts_us=far_us) for number, msg_id in enumerate(ids, -2)]
+    assert near(by_id, Chosen(first_us, last_us, set())) == [0, 1, 2, 3, 4, 5]
+    times = [first_us - 1, first_us, last_us, last_us + 1]
+    by_time = [silver_row(seq=number, msg_id=b"\xff" * 16, ts_us=time_us) for number, time_us in enumerate(times)]
+    assert near(by_time, Chosen(first_us, last_us, set())) == [1, 2]
+
+
+def test_a_cheap_look_keeps_ids_of_the_first_millisecond_of_1970_for_days_before_it() -> None:
+    first = silver_row(seq=7, msg_id=bytes(16), ts_us=DAY_US)
+    assert near([first], Chosen(-DAY_US, 999, set())) == [7]
+
+
+def test_entries_say_what_records_say_and_when_the_message_was_sent() -> None:
+    records = [
+        silver_row(role="out", msg_id=uuid7(NOON_US, 1), ts_us=NOON_US + 5, size_wire=None, size_in=7, d_total_us=None),
+        silver_row(role="in", msg_id=b"x", ts_us=NOON_US + 6, size_wire=9, size_in=7, digest=None, outcome="denied"),
+    ]
+    table = pa.Table.from_pylist([{name: row.get(name) for name in ALL} for row in records])
+    more = [{"is_out": True, "sent_us": NOON_US, "size": 7}, {"is_out": False, "sent_us": NOON_US + 6, "size": 9}]
+    few = ("src_domain", "dst_domain", "msg_id", "ts_us", "outcome", "digest")
+    expected = [{name: row[name] for name in few} | own for row, own in zip(records, more, strict=True)]
+    assert entries_of(table.select(list(FEW))).to_pylist() == expected
+    assert entries_of(table).to_pylist() == [
+        one | {name: row[name] for name in ("node", "boot", "seq")} | {"span_us": row["d_total_us"]}
+        for one, row in zip(expected, records, strict=True)
+    ]
+    bare = entries_of(table.select(["role", "src_domain", "dst_domain", "msg_id", "ts_us"]))
+    assert bare.column_names == ["src_domain", "dst_domain", "msg_id", "sent_us", "ts_us", "is_out"]

@@ -9,11 +9,23 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.book_entries import BUCKET_US
-from pipeline.core.book_totals import KEY, side_by_side, totals_of, whole_totals
+from pipeline.core.book_totals import (
+    BUCKET_COUNTS,
+    COUNTED,
+    KEY,
+    compare,
+    equal_counts,
+    side_by_side,
+    totals_of,
+    whole_totals,
+)
 from pipeline.core.groups import MASK
-from tests.pipeline.rows import MONDAY_US
+from pipeline.schemas import RECON_BUCKET
+from tests.pipeline.book_rows import NOON_US, clocks
+from tests.pipeline.rows import DAY_US, MONDAY_US, day_of
 from tests.pipeline.xxhash import plain_xxhash64
 
 ENTRY = pa.schema(
@@ -96,3 +108,69 @@ def test_totals_are_those_of_a_plain_loop_however_the_records_were_cut(
     parts = pa.concat_tables([totals_of(piece) for piece in pieces if piece.num_rows])
     found = side_by_side(whole_totals(parts)).to_pylist()
     assert [row | {name: row[name] & MASK for name in FOLDS} for row in found] == plainly(rows)
+
+
+SKEW_US = 4
+few = st.integers(0, 1)
+side_rows = st.fixed_dictionaries(
+    {
+        "src_domain": st.sampled_from(["a.example", "a.example", "c.example"]),
+        "dst_domain": st.just("b.example"),
+        "bucket_us": st.sampled_from([NOON_US, NOON_US, NOON_US + DAY_US]),
+        **{f"{side}_{name}": few for side in ("out", "in") for name in COUNTED},
+        "in_delivered": few,
+        "lag_min_us": st.none() | st.integers(-12, 3),
+        "lag_max_us": st.integers(3, 16),
+    }
+)
+
+
+@given(row=side_rows, usual_us=st.integers(-3, 6), doubt_us=st.none() | st.integers(0, 2))
+def test_totals_are_equal_when_all_sums_are_and_no_time_is_unusual(
+    row: dict[str, Any], usual_us: int, doubt_us: int | None
+) -> None:
+    if row["lag_min_us"] is None:
+        row["lag_max_us"] = None
+    offsets = [] if doubt_us is None else [("a.example", 0, 0), ("b.example", usual_us, doubt_us)]
+    known = clocks(-99 if offsets else usual_us, offsets=offsets)
+    schema = pa.schema({name: pa.string() if name.endswith("_domain") else pa.int64() for name in row})
+    [found] = compare(pa.Table.from_pylist([row], schema), known, skew_us=SKEW_US).to_pylist()
+    is_same = all(row[f"out_{name}"] == row[f"in_{name}"] for name in COUNTED)
+    if is_same and row["lag_min_us"] is not None:
+        is_known = row["src_domain"] == "a.example" and row["bucket_us"] == NOON_US
+        low_us = usual_us if is_known else row["lag_min_us"]
+        allowed_us = SKEW_US + (doubt_us or 0 if is_known else 0)
+        is_same = row["lag_max_us"] - low_us <= allowed_us and low_us - row["lag_min_us"] <= allowed_us
+    assert found.keys() == set(RECON_BUCKET.schema.names)
+    assert found["is_equal"] is (is_same and row["lag_min_us"] is not None)
+    assert (found["dt"], found["out_xor"], found["in_sum"]) == (
+        day_of(row["bucket_us"]),
+        row["out_set_xor"],
+        row["in_set_sum"],
+    )
+
+
+buckets = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("src_domain", "dst_domain"), domains),
+        "dt": st.sampled_from(["2026-03-01", "2026-03-02"]),
+        **dict.fromkeys(("out_messages", "in_messages", "in_delivered"), st.integers(0, 9)),
+        "is_equal": st.booleans(),
+    }
+)
+
+
+@given(rows=st.lists(buckets, max_size=30))
+def test_what_equal_totals_count_is_added_up_by_pair_and_day(rows: list[dict[str, Any]]) -> None:
+    schema = pa.schema([to_arrow_schema(RECON_BUCKET.schema).field(name) for name in BUCKET_COUNTS])
+    expected: dict[tuple[str, ...], list[int]] = {}
+    for row in rows:
+        counts = expected.setdefault((row["src_domain"], row["dst_domain"], row["dt"]), [0, 0, 0, 0])
+        if row["is_equal"]:
+            out, in_, delivered = (row[name] for name in ("out_messages", "in_messages", "in_delivered"))
+            counts[:] = map(sum, zip(counts, (out, in_, out, in_ - delivered), strict=True))
+    found = equal_counts(pa.Table.from_pylist(rows, schema=schema))
+    assert found.column_names == ["src_domain", "dst_domain", "dt", "sent", "received", "matched", "refused"]
+    assert sorted(tuple(row.values()) for row in found.to_pylist()) == sorted(
+        (*key, *counts) for key, counts in expected.items()
+    )

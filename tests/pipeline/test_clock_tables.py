@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -105,3 +106,12 @@ def test_known_clocks_say_what_is_usual_before_the_pair_does() -> None:
     assert [column.tolist() for column in usual] == [[True, False, False], [40, 0, 0], [11, 0, 0]]
     only_delays = clocks(700).usual(sources[:1], targets[:1], pa.array(["2026-03-02"]))
     assert [column.tolist() for column in only_delays] == [[True], [700], [0]]
+
+
+def test_clocks_travel_to_workers_without_what_was_looked_up() -> None:
+    known = clocks(700)
+    pair = [pa.array([name]) for name in ("a.example", "b.example", "2026-03-02")]
+    before = pickle.dumps(known)
+    found = known.usual(*pair)
+    assert pickle.dumps(known) == before
+    assert [column.tolist() for column in pickle.loads(before).usual(*pair)] == [column.tolist() for column in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -12,16 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.days import (
-    HOUR,
-    days_added_up,
-    folds_of,
-    with_quantiles,
-)
+from pipeline.core.days import HOUR, Version, days_added_up, folds_of, with_quantiles, written_down
 from pipeline.core.histogram import quantile
 from pipeline.core.packed import packed, together
 from pipeline.core.set_digests import BOOK_OF_DAY, places_of_days
-from pipeline.schemas import STATEMENT_BOOK, TRAFFIC_HOURLY
+from pipeline.schemas import STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
 
 SUMS = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
 HOURS = pa.schema([to_arrow_schema(TRAFFIC_HOURLY.schema).field(name) for name in HOUR])
@@ -39,6 +35,18 @@ hours = st.fixed_dictionaries(
         "latency": st.dictionaries(st.integers(-2, 1007), st.integers(1, 9), max_size=4),
     }
 )
+
+A_DAY: dict[str, Any] = {
+    **dict.fromkeys(SUMS, 2),
+    "our_domain": "a.example",
+    "src_domain": "a.example",
+    "dst_domain": "b.example",
+    "role": "out",
+    "dt": "2026-03-01",
+    "outcomes": {"delivered": 1},
+    "denials": {},
+    "latency": {16: 1},
+}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -109,20 +117,39 @@ def test_folds_of_a_day_are_the_same_in_any_order(rows: list[dict[str, Any]], or
     ids=repr,
 )
 def test_folds_see_whatever_a_statement_says_otherwise(other: dict[str, Any]) -> None:
-    hour: dict[str, Any] = {
-        **dict.fromkeys(SUMS, 2),
-        "our_domain": "a.example",
-        "src_domain": "a.example",
-        "dst_domain": "b.example",
-        "role": "in",
-        "dt": "2026-03-01",
-        "outcomes": {"delivered": 1},
-        "denials": {},
-        "latency": {16: 1},
-    }
+    hour = A_DAY | {"role": "in"}
     one, another = (
         folds_of(with_quantiles(days_added_up(table([row]))), ("our_domain", "dt")).to_pylist()
         for row in (hour, hour | other)
     )
     assert one[0]["set_xor"] != another[0]["set_xor"]
     assert one[0]["set_sum"] != another[0]["set_sum"]
+
+
+def test_only_days_with_a_version_are_written_down_each_with_what_its_version_says() -> None:
+    draft, other = A_DAY | {"our_domain": "c.example"}, A_DAY | {"dt": "2026-03-02"}
+    back = A_DAY | {"role": "in", "src_domain": "b.example", "dst_domain": "a.example"}
+    days = with_quantiles(days_added_up(table([A_DAY, back, draft, other])))
+    digests = pa.Table.from_pylist([{name: A_DAY[name] for name in BOOK_OF_DAY} | {"set_digest": "d1"}])
+    versions = {
+        ("a.example", "2026-03-01"): Version(3, "final", 77),
+        ("c.example", "2026-03-01"): Version(1, "draft", 78),
+    }
+    found = written_down(days, versions, digests, input_version=9)
+    assert set(found.column_names) == set(STATEMENT_DAILY.schema.names)
+    more = ("our_domain", "role", "version", "status", "complete_until_us", "input_version", "set_digest")
+    assert sorted(tuple(row[name] for name in more) for row in found.to_pylist()) == [
+        ("a.example", "in", 3, "final", 77, 9, sha256(b"").hexdigest()),
+        ("a.example", "out", 3, "final", 77, 9, "d1"),
+        ("c.example", "out", 1, "draft", 78, 9, None),
+    ]
+    assert found.select(days.column_names).to_pylist() == [
+        row for row in days.to_pylist() if (row["our_domain"], row["dt"]) in versions
+    ]
+
+
+def test_a_final_day_without_delivered_messages_has_the_digest_of_nothing() -> None:
+    days = with_quantiles(days_added_up(table([A_DAY])))
+    found = written_down(days, {("a.example", "2026-03-01"): Version(1, "final", 0)}, None, input_version=0)
+    assert found.column("set_digest").to_pylist() == [sha256(b"").hexdigest()]
+    assert written_down(days, {}, None, input_version=0).num_rows == 0

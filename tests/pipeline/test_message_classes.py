@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.message_classes import Judging, Messages
+from pipeline.core.completeness import Completeness
+from pipeline.core.message_classes import COUNTED, Judging, Messages, pair_rows
+from pipeline.schemas import RECON_PAIR
 from tests.pipeline.book_rows import MINUTE_US, NOON_US, book_row, clocks, completeness, entries
 from tests.pipeline.rows import day_of
 
@@ -44,3 +50,34 @@ def test_of_equal_records_the_earliest_stands_for_its_message() -> None:
     early, late = {"outcome": "denied", "seq": 6}, {"outcome": "denied", "seq": 5, "ts_us": NOON_US + 1}
     for rows in ([early, late], [late, early]):
         assert case_of(rows, [{}])["out_ts_us"] == NOON_US
+
+
+counts = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("src_domain", "dst_domain"), st.sampled_from(["a.example", "b.example", "c.example"])),
+        "dt": st.sampled_from(["2026-03-01", "2026-03-02"]),
+        **dict.fromkeys(COUNTED, st.none() | st.integers(0, 9)),
+    }
+)
+
+
+@given(rows=st.lists(counts, max_size=12))
+def test_a_pair_has_the_counts_of_both_levels_and_is_complete_until_the_first_book_ends(rows: list[Row]) -> None:
+    until_us = {"a.example": 70, "b.example": 30}
+    known = {name: Completeness(0, until) for name, until in until_us.items()}
+    schema = to_arrow_schema(RECON_PAIR.schema)
+    parts = pa.Table.from_pylist(
+        rows, pa.schema([schema.field(name) for name in ("src_domain", "dst_domain", "dt", *COUNTED)])
+    )
+    expected: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        key = (row["src_domain"], row["dst_domain"], row["dt"])
+        pair = expected.setdefault(key, dict.fromkeys(COUNTED, 0))
+        pair |= {name: pair[name] + (row[name] or 0) for name in COUNTED}
+        ends = [until_us[name] for name in key[:2] if name in until_us]
+        pair["complete_until_us"] = min(ends, default=None)
+    found = pair_rows(parts, known)
+    assert set(found.column_names) == set(RECON_PAIR.schema.names)
+    assert [
+        (tuple(row.pop(name) for name in ("src_domain", "dst_domain", "dt")), row) for row in found.to_pylist()
+    ] == [*sorted(expected.items())]
