@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import hypothesis
 
-hypothesis.settings.register_profile("house", deadline=None)  # how long an example takes is not what a test is about
-hypothesis.settings.load_profile("house")
+hypothesis.settings.register_profile("project", deadline=None)  # how long an example takes is not what a test is about
+hypothesis.settings.load_profile("project")

@@ -77,7 +77,8 @@ def chosen(words: Sequence[str]) -> Iterator[tuple[Group, list[Path]]]:
 
 
 ELSEWHERE: Final = frozenset(
-    {"conformance", "delivery", "examples_stubs", "fuzz", "house", "interop", "mutation", "peers", "support", "system"}
+    {"conformance", "delivery", "examples_stubs", "fuzz", "interop"}
+    | {"mutation", "peers", "project", "support", "system"}
 )
 """Folders of tests that start programs, or of no tests: what runs elsewhere is not changed."""
 

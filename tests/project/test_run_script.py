@@ -71,7 +71,7 @@ def test_the_script_finds_its_checkout_through_a_link(checkout: Path, tmp_path: 
 
 
 def test_test_files_are_named_from_where_the_user_stands_and_run_in_the_checkout(checkout: Path) -> None:
-    stand = checkout / "tests" / "house"
+    stand = checkout / "tests" / "project"
     stand.mkdir(parents=True)
     (stand / "test_docs.py").touch()
     folder, got = called(checkout / "run", "endurance", "-x", "test_docs.py::test_one", "not_there.py", cwd=stand)

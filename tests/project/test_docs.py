@@ -197,8 +197,8 @@ def test_python_of_the_readme_is_python() -> None:
 
 def test_every_setting_on_the_page_is_read_by_somebody() -> None:
     named = set(re.findall(r"^\| `([a-z_0-9]+)` \|", text_of(DOCS / "configuration.md"), re.MULTILINE))
-    rooms = [path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
-    sources = [path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py")]
+    packages = [path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
+    sources = [path.read_text(encoding="utf-8") for package in packages for path in package.rglob("*.py")]
     read = {node.attr for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
     assert named
     assert sorted(named - read) == []
@@ -245,8 +245,8 @@ def test_every_test_that_is_named_alone_exists(page: Path) -> None:
 def test_every_named_file_exists(page: Path) -> None:
     if page.parent == DOCS / "adr":
         return  # decisions are history: they name files that did not come to be
-    rooms = "|".join(path.parent.name for path in ROOT.glob("*/__init__.py"))
-    named = re.findall(rf"`((?:{rooms}|docs|examples|newsfragments)/[\w./*-]*)`", prose(page))
+    packages = "|".join(path.parent.name for path in ROOT.glob("*/__init__.py"))
+    named = re.findall(rf"`((?:{packages}|docs|examples|newsfragments)/[\w./*-]*)`", prose(page))
     missing = [name for name in named if not list(ROOT.glob(name.rstrip("/")))]
     assert missing == []
 

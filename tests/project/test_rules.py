@@ -1,4 +1,4 @@
-"""The rules of the house that no type checker knows: who imports whom, how large things are, what is explained."""
+"""Rules of the project that no type checker knows: who imports whom, what is pure, what has a docstring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = (
+PACKAGES = (
     "protofly",
     "policy",
     "wire",
@@ -28,11 +28,11 @@ ROOMS = (
     "trapezoid",
     "benchmarks",
 )
-QUIET = (
+PURE = (
     "protofly",
     *(
-        f"{room}/core"
-        for room in (
+        f"{package}/core"
+        for package in (
             "policy",
             "wire",
             "catalogue_client",
@@ -45,8 +45,7 @@ QUIET = (
     "msg_node/kernel",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "msg_node").glob("*/core")),
 )
-MODULE_LINES = 500
-LOUD = frozenset(
+EFFECTS = frozenset(
     {
         "asyncio",
         "httpx",
@@ -105,42 +104,40 @@ def test_import_contracts_are_kept() -> None:
     assert "0 broken" in done.stdout
 
 
-def test_every_room_is_under_the_contracts() -> None:
+def test_every_package_is_under_the_contracts() -> None:
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     [line] = re.findall(r"^root_packages = (\[.*\])$", settings, re.MULTILINE)
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
-    assert set(ast.literal_eval(line)) == packages == set(ROOMS)
-
-
-def test_no_module_is_longer_than_a_reader_can_hold() -> None:
-    lengths = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in modules(*ROOMS, "tests")}
-    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+    assert set(ast.literal_eval(line)) == packages == set(PACKAGES)
 
 
 def test_no_module_is_a_drawer_for_odds_and_ends() -> None:
     drawers = re.compile(r"(.*_)?(utils?|helpers?|common|misc)")
-    assert [place(path) for path in modules(*ROOMS, "tests") if drawers.fullmatch(path.stem)] == []
+    assert [place(path) for path in modules(*PACKAGES, "tests") if drawers.fullmatch(path.stem)] == []
 
 
-@pytest.mark.parametrize("folder", QUIET)
-def test_quiet_rooms_import_nothing_loud(folder: str) -> None:
-    found = modules(folder)
-    assert found
-    assert {place(path): loud for path in found if (loud := imported_by(path) & LOUD)} == {}
+@pytest.mark.parametrize("folder", PURE)
+def test_pure_packages_import_nothing_with_effects(folder: str) -> None:
+    paths = modules(folder)
+    assert paths
+    assert {place(path): found for path in paths if (found := imported_by(path) & EFFECTS)} == {}
 
 
-def test_every_core_is_known_as_a_quiet_room() -> None:
+def test_every_core_is_listed_as_pure() -> None:
     cores = {
-        path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("core") if path.is_dir()
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("core")
+        if path.is_dir()
     }
-    assert cores <= set(QUIET)
+    assert cores <= set(PURE)
 
 
-def test_quiet_rooms_ask_no_clock_by_another_name() -> None:
+def test_pure_packages_read_no_clock_under_another_name() -> None:
     clocks = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("uuid", "uuid4")}
     asked = [
         place(path, node)
-        for path in modules(*QUIET)
+        for path in modules(*PURE)
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (node.value.id, node.attr) in clocks
     ]
@@ -148,7 +145,7 @@ def test_quiet_rooms_ask_no_clock_by_another_name() -> None:
 
 
 def test_only_the_engine_imports_the_engine() -> None:
-    assert [place(path) for path in modules(*ROOMS) if "wasmtime" in imported_by(path)] == ["sandbox/engine.py:1"]
+    assert [place(path) for path in modules(*PACKAGES) if "wasmtime" in imported_by(path)] == ["sandbox/engine.py:1"]
 
 
 def test_only_the_application_wires_the_node() -> None:
@@ -159,7 +156,7 @@ def test_only_the_application_wires_the_node() -> None:
 def test_the_product_prints_only_where_people_look() -> None:
     printing = [
         place(path, node)
-        for path in modules(*ROOMS)
+        for path in modules(*PACKAGES)
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
@@ -182,7 +179,7 @@ def public_definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.A
 def test_everything_public_says_what_it_is_for() -> None:
     silent = [
         f"{place(path, node)} {node.name}"
-        for path in modules(*ROOMS)
+        for path in modules(*PACKAGES)
         for node in public_definitions(tree_of(path).body)
         if not ast.get_docstring(node)
     ]
@@ -190,14 +187,14 @@ def test_everything_public_says_what_it_is_for() -> None:
 
 
 def test_every_module_says_what_it_holds() -> None:
-    assert [place(path) for path in modules(*ROOMS) if not ast.get_docstring(tree_of(path))] == []
+    assert [place(path) for path in modules(*PACKAGES) if not ast.get_docstring(tree_of(path))] == []
 
 
 def test_nothing_is_left_for_later() -> None:
     left = re.compile(r"\b(TODO|FIXME|XXX)\b")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in modules(*ROOMS)
+        for path in modules(*PACKAGES)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if left.search(line)
     ]
