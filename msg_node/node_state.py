@@ -21,7 +21,7 @@ from msg_node.addresses.core.consents import Consents
 from msg_node.addresses.core.expulsions import Expulsions
 from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
-from msg_node.kernel.credentials import OPERATOR, Credentials
+from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.proof import Proven
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import P2P_NAMES, TAPS_KEY, is_child_form, object_of_events
@@ -35,7 +35,7 @@ from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.requests.core.parked import Sender
 from msg_node.requests.core.push_targets import PushTargets
 from msg_node.sessions.core.guests import Guests
-from msg_node.sessions.core.sessions import Sessions
+from msg_node.sessions.core.lifecycle import SessionLifecycle
 from protofly.address import canonical_key, domain_of, is_below, scheme_of
 from protofly.errors import Code
 from protofly.limits import RELEASED_AT_ONCE
@@ -86,7 +86,7 @@ class NodeState:
         domains: frozenset[str],
         *,
         reserved: frozenset[str] = frozenset(),
-        sessions: Sessions | None = None,
+        lifecycle: SessionLifecycle | None = None,
         owners: Owners | None = None,
         listeners: Listeners | None = None,
         registry: DomainRegistry | None = None,
@@ -101,14 +101,14 @@ class NodeState:
         Args:
             domains: Our domain and its aliases.
             reserved: Runtime keys that no session may open: the node itself.
-            sessions: The four cores, when they are to be other than the default; they must share `journal`.
-            owners: See `sessions`.
-            listeners: See `sessions`.
-            registry: See `sessions`.
+            lifecycle: The sessions; this and the cores below replace the default, and must share `journal`.
+            owners: See `lifecycle`.
+            listeners: See `lifecycle`.
+            registry: See `lifecycle`.
             journal: Where changes are collected.
             rules: What this node insists on.
-            delivery: What waits for those who are away; see `sessions`.
-            twin: Descriptions and values of things; see `sessions`.
+            delivery: What waits for those who are away; see `lifecycle`.
+            twin: Descriptions and values of things; see `lifecycle`.
             interworking: Legacy addresses, and the stubs behind them.
         """
         self.domains = domains
@@ -120,7 +120,8 @@ class NodeState:
         self.expulsions = Expulsions(self._journal)
         self.take_changes = self._journal.take
         """Gives what changed since the last call: to be committed before any reply leaves."""
-        self.sessions = Sessions(self._journal, Credentials()) if sessions is None else sessions
+        self.lifecycle = SessionLifecycle(self._journal) if lifecycle is None else lifecycle
+        self.sessions = self.lifecycle.sessions
         self.owners = Owners(self._journal) if owners is None else owners
         self.listeners = Listeners(self._journal) if listeners is None else listeners
         self.registry = DomainRegistry(self._journal) if registry is None else registry
@@ -137,11 +138,11 @@ class NodeState:
     # Sessions and what hangs on them.
 
     def open(self, opener: Opener, token: str, *, now: float) -> tuple[Opened | OpenRefused, list[StatusChange]]:
-        """Open or resume a session; see `Sessions.open`.
+        """Open or resume a session; see `SessionLifecycle.open`.
 
         Registry entries of sessions that ended with it come back as changes.
         """
-        result = self.sessions.open(opener, token, now=now)
+        result = self.lifecycle.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             return result, []
         return result, self._settle_opened(result, now=now)
@@ -149,13 +150,13 @@ class NodeState:
     def re_open(
         self, session_address: str, connection: int, *, now: float, proven: Proven | None = None
     ) -> tuple[Opened | None, list[StatusChange]]:
-        """Bring a session back; see `Sessions.re_open`."""
-        result = self.sessions.re_open(session_address, connection, now=now, proven=proven)
+        """Bring a session back; see `SessionLifecycle.re_open`."""
+        result = self.lifecycle.re_open(session_address, connection, now=now, proven=proven)
         return result, [] if result is None else self._settle_opened(result, now=now)
 
     def close(self, sid: int, *, now: float) -> list[StatusChange]:
         """End a session: addresses are freed, subscriptions removed, registry entries disconnected."""
-        session = self.sessions.close(sid)
+        session = self.lifecycle.close(sid)
         return [] if session is None else self._end(session, now=now)
 
     def lost(self, connection: int, *, now: float) -> tuple[int | None, list[StatusChange]]:
@@ -163,14 +164,14 @@ class NodeState:
 
         Return the session that it had.
         """
-        session = self.sessions.lost(connection, now=now)
+        session = self.lifecycle.lost(connection, now=now)
         if session is None:
             return None, []
         return session.sid, self._end(session, now=now) if session.is_guest else []
 
     def overdue(self, *, now: float) -> tuple[list[tuple[Session, int]], list[StatusChange]]:
-        """Park the sessions that should have been renewed; see `Sessions.overdue`. Guests have ended."""
-        lost, changes = self.sessions.overdue(now=now), []
+        """Park the sessions that should have been renewed; see `SessionLifecycle.overdue`. Guests have ended."""
+        lost, changes = self.lifecycle.overdue(now=now), []
         for session, _ in lost:
             if session.is_guest:
                 changes += self._end(session, now=now)
@@ -185,7 +186,7 @@ class NodeState:
         ended: list[tuple[Session, Holdings]] = []
         changes: list[StatusChange] = []
         released = 0
-        while released < RELEASED_AT_ONCE and (session := self.sessions.expire(now=now)) is not None:
+        while released < RELEASED_AT_ONCE and (session := self.lifecycle.expire(now=now)) is not None:
             holdings = self.holdings(session.sid)
             ended.append((session, holdings))
             changes += self._end(session, now=now)
@@ -221,7 +222,7 @@ class NodeState:
 
     def _keep_from_strangers(self) -> None:
         """Remove the subscriptions to what is for operators of those who are none any more, or never were."""
-        operators = {session.sid for session in self.sessions if OPERATOR in session.roles}
+        operators = {session.sid for session in self.sessions if OPERATOR in session.proof.roles}
         for number in [one for one in self.listeners.listeners() if one not in operators]:
             self.listeners.remove_where(number, lambda key: key == TAPS_KEY or self.is_of_node(key))
 
@@ -293,7 +294,7 @@ class NodeState:
         It is of the same runtime, or owns that address now; and it holds the same credential, if there was one.
         """
         session = self.sessions.get(sid)
-        if session is None or sender.domain or (sender.credential and sender.credential != session.credential):
+        if session is None or sender.domain or (sender.credential and sender.credential != session.proof.credential):
             return False
         owner = self.owners.owner(key)
         return owner == sid if owner is not None else session.runtime_key == sender.runtime_key
@@ -302,7 +303,7 @@ class NodeState:
         """The credential of the session that owns an address or what is above it, "" when there is none."""
         owner = self.owners.owner(key)
         session = self.sessions.get((self._holder_above(key) if owner is None else owner) or 0)
-        return "" if session is None else session.credential
+        return "" if session is None else session.proof.credential
 
     def _holder_above(self, key: str) -> int | None:
         runtime_key = runtime_part(key)
@@ -449,7 +450,7 @@ class NodeState:
         Raises:
             HostError: STORAGE.
         """
-        self.sessions.restore(rows.get(Table.SESSIONS, {}), now=now)
+        self.lifecycle.restore(rows.get(Table.SESSIONS, {}), now=now)
         self.push.restore(rows.get(Table.PUSH_TARGETS, {}))
         for session in self.sessions:
             self.guests.came(session)

@@ -310,7 +310,7 @@ class Services:
         session = self._state.sessions.get(number)
         if session is None:
             return Caller(number)
-        is_operator = OPERATOR in session.roles and not session.is_guest
+        is_operator = OPERATOR in session.proof.roles and not session.is_guest
         return Caller(number, "", is_operator, session.is_guest, session.dialect.reads_desc)
 
     def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:

@@ -259,7 +259,7 @@ class Outcomes:
             session = self._around.state.sessions.get(bind.sid)
             port.guest_of = self._around.state.guests.domain(bind.sid)
             is_ours = session is not None and not port.guest_of
-            port.roles = session.roles if session is not None and is_ours else frozenset()
+            port.roles = session.proof.roles if session is not None and is_ours else frozenset()
             port.wants_late = session is not None and session.wants_late
             self._around.ports[bind.sid] = port
             self._around.arriving(bind.sid)

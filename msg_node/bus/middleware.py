@@ -95,7 +95,7 @@ def authentication(sessions: Sessions, open_to: Iterable[str] = ()) -> Step:
 
     def judge(message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         session = sessions.get(sid)
-        if session is None or session.credential:
+        if session is None or session.proof.credential:
             return None
         key = message.to_key
         is_open = key in exact or any(is_below(key, base) for base in bases)

@@ -1,4 +1,4 @@
-"""One session, what is stored of it, who asks for one and what he gets. Source: message specification, section 5.1."""
+"""One session, its row, a request for one, and the outcome. Source: message specification, section 5.1."""
 
 from __future__ import annotations
 
@@ -51,22 +51,43 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     login: str = ""
     wants_late: bool = False
 
+    def parked_session(self, roles: frozenset[str], *, now: float) -> Session:
+        """The session as it is after a restart: parked, with the roles that its credential has now."""
+        return Session(
+            sid=self.sid,
+            runtime=self.runtime,
+            runtime_key=self.runtime_key,
+            token_digest=self.token_digest,
+            proof=Proven(self.credential, roles, self.proof_ends, login=self.login),
+            dialect=self.dialect,
+            is_guest=self.is_guest,
+            connection=None,
+            heard_at=now,
+            is_displaced=self.is_displaced,
+            wants_late=self.wants_late,
+        )
+
 
 @dataclass(slots=True)
 class Session:
-    """One session. `connection` is None while it is parked, `grace_ends` None while it is live.
+    """One session. Times are seconds since the Unix epoch.
 
-    `proof_ends` is when what its runtime proved expires, `lease_ends` when it is to be renewed at the latest; None:
-    never. `login` is the login at our identity manager that it was opened with, "" for none. `wants_late`: its runtime
-    asked for late replies.
+    Attributes:
+        proof: What its runtime proved when it was opened or renewed.
+        connection: None while it is parked.
+        heard_at: Last sign of life, as far as that was asked for.
+        grace_ends: When it expires; None while it is live.
+        contested_at: Since when an opener without a proof waits for the connection to be silent.
+        is_displaced: Another session speaks for its runtime; its token brings it back.
+        lease_ends: When it is to be renewed at the latest; None: never.
+        wants_late: Its runtime asked for late replies.
     """
 
     sid: int
     runtime: str
     runtime_key: str
     token_digest: str
-    credential: str
-    roles: frozenset[str]
+    proof: Proven
     dialect: Dialect
     is_guest: bool
     connection: int | None
@@ -74,46 +95,44 @@ class Session:
     grace_ends: float | None = None
     contested_at: float | None = None
     is_displaced: bool = False
-    proof_ends: float | None = None
     lease_ends: float | None = None
-    login: str = ""
     wants_late: bool = False
 
     @property
     def ends(self) -> float | None:
         """When a live session has to have been renewed, None when never."""
-        return min((end for end in (self.proof_ends, self.lease_ends) if end is not None), default=None)
+        return min((end for end in (self.proof.expires_at, self.lease_ends) if end is not None), default=None)
 
     def is_proof_over(self, now: float) -> bool:
-        """Whether what its runtime proved has expired."""
-        return self.proof_ends is not None and self.proof_ends <= now
+        """True when what its runtime proved has expired."""
+        return self.proof.expires_at is not None and self.proof.expires_at <= now
 
     @property
     def is_live(self) -> bool:
-        """Whether the session has a connection."""
+        """True when the session has a connection."""
         return self.connection is not None
 
     def row(self) -> SessionRow:
-        """What is stored of it."""
+        """The session as it is stored."""
         return SessionRow(
             sid=self.sid,
             runtime=self.runtime,
             runtime_key=self.runtime_key,
             token_digest=self.token_digest,
-            credential=self.credential,
+            credential=self.proof.credential,
             dialect=self.dialect,
             is_guest=self.is_guest,
             is_displaced=self.is_displaced,
-            roles=tuple(sorted(self.roles)),
-            proof_ends=self.proof_ends,
-            login=self.login,
+            roles=tuple(sorted(self.proof.roles)),
+            proof_ends=self.proof.expires_at,
+            login=self.proof.login,
             wants_late=self.wants_late,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """Who asks for a session, and what he has proven."""
+    """A request for a session, with what the runtime has proven."""
 
     runtime: str
     runtime_key: str

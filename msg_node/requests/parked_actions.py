@@ -236,7 +236,7 @@ class Deliveries:
         if asker < 0:
             return Sender("", domain=self._state.domain_of_link(asker))
         session = self._state.sessions.get(asker)
-        return Sender("") if session is None else Sender(session.runtime_key, session.credential)
+        return Sender("") if session is None else Sender(session.runtime_key, session.proof.credential)
 
     # Handing over.
 

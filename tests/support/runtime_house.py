@@ -40,8 +40,8 @@ from msg_node.registries.core.twin import Twin
 from msg_node.requests.core.delivery_state import DeliveryRules, DeliveryState
 from msg_node.requests.parked_actions import Parks, park_nothing
 from msg_node.services import Services
+from msg_node.sessions.core.lifecycle import SessionLifecycle, SessionRules
 from msg_node.sessions.core.session_service import SessionService
-from msg_node.sessions.core.sessions import Sessions
 from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate, PeerRule
 from protofly import codec
@@ -290,13 +290,13 @@ class RuntimeHouse:
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
-        sessions = Sessions(journal, accepted, max_sessions=max_sessions, returns_by_address=returns_by_address)
+        session_rules = SessionRules(max_sessions=max_sessions, returns_by_address=returns_by_address)
         self.store = store
         self.state = NodeState(
             frozenset({DOMAIN, ALIAS}),
             reserved=frozenset({NODE}),
             journal=journal,
-            sessions=sessions,
+            lifecycle=SessionLifecycle(journal, accepted, session_rules),
             owners=Owners(journal, pools=pools),
             rules=rules,
             delivery=DeliveryState(journal, delivery),

@@ -316,7 +316,7 @@ class SubscriptionService:
             return Right.REFUSED
         roles = self._state.rules.thing_roles
         is_agent = self._state.owners.owner(agent_of(key)) == caller.number
-        return Right.LISTEN if is_agent or not roles or roles & session.roles else Right.REFUSED
+        return Right.LISTEN if is_agent or not roles or roles & session.proof.roles else Right.REFUSED
 
     def _right_to_p2p(self, caller: Caller, key: str) -> Right:
         """Whoever announces a P2P stub of his domain first has it. Source: message specification, section 17."""

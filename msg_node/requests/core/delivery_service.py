@@ -133,7 +133,7 @@ class DeliveryService:
         session = state.sessions.get(caller.number)
         if session is None:
             return []
-        theirs = {Sender(session.runtime_key), Sender(session.runtime_key, session.credential)}
+        theirs = {Sender(session.runtime_key), Sender(session.runtime_key, session.proof.credential)}
         found = {
             entry.number: entry
             for entry in parking.of_senders(theirs)

@@ -148,7 +148,7 @@ class SessionService:
         wants_late = _wants_late(members)
         is_guest = self._is_guest(runtime_key)
         offered = Offered(_token(members) or offered.token, offered.certificate)
-        proven = self._state.sessions.credentials.check(offered, runtime_key, now=now)
+        proven = self._state.lifecycle.credentials.check(offered, runtime_key, now=now)
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
         self._permit(message, proven.roles, is_guest=is_guest)
@@ -160,7 +160,7 @@ class SessionService:
         result, status_changes = self._state.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
-        self._state.sessions.want_late(result.sid, wants=bool(wants_late))
+        self._state.lifecycle.want_late(result.sid, wants=bool(wants_late))
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         if dialect.has_token:
             told = {"runtimeToken": token, **told}
@@ -184,7 +184,7 @@ class SessionService:
         if session is None:
             raise ReconnectionError(RECONNECTION_FAIL)
         proven = self._proven_again(session, _token(members), offered, now)
-        roles = session.roles if proven is None else proven.roles
+        roles = session.proof.roles if proven is None else proven.roles
         self._permit(message, roles, is_guest=session.is_guest)
         is_over = session.is_proof_over(now)
         before = self._session_of(session.runtime_key)
@@ -192,7 +192,7 @@ class SessionService:
         if result is None:
             raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
         if wants_late is not None:
-            self._state.sessions.want_late(result.sid, wants=wants_late)
+            self._state.lifecycle.want_late(result.sid, wants=wants_late)
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         return self._opened(result, connection, told, status_changes, before)
 
@@ -286,7 +286,7 @@ class SessionService:
 
     def _proven_again(self, session: Session, token: str, offered: Offered, now: float) -> Proven | None:
         """What a runtime that comes back proves this time, None when nothing."""
-        credentials = self._state.sessions.credentials
+        credentials = self._state.lifecycle.credentials
         credentials.check_connection(offered)
         if token:
             return credentials.check(Offered(token, offered.certificate), session.runtime_key, now=now)

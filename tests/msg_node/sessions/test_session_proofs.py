@@ -206,7 +206,7 @@ def test_who_sends_no_credentials_is_anonymous(house: StateHouse, body: dict[str
     sid, _ = opened(house, 1, body)
     session = house.state.sessions.get(sid)
     assert session is not None
-    assert session.credential == ""
+    assert session.proof.credential == ""
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_bad_credentials_in_a_re_open_are_refused_and_change_nothing(
     assert (reply["code"], reply["reason"]) == (code, reason)
     session = house.state.sessions.get(sid)
     assert session is not None
-    assert session.proof_ends == NOW + LIFE + SKEW
+    assert session.proof.expires_at == NOW + LIFE + SKEW
 
 
 def test_an_old_token_in_the_header_does_not_keep_a_session_from_coming_back(house: StateHouse) -> None:
@@ -274,8 +274,8 @@ def test_roles_and_end_of_a_proof_survive_a_restart() -> None:
     house = house.restarted()
     session = house.state.sessions.get(sid)
     assert session is not None
-    assert session.roles == {"operator"}
-    assert session.proof_ends == NOW + LIFE + SKEW
+    assert session.proof.roles == {"operator"}
+    assert session.proof.expires_at == NOW + LIFE + SKEW
     house.now += LIFE + SKEW
     reply = reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2))
     assert (reply["code"], reply["desc"]) == (500, PROOF_OVER)
@@ -349,7 +349,7 @@ def test_a_certificate_that_names_its_runtime_opens_it_until_it_expires(house: S
     assert sid is not None
     session = house.state.sessions.get(sid)
     assert session is not None
-    assert session.credential == f"certificate {ANA}"
+    assert session.proof.credential == f"certificate {ANA}"
     house.now += 1000
     assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in house.swept().effects
 
@@ -371,8 +371,8 @@ def test_what_a_certificate_proves(
 ) -> None:
     assert reply_of(house.session_verb("open", runtime, 1, certificate=certificate))["code"] == 200
     (session,) = house.state.sessions
-    assert session.credential == credential
-    assert session.roles == roles
+    assert session.proof.credential == credential
+    assert session.proof.roles == roles
 
 
 def test_where_nobody_is_anonymous_a_certificate_for_another_runtime_is_refused() -> None:
