@@ -9,6 +9,7 @@ from protofly.public_names import public_names
 __all__ = [
     "DecisionRecords",
     "Dialler",
+    "DomainDocuments",
     "DomainLink",
     "Federation",
     "Identity",
@@ -23,10 +24,11 @@ __all__ = [
 if TYPE_CHECKING:
     from federation.decision_records import DecisionRecords
     from federation.dialler import Dialler
+    from federation.domain_documents import DomainDocuments
     from federation.domain_link import DomainLink
     from federation.identity import Identity
+    from federation.link_acceptor import LinkAcceptor
     from federation.link_context import LinkContext
-    from federation.peer_session import LinkAcceptor
     from federation.resolver import Resolver
     from federation.router import Federation
     from federation.stub_provider import StubProvider
@@ -37,10 +39,11 @@ else:
         {
             "DecisionRecords": "federation.decision_records",
             "Dialler": "federation.dialler",
+            "DomainDocuments": "federation.domain_documents",
             "DomainLink": "federation.domain_link",
             "Federation": "federation.router",
             "Identity": "federation.identity",
-            "LinkAcceptor": "federation.peer_session",
+            "LinkAcceptor": "federation.link_acceptor",
             "LinkContext": "federation.link_context",
             "Resolver": "federation.resolver",
             "StubSupervisor": "federation.supervisor",

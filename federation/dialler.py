@@ -186,14 +186,17 @@ class Dialler(DiallerInterface):
             winners.append(stream)
             nursery.cancel_scope.cancel()
 
+        async def start_in_turns() -> None:
+            for address in addresses:
+                has_failed = trio.Event()
+                nursery.start_soon(attempt, address, has_failed)
+                with trio.move_on_after(limits.DIAL_STAGGER_SECONDS):
+                    await has_failed.wait()
+
         try:
             with trio.move_on_after(limits.DIAL_SECONDS):
                 async with trio.open_nursery() as nursery:
-                    for address in addresses:
-                        has_failed = trio.Event()
-                        nursery.start_soon(attempt, address, has_failed)
-                        with trio.move_on_after(limits.DIAL_STAGGER_SECONDS):
-                            await has_failed.wait()
+                    nursery.start_soon(start_in_turns)
         except BaseException:
             for stream in winners:
                 stream.socket.close()  # the caller was cancelled in the moment of success

@@ -28,6 +28,7 @@ from federation.core.peer_streams import PeerStreams
 from federation.core.stub_status import StubStatus
 from federation.inbound import Inbound
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal, StepTimes
+from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords, Outcome
 from policy.core.engine import Facts
 from policy.core.gate import Step, Verdict
@@ -79,6 +80,7 @@ class DomainLink(LinkPort):
         self.stub_version = ""
         self._context = context
         self.records = LinkRecords(domain, context)
+        self.events = LinkEvents(domain, context.record)
         self._outward = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
         self._our_domains = context.our_aliases | {context.our_domain}
         self._we = Speaker(self._our_domains)
@@ -258,7 +260,7 @@ class DomainLink(LinkPort):
         self.refuse_code = self.last_code = None
         self._came_up.set()
         self.trouble.over()
-        self.records.came_up(carrier.direction, peer_node=peer_node)
+        self.events.came_up(carrier.direction, peer_node=peer_node)
         self._mark_way()
         self._context.on_live(self.domain)
         self.carriers[0].pump()
@@ -288,7 +290,7 @@ class DomainLink(LinkPort):
         was_active = carrier is self.carriers[0]
         self.carriers.remove(carrier)
         self._inbound.carrier_lost(carrier)
-        self.records.went_down(carrier.direction, waiting=self.queue.under_way + self.queue.waiting, detail=self.detail)
+        self.events.went_down(carrier.direction, waiting=self.queue.under_way + self.queue.waiting, detail=self.detail)
         self._mark_way()
         if was_active:
             self._watch.reset()
@@ -407,10 +409,10 @@ class DomainLink(LinkPort):
             waits = f"{untaken} messages are not taken, {awaited} requests wait for their reply"
             self.state, self.detail = "stalled", f"nothing heard for {self.silent_seconds(now):.0f} s; {waits}"
             self.counters["stalls"] += 1
-            self.records.stalled(self.detail)
+            self.events.stalled(self.detail)
         elif sight is Sight.HEARD_AGAIN:
             self.state, self.detail = "live", ""
-            self.records.heard_again(self._watch.stalled_seconds)
+            self.events.heard_again(self._watch.stalled_seconds)
 
     def give_up(self, code: Code, detail: str) -> None:
         """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""
@@ -422,7 +424,7 @@ class DomainLink(LinkPort):
         """Something keeps us from the domain: a warning when it is another trouble than before."""
         warning = self.trouble.met(side, text, time.time())
         if warning:
-            self.records.troubled(warning)
+            self.events.troubled(warning)
 
     @property
     def problem(self) -> str:

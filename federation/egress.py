@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -57,11 +58,49 @@ class EgressRules:
     tokens: ServiceTokens = field(default_factory=ServiceTokens)
     read_token: Callable[[], str] | None = None
 
+    def read_request(self, raw: bytes) -> tuple[OpenRequest, Endpoint]:
+        """Read the bytes of `open`.
+
+        Raises:
+            StubFaultError: STUB_OUTPUT when they cannot be read, STUB_DENIED when there is no such endpoint.
+        """
+        request = decode_open(raw)
+        endpoint = self.endpoints.get(request.endpoint)
+        if endpoint is None:
+            raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not granted")
+        return request, endpoint
+
+    def url_of(self, endpoint: Endpoint, kind: int, request: OpenRequest) -> str:
+        """The URL of a request that may be opened.
+
+        Raises:
+            StubFaultError: STUB_DENIED when path, headers, kind or token are not allowed.
+        """
+        check_open(request, kind)
+        scheme = urlsplit(endpoint.url).scheme
+        if self.allows_plaintext:
+            scheme = _PLAINTEXT_SCHEMES.get(scheme, scheme)
+        if scheme != _SCHEMES[ChannelKind(kind)]:
+            raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not for this kind of channel")
+        if request.token:
+            self.tokens.check(request.token, endpoint.url)
+        return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
+
+
+class Guest(Protocol):
+    """The stub instance whose lines these are."""
+
+    def emit(self, event: GuestEvent) -> None:
+        """Queue one event; events arrive in the order in which they were queued."""
+
+    async def wait_for_room(self) -> None:
+        """Wait while it has too much to read."""
+
 
 class Channel:
     """One line of a stub."""
 
-    __slots__ = ("bytes_channel", "endpoint", "kind", "number", "scope", "websocket")
+    __slots__ = ("bytes_channel", "endpoint", "is_open", "kind", "number", "scope", "websocket")
 
     def __init__(self, number: int, kind: int, endpoint: Endpoint) -> None:
         self.number = number
@@ -69,6 +108,7 @@ class Channel:
         self.endpoint = endpoint
         self.bytes_channel: ByteChannel | None = None
         self.websocket: ClientWebSocket | None = None
+        self.is_open = False
         self.scope = trio.CancelScope()
 
 
@@ -76,28 +116,27 @@ class Egress:
     """All lines of one stub instance.
 
     Args:
-        emit: Takes events for the guest, in order.
+        rules: What the stub may reach.
+        guest: Whose lines they are.
+        handler_nursery: Runs one task per line.
         on_failed: Called with the reason when a line could not be opened.
-        wait_for_room: Waits while the guest has too much to read.
     """
 
     def __init__(
         self,
         rules: EgressRules,
+        guest: Guest,
         *,
         dialler: Dialler,
         tls_context: ssl.SSLContext,
         handler_nursery: trio.Nursery,
-        emit: Callable[[GuestEvent], None],
-        wait_for_room: Callable[[], object],
         on_failed: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        self._rules = rules
+        self.rules = rules
         self._dialler = dialler
         self._tls_context = tls_context
         self._nursery = handler_nursery
-        self._emit = emit
-        self._wait_for_room = wait_for_room
+        self._guest = guest
         self._on_failed = on_failed
         self._channels: dict[int, Channel] = {}
         self._heard_seconds = 0.0
@@ -147,62 +186,25 @@ class Egress:
             raise denied("channel", f"channel {number} is not open")
         return found
 
-    def read_request(self, raw: bytes) -> tuple[OpenRequest, Endpoint]:
-        """Read the bytes of `open`.
-
-        Raises:
-            StubFaultError: STUB_OUTPUT when they cannot be read, STUB_DENIED when there is no such endpoint.
-        """
-        request = decode_open(raw)
-        endpoint = self._rules.endpoints.get(request.endpoint)
-        if endpoint is None:
-            raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not granted")
-        return request, endpoint
-
     def open(self, number: int, kind: int, request: OpenRequest, endpoint: Endpoint) -> None:
         """Start opening a line that was granted; the event `opened` or `closed` follows.
 
         Raises:
             StubFaultError: STUB_DENIED when path, headers or kind are not allowed.
         """
-        url = self._url(endpoint, kind, request)
+        url = self.rules.url_of(endpoint, kind, request)
         channel = Channel(number, kind, endpoint)
         self._channels[number] = channel
-        self._nursery.start_soon(self._run, channel, kind, url, request)
+        self._nursery.start_soon(self._run, channel, url, request)
 
-    def _url(self, endpoint: Endpoint, kind: int, request: OpenRequest) -> str:
-        check_open(request, kind)
-        scheme = urlsplit(endpoint.url).scheme
-        if self._rules.allows_plaintext:
-            scheme = _PLAINTEXT_SCHEMES.get(scheme, scheme)
-        if scheme != _SCHEMES[ChannelKind(kind)]:
-            raise denied("connect", f"endpoint {request.endpoint[:64]!r} is not for this kind of channel")
-        if request.token:
-            self._rules.tokens.check(request.token, endpoint.url)
-        return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
-
-    async def _run(self, channel: Channel, kind: int, url: str, request: OpenRequest) -> None:
-        reason, is_open = "closed", False
+    async def _run(self, channel: Channel, url: str, request: OpenRequest) -> None:
+        reason = "closed"
         try:
             with channel.scope:
                 with trio.fail_after(HANDSHAKE_SECONDS):
-                    await self._connect(channel, url)
-                    early = await self._upgrade(channel, url, request) if kind == ChannelKind.WEBSOCKET else []
-                is_open = True
-                self._emit(
-                    GuestEvent(
-                        Event.OPENED,
-                        channel.number,
-                        channel.websocket.subprotocol.encode() if channel.websocket else b"",
-                    )
-                )
-                for message in early:
-                    self._emit(GuestEvent(Event.DATA, channel.number, message, TEXT if request.text else 0))
-                if kind == ChannelKind.HTTP:
-                    with trio.fail_after(HTTP_EXCHANGE_SECONDS):
-                        reason = await self._exchange_with_token(channel, url, request)
-                else:
-                    reason = await self._read(channel, TEXT if request.text else 0)
+                    early = await self._open(channel, url, request)
+                channel.is_open = True
+                reason = await self._carry(channel, url, request, early)
         except trio.TooSlowError:
             reason = Code.FETCH_TIMEOUT.word
         except HostError as exc:
@@ -212,32 +214,37 @@ class Egress:
                 channel.bytes_channel.close()
             if self._channels.get(channel.number) is channel:
                 del self._channels[channel.number]
-        if not is_open and reason != "closed":
+        if not channel.is_open and reason != "closed":
             self._on_failed(reason)
-        self._emit(GuestEvent(Event.CLOSED, channel.number, reason.encode()[:256]))
+        self._guest.emit(GuestEvent(Event.CLOSED, channel.number, reason.encode()[:256]))
+
+    async def _open(self, channel: Channel, url: str, request: OpenRequest) -> list[bytes]:
+        """Connect, with the WebSocket handshake where there is one; returns the messages that came behind it."""
+        await self._connect(channel, url)
+        return await self._upgrade(channel, url, request) if channel.kind == ChannelKind.WEBSOCKET else []
+
+    async def _carry(self, channel: Channel, url: str, request: OpenRequest, early: list[bytes]) -> str:
+        """Tell the guest that its channel is open, and carry until it ends; returns why it ended."""
+        flags = TEXT if request.text else 0
+        subprotocol = channel.websocket.subprotocol.encode() if channel.websocket else b""
+        self._guest.emit(GuestEvent(Event.OPENED, channel.number, subprotocol))
+        for message in early:
+            self._guest.emit(GuestEvent(Event.DATA, channel.number, message, flags))
+        if channel.kind != ChannelKind.HTTP:
+            return await self._read(channel, flags)
+        with trio.fail_after(HTTP_EXCHANGE_SECONDS):
+            return await self._exchange_with_token(channel, url, request)
 
     async def _connect(self, channel: Channel, url: str) -> None:
         parts = urlsplit(url)
         host = parts.hostname or ""
         is_plain = parts.scheme == "ws"
-        stream = await self._dialler.connect(host, parts.port or (80 if is_plain else 443), domain=self._rules.domain)
+        stream = await self._dialler.connect(host, parts.port or (80 if is_plain else 443), domain=self.rules.domain)
         channel.bytes_channel = await ByteChannel.over(
             stream, drain_nursery=self._nursery, context=None if is_plain else self._tls_context, server_hostname=host
         )
         if channel.endpoint.spki:
-            self._check_pin(channel)
-
-    def _check_pin(self, channel: Channel) -> None:
-        assert channel.bytes_channel is not None
-        certificate = channel.bytes_channel.peer_certificate
-        public = x509.load_der_x509_certificate(certificate).public_key() if certificate else None
-        spki = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) if public is not None else b""
-        if base64url(hashlib.sha256(spki).digest()) not in channel.endpoint.spki:
-            raise PeerError(
-                Code.TLS_FAILED,
-                "the key of the certificate is not one that the domain publishes",
-                domain=self._rules.domain,
-            )
+            check_pin(channel, domain=self.rules.domain)
 
     async def _upgrade(self, channel: Channel, url: str, request: OpenRequest) -> list[bytes]:
         """Do the WebSocket handshake; returns what the server said in the same breath."""
@@ -284,19 +291,19 @@ class Egress:
         """
         if not handle:
             return ""
-        token = self._rules.tokens.of_user(handle)
-        if not token and self._rules.read_token is not None:
+        token = self.rules.tokens.of_user(handle)
+        if not token and self.rules.read_token is not None:
             try:
-                token = await trio.to_thread.run_sync(self._rules.read_token)
+                token = await trio.to_thread.run_sync(self.rules.read_token)
             except SettingsError as exc:
                 logger.error(
                     "the access token for the stub of %s: %s",
-                    self._rules.domain,
+                    self.rules.domain,
                     exc.detail,
-                    extra={"domain": self._rules.domain},
+                    extra={"domain": self.rules.domain},
                 )
         if not token:
-            raise PeerError(Code.BAD_TOKEN, "the access token is not to be had", domain=self._rules.domain)
+            raise PeerError(Code.BAD_TOKEN, "the access token is not to be had", domain=self.rules.domain)
         return token
 
     async def _exchange(self, channel: Channel, url: str, request: OpenRequest, token: str) -> str:
@@ -309,19 +316,19 @@ class Egress:
             headers={**request.headers, "Authorization": f"Bearer {token}"} if token else request.headers,
             body=request.body.encode(),
             max_bytes=HTTP_ANSWER_BYTES,
-            domain=self._rules.domain,
+            domain=self.rules.domain,
         )
         line.send_nowait(exchange.data_to_send())
         while (answer := exchange.receive(await line.receive())) is None:
             self._heard_seconds = time.monotonic()
         self._heard_seconds = time.monotonic()
-        await self._wait_for_room()  # type: ignore[misc]
+        await self._guest.wait_for_room()
         head = msgspec.json.encode({"status": answer.status, "headers": answer.headers})
         whole = head + b"\n" + answer.body
         shown = cleaned(whole, token) if token else whole
         if len(shown) > EVENT_PAYLOAD_BYTES:  # a token of one letter is shorter than what stands in its place
-            raise PeerError(Code.DOCUMENT_TOO_LARGE, "the answer without the token", domain=self._rules.domain)
-        self._emit(GuestEvent(Event.HTTP_RESPONSE, channel.number, shown))
+            raise PeerError(Code.DOCUMENT_TOO_LARGE, "the answer without the token", domain=self.rules.domain)
+        self._guest.emit(GuestEvent(Event.HTTP_RESPONSE, channel.number, shown))
         return "closed"
 
     async def _read(self, channel: Channel, flags: int) -> str:
@@ -349,10 +356,10 @@ class Egress:
             if websocket is None:
                 if not data:
                     return "closed"
-                self._emit(GuestEvent(Event.DATA, channel.number, data))
+                self._guest.emit(GuestEvent(Event.DATA, channel.number, data))
             else:
                 for message in websocket.receive(data):
-                    self._emit(GuestEvent(Event.DATA, channel.number, message, flags))
+                    self._guest.emit(GuestEvent(Event.DATA, channel.number, message, flags))
                 answer = websocket.data_to_send()
                 line.send_nowait(answer)
                 if not data or not websocket.is_open:
@@ -363,7 +370,7 @@ class Egress:
                 await line.wait_drained()
             self._digesting += 1
             try:
-                await self._wait_for_room()  # type: ignore[misc]
+                await self._guest.wait_for_room()
             finally:
                 self._digesting -= 1
 
@@ -399,3 +406,21 @@ class Egress:
 def _end_of(websocket: ClientWebSocket) -> str:
     """What a stub is told of the end of a WebSocket: the code of whoever closed it, if one was given."""
     return f"closed {websocket.close_code or websocket.fault_code or ''}".strip()
+
+
+def check_pin(channel: Channel, *, domain: str) -> None:
+    """Check the key of a channel's certificate against the pins of its endpoint.
+
+    Raises:
+        PeerError: TLS_FAILED when it is none of them.
+    """
+    assert channel.bytes_channel is not None
+    certificate = channel.bytes_channel.peer_certificate
+    public = x509.load_der_x509_certificate(certificate).public_key() if certificate else None
+    spki = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) if public is not None else b""
+    if base64url(hashlib.sha256(spki).digest()) not in channel.endpoint.spki:
+        raise PeerError(
+            Code.TLS_FAILED,
+            "the key of the certificate is not one that the domain publishes",
+            domain=domain,
+        )

@@ -19,6 +19,7 @@ from federation.core.interworking import INTERWORKING_TYPES, Interworking
 from federation.core.message_ids import MessageIds
 from federation.decision_records import DecisionRecords
 from federation.link_context import UNIDENTIFIED, Identify
+from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords
 from policy.core.engine import Facts
 from policy.core.gate import Gate
@@ -79,12 +80,13 @@ class Entered:
 class _Side:
     """What is kept for the guests of one domain."""
 
-    __slots__ = ("border", "records")
+    __slots__ = ("border", "events", "records")
 
     def __init__(self, domain: str, context: GuestContext) -> None:
         speaker = Speaker(frozenset({domain}), context.our_domains)
         self.border = InwardBorder(context.node, speaker, max_hops=context.max_hops)
         self.records = LinkRecords(domain, context)
+        self.events = LinkEvents(domain, context.record)
         self.records.carried(channel=CHANNEL, peer_node="", stub_version="")
 
 
@@ -147,10 +149,10 @@ class GuestBorder:
 
     def refused(self, domain: str, message: Message, code: Code, now: float) -> None:
         """Record that a message of a guest was turned away before our gate saw it."""
-        records = self._side(self._context.mains.get(domain, domain)).records
-        records.refused(message, id_carried(message), code, now, len(message.raw))
+        side = self._side(self._context.mains.get(domain, domain))
+        side.records.refused(message, id_carried(message), code, now, len(message.raw))
         if code is Code.SPOOFED_SOURCE:
-            records.spoofed(message.from_, code)
+            side.events.spoofed(message.from_, code)
 
     def leave(
         self,

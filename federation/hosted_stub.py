@@ -324,7 +324,7 @@ class HostedStub(Carrier):
 
     def _open(self, action: GuestAction) -> None:
         assert self._egress is not None
-        request, endpoint = self._egress.read_request(action.payload)
+        request, endpoint = self._egress.rules.read_request(action.payload)
         self._ledger.open_channel(action.arg, request.endpoint, action.flags)
         try:
             self._egress.open(action.arg, action.flags, request, endpoint)

@@ -18,7 +18,7 @@ import trio
 from catalogue_client.core.state import DomainTrust
 from federation.aliases import Aliases
 from federation.core import auth
-from federation.core.auth import Claims, Expected, StubIdentity
+from federation.core.auth import Claims, Expected, Issuer, TokenRequest
 from protofly.address import domain_of, valid_domain
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError
@@ -27,17 +27,6 @@ logger = logging.getLogger("federation")
 
 UNTAKEN_PROOFS = 1_000
 """Tokens are checked for strangers too, many of whom are not admitted then."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRequest:
-    """What one token is for. `challenge` is what the far end asked; all else the host knows by itself."""
-
-    peer_domain: str
-    endpoint: str
-    binding: str
-    challenge: bytes
-    stub: StubIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +89,8 @@ class Identity:
         return self._token(request, claims.cnonce)[0]
 
     def _token(self, request: TokenRequest, nonce: str) -> tuple[str, str]:
-        claims = auth.new_claims(
-            our_domain=self.domain,
-            our_node=self.node,
-            peer_domain=request.peer_domain,
-            endpoint=request.endpoint,
-            nonce=nonce,
-            binding=request.binding,
-            stub=request.stub,
-            domains=self.domains,
-            now=time.time(),
-            random_bytes=token_bytes(48),
-        )
+        issuer = Issuer(self.domain, self.node, self.domains)
+        claims = auth.new_claims(issuer, request, nonce, now=time.time(), random_bytes=token_bytes(48))
         return auth.make_token(claims, self._key), claims.cnonce
 
     async def verify(

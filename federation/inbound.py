@@ -21,6 +21,7 @@ from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.peer_streams import PeerStreams
 from federation.link_context import UNIDENTIFIED, LinkContext
+from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords
 from policy.core.engine import Facts
 from protofly import codec
@@ -37,6 +38,7 @@ class Near(Protocol):
 
     domain: str
     records: LinkRecords
+    events: LinkEvents
     counters: Counter[str]
     streams: PeerStreams
     replies: AwaitedReplies
@@ -119,7 +121,7 @@ class Inbound:
                     self._enter(message, len(raw), now, batch, entries)
             except codec.BrokenMessageError as exc:
                 link.counters["broken"] += 1
-                link.records.broken(exc)
+                link.events.broken(exc)
         link.streams.heard(stream, processed)
         if batch:
             self._hand_to_bus(batch, entries, arrived)
@@ -189,7 +191,7 @@ class Inbound:
                 self._side_now.limit.caught(time.monotonic())
             link.counters["spoofed"] += 1
             self.forged_names.count(message.from_[:FORGED_NAME_CHARS])
-            link.records.spoofed(message.from_, exc.code)
+            link.events.spoofed(message.from_, exc.code)
 
     def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
         context, link = self._context, self._link

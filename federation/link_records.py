@@ -1,4 +1,4 @@
-"""What one link writes down: a record per message and side, decisions worth a line, what happened to the link.
+"""What one link writes down about messages: a record per message and side, and decisions worth a line.
 
 Every message costs one record, so the record is a copy of a template in which only what differs is set: 0.4 µs where
 building it anew takes 2. Source: design, section 7.
@@ -6,30 +6,18 @@ building it anew takes 2. Source: design, section 7.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
 from federation.core.outbound_queue import Pending
 from federation.decision_records import decision_record
-from federation.log_allowance import LogAllowance
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
 from policy.core.recorded_facts import FactsRecorder
 from protofly.errors import Code
-from protofly.limits import HEADER_CHARS
 from protofly.message import Message
-from protofly.records import GateFacts, LinkEvent, MessageRecord, Record, StubEvent, envelope_digest
-
-logger = logging.getLogger("federation")
-
-LOG_LINES_PER_MINUTE = 10
-"""Lines of one kind in the log about one link: whoever lets its line come and go all the time, or sends nothing but
-forgeries, does not fill the log. The link's counters and the records have them all."""
-
-LOG_DETAIL_CHARS = 256
-_LINES = {"out": "by their stub, which runs here", "in": "by our stub, which runs there"}
+from protofly.records import GateFacts, MessageRecord, Record, StubEvent, envelope_digest
 
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 
@@ -65,7 +53,6 @@ class LinkRecords:
         self.record = context.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
-        self._log_lines = LogAllowance(LOG_LINES_PER_MINUTE)
 
     def carried(self, *, channel: str, peer_node: str, stub_version: str) -> None:
         """From now on messages go this way."""
@@ -214,86 +201,6 @@ class LinkRecords:
     def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
         """A gate said no, or a rule in report mode would have said something else."""
         self.record(decision_record(facts, verdict, self.facts_of(facts), msg_id=msg_id))
-
-    def came_up(self, direction: Literal["out", "in"], *, peer_node: str) -> None:
-        """The link has a carrier more; `direction` says whose line it is."""
-        self.happened("up", direction=direction, peer_node=peer_node)
-        self._log("is up", _LINES[direction] + (f", to {peer_node}" if peer_node else ""))
-
-    def went_down(self, direction: Literal["out", "in"], *, waiting: int, detail: str) -> None:
-        """The link has a carrier less; so many messages wait or are under way. `detail` may be a stub's words."""
-        self.happened("down", direction=direction, waiting=waiting)
-        words = "".join(char if char.isprintable() else "." for char in detail[:LOG_DETAIL_CHARS])
-        self._log("is down", f"{_LINES[direction]}, {waiting} messages wait" + (f"; {words}" if words else ""))
-
-    def troubled(self, text: str) -> None:
-        """The domain is not reached, for another reason than before."""
-        if self._log_lines.takes("trouble"):
-            logger.warning("%s", text, extra={"domain": self._domain})
-
-    def stalled(self, detail: str) -> None:
-        """The far end is silent although it owes us something."""
-        if self._log_lines.takes("stall"):
-            logger.warning(
-                "the link to %s is stalled: %s; senders get 504 until it is heard",
-                self._domain,
-                detail,
-                extra={"domain": self._domain},
-            )
-
-    def heard_again(self, seconds: float) -> None:
-        """A stall has ended; it lasted so long."""
-        if self._log_lines.takes("stall"):
-            logger.warning(
-                "the link to %s is heard again after %.0f s", self._domain, seconds, extra={"domain": self._domain}
-            )
-
-    def spoofed(self, sender: str, code: Code) -> None:
-        """A message came in a name for which the other side does not speak; told within an allowance."""
-        if self._log_lines.takes("spoofed"):
-            self.happened("spoofed", direction="in", code=code, sender=sender)
-            logger.warning(
-                "%s sent a message in the name of %.128s", self._domain, sender, extra={"domain": self._domain}
-            )
-
-    def broken(self, exc: Exception) -> None:
-        """What came is no message."""
-        if self._log_lines.takes("broken"):
-            logger.info("broken message from %s: %s", self._domain, exc, extra={"domain": self._domain})
-
-    def _log(self, event: str, text: str) -> None:
-        if self._log_lines.takes("line"):
-            logger.info("the link to %s %s: %s", self._domain, event, text, extra={"domain": self._domain})
-
-    def happened(
-        self,
-        event: Literal["step", "up", "down", "refused", "spoofed"],
-        *,
-        direction: Literal["out", "in"],
-        code: Code | None = None,
-        detail: str = "",
-        peer_node: str = "",
-        waiting: int | None = None,
-        sender: str = "",
-        step: str = "",
-        seconds: float | None = None,
-    ) -> None:
-        """Something happened to the link; `sender` is whom a forged message named, `step` one of first contact."""
-        self.record(
-            LinkEvent(
-                ts_us=int(time.time() * 1e6),
-                domain=self._domain,
-                event=event,
-                direction=direction,
-                code=None if code is None else code.word,
-                detail=detail[:256] or None,
-                peer_node=peer_node or None,
-                waiting=waiting,
-                src_key=sender[:HEADER_CHARS] or None,
-                step=step or None,
-                duration_us=None if seconds is None else int(seconds * 1e6),
-            )
-        )
 
 
 def _template(role: Literal["out", "in"], src_domain: str, dst_domain: str) -> MessageRecord:

@@ -40,14 +40,15 @@ def fields(record: logging.LogRecord) -> dict[str, str | int]:
 class LogAllowance:
     """Counts lines by kind, for what is decided where it is logged; the kinds are few, and ours."""
 
-    def __init__(self, lines_per_minute: int) -> None:
+    def __init__(self, lines_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = lines_per_minute
+        self._clock = clock
         self._lines: Counter[str] = Counter()
         self._minute = 0
 
     def takes(self, kind: str) -> bool:
         """Whether one more line of that kind may be written in this minute; then it counts."""
-        minute = int(time.monotonic() // 60)
+        minute = int(self._clock() // 60)
         if minute != self._minute:
             self._lines.clear()
             self._minute = minute

@@ -12,9 +12,9 @@ from collections import deque
 import msgspec
 import trio
 
-from federation.core.auth import Claims, StubIdentity, channel_binding
+from federation.core.auth import Claims, StubIdentity, TokenRequest, channel_binding
 from federation.egress import Channel
-from federation.identity import Identity, Proof, TokenRequest
+from federation.identity import Identity, Proof
 from protofly.errors import Code, HostError, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS, TOKENS_PER_MINUTE
 from protofly.stub import VerifiedStub

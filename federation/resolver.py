@@ -12,9 +12,7 @@ Source: trust and hosts, sections 2.4 and 2.5.
 from __future__ import annotations
 
 import random
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import trio
@@ -24,17 +22,14 @@ from federation.attempt_log import AttemptLog
 from federation.core import backoff
 from federation.core.discovery_cache import Blocked, DiscoveryCache, Known
 from federation.core.discovery_errors import Attempt, DiscoveryStep, Failure, failure_of
+from federation.core.lookup_rates import LookupRates
 from federation.core.name_questions import Answer, Question
 from federation.core.resolution import PeerEntry, Resolution, Resolved, step_of
 from federation.name_client import NameClient
-from policy.core.rates import RateBucket, RateLimit
 from protofly import limits
 from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError
 
-_TOTAL_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE / 60.0, burst_seconds=10.0)
-_ASKER_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE_AND_ASKER / 60.0, burst_seconds=10.0)
-_ASKERS = 1000
 VISITOR = "visitor "
 """How the name of an asker begins who has come to us and said a domain, before its network address."""
 _RANDOM = random.SystemRandom()
@@ -73,10 +68,20 @@ class ResolverStatistics:
 
 @dataclass(slots=True)
 class _Flight:
-    """One look-up under way. The outcome stays None when whoever led it was cancelled: then another one leads."""
+    """One look-up under way. The outcome stays None when the task that led it was cancelled: then another one leads."""
 
     done: trio.Event
     outcome: Location | Failure | None = None
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was done since the start; see `ResolverStatistics`."""
+
+    lookups: int = 0
+    queries: int = 0
+    stale_used: int = 0
+    rate_refused: int = 0
 
 
 class Resolver:
@@ -90,7 +95,6 @@ class Resolver:
         peers: Mapping[str, PeerEntry] | None = None,
         is_permitted: Callable[[str], bool] | None = None,
         log: AttemptLog | None = None,
-        clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = _RANDOM.random,
     ) -> None:
         """Prepare a resolver.
@@ -100,24 +104,22 @@ class Resolver:
             own_domains: Domain and aliases of this node: never looked up.
             peers: Peer entries by exact domain.
             is_permitted: "May we talk to this domain at all?", asked before any query; None: yes.
-            log: Where attempts are written; share it with the dialler.
-            clock: Seconds since the epoch.
+            log: Where attempts are written, and the clock; share it with the dialler.
             draw: Random numbers in [0, 1).
         """
         self._names = names
         self._own_domains = frozenset(own_domains)
         self._peers = dict(peers or {})
         self._is_permitted = is_permitted
-        self._clock = clock
         self._draw = draw
-        self.log = log or AttemptLog(clock)
+        self.log = log or AttemptLog()
+        self._clock = self.log.clock
         self._cache = DiscoveryCache()
         self._flights: dict[str, _Flight] = {}
         self._limiter = trio.CapacityLimiter(limits.DISCOVERY_IN_FLIGHT)
-        self._total = RateBucket(_TOTAL_RATE)
-        self._askers: OrderedDict[str, RateBucket] = OrderedDict()
+        self._rates = LookupRates()
         self._refreshes_in, self._refreshes_out = trio.open_memory_channel[str](limits.DISCOVERY_IN_FLIGHT)
-        self._lookups = self._queries = self._stale_used = self._rate_refused = 0
+        self._done = _Done()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Refresh in the background what is used and has lived for 80 % of its time, one domain after the other."""
@@ -209,10 +211,10 @@ class Resolver:
             places=len(self._cache),
             negative=self._cache.negative_count,
             in_flight=len(self._flights),
-            lookups=self._lookups,
-            queries=self._queries,
-            stale_used=self._stale_used,
-            rate_refused=self._rate_refused,
+            lookups=self._done.lookups,
+            queries=self._done.queries,
+            stale_used=self._done.stale_used,
+            rate_refused=self._done.rate_refused,
         )
 
     def _judge(self, domain: str, permitted: str) -> None:
@@ -247,25 +249,12 @@ class Resolver:
             return  # enough of them wait; the next use of this domain asks again
 
     def _count(self, domain: str, asked_by: str, *, is_peer: bool) -> None:
-        """Bound look-ups: per asker, so that one cannot use up what is for all; named peers are outside the total.
-
-        Whoever names one of them at our door does not use up what other visitors behind the same address have.
-        """
-        now = self._clock()
+        """Bound look-ups; see `LookupRates`. A visitor that names a peer takes nothing from its neighbours."""
         is_counted = asked_by and not (is_peer and asked_by.startswith(VISITOR))
-        wait = self._asker_bucket(asked_by).take(0, now) if is_counted else 0.0
-        if not wait and not is_peer:
-            wait = self._total.take(0, now)
+        wait = self._rates.take(asked_by if is_counted else "", is_peer=is_peer, now=self._clock())
         if wait:
-            self._rate_refused += 1
+            self._done.rate_refused += 1
             raise Failure(domain, DiscoveryStep.LIMITS, Code.RATE, "too many look-ups").error(retry_after_seconds=wait)
-
-    def _asker_bucket(self, asked_by: str) -> RateBucket:
-        bucket = self._askers.setdefault(asked_by, RateBucket(_ASKER_RATE))
-        self._askers.move_to_end(asked_by)
-        while len(self._askers) > _ASKERS:
-            self._askers.popitem(last=False)
-        return bucket
 
     async def _lead(self, domain: str) -> Location | Failure:
         flight = self._flights[domain] = _Flight(trio.Event())
@@ -291,7 +280,7 @@ class Resolver:
             return self._cache.store(domain, outcome, now=now)
         stale = self._cache.stale(domain, now=now) if outcome.is_temporary else None
         if stale is not None:
-            self._stale_used += 1
+            self._done.stale_used += 1
             self.log.add(
                 domain, Attempt(DiscoveryStep.CACHE, "last known place", "ok", "name servers do not answer", now)
             )
@@ -304,19 +293,22 @@ class Resolver:
         return failure
 
     async def _ask_in_time(self, domain: str) -> Resolved | Failure:
-        self._lookups += 1
+        self._done.lookups += 1
         resolution = Resolution(domain, draw=self._draw)
         with trio.move_on_after(limits.DISCOVERY_SECONDS):
             while questions := resolution.questions():
-                async with trio.open_nursery() as nursery:
-                    for question in questions:
-                        nursery.start_soon(self._ask, resolution, domain, question)
+                await self._ask_all(resolution, domain, questions)
             return self._with_notes(domain, resolution.outcome())
         detail = f"no answers within {limits.DISCOVERY_SECONDS:.0f} s"
         return Failure(domain, DiscoveryStep.TXT, Code.DNS_FAILED, detail)
 
+    async def _ask_all(self, resolution: Resolution, domain: str, questions: Iterable[Question]) -> None:
+        async with trio.open_nursery() as nursery:
+            for question in questions:
+                nursery.start_soon(self._ask, resolution, domain, question)
+
     async def _ask(self, resolution: Resolution, domain: str, question: Question) -> None:
-        self._queries += 1
+        self._done.queries += 1
         with self.log.attempt(domain, step_of(question), str(question)) as attempt:
             answer = await self._names.ask(question)
             attempt.outcome, attempt.detail = answer.status.value, _described(answer)

@@ -22,6 +22,7 @@ from federation.core.interworking import Interworking
 from federation.core.renewal import Renewal, has_moved
 from federation.core.service_tokens import ServiceTokens
 from federation.core.stub_settings import StubSettings
+from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
 from federation.hosted_stub import HostedStub
@@ -72,6 +73,7 @@ class SupervisorContext:
 
     our_domain: str
     node: str
+    documents: DomainDocuments
     provider: StubProvider
     sandbox: Sandbox
     identity: Identity
@@ -209,7 +211,7 @@ class StubSupervisor:
         self._is_deployed = False
         self._became("deploying", link.detail)
         is_due = self._renewal.due_in(time.monotonic()) == 0.0
-        if is_due and not context.provider.seconds_until_askable(link.domain):
+        if is_due and not context.documents.seconds_until_askable(link.domain):
             await self._ask_anew()
         try:
             package = await context.provider.package(link.domain, times, asked_by=link.asked_by)
@@ -299,11 +301,10 @@ class StubSupervisor:
         def open_egress(running: HostedStub, nursery: trio.Nursery) -> Egress:
             return Egress(
                 rules,
+                running,
                 dialler=context.dialler,
                 tls_context=context.tls_context,
                 handler_nursery=nursery,
-                emit=running.emit,
-                wait_for_room=running.wait_for_room,
                 on_failed=self._no_line,
             )
 
@@ -354,7 +355,7 @@ class StubSupervisor:
         """Ask for newer documents although those that we have are not due; without success the old ones serve."""
         self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
         try:
-            await self._context.provider.trust_of(self._link.domain, is_refresh=True)
+            await self._context.documents.trust_of(self._link.domain, is_refresh=True)
         except HostError as exc:
             logger.info("no newer documents of %s: %s", self._link.domain, exc)
 
@@ -384,16 +385,16 @@ class StubSupervisor:
 
     async def _watch_trust(self, stub: VerifiedStub, over: trio.CancelScope) -> None:
         """Ask for newer documents in time; stop what was revoked or has expired, make room for what is newer."""
-        provider, domain = self._context.provider, self._link.domain
+        documents, domain = self._context.documents, self._link.domain
         while True:
             # A trust that the operator takes back counts no longer than this; what has not ended is not asked for.
-            until_news = provider.seconds_until_refresh(domain)
+            until_news = documents.seconds_until_refresh(domain)
             with trio.move_on_after(max(LEAST_REFRESH_SECONDS, min(until_news, TRUST_LOOK_SECONDS))) as quiet:
                 await self._wait_for_failure()
-            if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not provider.is_forgotten(domain):
+            if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not documents.is_forgotten(domain):
                 continue
             try:
-                trust = await provider.trust_of(domain, is_refresh=True)
+                trust = await documents.trust_of(domain, is_refresh=True)
                 code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
                 current = trust.live.stubs.get(DEFAULT_STUB)
             except (TransportError, PeerError) as exc:
@@ -401,7 +402,7 @@ class StubSupervisor:
                     logger.warning("news of %s are refused: %s", domain, exc, extra={"domain": domain})
                 else:
                     logger.info("%s cannot be asked for news: %s", domain, exc, extra={"domain": domain})
-                if not provider.is_forgotten(domain):
+                if not documents.is_forgotten(domain):
                     continue
                 logger.info(
                     "the stub of %s is stopped: the operator took back its trust", domain, extra={"domain": domain}
@@ -425,16 +426,16 @@ class StubSupervisor:
         while (pause_seconds := self._renewal.due_in(time.monotonic())) is None:
             self._line_failed = trio.Event()
             await self._line_failed.wait()
-        await trio.sleep(max(pause_seconds, self._context.provider.seconds_until_askable(self._link.domain)))
+        await trio.sleep(max(pause_seconds, self._context.documents.seconds_until_askable(self._link.domain)))
         self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
 
     # The records.
 
     def _refused(self, exc: HostError) -> None:
-        self._link.records.happened("refused", direction="out", code=exc.code, detail=exc.detail)
+        self._link.events.refused(exc.code, exc.detail)
 
     def _tell_step(self, name: str, seconds: float) -> None:
-        self._link.records.happened("step", direction="out", step=name, seconds=seconds)
+        self._link.events.stepped(name, seconds)
 
     async def _sum_up_often(self) -> None:
         while True:

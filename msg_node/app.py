@@ -31,11 +31,12 @@ from federation.core.outbound_queue import QueueLimits
 from federation.core.stub_status import StubAddresses
 from federation.decision_records import DecisionRecords
 from federation.dialler import Dialler
+from federation.domain_documents import DomainDocuments
 from federation.identity import Identity
+from federation.link_acceptor import LinkAcceptor
 from federation.link_context import LinkContext
 from federation.logged_fetcher import LoggedFetcher
 from federation.name_client import DnsClient
-from federation.peer_session import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation, greeting, may_talk
 from federation.stub_provider import StubProvider
@@ -264,25 +265,23 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         fetcher, TrustStore(data_dir / "trust.sqlite", secret=secret), our_domain=settings.node.domain
     )
     cache = StubsCache(data_dir / "stubs", secret=secret, max_bytes=settings.sandbox.cache_bytes)
-    stub_provider = StubProvider(
-        resolver=resolver,
-        client=client,
-        cache=cache,
-        sandbox=sandbox,
-        anchor_of=partial(meaning.anchor_of, settings),
+    documents = DomainDocuments(
+        resolver=resolver, client=client, cache=cache, anchor_of=partial(meaning.anchor_of, settings)
     )
-    aliases = Aliases(meaning.alias_rules(settings, gate, node_url), stub_provider.alias_trust_of)
+    stub_provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox)
+    aliases = Aliases(meaning.alias_rules(settings, gate, node_url), documents.alias_trust_of)
     identity = Identity(
         node=node_url,
         domains=list(settings.own_domains),
         key=node_key,
-        trust_of=stub_provider.trust_of,
+        trust_of=documents.trust_of,
         aliases=aliases,
     )
-    stub_provider.notify_renewed(identity.documents_renewed)
+    documents.notify_renewed(identity.documents_renewed)
     supervision = SupervisorContext(
         our_domain=settings.node.domain,
         node=node_url,
+        documents=documents,
         provider=stub_provider,
         sandbox=sandbox,
         identity=identity,

@@ -211,32 +211,56 @@ class SeenTokens:
         self._seen[key] = claims.exp + 2 * TOKEN_SKEW_SECONDS
 
 
-def new_claims(
-    *,
-    our_domain: str,
-    our_node: str,
-    peer_domain: str,
-    endpoint: str,
-    nonce: str,
-    binding: str,
-    stub: StubIdentity | None,
-    domains: list[str],
-    now: float,
-    random_bytes: bytes,
-) -> Claims:
-    """Claims of a token of ours; `random_bytes` are 48 fresh ones (challenge for the peer, then token id)."""
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Who signs a token: main domain, address of the node, and all domains for which it speaks, the main one first."""
+
+    domain: str
+    node: str
+    domains: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """What one token is for.
+
+    Attributes:
+        peer_domain: Whom it is for.
+        endpoint: URL of the endpoint at which the connection arrived.
+        binding: Channel binding of the connection.
+        challenge: What the far end asked; empty when the token answers the challenge in a token of theirs.
+        stub: The stub that speaks for us, if one does.
+    """
+
+    peer_domain: str
+    endpoint: str
+    binding: str
+    challenge: bytes
+    stub: StubIdentity | None = None
+
+
+def new_claims(issuer: Issuer, request: TokenRequest, nonce: str, *, now: float, random_bytes: bytes) -> Claims:
+    """Claims of a token of ours that answers `nonce`.
+
+    Args:
+        issuer: Who signs it.
+        request: What it is for.
+        nonce: Text of the challenge; see `nonce_text`.
+        now: Seconds since the Unix epoch.
+        random_bytes: 48 fresh ones: the challenge for the far end, then the token's id.
+    """
     issued = int(now)
     return Claims(
-        iss=our_domain,
-        node=our_node,
-        aud=peer_domain,
-        ep=endpoint,
+        iss=issuer.domain,
+        node=issuer.node,
+        aud=request.peer_domain,
+        ep=request.endpoint,
         nonce=nonce,
         cnonce=base64url(random_bytes[:32]),
-        cb=binding,
+        cb=request.binding,
         iat=issued,
         exp=issued + int(TOKEN_SECONDS),
         jti=base64url(random_bytes[32:48]),
-        stub=stub,
-        doms=domains,
+        stub=request.stub,
+        doms=issuer.domains,
     )

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Self
 
 from catalogue_client.core.location import Location
@@ -275,15 +276,17 @@ def in_order(records: Sequence[ServiceRecord], *, draw: Callable[[], float]) -> 
     for priority in sorted({record.priority for record in records}):
         left = sorted((record for record in records if record.priority == priority), key=lambda record: record.weight)
         while left:
-            mark = draw() * (sum(record.weight for record in left) + 1)
-            running = 0
-            for record in left:
-                running += record.weight
-                if running >= mark or record is left[-1]:
-                    ordered.append(record)
-                    left.remove(record)
-                    break
+            record = _drawn_by_weight(left, draw())
+            ordered.append(record)
+            left.remove(record)
     return ordered
+
+
+def _drawn_by_weight(records: list[ServiceRecord], drawn: float) -> ServiceRecord:
+    """One of some records, lightest first; `drawn` is a random number in [0, 1)."""
+    mark = drawn * (sum(record.weight for record in records) + 1)
+    sums = accumulate(record.weight for record in records)
+    return next((record for record, running in zip(records, sums, strict=True) if running >= mark), records[-1])
 
 
 def _is_alias(question: Question, record: ServiceRecord) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 import trio
 
 from federation.core.link_frames import SUBPROTOCOL
-from federation.peer_session import LinkAcceptor
+from federation.link_acceptor import LinkAcceptor
 from msg_node.bus.bus import Bus
 from msg_node.bus.runtime_port import QueueBounds
 from msg_node.connectors.half_open import HalfOpen, Newcomer

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.core import auth
-from federation.core.auth import Claims, Expected, SeenTokens, StubIdentity
+from federation.core.auth import Claims, Expected, Issuer, SeenTokens, StubIdentity, TokenRequest
 from protofly.documents import KeyRecord, SigningKey
 from protofly.errors import Code, PeerError
 from protofly.limits import CHALLENGE_BYTES_MAX, CHALLENGE_BYTES_MIN, TOKEN_BYTES, TOKEN_SECONDS, TOKEN_SKEW_SECONDS
@@ -30,18 +30,10 @@ EXPECTED = Expected("b.example", frozenset({ENDPOINT}), frozenset({BINDING}), au
 
 
 def claims(**changes: Any) -> Claims:
-    made = auth.new_claims(
-        our_domain="a.example",
-        our_node="runtime://a.example/mn-1",
-        peer_domain="b.example",
-        endpoint=ENDPOINT,
-        nonce=auth.nonce_text(CHALLENGE),
-        binding=BINDING,
-        stub=StubIdentity(name="link", serial=1, sha256="00"),
-        domains=["a.example"],
-        now=NOW,
-        random_bytes=bytes(range(48)),
-    )
+    issuer = Issuer("a.example", "runtime://a.example/mn-1", ["a.example"])
+    stub = StubIdentity(name="link", serial=1, sha256="00")
+    request = TokenRequest("b.example", ENDPOINT, BINDING, CHALLENGE, stub)
+    made = auth.new_claims(issuer, request, auth.nonce_text(CHALLENGE), now=NOW, random_bytes=bytes(range(48)))
     return msgspec.structs.replace(made, **changes)
 
 

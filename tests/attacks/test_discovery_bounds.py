@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from federation.attempt_log import AttemptLog
 from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
 from federation.core.resolution import PeerEntry
@@ -28,7 +29,7 @@ class Clock:
 
 
 def make_resolver(names: ScriptedNames, clock: Clock) -> Resolver:
-    return Resolver(names, own_domains=["a.example"], clock=clock, draw=lambda: 0.5)
+    return Resolver(names, own_domains=["a.example"], log=AttemptLog(clock), draw=lambda: 0.5)
 
 
 async def ask_for_random_names(resolver: Resolver, clock: Clock, *, askers: int) -> int:
@@ -58,7 +59,7 @@ async def test_one_user_asking_for_10000_names_gets_few_and_harms_nobody() -> No
 async def test_a_visitor_that_claims_10000_names_leaves_look_ups_for_others_and_for_named_peers() -> None:
     names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
     peers = {"b.example": PeerEntry(domain="b.example")}
-    resolver = Resolver(names, own_domains=["a.example"], peers=peers, clock=clock, draw=lambda: 0.5)
+    resolver = Resolver(names, own_domains=["a.example"], peers=peers, log=AttemptLog(clock), draw=lambda: 0.5)
     visitor, refused = f"{VISITOR}192.0.2.1", 0
     for number in range(10_000):
         clock.now += 60 / 10_000

@@ -2,6 +2,7 @@
 
 import pytest
 
+from federation.attempt_log import AttemptLog
 from federation.core.discovery_errors import DiscoveryError, DiscoveryStep
 from federation.core.name_questions import AnswerStatus, Question, RecordKind
 from federation.dialler import Dialler
@@ -122,7 +123,7 @@ async def test_unvalidated_pin_and_mode_stay_hints_and_their_removal_removes_not
         client,
     ):  # AD set, but nobody believes it
         times = [0.0]
-        resolver = Resolver(client, own_domains=["a.example"], clock=lambda: times[-1])
+        resolver = Resolver(client, own_domains=["a.example"], log=AttemptLog(lambda: times[-1]))
         location = await resolver.resolve("b.example")
         assert location.pin_hint == "e" * 43
         assert not location.pin_is_validated

@@ -17,8 +17,8 @@ import trio.testing
 from catalogue_client.core.state import DomainTrust
 from federation.core.link_frames import SUBPROTOCOL, FrameKind, encode_frame, encode_messages
 from federation.identity import Identity
+from federation.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
 from federation.log_allowance import fields
-from federation.peer_session import REFUSALS_TOLD_PER_MINUTE
 from msg_node.bus.bus import Bus as NodeBus
 from msg_node.connectors.listener import Door
 from protofly.errors import Code, PeerError
@@ -76,17 +76,16 @@ async def test_looking_a_visitor_up_counts_for_its_address(house: LinkHouse) -> 
 
 
 async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
-    house: LinkHouse, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    house: LinkHouse, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("federation.log_allowance.time.monotonic", lambda: 90.0)
-    for _ in range(REFUSALS_TOLD_PER_MINUTE + 5):
+    for _ in range(REFUSALS_LOGGED_PER_MINUTE + 5):
         async with house.client() as client:
             client.say_hello()
             await client.receive_challenge()
             client.send(FrameKind.TOKEN, 0, client.token(b"y" * 32))
             assert await client.code_of_bye() == "auth-nonce"
     strangers = [one for one in caplog.records if "claims to be a.example" in one.getMessage()]
-    assert len(strangers) == REFUSALS_TOLD_PER_MINUTE
+    assert len(strangers) == REFUSALS_LOGGED_PER_MINUTE
     assert not any("domain" in fields(one) for one in strangers)
     house.endpoint.refusal = PeerError(Code.AUTH_POLICY, "we do not talk to you", domain="a.example")
     async with house.client() as client:

@@ -16,8 +16,8 @@ import trio.lowlevel
 import trio.testing
 
 from federation.core import auth
+from federation.core.auth import Issuer, TokenRequest
 from federation.core.link_frames import FrameKind
-from federation.identity import TokenRequest
 from federation.peer_session import RECHECK_SECONDS
 from protofly.documents import Revoked
 from protofly.errors import Code
@@ -341,18 +341,8 @@ async def test_a_challenge_of_the_wrong_length_is_not_signed(attack: Attack, cha
 def _token_of(attack: Attack, domain: str, counter: str) -> bytes:
     """A token as a node of `domain` would answer our counter-challenge."""
     identity = attack.house.documents.identity(domain)
-    claims = auth.new_claims(
-        our_domain="a.example",
-        our_node="n",
-        peer_domain=domain,
-        endpoint=ENDPOINT,
-        nonce="n",
-        binding="none",
-        stub=None,
-        domains=["a.example"],
-        now=0,
-        random_bytes=bytes(48),
-    )
+    asked = TokenRequest(domain, ENDPOINT, "none", b"")
+    claims = auth.new_claims(Issuer("a.example", "n", ["a.example"]), asked, "n", now=0, random_bytes=bytes(48))
     binding = binding_of(attack.endpoint.certificate)
     request = TokenRequest(peer_domain="a.example", endpoint=ENDPOINT, binding=binding, challenge=b"")
     return identity.answer_for(request, msgspec.structs.replace(claims, cnonce=counter)).encode()

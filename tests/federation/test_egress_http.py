@@ -141,5 +141,5 @@ async def test_what_would_bend_a_request_is_denied_before_a_connection(
 async def test_an_unreadable_http_request_is_a_fault(raw: bytes) -> None:
     async with lines(nothing, rules=HTTP_RULES) as ours:
         with pytest.raises(StubFaultError) as caught:
-            ours.egress.read_request(raw)
+            ours.egress.rules.read_request(raw)
         assert caught.value.code is Code.STUB_OUTPUT

@@ -12,7 +12,7 @@ import trio.testing
 from federation import inbound_turns
 from federation.core.link_frames import FrameKind, encode_frame
 from federation.inbound_turns import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
-from federation.link_records import LOG_LINES_PER_MINUTE
+from federation.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
 from tests.support.hosted import link_module, stub_house
 from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, link_house, make_world

@@ -9,7 +9,7 @@ import pytest
 
 from federation.core.line_watch import PROBE_SECONDS, STALLED_SECONDS, LineWatch, Sight
 from federation.domain_link import DomainLink
-from federation.link_records import LOG_LINES_PER_MINUTE
+from federation.link_events import LOG_LINES_PER_MINUTE
 from protofly.codec import body_members
 from protofly.errors import Code
 from protofly.limits import REQUEST_TTL_SECONDS

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from federation.core.outbound_queue import QueueLimits
-from federation.link_records import LOG_LINES_PER_MINUTE
+from federation.link_events import LOG_LINES_PER_MINUTE, LinkEvents
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit
 from protofly.codec import build
@@ -226,12 +226,9 @@ def test_a_link_that_comes_and_goes_is_in_the_log_with_what_waits_and_why(caplog
     assert down == "the link to b.example is down: by their stub, which runs here, 0 messages wait; closed by.nobody"
 
 
-def test_a_line_that_comes_and_goes_all_the_time_does_not_fill_the_log(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_comes_and_goes_all_the_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="federation")
-    monkeypatch.setattr("federation.link_records.time.monotonic", lambda: 60.0)
-    records = Pair().to_b.records
+    events = LinkEvents("b.example", lambda _: None, monotonic=lambda: 60.0)
     for _ in range(LOG_LINES_PER_MINUTE * 5):
-        records.came_up("out", peer_node="")
+        events.came_up("out", peer_node="")
     assert len(caplog.records) == LOG_LINES_PER_MINUTE

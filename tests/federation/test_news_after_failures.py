@@ -56,7 +56,7 @@ class Running:
 
     def __init__(self) -> None:
         self.documents, self.pair, self.over = Documents(), Pair(), trio.CancelScope()
-        context = cast("SupervisorContext", SimpleNamespace(provider=self.documents))
+        context = cast("SupervisorContext", SimpleNamespace(documents=self.documents))
         self.supervisor = StubSupervisor(self.pair.to_b, context)
         permissions = SimpleNamespace(connect=["mn"])
         self.stub: Any = SimpleNamespace(

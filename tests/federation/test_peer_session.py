@@ -14,7 +14,7 @@ import trio.testing
 
 from federation.core.link_frames import FrameKind, encode_frame, encode_messages
 from federation.core.outbound_queue import QueueLimits
-from federation.peer_session import REFUSALS_TOLD_PER_MINUTE
+from federation.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
 from protofly.errors import Code, PeerError
 from protofly.limits import CROSSING_BYTES, HANDSHAKE_SECONDS
 from protofly.message import Message
@@ -103,16 +103,15 @@ async def test_what_is_no_hello_ends_the_connection_with_a_reason(house: LinkHou
 
 
 async def test_who_knocks_all_the_time_is_refused_each_time_and_does_not_fill_the_log(
-    house: LinkHouse, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    house: LinkHouse, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("federation.log_allowance.time.monotonic", lambda: 90.0)
-    acceptor, count = house.endpoint.acceptor, 2 * REFUSALS_TOLD_PER_MINUTE
+    acceptor, count = house.endpoint.acceptor, 2 * REFUSALS_LOGGED_PER_MINUTE
     for _ in range(count):
         async with house.client() as client:
             client.send_raw(b"no frame")
             assert await client.code_of_bye() == "protocol-error"
     assert (acceptor.refused, len(acceptor.pending)) == (count, 0)
-    assert sum("refused" in one.getMessage() for one in caplog.records) == REFUSALS_TOLD_PER_MINUTE
+    assert sum("refused" in one.getMessage() for one in caplog.records) == REFUSALS_LOGGED_PER_MINUTE
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FrameKind if kind is not FrameKind.TOKEN])

@@ -48,7 +48,7 @@ def names() -> ScriptedNames:
 
 @pytest.fixture
 def resolver(names: ScriptedNames, clock: Clock) -> Resolver:
-    return Resolver(names, own_domains=["a.example"], clock=clock, draw=lambda: 0.5)
+    return Resolver(names, own_domains=["a.example"], log=AttemptLog(clock), draw=lambda: 0.5)
 
 
 async def test_location_is_found_once_and_remembered(names: ScriptedNames, resolver: Resolver) -> None:
@@ -61,14 +61,14 @@ async def test_location_is_found_once_and_remembered(names: ScriptedNames, resol
 
 async def test_complete_peer_entry_asks_nobody(names: ScriptedNames, clock: Clock) -> None:
     entry = PeerEntry(domain="b.example", well_known_url="https://b.example:8444/.well-known/rethink-mn")
-    resolver = Resolver(names, own_domains=["a.example"], peers={"b.example": entry}, clock=clock)
+    resolver = Resolver(names, own_domains=["a.example"], peers={"b.example": entry}, log=AttemptLog(clock))
     assert (await resolver.resolve("b.example")).well_known_url == entry.well_known_url
     assert names.asked == []
 
 
 async def test_failure_of_a_named_peer_that_worked_lately_costs_two_minutes(names: ScriptedNames, clock: Clock) -> None:
     entry = PeerEntry.of_settings("b.example", connect="10.7.0.1:8444")
-    resolver = Resolver(names, own_domains=["a.example"], peers={"b.example": entry}, clock=clock)
+    resolver = Resolver(names, own_domains=["a.example"], peers={"b.example": entry}, log=AttemptLog(clock))
     location = await resolver.resolve("b.example")
     resolver.report_success("b.example")
     assert await resolver.resolve("b.example") == location
@@ -234,7 +234,7 @@ def test_every_code_has_a_step_and_becomes_an_error_with_that_code(code: Code, r
 async def test_queries_connections_and_urls_make_one_chain_of_attempts(clock: Clock) -> None:
     names = names_with_addresses(b_example=["127.0.0.1"])
     log = AttemptLog(clock)
-    resolver = Resolver(names, own_domains=["a.example"], log=log, clock=clock)
+    resolver = Resolver(names, own_domains=["a.example"], log=log)
     location = await resolver.resolve("b.example")
     dialler = Dialler(names, log=log, clock=clock)
     fetcher = LoggedFetcher(HttpFetcher(dialler, ssl.create_default_context()), log)

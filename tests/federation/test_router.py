@@ -65,18 +65,9 @@ async def house(nursery: trio.Nursery) -> House:
 
 
 def claims_of(domain: str, *, node: str = "") -> Claims:
-    return auth.new_claims(
-        our_domain=domain,
-        our_node=node or node_of(domain),
-        peer_domain="a.example",
-        endpoint="wss://mn.a.example/link",
-        nonce="n",
-        binding="none",
-        stub=None,
-        domains=[domain],
-        now=time.time(),
-        random_bytes=bytes(48),
-    )
+    asked = auth.TokenRequest("a.example", "wss://mn.a.example/link", "none", b"")
+    issuer = auth.Issuer(domain, node or node_of(domain), [domain])
+    return auth.new_claims(issuer, asked, "n", now=time.time(), random_bytes=bytes(48))
 
 
 async def test_the_first_message_opens_the_link_and_starts_one_supervisor(house: House) -> None:

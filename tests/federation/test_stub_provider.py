@@ -11,7 +11,9 @@ import trio
 
 from catalogue_client.core.state import TrustAnchor
 from catalogue_client.trust_store import TrustStore
+from federation.attempt_log import AttemptLog
 from federation.core.stub_status import StubStatus
+from federation.domain_documents import DomainDocuments
 from federation.link_context import StepTimes
 from federation.resolver import Resolver
 from federation.stub_provider import StubProvider
@@ -56,13 +58,18 @@ class House:
             self.folder / "stubs", secret=SECRET, max_bytes=self.cache_bytes, clock=self.world.clock
         )
         self.names = ScriptedNames()
+        self.documents = DomainDocuments(
+            resolver=Resolver(self.names, own_domains=["a.example"], log=AttemptLog(self.world.clock)),
+            client=self.world.client,
+            cache=self.cache,
+            anchor_of=lambda domain: self.anchors.get(domain, TrustAnchor.web()),
+            clock=self.world.clock,
+        )
         self.provider = StubProvider(
-            resolver=Resolver(self.names, own_domains=["a.example"], clock=self.world.clock),
+            documents=self.documents,
             client=self.world.client,
             cache=self.cache,
             sandbox=cast("Sandbox", self.sandbox),
-            anchor_of=lambda domain: self.anchors.get(domain, TrustAnchor.web()),
-            clock=self.world.clock,
         )
 
     def restart(self) -> None:
@@ -187,7 +194,7 @@ async def test_a_refused_document_is_no_accident_and_stale_ones_do_not_hide_it(h
     house.world.b.publish_live(serial=0)
     house.world.clock.now += 1.5 * DAY
     with pytest.raises(PeerError) as caught:
-        await house.provider.trust_of("b.example", is_refresh=True)
+        await house.documents.trust_of("b.example", is_refresh=True)
     assert caught.value.code in (Code.ROLLBACK, Code.DOCUMENT_MALFORMED)
 
 
@@ -196,7 +203,7 @@ async def test_a_newer_stub_is_found_by_a_refresh(house: House) -> None:
     house.world.clock.now += 3_600
     house.world.b.now = house.world.clock.now
     house.world.b.publish_stub(serial=2, code=house.world.b.code + b"\0\x05\x04more")
-    await house.provider.trust_of("b.example", is_refresh=True)
+    await house.documents.trust_of("b.example", is_refresh=True)
     package = await house.provider.package("b.example", StepTimes())
     assert (package.stub.serial, house.sandbox.compiled) == (2, 2)
 
@@ -299,23 +306,23 @@ async def test_a_cache_that_cannot_be_swept_is_told_and_tried_again(
 
 
 async def test_the_time_of_the_next_refresh_is_known(house: House) -> None:
-    assert house.provider.seconds_until_refresh("b.example") == 0
+    assert house.documents.seconds_until_refresh("b.example") == 0
     await house.provider.package("b.example", StepTimes())
-    first = house.provider.seconds_until_refresh("b.example")
+    first = house.documents.seconds_until_refresh("b.example")
     assert first > 0
     house.world.clock.now += 100
-    assert house.provider.seconds_until_refresh("b.example") == pytest.approx(first - 100)
+    assert house.documents.seconds_until_refresh("b.example") == pytest.approx(first - 100)
 
 
 async def test_whoever_asks_for_news_again_and_again_gets_the_same_answer(house: House) -> None:
     """Strangers with forged tokens of a permitted peer's can make us ask."""
-    await house.provider.trust_of("b.example", is_refresh=False)
+    await house.documents.trust_of("b.example", is_refresh=False)
     asked = len(house.requests)
     for _ in range(20):
-        await house.provider.trust_of("b.example", is_refresh=True)
+        await house.documents.trust_of("b.example", is_refresh=True)
     assert len(house.requests) == asked
     house.world.clock.now += 61
-    await house.provider.trust_of("b.example", is_refresh=True)
+    await house.documents.trust_of("b.example", is_refresh=True)
     assert len(house.requests) > asked
 
 
@@ -324,11 +331,11 @@ async def test_trust_that_the_operator_takes_back_ends_at_once_and_comes_back_wh
     await house.provider.package("b.example", StepTimes())
     with TrustStore(house.world.folder / "trust.sqlite", secret=SECRET) as beside:
         await beside.retrust("b.example", "A" * 43)
-        assert house.provider.is_forgotten("b.example")
+        assert house.documents.is_forgotten("b.example")
         with pytest.raises(PeerError) as caught:
-            await house.provider.trust_of("b.example", is_refresh=False)
+            await house.documents.trust_of("b.example", is_refresh=False)
         assert caught.value.code is Code.FINGERPRINT_MISMATCH
         with pytest.raises(PeerError):
             await house.provider.package("b.example", StepTimes())
         await beside.forget("b.example")
-    assert not house.provider.is_forgotten("b.example")
+    assert not house.documents.is_forgotten("b.example")

@@ -165,9 +165,9 @@ async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trus
 ) -> None:
     del autojump_clock
     began = trio.current_time()
-    provider = house.context.provider = TakenBack(began + 600)
+    documents = house.context.documents = TakenBack(began + 600)
     with trio.CancelScope() as over:
         await house.supervisor._watch_trust(cast("VerifiedStub", None), over)
     assert over.cancel_called
     assert 600 <= trio.current_time() - began <= 660
-    assert provider.asked == 1  # and nobody was asked while the trust stood
+    assert documents.asked == 1  # and nobody was asked while the trust stood

@@ -61,16 +61,12 @@ class Lines:
         self.room = trio.Event()
         self.room.set()
         self._more = trio.Event()
-        self.egress = Egress(
-            rules,
-            dialler=dialler,
-            tls_context=client_context(),
-            handler_nursery=nursery,
-            emit=self._emit,
-            wait_for_room=lambda: self.room.wait(),
-        )
+        self.egress = Egress(rules, self, dialler=dialler, tls_context=client_context(), handler_nursery=nursery)
 
-    def _emit(self, event: GuestEvent) -> None:
+    async def wait_for_room(self) -> None:
+        await self.room.wait()
+
+    def emit(self, event: GuestEvent) -> None:
         self.events.append(event)
         self._more.set()
 
@@ -83,7 +79,7 @@ class Lines:
         return found[count - 1]
 
     def open(self, number: int = 1, *, kind: int = ChannelKind.WEBSOCKET, **members: object) -> None:
-        request, endpoint = self.egress.read_request(json.dumps({"endpoint": "mn", **members}).encode())
+        request, endpoint = self.egress.rules.read_request(json.dumps({"endpoint": "mn", **members}).encode())
         self.egress.open(number, kind, request, endpoint)
 
     @property

@@ -94,11 +94,10 @@ class StubHouse:
     def _open_egress(self, running: HostedStub, nursery: trio.Nursery) -> Egress:
         self.egress = Egress(
             EgressRules("b.example", self.verified.endpoints),
+            running,
             dialler=self.dialler,
             tls_context=self.tls_context,
             handler_nursery=nursery,
-            emit=running.emit,
-            wait_for_room=running.wait_for_room,
         )
         return self.egress
 

@@ -15,6 +15,7 @@ from catalogue_client.core.state import DomainTrust
 from federation.aliases import Aliases
 from federation.core import auth
 from federation.core.alias_rules import AliasRules
+from federation.core.auth import TokenRequest
 from federation.core.link_frames import (
     SUBPROTOCOL,
     FrameKind,
@@ -25,8 +26,8 @@ from federation.core.link_frames import (
     encode_messages,
 )
 from federation.domain_link import DomainLink
-from federation.identity import Identity, TokenRequest
-from federation.peer_session import LinkAcceptor
+from federation.identity import Identity
+from federation.link_acceptor import LinkAcceptor
 from protofly.documents import KeyRecord, SigningKey
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX
@@ -116,6 +117,7 @@ class LinkEndpoint:
             endpoints=frozenset({ENDPOINT}),
             bindings=frozenset({binding_of(self.certificate)}),
             admit=self._admit,
+            log_clock=lambda: 90.0,
         )
 
     def _admit(self, _claims: auth.Claims) -> Any:

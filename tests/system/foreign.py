@@ -244,18 +244,9 @@ class LinkPeer:
         self.has_ended = trio.Event()
 
     def prove(self, asked: dict[str, str], *, nonce: str, endpoint: str, binding: str) -> str:
-        claims = auth.new_claims(
-            our_domain=self.domain,
-            our_node=self.node,
-            peer_domain=asked["iss"],
-            endpoint=endpoint,
-            nonce=nonce,
-            binding=binding,
-            stub=None,
-            domains=self.domains,
-            now=time.time(),
-            random_bytes=token_bytes(48),
-        )
+        issuer = auth.Issuer(self.domain, self.node, self.domains)
+        request = auth.TokenRequest(asked["iss"], endpoint, binding, b"")
+        claims = auth.new_claims(issuer, request, nonce, now=time.time(), random_bytes=token_bytes(48))
         return auth.make_token(claims, self.keys.node[0])
 
     async def serve(self, stream: Stream) -> None:

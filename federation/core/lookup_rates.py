@@ -1,0 +1,42 @@
+"""How many look-ups of domains anybody may cause: so many per asker, and so many in all.
+
+The bound per asker comes first, so that one asker cannot use up what is for all. Look-ups of peers that the settings
+name do not count towards the total.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from policy.core.rates import RateBucket, RateLimit
+from protofly import limits
+
+_TOTAL_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE / 60.0, burst_seconds=10.0)
+_ASKER_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE_AND_ASKER / 60.0, burst_seconds=10.0)
+_ASKERS = 1000
+
+
+class LookupRates:
+    """Counts look-ups; askers that asked least lately are forgotten first."""
+
+    def __init__(self) -> None:
+        self._total = RateBucket(_TOTAL_RATE)
+        self._askers: OrderedDict[str, RateBucket] = OrderedDict()
+
+    def take(self, asked_by: str, *, is_peer: bool, now: float) -> float:
+        """Count one look-up; returns 0, or the seconds after which it may be tried again: then it is not counted.
+
+        Args:
+            asked_by: Who causes it; "" for the node itself, which has no bound of its own.
+            is_peer: The settings name the domain.
+            now: Seconds of any clock.
+        """
+        wait_seconds = self._bucket(asked_by).take(0, now) if asked_by else 0.0
+        return wait_seconds if wait_seconds or is_peer else self._total.take(0, now)
+
+    def _bucket(self, asked_by: str) -> RateBucket:
+        bucket = self._askers.setdefault(asked_by, RateBucket(_ASKER_RATE))
+        self._askers.move_to_end(asked_by)
+        while len(self._askers) > _ASKERS:
+            self._askers.popitem(last=False)
+        return bucket
