@@ -135,7 +135,7 @@ class Buckets:
         number = number * self._count + bucket
         chosen = np.flatnonzero(is_in & self._maybe[number & _HINT])
         chosen = chosen[np.isin(number[chosen], self._numbers, kind="sort")]
-        return entries.take(pa.array(chosen)) if len(chosen) else entries.slice(0, 0)
+        return entries.take(pa.array(chosen))
 
 
 def of_others(rows: pa.Table, domains: Collection[str]) -> pa.Table:

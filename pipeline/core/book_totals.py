@@ -193,6 +193,4 @@ def _groups(
 
 
 def _bounds(lowest: Numbers, highest: Numbers, starts: Numbers) -> dict[str, Numbers]:
-    if not len(starts):
-        return {"lag_min_us": lowest, "lag_max_us": highest}
     return {"lag_min_us": np.minimum.reduceat(lowest, starts), "lag_max_us": np.maximum.reduceat(highest, starts)}

@@ -117,23 +117,17 @@ def delays_of(times: pa.Table) -> pa.Table:
     is_out = np.asarray(column(times, "is_out"))[order]
     ts_us, sent_us = numbers(times, "ts_us")[order], numbers(times, "sent_us")[order]
     never = np.iinfo(np.int64).max
-    if not len(starts):
-        return _delays(times, order, starts, starts, starts)
     out_us, in_us, first_us = (
         np.minimum.reduceat(np.where(chosen, values, never), starts)
         for chosen, values in ((is_out, ts_us), (~is_out, ts_us), (is_out, sent_us))
     )
     both = np.flatnonzero((out_us < never) & (in_us < never))
-    return _delays(times, order, starts[both], first_us[both], in_us[both] - out_us[both])
-
-
-def _delays(times: pa.Table, order: Numbers, starts: Numbers, sent_us: Numbers, delay_us: Numbers) -> pa.Table:
-    one = pa.array(order[starts])
+    one = pa.array(order[starts[both]])
     return pa.table(
         {
             **{name: column(times, name).take(one) for name in PAIR},
-            "day": sent_us // DAY_US,
-            "delay_us": delay_us,
+            "day": first_us[both] // DAY_US,
+            "delay_us": in_us[both] - out_us[both],
         }
     )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,7 @@ def codes(column: pa.Array) -> tuple[list[str | None], Numbers]:
 def words(column: pa.Array) -> tuple[list[str | None], Numbers]:
     """The same with the values ascending."""
     with_null, places = codes(column)
-    found = [word for word in with_null[:-1] if word is not None]
+    found = cast("list[str]", with_null[:-1])
     order = sorted(range(len(found)), key=found.__getitem__)
     rank = np.empty(len(found) + 1, np.int64)
     rank[order] = np.arange(len(found))

@@ -155,10 +155,7 @@ class Messages:
         one = pa.array(order[starts])
         return pa.table(
             {name: texts.take(one) for name, texts in keys.items()}
-            | {
-                name: np.add.reduceat(flag[order].astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
-                for name, flag in flags.items()
-            }
+            | {name: np.add.reduceat(flag[order].astype(np.int64), starts) for name, flag in flags.items()}
         )
 
     def cases(self) -> pa.Table:

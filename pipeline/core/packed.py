@@ -38,7 +38,7 @@ def places_of(table: pa.Table, key: Sequence[str], day: Numbers, places: int) ->
 
     Args:
         table: The rows.
-        key: Columns of texts, bytes, whole numbers or flags.
+        key: Columns of texts, bytes or whole numbers.
         day: Number of the day of each row, from 1970-01-01.
         places: How many for each day.
     """
@@ -47,7 +47,7 @@ def places_of(table: pa.Table, key: Sequence[str], day: Numbers, places: int) ->
 
 
 def hashes_of(table: pa.Table, key: Sequence[str]) -> Numbers:
-    """A hash of each row's key: columns of texts, bytes, whole numbers or flags."""
+    """A hash of each row's key: columns of texts, bytes or whole numbers."""
     return xxhash64(*(_as_numbers(column(table, name)) for name in key))
 
 
@@ -116,7 +116,5 @@ def _to_bytes(rows: pa.Table) -> bytes:
 def _as_numbers(values: pa.Array) -> pa.Array | Numbers:
     if pa.types.is_binary(values.type) or pa.types.is_integer(values.type):
         return values
-    if pa.types.is_boolean(values.type):
-        return values.cast(pa.int64())
     found, places = codes(values)
     return xxhash64(pa.array(found, pa.string()).cast(pa.binary()))[places]

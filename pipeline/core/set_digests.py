@@ -68,9 +68,8 @@ def places_of_members(members: pa.Table, places: int) -> Numbers:
 def bucket_hashes(members: pa.Table) -> pa.Table:
     """The first level: key, `bucket_us` and `hash`, of all messages of these."""
     group = _groups(members, from_zero(numbers(members, "bucket_us") // BUCKET_US))
-    columns = [_rows_of_bytes(column(members, name)) for name in _NAMES]
-    if all(rows is not None for rows in columns):
-        ids, digests = (rows for rows in columns if rows is not None)
+    ids, digests = (_rows_of_bytes(column(members, name)) for name in _NAMES)
+    if ids is not None and digests is not None:
         order, starts = _sorted_lines(group, ids, digests)
         lines = np.empty((len(group), 2 * (ids.shape[1] + digests.shape[1]) + 2), np.uint8)
         width = 2 * ids.shape[1]

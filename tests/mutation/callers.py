@@ -69,11 +69,12 @@ class Callers:
     def of(self, module: str, function: str) -> dict[str, float]:
         """Seconds of the tests that may notice a change: those that call the function.
 
-        What stands outside of functions is noticed by any test that calls the module, or whose file imports it itself.
+        What runs when the module is imported is called by no test. It is noticed by any test that calls the module, or
+        whose file imports it itself.
         """
         path = self._paths[module]
         called = self._by_function.get((path, function), {})
-        if called or function in _functions_of(ROOT / path):
+        if called:
             return called
         importers = {name for name in files_of(list(self._seconds)) if module in imported_directly(ROOT / name)}
         others = {nodeid: took for nodeid, took in self._seconds.items() if nodeid.partition("::")[0] in importers}

@@ -65,6 +65,12 @@ def test_domains_without_a_way_to_each_other_are_components_of_their_own() -> No
     assert offsets[D].offset_us - offsets[C].offset_us == 30
 
 
+def test_records_that_came_as_soon_as_they_left_leave_no_doubt_and_sooner_ones_say_nothing() -> None:
+    delays = both_ways({A: 0, B: 30}, A, B, there_us=4, back_us=-4)
+    assert [(one.offset_us, one.error_us) for one in solve_offsets(delays)] == [(0, 0), (34, 0)]
+    assert solve_offsets(both_ways({A: 0, B: 30}, A, B, there_us=4, back_us=-5)) == []
+
+
 def test_pairs_and_messages_are_counted_in_both_directions() -> None:
     clocks = {A: 0, B: 0, C: 0}
     delays = both_ways(clocks, A, B, there_us=1, back_us=1, messages=70)

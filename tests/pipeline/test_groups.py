@@ -67,6 +67,14 @@ def test_keys_of_too_many_words_are_refused() -> None:
         Rows(*[many] * 8)
 
 
+def test_keys_of_62_bits_are_found_and_longer_ones_refused() -> None:
+    yes_or_no = pa.array(["yes", None, "no"]).filter(pa.array([True, True, False]))
+    columns = [yes_or_no] * 62
+    assert Rows(*columns).find(*columns).tolist() == [0, 1]
+    with pytest.raises(OverflowError, match="too many"):
+        Rows(*columns, yes_or_no)
+
+
 @pytest.mark.parametrize("is_list", [False, True], ids=["texts", "numbers in a list"])
 def test_null_is_no_word(is_list: bool) -> None:
     column = pa.array(["out", None, "in", "out"])

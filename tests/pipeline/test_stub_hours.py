@@ -94,6 +94,8 @@ def test_hours_of_stubs_are_those_of_a_plain_loop_however_records_are_cut(
         ("", "a", None),
         ("", "z", None),
         ("z", "", None),
+        ("c1", "c", None),
+        ("c", "c1", None),
     ],
 )
 def test_the_newest_version_is_held_against_the_one_before_it_unless_others_are_named(
