@@ -60,7 +60,7 @@ class Source(Enum):
         return _SOURCE_CODES.get(self)
 
 
-OWN = Source.OWN  # see `delivery.LISTENERS`
+OWN = Source.OWN  # members of an Enum are slow to look up
 _SOURCE_CODES = {Source.NOT_OWNER: Code.NOT_OWNER, Source.SPOOFED: Code.SPOOFED_SOURCE}
 
 

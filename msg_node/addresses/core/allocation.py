@@ -1,12 +1,15 @@
-"""Who owns which address.
+"""The owner of each address.
 
-Allocated by us, leased from a pool, claimed by a runtime, or bound to a session because it is its runtime address.
+An address is allocated by us, lent from a pool, claimed by a runtime, or bound to a session as its runtime address.
+It has at most one owner, a session number; parked sessions keep what they own. A block is what was allocated under one
+allocation key; keys belong to a runtime, so two runtimes may use the same one. Bound addresses follow from the sessions
+and are not stored; all others are rows.
 
-Every address has at most one owner. An owner is a session number; parked sessions keep what they own. A block is what
-was allocated under one allocation key; keys belong to a runtime, so two runtimes may use the same one. A pool holds
-the addresses of a scheme whose names others give (telephone numbers): they are lent, longest unused first, and come
-back. Bound addresses follow from the sessions and are not stored; all others are rows. Source: message specification,
-section 7.
+Who owns a sub-resource is found by cutting its key at slashes (`owner_above`). The reverse, what stands below an
+address that is released, has to be found without looking at all a session owns: so the few addresses that stand below
+something else that could be owned are kept sorted as well (`_deep`). Names that we make never do.
+
+Source: message specification, section 7.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from itertools import islice
 
 import msgspec
 
+from msg_node.addresses.core.address_pools import AddressPools
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.identifiers import identifier
 from protofly.address import canonical_key
@@ -28,14 +31,18 @@ from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, TOMBSTONES
 
 
 class Origin(Enum):
-    """How an owner came to an address."""
+    """How an owner got an address."""
 
     ALLOCATED = "allocated"
     CLAIMED = "claimed"
     POOL = "pool"
 
 
-_ALLOCATED, _POOL, _ADDRESSES = Origin.ALLOCATED, Origin.POOL, Table.ADDRESSES  # see `delivery.LISTENERS`
+_ALLOCATED, _POOL, _ADDRESSES = (
+    Origin.ALLOCATED,
+    Origin.POOL,
+    Table.ADDRESSES,
+)  # members of an Enum are slow to look up
 _ANY_NAME = "00000000-0000-4000-8000-000000000000"
 _CACHED_BASES = 64
 
@@ -75,8 +82,9 @@ class Owners:
 
     Attributes:
         owner: Gives the session that owns a canonical key, None when there is none; one dictionary hit.
-        watched: Keys that somebody waits for, in tables of his own.
-        arrived: Those of them that got an owner by allocation or claim; whoever waits takes them out.
+        pools: Which addresses are lent, and which are free.
+        watched: Keys for which something waits: the tables of those that wait.
+        arrived: Those of them that got an owner by allocation or claim, since the list was last replaced.
     """
 
     def __init__(
@@ -88,14 +96,13 @@ class Owners:
     ) -> None:
         self._journal = journal
         self._per_session = per_session
-        self._free = {scheme: {canonical_key(url): url for url in urls} for scheme, urls in (pools or {}).items()}
-        self._pool_of = {key: scheme for scheme, urls in self._free.items() for key in urls}
+        self.pools = AddressPools(pools or {})
         self._sid_of: dict[str, int] = {}
         self.owner: Callable[[str], int | None] = self._sid_of.get
         self._owned: defaultdict[int, dict[str, OwnedRow]] = defaultdict(dict)
         self._blocks: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         self._deep: defaultdict[int, list[str]] = defaultdict(list)  # sorted: owned below something that could be
-        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._used: OrderedDict[str, None] = OrderedDict()  # names that are not given out again while we remember
         self.watched: tuple[Container[str], ...] = ()
         self.arrived: list[str] = []
 
@@ -113,23 +120,15 @@ class Owners:
         return None
 
     def count(self, sid: int) -> int:
-        """How many addresses a session owns by allocation or claim."""
+        """Number of addresses that a session owns by allocation or claim."""
         return len(self._owned.get(sid, ()))
 
     def owned(self, sid: int) -> list[OwnedRow]:
-        """What a session owns by allocation or claim, oldest first."""
+        """The addresses that a session owns by allocation or claim, oldest first."""
         return list(self._owned.get(sid, {}).values())
 
-    def is_pooled(self, key: str) -> bool:
-        """Whether a canonical key belongs to a pool, lent or not: nobody can claim it."""
-        return key in self._pool_of
-
-    def free(self, scheme: str) -> int:
-        """How many addresses of a pool nobody has."""
-        return len(self._free.get(scheme, ()))
-
     def block(self, sid: int, allocation_key: str) -> list[str]:
-        """Keys of what a session was allocated under an allocation key."""
+        """Keys that a session was allocated under an allocation key, sorted."""
         return sorted(self._blocks.get((sid, allocation_key), ()))
 
     # Changes.
@@ -152,8 +151,11 @@ class Owners:
         Source: message specification, sections 7.1 and 7.5.
         """
         self.check_quota(sid, block.number)
-        pool = self._free.get(block.scheme)
-        new, origin = (self._new_names(block), _ALLOCATED) if pool is None else (_longest_free(pool, block), _POOL)
+        is_lent = self.pools.has_scheme(block.scheme)
+        if is_lent:
+            new, origin = self.pools.lend(block.scheme, block.number), _POOL
+        else:
+            new, origin = self._new_names(block), _ALLOCATED
         key_of_block = block.allocation_key
         owned = self._owned[sid]
         members = self._blocks[sid, key_of_block] if key_of_block else set[str]()
@@ -162,11 +164,10 @@ class Owners:
             self._sid_of[key] = sid
             members.add(key)
             self._journal.put(_ADDRESSES, key, row)
-        if pool is not None:  # nobody can have waited for a new name
+        if is_lent:  # for a new name nothing can have waited
             for key in new:
-                del pool[key]
                 self._note_depth(sid, key)
-                self._tell_who_waits(key)
+                self._note_arrival(key)
         return list(new.values())
 
     def _new_names(self, block: Block) -> dict[str, str]:
@@ -178,12 +179,12 @@ class Owners:
             name = identifier(block.seed, number)
             number += 1
             key = key_base + name
-            if key not in self._sid_of and key not in self._tombstones:
+            if key not in self._sid_of and key not in self._used:
                 new[key] = key if key_base is base else base + name
         return new
 
     def claim(self, sid: int, url: str, *, is_guest: bool = False) -> bool:
-        """Give a session an address that its runtime made itself. False when it is another's, or a pool's.
+        """Give a session an address that its runtime made itself. False when it has another owner, or is of a pool.
 
         Raises:
             PeerError: QUOTA.
@@ -194,7 +195,7 @@ class Owners:
         owner = self._sid_of.get(key)
         if owner is not None:
             return owner == sid
-        if self.is_pooled(key):
+        if key in self.pools.keys:
             return False
         self.check_quota(sid, 1)
         self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED, is_guest=is_guest))
@@ -220,7 +221,7 @@ class Owners:
         """Release one address and what the sessions own below it.
 
         Returns:
-            The released keys; [] when there is nothing to release, None when the address belongs to somebody else.
+            The released keys; [] when there is nothing to release, None when another session owns the address.
 
         Source: message specification, section 7.3.
         """
@@ -244,7 +245,7 @@ class Owners:
         return released
 
     def restore(self, rows: Rows, *, sids: Collection[int]) -> None:
-        """Take over what was stored; rows of sessions that are no more are deleted.
+        """Take over what was stored; rows of sessions that have ended are deleted.
 
         Raises:
             HostError: STORAGE.
@@ -261,13 +262,12 @@ class Owners:
     def _own(self, key: str, row: OwnedRow) -> None:
         self._insert(key, row)
         self._journal.put(Table.ADDRESSES, key, row)
-        self._tell_who_waits(key)
+        self._note_arrival(key)
 
     def _insert(self, key: str, row: OwnedRow) -> None:
         sid = row.sid
         self._sid_of[key] = sid
-        if key in self._pool_of:
-            self._free[self._pool_of[key]].pop(key, None)
+        self.pools.take(key)
         self._owned[sid][key] = row
         self._note_depth(sid, key)
         if row.allocation_key:
@@ -278,7 +278,7 @@ class Owners:
         if _is_deep(key):
             insort(self._deep[sid], key)
 
-    def _tell_who_waits(self, key: str) -> None:
+    def _note_arrival(self, key: str) -> None:
         for keys in self.watched:
             if key in keys:
                 self.arrived.append(key)
@@ -298,25 +298,13 @@ class Owners:
             block.discard(key)
             if not block:
                 del self._blocks[sid, row.allocation_key]
-        if key in self._pool_of:
-            self._free[self._pool_of[key]][key] = row.url
+        if key in self.pools.keys:
+            self.pools.give_back(key, row.url)
         elif row.origin is _ALLOCATED:
-            self._bury(key)
+            self._used[key] = None
+            if len(self._used) > TOMBSTONES:
+                self._used.popitem(last=False)
         self._journal.delete(Table.ADDRESSES, key)
-
-    def _bury(self, key: str) -> None:
-        """Remember that a name was used: it is not given out again while we remember."""
-        self._tombstones[key] = None
-        if len(self._tombstones) > TOMBSTONES:
-            self._tombstones.popitem(last=False)
-
-
-def _longest_free(pool: Mapping[str, str], block: Block) -> dict[str, str]:
-    """Key and address of as many of a pool as a block asks for: those that were free the longest."""
-    lent = dict(islice(pool.items(), block.number))
-    if len(lent) < block.number:
-        raise PeerError(Code.POOL_EMPTY, f"{len(lent)} addresses are left")
-    return lent
 
 
 @lru_cache(_CACHED_BASES)
@@ -328,7 +316,7 @@ def _bases(scheme: str, domain: str) -> tuple[str, str]:
 
 
 def _is_deep(key: str) -> bool:
-    """Whether another address could stand above this one: there is a level below the first."""
+    """True when another address could stand above this one: there is a level below the first."""
     floor = _floor(key)
     return floor >= 0 and key.find("/", floor + 1) >= 0
 
@@ -348,7 +336,7 @@ def _floor(key: str) -> int:
 
 
 def is_below_any(key: str, bases: Collection[str]) -> bool:
-    """Whether a key is one of some owned addresses or a sub-resource of one; a few look-ups, however many they are."""
+    """True for one of some addresses or a sub-resource of one. A few look-ups, however many addresses there are."""
     return key in bases or any(above in bases for above in ancestors(key))
 
 

@@ -1,56 +1,31 @@
-"""`domain://msg-node.<d>/sm`: subscribe, unsubscribe, read; who may listen where.
-
-Source: message specification, section 8.
-
-Rights, so that nobody can take the messages of another: `changes`, `status`, `registration` and children are for every
-observer (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and everything
-below it (`/*`) are for its owner. What the node says about itself and its stubs is for operators. A base address of
-our domain that nobody owns yet is claimed by listening to it. Another domain listens to objects of ours, never through
-us to those of a third. `*`, which is every message, is for operators, if the settings want that.
-"""
+"""`domain://msg-node.<d>/sm`: subscribe, unsubscribe and read. Source: message specification, section 8."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from enum import Enum
+from collections.abc import Sequence
 
 import msgspec
 
-from msg_node.addresses.core.allocation import ancestors
 from msg_node.addresses.core.observers import Observers
+from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.kernel.catalogue_questions import SCHEMA, schema_question
 from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.resources import (
-    TAPS_KEY,
     Members,
-    Shape,
     children_base,
     expand,
     is_child_form,
-    is_claimable,
-    is_of_no_domain,
     is_p2p_stub,
     key_or_refuse,
-    shape_of,
     text_of,
     texts_of,
 )
 from msg_node.kernel.results import answer_each
-from msg_node.kernel.runtime_address import agent_of, runtime_part
 from msg_node.kernel.service import Answer, Caller, Event, Inquiry, ServiceRequest, inquire
 from msg_node.node_state import NodeState, Source
-from protofly.address import domain_of, scheme_of
+from protofly.address import domain_of
 from protofly.errors import Code, HostError, PeerError
-
-
-class Right(Enum):
-    """What comes of a wish to listen."""
-
-    LISTEN = "listen"
-    CLAIM = "claim"
-    REFUSED = "refused"
-    NO_CONSENT = "no-consent"
 
 
 class NothingNamedError(PeerError):
@@ -66,6 +41,7 @@ class SubscriptionService:
     def __init__(self, state: NodeState, observers: Observers) -> None:
         self._state = state
         self._observers = observers
+        self._rights = SubscriptionRights(state)
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve `subscribe`, `unsubscribe` and `read`.
@@ -130,10 +106,10 @@ class SubscriptionService:
         results: dict[str, Code | None] = dict.fromkeys(texts)
         for text in sorted(texts, key=len):  # an object before what is below it
             key = key_or_refuse(text)
-            right = self.right(request.caller, key, claims)
+            right = self._rights.right(request.caller, key, claims)
             if right is Right.CLAIM and text not in written and is_child_form(key):
                 right = Right.LISTEN  # a child that was named beside its object is for every observer
-            results[text] = _REFUSALS.get(right)
+            results[text] = right.code
             if right is Right.CLAIM:
                 claims[key] = text
             if results[text] is None:
@@ -255,7 +231,7 @@ class SubscriptionService:
             return source
         if key in claims:
             return source
-        if is_p2p_stub(key) and self._right_to_p2p(request.caller, key) is Right.CLAIM:
+        if is_p2p_stub(key) and self._rights.right_to_p2p(request.caller, key) is Right.CLAIM:
             claims[key] = source
             return source
         match self._state.source_of(request.caller.number, key):
@@ -265,101 +241,3 @@ class SubscriptionService:
                 raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
             case _:
                 return request.message.from_
-
-    def right(self, caller: Caller, key: str, claimed: Collection[str] = ()) -> Right:
-        """Judge the wish to listen to a canonical key; `claimed` are keys that the same request claims.
-
-        Source: message specification, sections 7.4 and 8.5.
-        """
-        if key == TAPS_KEY:
-            return Right.LISTEN if self._state.rules.taps and caller.is_operator else Right.REFUSED
-        shape = shape_of(key)
-        if self._state.is_of_node(key):
-            return Right.LISTEN if caller.is_operator and shape is Shape.EVENTS else Right.REFUSED
-        if caller.is_link and domain_of(key) not in self._state.domains:
-            is_theirs = shape is not Shape.BELOW and self._state.interworking.home_of(key) == caller.domain
-            return Right.LISTEN if is_theirs else Right.REFUSED
-        if _is_of_thing(key, shape):
-            return self._right_to_thing(caller, key)
-        if shape is Shape.EVENTS or self._is_child(caller, key, shape):
-            return Right.LISTEN if self._state.has_consent(caller.number, key) else Right.NO_CONSENT
-        if caller.is_link:
-            return Right.REFUSED
-        if is_p2p_stub(key):
-            return self._right_to_p2p(caller, key)
-        owner = self._holder(key[:-2] if shape is Shape.BELOW else key)
-        if owner is not None:
-            return Right.LISTEN if owner == caller.number else Right.REFUSED
-        if any(above in claimed for above in ancestors(key)):
-            return Right.LISTEN
-        return self._right_to_unowned(caller, key, shape)
-
-    def _is_child(self, caller: Caller, key: str, shape: Shape) -> bool:
-        """Whether an address is a child of an owned object in the oldest spelling, `O/n`, which observers may hear.
-
-        What is below an agent of things is never one for another domain. Source: message specification, sections 8.3
-        and 19.1.
-        """
-        if shape is not Shape.BASE or not is_child_form(key) or is_p2p_stub(key):
-            return False
-        if caller.is_link and scheme_of(key) == "thing":
-            return False
-        return self._state.owners.owner(key) is None and self._state.owners.owner_above(key) is not None
-
-    def _right_to_thing(self, caller: Caller, key: str) -> Right:
-        """Events and properties of things are for sessions of their own domain, with a role if one is asked for.
-
-        Source: message specification, section 19.1.
-        """
-        session = self._state.sessions.get(caller.number)
-        if session is None or session.is_guest or domain_of(key) not in self._state.domains:
-            return Right.REFUSED
-        roles = self._state.rules.thing_roles
-        is_agent = self._state.owners.owner(agent_of(key)) == caller.number
-        return Right.LISTEN if is_agent or not roles or roles & session.proof.roles else Right.REFUSED
-
-    def _right_to_p2p(self, caller: Caller, key: str) -> Right:
-        """Whoever announces a P2P stub of his domain first has it. Source: message specification, section 17."""
-        owner = self._state.owners.owner(key)
-        if owner is not None:
-            return Right.LISTEN if owner == caller.number else Right.REFUSED
-        session = self._state.sessions.get(caller.number)
-        is_of_domain = session is not None and domain_of(session.runtime_key) == domain_of(key)
-        return Right.CLAIM if is_of_domain else Right.REFUSED
-
-    def _holder(self, key: str) -> int | None:
-        """The session that owns an address or the nearest one above it; -1 for a runtime that is not connected."""
-        owner = self._state.owners.owner(key)
-        if owner is not None:
-            return owner
-        if runtime_part(key):
-            holder = self._state.sessions.below(key)
-            return -1 if holder is None else holder
-        above = self._state.owners.owner_above(key)
-        return None if above is None else above[0]
-
-    def _right_to_unowned(self, caller: Caller, key: str, shape: Shape) -> Right:
-        scheme, domain = scheme_of(key), domain_of(key)
-        if self._state.owners.is_pooled(key):
-            return Right.REFUSED
-        if not scheme:
-            return Right.LISTEN if shape is Shape.BASE else Right.REFUSED
-        if shape is Shape.BELOW:
-            return Right.REFUSED
-        if domain not in self._state.domains and not is_of_no_domain(key):
-            is_foreign_child = bool(domain) and shape is Shape.BASE and is_child_form(key)
-            if is_foreign_child and not self._state.has_consent(caller.number, key):
-                return Right.NO_CONSENT
-            return Right.LISTEN if is_foreign_child else Right.REFUSED
-        if shape is Shape.CONTROL:
-            others = set(self._state.listeners.targets(key)) - {caller.number}
-            return Right.REFUSED if others else Right.LISTEN
-        return Right.CLAIM if is_claimable(key) else Right.REFUSED
-
-
-def _is_of_thing(key: str, shape: Shape) -> bool:
-    """Whether a key stands for what agents tell about their things: everything below, an event, a property."""
-    return key.startswith("thing://") and (shape is Shape.BELOW or "/events/" in key or "/properties/" in key)
-
-
-_REFUSALS = {Right.REFUSED: Code.NOT_OWNER, Right.NO_CONSENT: Code.POLICY}

@@ -1,4 +1,4 @@
-"""Who listens to which address, and the look-up by which every event finds its listeners.
+"""The listeners of each address, and the look-up by which every event finds its listeners.
 
 A listener is a session (a positive number) or the link to a foreign domain (a negative one); it may listen to one
 address for several sources and gets one copy all the same. Three kinds of entries match more than themselves:
@@ -35,7 +35,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A listener's wish: an address as written, and for whom."""
+    """A subscription that a listener asks for or has: an address as written, and for which source."""
 
     url: str
     key: str
@@ -63,22 +63,29 @@ class Listeners:
         One dictionary hit in the normal case.
         """
         found = self._resolved.get(key)
-        return self._resolve(key) if found is None else found
+        if found is not None:
+            return found
+        found = tuple(dict.fromkeys(self._look_up(key)))
+        if len(key) <= REMEMBERED_CHARS:
+            if len(self._resolved) >= TARGETS_REMEMBERED:
+                self._resolved.clear()
+            self._resolved[key] = found
+        return found
 
     def is_heard(self, key: str) -> bool:
-        """Whether anybody listens to a key of many that are asked about once: nothing is remembered of it.
+        """True when a key has a listener. For keys of many that are asked about once: nothing is remembered.
 
-        A sweep of the registry asks about every entry: it would push out what messages need, at one go.
+        A sweep of the registry asks about every entry, and would push out what messages need.
         """
         found = self._resolved.get(key)
         return bool(self._look_up(key) if found is None else found)
 
     def listens(self, sid: int, key: str) -> bool:
-        """Whether a listener gets what is sent to a key."""
+        """True when a listener gets what is sent to a key."""
         return sid in self.targets(key)
 
     def subscriptions(self, sid: int) -> list[Subscription]:
-        """What one listener subscribed."""
+        """The subscriptions of one listener."""
         return [
             Subscription(url, key, source)
             for key, sources in self._by_sid.get(sid, {}).items()
@@ -86,25 +93,14 @@ class Listeners:
         ]
 
     def listeners(self) -> Iterator[int]:
-        """Numbers of everyone who has a subscription."""
+        """Numbers of all that have a subscription."""
         return iter(self._by_sid)
 
     def count(self, sid: int) -> int:
-        """How many subscriptions a listener has."""
+        """Number of subscriptions of a listener."""
         return self._counts.get(sid, 0)
 
     # Changes.
-
-    def check_quota(self, sid: int, wanted: Collection[Subscription]) -> None:
-        """Refuse when a listener would have too many subscriptions.
-
-        Raises:
-            PeerError: QUOTA.
-        """
-        mine = self._by_sid.get(sid, {})
-        new = sum(1 for one in wanted if one.source not in mine.get(one.key, ()))
-        if self.count(sid) + new > self._per_session:
-            raise PeerError(Code.QUOTA, f"a session may have {self._per_session} subscriptions")
 
     def add(self, sid: int, wanted: Collection[Subscription]) -> None:
         """Subscribe a listener to addresses: all of them or none. What it has already stays as it is.
@@ -114,7 +110,10 @@ class Listeners:
 
         Source: message specification, section 8.1.
         """
-        self.check_quota(sid, wanted)
+        mine = self._by_sid.get(sid, {})
+        new = sum(1 for one in wanted if one.source not in mine.get(one.key, ()))
+        if self.count(sid) + new > self._per_session:
+            raise PeerError(Code.QUOTA, f"a session may have {self._per_session} subscriptions")
         for one in wanted:
             if one.source not in self._by_sid.get(sid, {}).get(one.key, ()):
                 row = SubscriptionRow(sid=sid, key=one.key, url=one.url, source=one.source)
@@ -122,7 +121,7 @@ class Listeners:
                 self._journal.put(Table.SUBSCRIPTIONS, _row_key(sid, one.key, one.source), row)
 
     def remove(self, sid: int, key: str, sources: Collection[str] | None = None) -> None:
-        """Remove a listener's subscriptions to a key: of some sources, or of all. Unknown ones are fine.
+        """Remove a listener's subscriptions to a key: of some sources, or of all. No effect where there is none.
 
         `sources` are canonical keys. Source: message specification, section 8.4.
         """
@@ -131,15 +130,15 @@ class Listeners:
             self._delete(sid, key, gone)
 
     def sources(self, sid: int) -> set[str]:
-        """Keys of all for whom a listener has a subscription."""
+        """Keys of all sources for which a listener has a subscription."""
         return {canonical_key(one) for held in self._by_sid.get(sid, {}).values() for one in held}
 
     def listens_below(self, sid: int, base: str) -> bool:
-        """Whether a listener has a subscription to anything that begins with `base` and goes on."""
+        """True when a listener has a subscription to a key that begins with `base` and goes on."""
         return any(key.startswith(base) and key != base for key in self._by_sid.get(sid, ()))
 
     def take_unheard(self) -> set[str]:
-        """Keys that the last listener has left since the last call."""
+        """Keys that lost their last listener since the last call."""
         unheard, self._unheard = self._unheard, set()
         return unheard
 
@@ -154,7 +153,7 @@ class Listeners:
             self.remove(sid, key)
 
     def restore(self, rows: Rows, *, sids: Collection[int]) -> None:
-        """Take over what was stored; rows of listeners that are no more are deleted.
+        """Take over what was stored; rows of listeners that have ended are deleted.
 
         Raises:
             HostError: STORAGE.
@@ -167,14 +166,6 @@ class Listeners:
                 self._journal.delete(Table.SUBSCRIPTIONS, key)
 
     # Inner steps.
-
-    def _resolve(self, key: str) -> tuple[int, ...]:
-        resolved = tuple(dict.fromkeys(self._look_up(key)))
-        if len(key) <= REMEMBERED_CHARS:
-            if len(self._resolved) >= TARGETS_REMEMBERED:
-                self._resolved.clear()
-            self._resolved[key] = resolved
-        return resolved
 
     def _look_up(self, key: str) -> tuple[int, ...]:
         """Listeners of a key, some of them more than once."""

@@ -136,7 +136,7 @@ class TwinService:
         owner = owners.owner(agent)
         if owner == caller.number:
             return
-        is_free = owner is None and owners.owner_above(agent) is None and not owners.is_pooled(agent)
+        is_free = owner is None and owners.owner_above(agent) is None and agent not in owners.pools.keys
         is_ours = agent.startswith("thing://") and domain_of(agent) in self._state.domains
         if not (is_free and is_ours and is_claimable(agent)):
             raise PeerError(Code.NOT_OWNER, "this agent belongs to somebody else")

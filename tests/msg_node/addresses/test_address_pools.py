@@ -32,14 +32,14 @@ def test_addresses_are_lent_in_order_and_belong_to_the_session(house: StateHouse
     ana, _ = house.open("rt-ana", 1)
     assert lent(borrow(house, ana, 2)) == NUMBERS[:2]
     assert house.state.owners.owner(NUMBERS[0]) == ana
-    assert house.state.owners.free("sip") == 1
+    assert house.state.owners.pools.free("sip") == 1
 
 
 def test_an_empty_pool_is_told_and_nothing_is_lent_in_part(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     reply = borrow(house, ana, 4)
     assert (reply["code"], reply["reason"]) == (503, "pool-empty")
-    assert house.state.owners.free("sip") == 3
+    assert house.state.owners.pools.free("sip") == 3
 
 
 def test_the_address_that_rested_longest_is_lent_next(house: StateHouse) -> None:
@@ -54,14 +54,14 @@ def test_a_lease_ends_with_the_session(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     borrow(house, ana, 3)
     house.session_verb("close", f"runtime://{DOMAIN}/rt-ana", 1)
-    assert house.state.owners.free("sip") == 3
+    assert house.state.owners.pools.free("sip") == 3
 
 
 def test_what_is_lent_is_lent_after_a_restart(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     borrow(house, ana, 2)
     again = house.restarted()
-    assert (again.state.owners.free("sip"), again.state.owners.owner(NUMBERS[0])) == (1, ana)
+    assert (again.state.owners.pools.free("sip"), again.state.owners.owner(NUMBERS[0])) == (1, ana)
 
 
 def test_nobody_claims_an_address_of_a_pool(house: StateHouse) -> None:
@@ -81,7 +81,7 @@ def test_every_address_is_free_or_has_one_owner(steps: list[tuple[int, int]]) ->
         else:
             house.reply(sids[who], ALLOCATION, "delete", {"resources": NUMBERS})
         owned = sum(house.state.owners.count(sid) for sid in sids)
-        assert owned + house.state.owners.free("sip") == len(NUMBERS)
+        assert owned + house.state.owners.pools.free("sip") == len(NUMBERS)
 
 
 def test_a_guest_gets_marked_addresses_of_ours_that_end_with_its_connection() -> None:
