@@ -15,11 +15,11 @@ class Group:
     """Modules with one target.
 
     Attributes:
-        name: Of the group; a folder, unless `modules` says otherwise.
+        name: Of the group; a folder, unless `folders` says otherwise.
         target: Share of the changes that tests must notice.
         homes: Patterns of test files that may notice, if they import something of the group, by others as well.
         asks_importers: Whether all other test files may that import something of the group themselves.
-        folder: Where its modules are.
+        folders: Patterns of where its modules are.
         begins_with: What the names of its modules begin with.
         excludes: Names of modules that are not changed, or belong to another group.
         preloaded: Libraries that its tests need and that take long to import.
@@ -28,7 +28,7 @@ class Group:
     name: str
     target: float
     homes: tuple[str, ...]
-    folder: str = ""
+    folders: tuple[str, ...] = ()
     begins_with: str = ""
     excludes: tuple[str, ...] = ()
     preloaded: tuple[str, ...] = ()
@@ -38,7 +38,8 @@ class Group:
         """Its modules, by name; those that only list names have nothing to change."""
         return [
             path
-            for path in sorted(ROOT.glob(f"{self.folder or self.name}/*.py"))
+            for folder in self.folders or (self.name,)
+            for path in sorted(ROOT.glob(f"{folder}/*.py"))
             if path.name != "__init__.py"
             and path.stem.startswith(self.begins_with)
             and not any(path.stem.startswith(one) for one in self.excludes)
@@ -59,7 +60,7 @@ def chosen(words: Sequence[str]) -> Iterator[tuple[Group, list[Path]]]:
     """Groups with those of their modules that are asked for; all of them for no words.
 
     Args:
-        words: Names of groups or modules, with dots or slashes.
+        words: Names of groups, folders or modules, with dots or slashes.
 
     Raises:
         KeyError: There is no such group or module.
@@ -67,13 +68,18 @@ def chosen(words: Sequence[str]) -> Iterator[tuple[Group, list[Path]]]:
     wanted = {word.removesuffix(".py").strip("/").replace("/", ".") for word in words}
     known: set[str] = set()
     for group in groups():
-        names = {group.name.replace("/", "."), (group.folder or group.name).replace("/", ".")}
-        paths = [path for path in group.paths() if not wanted or wanted & {*names, module_name(path)}]
-        known |= names | {module_name(path) for path in group.paths()}
+        names = {path: _names_of(group, path) for path in group.paths()}
+        paths = [path for path in names if not wanted or wanted & names[path]]
+        known.update(*names.values())
         if paths:
             yield group, paths
     if wanted - known:
         raise KeyError(", ".join(sorted(wanted - known)))
+
+
+def _names_of(group: Group, path: Path) -> set[str]:
+    """What a module can be asked for by."""
+    return {group.name.replace("/", "."), module_name(path.parent), module_name(path)}
 
 
 ELSEWHERE: Final = frozenset(
@@ -116,7 +122,6 @@ _GROUPS: Final = (
             "attacks/test_*tokens.py",
         ),
     ),
-    Group("msg_node/kernel", 0.93, ("msg_node/**/test_*.py", "attacks/test_bearer_tokens.py")),
     Group(
         "msg_node",
         0.93,
@@ -126,7 +131,7 @@ _GROUPS: Final = (
             "attacks/test_bearer_tokens.py",
             "attacks/test_*theft*.py",
         ),
-        folder="msg_node/*/core",
+        folders=("msg_node/kernel", "msg_node/*/core"),
     ),
     Group(
         "pipeline/core",
