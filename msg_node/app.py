@@ -64,8 +64,8 @@ from msg_node.registries.core.twin import Twin
 from msg_node.registries.stub_leases import StubLeases
 from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.services import Services
-from msg_node.sessions.core.lifecycle import SessionLifecycle, SessionRules
 from msg_node.sessions.core.session_service import SessionService
+from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from msg_node.settings import meaning, mqtt
 from msg_node.settings.addresses import build_missed, build_pools, build_rules, kept_objects
 from msg_node.settings.delivery import build_delivery_rules
@@ -448,7 +448,7 @@ def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAd
     state = NodeState(
         frozenset(settings.own_domains),
         reserved=frozenset({canonical_key(stub_addresses.node)}),
-        lifecycle=SessionLifecycle(journal, build_credentials(settings), rules),
+        transitions=SessionTransitions(journal, build_credentials(settings), rules),
         owners=Owners(journal, per_session=settings.limits.allocation_per_session, pools=build_pools(settings)),
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,

@@ -35,7 +35,7 @@ from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.requests.core.parked import Sender
 from msg_node.requests.core.push_targets import PushTargets
 from msg_node.sessions.core.guests import Guests
-from msg_node.sessions.core.lifecycle import SessionLifecycle
+from msg_node.sessions.core.transitions import SessionTransitions
 from protofly.address import canonical_key, domain_of, is_below, scheme_of
 from protofly.errors import Code
 from protofly.limits import RELEASED_AT_ONCE
@@ -86,7 +86,7 @@ class NodeState:
         domains: frozenset[str],
         *,
         reserved: frozenset[str] = frozenset(),
-        lifecycle: SessionLifecycle | None = None,
+        transitions: SessionTransitions | None = None,
         owners: Owners | None = None,
         listeners: Listeners | None = None,
         registry: DomainRegistry | None = None,
@@ -101,14 +101,14 @@ class NodeState:
         Args:
             domains: Our domain and its aliases.
             reserved: Runtime keys that no session may open: the node itself.
-            lifecycle: The sessions; this and the cores below replace the default, and must share `journal`.
-            owners: See `lifecycle`.
-            listeners: See `lifecycle`.
-            registry: See `lifecycle`.
+            transitions: The sessions; this and the cores below replace the default, and must share `journal`.
+            owners: See `transitions`.
+            listeners: See `transitions`.
+            registry: See `transitions`.
             journal: Where changes are collected.
             rules: What this node insists on.
-            delivery: What waits for those who are away; see `lifecycle`.
-            twin: Descriptions and values of things; see `lifecycle`.
+            delivery: What waits for those who are away; see `transitions`.
+            twin: Descriptions and values of things; see `transitions`.
             interworking: Legacy addresses, and the stubs behind them.
         """
         self.domains = domains
@@ -120,8 +120,8 @@ class NodeState:
         self.expulsions = Expulsions(self._journal)
         self.take_changes = self._journal.take
         """Gives what changed since the last call: to be committed before any reply leaves."""
-        self.lifecycle = SessionLifecycle(self._journal) if lifecycle is None else lifecycle
-        self.sessions = self.lifecycle.sessions
+        self.transitions = SessionTransitions(self._journal) if transitions is None else transitions
+        self.sessions = self.transitions.sessions
         self.owners = Owners(self._journal) if owners is None else owners
         self.listeners = Listeners(self._journal) if listeners is None else listeners
         self.registry = DomainRegistry(self._journal) if registry is None else registry
@@ -138,11 +138,11 @@ class NodeState:
     # Sessions and what hangs on them.
 
     def open(self, opener: Opener, token: str, *, now: float) -> tuple[Opened | OpenRefused, list[StatusChange]]:
-        """Open or resume a session; see `SessionLifecycle.open`.
+        """Open or resume a session; see `SessionTransitions.open`.
 
         Registry entries of sessions that ended with it come back as changes.
         """
-        result = self.lifecycle.open(opener, token, now=now)
+        result = self.transitions.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             return result, []
         return result, self._settle_opened(result, now=now)
@@ -150,13 +150,13 @@ class NodeState:
     def re_open(
         self, session_address: str, connection: int, *, now: float, proven: Proven | None = None
     ) -> tuple[Opened | None, list[StatusChange]]:
-        """Bring a session back; see `SessionLifecycle.re_open`."""
-        result = self.lifecycle.re_open(session_address, connection, now=now, proven=proven)
+        """Bring a session back; see `SessionTransitions.re_open`."""
+        result = self.transitions.re_open(session_address, connection, now=now, proven=proven)
         return result, [] if result is None else self._settle_opened(result, now=now)
 
     def close(self, sid: int, *, now: float) -> list[StatusChange]:
         """End a session: addresses are freed, subscriptions removed, registry entries disconnected."""
-        session = self.lifecycle.close(sid)
+        session = self.transitions.close(sid)
         return [] if session is None else self._end(session, now=now)
 
     def lost(self, connection: int, *, now: float) -> tuple[int | None, list[StatusChange]]:
@@ -164,14 +164,14 @@ class NodeState:
 
         Return the session that it had.
         """
-        session = self.lifecycle.lost(connection, now=now)
+        session = self.transitions.lost(connection, now=now)
         if session is None:
             return None, []
         return session.sid, self._end(session, now=now) if session.is_guest else []
 
     def overdue(self, *, now: float) -> tuple[list[tuple[Session, int]], list[StatusChange]]:
-        """Park the sessions that should have been renewed; see `SessionLifecycle.overdue`. Guests have ended."""
-        lost, changes = self.lifecycle.overdue(now=now), []
+        """Park the sessions that should have been renewed; see `SessionTransitions.overdue`. Guests have ended."""
+        lost, changes = self.transitions.overdue(now=now), []
         for session, _ in lost:
             if session.is_guest:
                 changes += self._end(session, now=now)
@@ -186,7 +186,7 @@ class NodeState:
         ended: list[tuple[Session, Holdings]] = []
         changes: list[StatusChange] = []
         released = 0
-        while released < RELEASED_AT_ONCE and (session := self.lifecycle.expire(now=now)) is not None:
+        while released < RELEASED_AT_ONCE and (session := self.transitions.expire(now=now)) is not None:
             holdings = self.holdings(session.sid)
             ended.append((session, holdings))
             changes += self._end(session, now=now)
@@ -450,7 +450,7 @@ class NodeState:
         Raises:
             HostError: STORAGE.
         """
-        self.lifecycle.restore(rows.get(Table.SESSIONS, {}), now=now)
+        self.transitions.restore(rows.get(Table.SESSIONS, {}), now=now)
         self.push.restore(rows.get(Table.PUSH_TARGETS, {}))
         for session in self.sessions:
             self.guests.came(session)

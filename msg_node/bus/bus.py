@@ -361,7 +361,7 @@ class Bus:
         with contextlib.suppress(PeerError):
             holder = self._ports.get(self._state.sessions.by_runtime(message.from_key) or 0)
             if holder is not None and holder.sid is not None:
-                self._state.lifecycle.heard(holder.sid, now=holder.heard_at)
+                self._state.transitions.heard(holder.sid, now=holder.heard_at)
 
     def _to_foreign(self, message: Message, route: Route, sid: int, port: RuntimePort) -> Refusal | None:
         """To another domain, and to those of us who listen as well, if there are any."""

@@ -80,7 +80,7 @@ class People:
         self._verdicts = Verdicts(
             [_rules(one, settings.own_domains) for one in providers], wants_keys=self._keyring.want
         )
-        state.lifecycle.credentials.wants_keys = self._keyring.want
+        state.transitions.credentials.wants_keys = self._keyring.want
         for provider in providers:
             if provider.jwks is not None:
                 self._took_keys(provider.issuer, keys_in_file(provider))
@@ -100,7 +100,7 @@ class People:
         rules = own_rules(self._settings.node.domain, self._settings.own_domains)
         life = TokenLife(chosen.seconds, chosen.login_seconds)
         tokens = SessionTokens(rules, keys, life, book, believes=self._believes)
-        credentials = self._state.lifecycle.credentials
+        credentials = self._state.transitions.credentials
         credentials.set_issuer_keys(rules.issuer, tokens.verification_keys)
         credentials.set_further_check(rules.issuer, tokens.check)
         return tokens
@@ -133,7 +133,7 @@ class People:
         if self._tokens is not None and self._token_store is not None:
             bus.inquiries.connect(TOKEN_MARKS, partial(_keep, self._token_store))
             for login in self._tokens.book.revoked():  # the node may have died before its sessions knew
-                self._state.lifecycle.end_login(login, now=time.time())
+                self._state.transitions.end_login(login, now=time.time())
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
             bus.users.connect(self._global_registry.record)
@@ -168,7 +168,7 @@ class People:
         """Keys of a provider are known: they count for assertions, and for tokens where it opens sessions too."""
         self._verdicts.set_keys(issuer, keys)
         if any(one.issuer == issuer and not one.has_keys for one in self._settings.sessions.issuer):
-            self._state.lifecycle.credentials.set_issuer_keys(issuer, keys)
+            self._state.transitions.credentials.set_issuer_keys(issuer, keys)
 
     def _identify(self, message: Message, domain: str, now: float) -> Identified:
         """Source: message specification, section 13.3."""

@@ -40,8 +40,8 @@ from msg_node.registries.core.twin import Twin
 from msg_node.requests.core.delivery_state import DeliveryRules, DeliveryState
 from msg_node.requests.parked_actions import Parks, park_nothing
 from msg_node.services import Services
-from msg_node.sessions.core.lifecycle import SessionLifecycle, SessionRules
 from msg_node.sessions.core.session_service import SessionService
+from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate, PeerRule
 from protofly import codec
@@ -296,7 +296,7 @@ class RuntimeHouse:
             frozenset({DOMAIN, ALIAS}),
             reserved=frozenset({NODE}),
             journal=journal,
-            lifecycle=SessionLifecycle(journal, accepted, session_rules),
+            transitions=SessionTransitions(journal, accepted, session_rules),
             owners=Owners(journal, pools=pools),
             rules=rules,
             delivery=DeliveryState(journal, delivery),

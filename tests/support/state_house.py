@@ -15,8 +15,8 @@ from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import ServiceResult
 from msg_node.node_state import NodeState
 from msg_node.services import Services
-from msg_node.sessions.core.lifecycle import SessionLifecycle, SessionRules
 from msg_node.sessions.core.session_service import Permit, SessionService, permit_all
+from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from protofly import codec
 from protofly.limits import ALLOCATION_PER_SESSION
 from protofly.message import Message
@@ -74,7 +74,9 @@ class StateHouse:
             journal=journal,
             owners=Owners(journal, per_session=addresses_per_session, pools=pools),
             rules=rules,
-            lifecycle=SessionLifecycle(journal, self._gate, SessionRules(GRACE_SECONDS, lease_seconds=lease_seconds)),
+            transitions=SessionTransitions(
+                journal, self._gate, SessionRules(GRACE_SECONDS, lease_seconds=lease_seconds)
+            ),
         )
         self.services = Services(
             self.state,

@@ -112,7 +112,7 @@ class IdentityService:
         """What a session token is worth; only for our own, since who asks gets to know whose it is."""
         if request.caller.is_link or request.caller.is_guest:
             raise PeerError(Code.TRANSIT, "tokens of this domain are looked at by its own runtimes")
-        known = self._state.lifecycle.credentials.introspect(token_of(params, "token", "params"), now=request.now)
+        known = self._state.transitions.credentials.introspect(token_of(params, "token", "params"), now=request.now)
         if known is None:
             return Answer(value={"active": False})
         value: dict[str, object] = {"active": True, "subject": known.credential, "roles": sorted(known.roles)}

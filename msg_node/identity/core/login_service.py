@@ -135,9 +135,9 @@ class LoginService:
 def end_sessions(state: NodeState, tokens: SessionTokens, mark: TokenMark, *, now: float) -> None:
     """What has ended proves nothing any more, for the sessions that were opened with it."""
     if mark.is_of_user:
-        state.lifecycle.end_credential(tokens.credential_of(mark.user), now=now)
+        state.transitions.end_credential(tokens.credential_of(mark.user), now=now)
     else:
-        state.lifecycle.end_login(mark.login, now=now)
+        state.transitions.end_login(mark.login, now=now)
 
 
 def token_of(params: Members, name: str, place: str) -> str:

@@ -148,7 +148,7 @@ class SessionService:
         wants_late = _wants_late(members)
         is_guest = self._is_guest(runtime_key)
         offered = Offered(_token(members) or offered.token, offered.certificate)
-        proven = self._state.lifecycle.credentials.check(offered, runtime_key, now=now)
+        proven = self._state.transitions.credentials.check(offered, runtime_key, now=now)
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
         self._permit(message, proven.roles, is_guest=is_guest)
@@ -160,7 +160,7 @@ class SessionService:
         result, status_changes = self._state.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
-        self._state.lifecycle.want_late(result.sid, wants=bool(wants_late))
+        self._state.transitions.want_late(result.sid, wants=bool(wants_late))
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         if dialect.has_token:
             told = {"runtimeToken": token, **told}
@@ -192,7 +192,7 @@ class SessionService:
         if result is None:
             raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
         if wants_late is not None:
-            self._state.lifecycle.want_late(result.sid, wants=wants_late)
+            self._state.transitions.want_late(result.sid, wants=wants_late)
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         return self._opened(result, connection, told, status_changes, before)
 
@@ -286,7 +286,7 @@ class SessionService:
 
     def _proven_again(self, session: Session, token: str, offered: Offered, now: float) -> Proven | None:
         """What a runtime that comes back proves this time, None when nothing."""
-        credentials = self._state.lifecycle.credentials
+        credentials = self._state.transitions.credentials
         credentials.check_connection(offered)
         if token:
             return credentials.check(Offered(token, offered.certificate), session.runtime_key, now=now)

@@ -1,4 +1,4 @@
-"""All sessions of a node, by everything they are looked up by. Only `lifecycle.SessionLifecycle` changes them.
+"""All sessions of a node, by everything they are looked up by. Only `transitions.SessionTransitions` changes them.
 
 Each runtime key has at most one session that speaks for it, and any number of displaced ones, which wait for their
 token. A session is found by number and token while it exists, by connection while it is live. `save` and `remove`

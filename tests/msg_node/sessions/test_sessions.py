@@ -12,7 +12,7 @@ from msg_node.kernel.credentials import Credential, Credentials, digest_of
 from msg_node.kernel.proof import ANONYMOUS, Offered, Proven
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.session import Dialect, Opened, Opener, OpenRefused
-from msg_node.sessions.core.lifecycle import SessionLifecycle, SessionRules
+from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import PARKED_PER_RUNTIME
 
@@ -36,9 +36,9 @@ def journal() -> Journal:
 
 
 @pytest.fixture
-def lifecycle(journal: Journal) -> SessionLifecycle:
+def transitions(journal: Journal) -> SessionTransitions:
     credentials = Credentials([Credential(TOKEN_OF_ANA, ANA, frozenset({"operator"}))])
-    return SessionLifecycle(journal, credentials, SessionRules(grace_seconds=120, take_over_grace_seconds=30))
+    return SessionTransitions(journal, credentials, SessionRules(grace_seconds=120, take_over_grace_seconds=30))
 
 
 def stored(journal: Journal) -> dict[str, bytes]:
@@ -52,26 +52,26 @@ def stored(journal: Journal) -> dict[str, bytes]:
     return rows
 
 
-def test_opened_session_is_found_by_runtime_connection_and_token(lifecycle: SessionLifecycle) -> None:
-    sid = opened(lifecycle.open(opener(1), "t1", now=0)).sid
+def test_opened_session_is_found_by_runtime_connection_and_token(transitions: SessionTransitions) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
     assert (
-        lifecycle.sessions.by_runtime(ANA)
-        == lifecycle.sessions.by_connection(1)
-        == lifecycle.sessions.below(f"{ANA}/sm")
+        transitions.sessions.by_runtime(ANA)
+        == transitions.sessions.by_connection(1)
+        == transitions.sessions.below(f"{ANA}/sm")
         == sid
     )
-    assert opened_by_token(lifecycle, "t1", connection=2) == sid
+    assert opened_by_token(transitions, "t1", connection=2) == sid
 
 
-def opened_by_token(lifecycle: SessionLifecycle, token: str, connection: int, now: float = 1.0) -> int | None:
-    result = lifecycle.re_open(f"{ANA}/{token}", connection, now=now)
+def opened_by_token(transitions: SessionTransitions, token: str, connection: int, now: float = 1.0) -> int | None:
+    result = transitions.re_open(f"{ANA}/{token}", connection, now=now)
     return None if result is None else result.sid
 
 
-def expired(lifecycle: SessionLifecycle, now: float) -> list[int]:
+def expired(transitions: SessionTransitions, now: float) -> list[int]:
     """All whose grace is over."""
     sids = []
-    while (session := lifecycle.expire(now=now)) is not None:
+    while (session := transitions.expire(now=now)) is not None:
         sids.append(session.sid)
     return sids
 
@@ -94,136 +94,136 @@ def test_runtime_part_is_the_first_level_below_the_authority(key: str, runtime: 
     assert runtime_part(key) == runtime
 
 
-def test_look_alike_runtime_address_is_not_below_another(lifecycle: SessionLifecycle) -> None:
-    opened(lifecycle.open(opener(1, runtime="runtime://alpha.example/rt-a"), "t", now=0))
-    assert lifecycle.sessions.below(ANA) is None
+def test_look_alike_runtime_address_is_not_below_another(transitions: SessionTransitions) -> None:
+    opened(transitions.open(opener(1, runtime="runtime://alpha.example/rt-a"), "t", now=0))
+    assert transitions.sessions.below(ANA) is None
 
 
-def test_lost_session_comes_back_with_its_token_within_grace(lifecycle: SessionLifecycle) -> None:
-    sid = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    assert lifecycle.lost(1, now=10) is lifecycle.sessions.get(sid)
-    assert lifecycle.expire(now=129.9) is None
-    assert opened_by_token(lifecycle, "t1", connection=2) == sid
-    assert lifecycle.expire(now=1000) is None
+def test_lost_session_comes_back_with_its_token_within_grace(transitions: SessionTransitions) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    assert transitions.lost(1, now=10) is transitions.sessions.get(sid)
+    assert transitions.expire(now=129.9) is None
+    assert opened_by_token(transitions, "t1", connection=2) == sid
+    assert transitions.expire(now=1000) is None
 
 
-def test_session_ends_when_grace_is_over(lifecycle: SessionLifecycle, journal: Journal) -> None:
-    sid = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    lifecycle.lost(1, now=0)
-    assert expired(lifecycle, now=120) == [sid]
-    assert opened_by_token(lifecycle, "t1", connection=2) is None
-    assert len(lifecycle.sessions) == 0
+def test_session_ends_when_grace_is_over(transitions: SessionTransitions, journal: Journal) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    transitions.lost(1, now=0)
+    assert expired(transitions, now=120) == [sid]
+    assert opened_by_token(transitions, "t1", connection=2) is None
+    assert len(transitions.sessions) == 0
     assert stored(journal) == {}
 
 
-def test_sessions_that_were_lost_together_end_one_after_the_other(lifecycle: SessionLifecycle) -> None:
+def test_sessions_that_were_lost_together_end_one_after_the_other(transitions: SessionTransitions) -> None:
     for number in range(3):
-        opened(lifecycle.open(opener(number, runtime=f"runtime://alpha.example/{number}"), f"t{number}", now=0))
-        lifecycle.lost(number, now=0)
-    assert [lifecycle.expire(now=120) is not None for _ in range(4)] == [True, True, True, False]
-    assert len(lifecycle.sessions) == 0
+        opened(transitions.open(opener(number, runtime=f"runtime://alpha.example/{number}"), f"t{number}", now=0))
+        transitions.lost(number, now=0)
+    assert [transitions.expire(now=120) is not None for _ in range(4)] == [True, True, True, False]
+    assert len(transitions.sessions) == 0
 
 
-def test_clock_that_is_set_back_prolongs_no_grace_and_no_wait(lifecycle: SessionLifecycle) -> None:
-    first = opened(lifecycle.open(opener(1), "t1", now=10_000)).sid
-    lifecycle.lost(1, now=10_000)
-    second = opened(lifecycle.open(opener(2, runtime="runtime://alpha.example/x"), "t2", now=5_000)).sid
-    lifecycle.lost(2, now=5_000)
-    assert lifecycle.expire(now=5_001) is None
-    assert expired(lifecycle, now=5_121) == [first, second]
-    opened(lifecycle.open(opener(3), "t3", now=10_000))
-    assert lifecycle.open(opener(4), "t4", now=10_001) == OpenRefused(Code.ADDRESS_TAKEN, 30, 3)
-    assert lifecycle.open(opener(4), "t4", now=5_000) == OpenRefused(Code.ADDRESS_TAKEN, 30, 3)
+def test_clock_that_is_set_back_prolongs_no_grace_and_no_wait(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1), "t1", now=10_000)).sid
+    transitions.lost(1, now=10_000)
+    second = opened(transitions.open(opener(2, runtime="runtime://alpha.example/x"), "t2", now=5_000)).sid
+    transitions.lost(2, now=5_000)
+    assert transitions.expire(now=5_001) is None
+    assert expired(transitions, now=5_121) == [first, second]
+    opened(transitions.open(opener(3), "t3", now=10_000))
+    assert transitions.open(opener(4), "t4", now=10_001) == OpenRefused(Code.ADDRESS_TAKEN, 30, 3)
+    assert transitions.open(opener(4), "t4", now=5_000) == OpenRefused(Code.ADDRESS_TAKEN, 30, 3)
 
 
 @pytest.mark.parametrize("address", [f"{ANA}/wrong", ANA, f"{ANA}/", "t1", f"{ANA}o/t1", f"{ANA}/x/t1", ""])
-def test_re_open_needs_the_whole_session_address(lifecycle: SessionLifecycle, address: str) -> None:
-    opened(lifecycle.open(opener(1), "t1", now=0))
-    lifecycle.lost(1, now=0)
-    assert lifecycle.re_open(address, 2, now=1) is None
+def test_re_open_needs_the_whole_session_address(transitions: SessionTransitions, address: str) -> None:
+    opened(transitions.open(opener(1), "t1", now=0))
+    transitions.lost(1, now=0)
+    assert transitions.re_open(address, 2, now=1) is None
 
 
-def test_re_open_of_a_half_open_connection_closes_the_old_one(lifecycle: SessionLifecycle) -> None:
-    sid = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    result = lifecycle.re_open(f"{ANA}/t1", 2, now=1)
+def test_re_open_of_a_half_open_connection_closes_the_old_one(transitions: SessionTransitions) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    result = transitions.re_open(f"{ANA}/t1", 2, now=1)
     assert result == Opened(sid, is_resumed=True, replaced=1)
-    assert lifecycle.lost(1, now=2) is None  # the old connection means nothing any more
-    assert lifecycle.sessions.by_connection(2) == sid
+    assert transitions.lost(1, now=2) is None  # the old connection means nothing any more
+    assert transitions.sessions.by_connection(2) == sid
 
 
-def test_re_open_twice_on_one_connection_is_harmless(lifecycle: SessionLifecycle) -> None:
-    sid = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    assert lifecycle.re_open(f"{ANA}/t1", 1, now=1) == Opened(sid, is_resumed=True, is_renewed=True)
+def test_re_open_twice_on_one_connection_is_harmless(transitions: SessionTransitions) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    assert transitions.re_open(f"{ANA}/t1", 1, now=1) == Opened(sid, is_resumed=True, is_renewed=True)
 
 
-def test_connection_of_one_session_cannot_re_open_another(lifecycle: SessionLifecycle) -> None:
-    opened(lifecycle.open(opener(1), "t1", now=0))
-    opened(lifecycle.open(opener(2, runtime="runtime://alpha.example/eve"), "t2", now=0))
-    assert lifecycle.re_open(f"{ANA}/t1", 2, now=1) is None
-    assert lifecycle.open(opener(2), "t3", now=1) == OpenRefused(Code.DUPLICATE)
+def test_connection_of_one_session_cannot_re_open_another(transitions: SessionTransitions) -> None:
+    opened(transitions.open(opener(1), "t1", now=0))
+    opened(transitions.open(opener(2, runtime="runtime://alpha.example/eve"), "t2", now=0))
+    assert transitions.re_open(f"{ANA}/t1", 2, now=1) is None
+    assert transitions.open(opener(2), "t3", now=1) == OpenRefused(Code.DUPLICATE)
 
 
-def test_second_opener_waits_and_gets_through_only_when_the_first_is_silent(lifecycle: SessionLifecycle) -> None:
-    first = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    assert lifecycle.open(opener(2), "t2", now=100) == OpenRefused(Code.ADDRESS_TAKEN, 30, 1)
-    assert lifecycle.open(opener(2), "t2", now=129) == OpenRefused(Code.ADDRESS_TAKEN, 1, 1)
-    second = opened(lifecycle.open(opener(2), "t2", now=130))
+def test_second_opener_waits_and_gets_through_only_when_the_first_is_silent(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1), "t1", now=0)).sid
+    assert transitions.open(opener(2), "t2", now=100) == OpenRefused(Code.ADDRESS_TAKEN, 30, 1)
+    assert transitions.open(opener(2), "t2", now=129) == OpenRefused(Code.ADDRESS_TAKEN, 1, 1)
+    second = opened(transitions.open(opener(2), "t2", now=130))
     assert second.replaced == 1
     assert second.sid != first
-    assert lifecycle.sessions.by_runtime(ANA) == second.sid
-    assert lifecycle.sessions.of_runtime(second.sid) == {first, second.sid}
+    assert transitions.sessions.by_runtime(ANA) == second.sid
+    assert transitions.sessions.of_runtime(second.sid) == {first, second.sid}
 
 
-def test_sign_of_life_of_the_first_session_starts_the_wait_again(lifecycle: SessionLifecycle) -> None:
-    first = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    lifecycle.open(opener(2), "t2", now=100)
-    lifecycle.heard(first, now=101)
-    assert lifecycle.open(opener(2), "t2", now=140) == OpenRefused(Code.ADDRESS_TAKEN, 30, 1)
-    assert lifecycle.sessions.by_connection(1) == first
+def test_sign_of_life_of_the_first_session_starts_the_wait_again(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1), "t1", now=0)).sid
+    transitions.open(opener(2), "t2", now=100)
+    transitions.heard(first, now=101)
+    assert transitions.open(opener(2), "t2", now=140) == OpenRefused(Code.ADDRESS_TAKEN, 30, 1)
+    assert transitions.sessions.by_connection(1) == first
 
 
-def test_displaced_session_takes_its_runtime_back_with_its_token(lifecycle: SessionLifecycle) -> None:
-    first = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    lifecycle.lost(1, now=1)
-    newcomer = opened(lifecycle.open(opener(2), "t2", now=2))
+def test_displaced_session_takes_its_runtime_back_with_its_token(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1), "t1", now=0)).sid
+    transitions.lost(1, now=1)
+    newcomer = opened(transitions.open(opener(2), "t2", now=2))
     assert (newcomer.replaced, newcomer.is_resumed) == (None, False)
-    result = lifecycle.re_open(f"{ANA}/t1", 3, now=3)
+    result = transitions.re_open(f"{ANA}/t1", 3, now=3)
     assert result == Opened(first, is_resumed=True, replaced=2, ended=(newcomer.sid,))
-    assert lifecycle.sessions.by_runtime(ANA) == first
-    assert lifecycle.sessions.get(newcomer.sid) is None
+    assert transitions.sessions.by_runtime(ANA) == first
+    assert transitions.sessions.get(newcomer.sid) is None
 
 
-def test_displaced_session_ends_with_its_grace_and_leaves_the_newcomer_alone(lifecycle: SessionLifecycle) -> None:
-    first = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    lifecycle.lost(1, now=1)
-    second = opened(lifecycle.open(opener(2), "t2", now=2)).sid
-    assert expired(lifecycle, now=121) == [first]
-    assert lifecycle.sessions.by_runtime(ANA) == second
+def test_displaced_session_ends_with_its_grace_and_leaves_the_newcomer_alone(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1), "t1", now=0)).sid
+    transitions.lost(1, now=1)
+    second = opened(transitions.open(opener(2), "t2", now=2)).sid
+    assert expired(transitions, now=121) == [first]
+    assert transitions.sessions.by_runtime(ANA) == second
 
 
-def test_runtime_cannot_pile_up_displaced_sessions(lifecycle: SessionLifecycle) -> None:
+def test_runtime_cannot_pile_up_displaced_sessions(transitions: SessionTransitions) -> None:
     for connection in range(PARKED_PER_RUNTIME + 1):
-        opened(lifecycle.open(opener(connection), f"t{connection}", now=0))
-        lifecycle.lost(connection, now=0)
-    assert lifecycle.open(opener(99), "t99", now=1) == OpenRefused(Code.QUOTA, 120)
-    assert opened_by_token(lifecycle, "t0", connection=100) is not None  # the oldest still gets back
+        opened(transitions.open(opener(connection), f"t{connection}", now=0))
+        transitions.lost(connection, now=0)
+    assert transitions.open(opener(99), "t99", now=1) == OpenRefused(Code.QUOTA, 120)
+    assert opened_by_token(transitions, "t0", connection=100) is not None  # the oldest still gets back
 
 
-def test_valid_credential_resumes_the_session_under_a_new_token(lifecycle: SessionLifecycle) -> None:
-    first = opened(lifecycle.open(opener(1, credential=TOKEN_OF_ANA), "t1", now=0)).sid
-    result = opened(lifecycle.open(opener(2, credential=TOKEN_OF_ANA), "t2", now=1))
+def test_valid_credential_resumes_the_session_under_a_new_token(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1, credential=TOKEN_OF_ANA), "t1", now=0)).sid
+    result = opened(transitions.open(opener(2, credential=TOKEN_OF_ANA), "t2", now=1))
     assert result == Opened(first, is_resumed=True, replaced=1)
-    assert opened_by_token(lifecycle, "t1", connection=3) is None
-    assert opened_by_token(lifecycle, "t2", connection=3) == first
-    session = lifecycle.sessions.get(first)
+    assert opened_by_token(transitions, "t1", connection=3) is None
+    assert opened_by_token(transitions, "t2", connection=3) == first
+    session = transitions.sessions.get(first)
     assert session is not None
     assert session.proof.roles == {"operator"}
 
 
-def test_resumed_session_is_stored_under_its_new_token(lifecycle: SessionLifecycle, journal: Journal) -> None:
-    opened(lifecycle.open(opener(1), "t1", now=0))
-    opened(lifecycle.open(opener(2, credential=TOKEN_OF_ANA), "t2", now=1))
-    after = SessionLifecycle(Journal(), lifecycle.credentials)
+def test_resumed_session_is_stored_under_its_new_token(transitions: SessionTransitions, journal: Journal) -> None:
+    opened(transitions.open(opener(1), "t1", now=0))
+    opened(transitions.open(opener(2, credential=TOKEN_OF_ANA), "t2", now=1))
+    after = SessionTransitions(Journal(), transitions.credentials)
     after.restore(stored(journal), now=2)
     assert opened_by_token(after, "t1", connection=3) is None
     assert opened_by_token(after, "t2", connection=3) is not None
@@ -231,46 +231,46 @@ def test_resumed_session_is_stored_under_its_new_token(lifecycle: SessionLifecyc
 
 @pytest.mark.parametrize("is_parked", [False, True])
 def test_session_with_credential_is_never_displaced_by_an_anonymous_opener(
-    lifecycle: SessionLifecycle, is_parked: bool
+    transitions: SessionTransitions, is_parked: bool
 ) -> None:
-    first = opened(lifecycle.open(opener(1, credential=TOKEN_OF_ANA), "t1", now=0)).sid
+    first = opened(transitions.open(opener(1, credential=TOKEN_OF_ANA), "t1", now=0)).sid
     if is_parked:
-        lifecycle.lost(1, now=1)
+        transitions.lost(1, now=1)
     for now in (2, 40, 100):
-        refused = lifecycle.open(opener(2), "t2", now=now)
+        refused = transitions.open(opener(2), "t2", now=now)
         assert isinstance(refused, OpenRefused)
         assert refused.code is Code.ADDRESS_TAKEN
-    assert lifecycle.sessions.by_runtime(ANA) == first
+    assert transitions.sessions.by_runtime(ANA) == first
 
 
 def test_re_open_fails_when_the_credential_was_withdrawn(journal: Journal) -> None:
-    before = SessionLifecycle(journal, Credentials([Credential(TOKEN_OF_ANA, ANA)]))
+    before = SessionTransitions(journal, Credentials([Credential(TOKEN_OF_ANA, ANA)]))
     opened(before.open(opener(1, credential=TOKEN_OF_ANA), "t1", now=0))
-    after = SessionLifecycle(Journal(), Credentials())
+    after = SessionTransitions(Journal(), Credentials())
     after.restore(stored(journal), now=5)
     assert after.re_open(f"{ANA}/t1", 1, now=6) is None
 
 
-def test_guest_has_no_grace(lifecycle: SessionLifecycle) -> None:
+def test_guest_has_no_grace(transitions: SessionTransitions) -> None:
     guest = replace(opener(1), is_guest=True)
-    sid = opened(lifecycle.open(guest, "t1", now=0)).sid
-    session = lifecycle.lost(1, now=1)
+    sid = opened(transitions.open(guest, "t1", now=0)).sid
+    session = transitions.lost(1, now=1)
     assert session is not None
     assert session.is_guest
-    assert lifecycle.sessions.get(sid) is None
+    assert transitions.sessions.get(sid) is None
 
 
 def test_number_of_sessions_is_bounded(journal: Journal) -> None:
-    lifecycle = SessionLifecycle(journal, rules=SessionRules(max_sessions=1))
-    opened(lifecycle.open(opener(1), "t1", now=0))
-    assert lifecycle.open(opener(2, runtime="runtime://alpha.example/x"), "t2", now=0) == OpenRefused(Code.OVERLOAD)
+    transitions = SessionTransitions(journal, rules=SessionRules(max_sessions=1))
+    opened(transitions.open(opener(1), "t1", now=0))
+    assert transitions.open(opener(2, runtime="runtime://alpha.example/x"), "t2", now=0) == OpenRefused(Code.OVERLOAD)
 
 
-def test_restart_parks_every_session_and_knows_its_token(lifecycle: SessionLifecycle, journal: Journal) -> None:
-    sid = opened(lifecycle.open(opener(1), "t1", now=0)).sid
-    opened(lifecycle.open(replace(opener(2, runtime="runtime://beta.example/g"), is_guest=True), "t2", now=0))
+def test_restart_parks_every_session_and_knows_its_token(transitions: SessionTransitions, journal: Journal) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    opened(transitions.open(replace(opener(2, runtime="runtime://beta.example/g"), is_guest=True), "t2", now=0))
     rows = stored(journal)
-    after = SessionLifecycle(Journal(), Credentials(), SessionRules(grace_seconds=120))
+    after = SessionTransitions(Journal(), Credentials(), SessionRules(grace_seconds=120))
     after.restore(rows, now=500)
     session = after.sessions.get(sid)
     assert session is not None
@@ -281,16 +281,16 @@ def test_restart_parks_every_session_and_knows_its_token(lifecycle: SessionLifec
     assert fresh > sid + 1  # numbers are not used again
 
 
-def test_stored_rows_hold_no_token(lifecycle: SessionLifecycle, journal: Journal) -> None:
-    opened(lifecycle.open(opener(1), "very-secret-token", now=0))
+def test_stored_rows_hold_no_token(transitions: SessionTransitions, journal: Journal) -> None:
+    opened(transitions.open(opener(1), "very-secret-token", now=0))
     (row,) = stored(journal).values()
     assert b"very-secret-token" not in row
     assert digest_of("very-secret-token").encode() in row
 
 
-def test_unreadable_row_is_a_storage_error(lifecycle: SessionLifecycle) -> None:
+def test_unreadable_row_is_a_storage_error(transitions: SessionTransitions) -> None:
     with pytest.raises(HostError, check=lambda error: error.code is Code.STORAGE):
-        lifecycle.restore({"1": b"[" * 5000}, now=0)
+        transitions.restore({"1": b"[" * 5000}, now=0)
 
 
 # Credentials.
@@ -330,10 +330,10 @@ def test_missing_credentials_are_refused_where_anonymous_is_off() -> None:
 WITHOUT_TOKEN = [dialect for dialect in Dialect if not dialect.has_token]
 
 
-def by_address(journal: Journal, *, is_on: bool = True) -> SessionLifecycle:
+def by_address(journal: Journal, *, is_on: bool = True) -> SessionTransitions:
     credentials = Credentials([Credential(TOKEN_OF_ANA, ANA)])
     rules = SessionRules(grace_seconds=120, take_over_grace_seconds=30, returns_by_address=is_on)
-    return SessionLifecycle(journal, credentials, rules)
+    return SessionTransitions(journal, credentials, rules)
 
 
 @pytest.mark.parametrize("second", WITHOUT_TOKEN)
@@ -341,15 +341,15 @@ def by_address(journal: Journal, *, is_on: bool = True) -> SessionLifecycle:
 def test_lost_session_without_proof_or_token_comes_back_by_its_address(
     journal: Journal, first: Dialect, second: Dialect
 ) -> None:
-    lifecycle = by_address(journal)
-    sid = opened(lifecycle.open(replace(opener(1), dialect=first), "t1", now=0)).sid
-    lifecycle.lost(1, now=10)
-    back = opened(lifecycle.open(replace(opener(2), dialect=second), "t2", now=20))
+    transitions = by_address(journal)
+    sid = opened(transitions.open(replace(opener(1), dialect=first), "t1", now=0)).sid
+    transitions.lost(1, now=10)
+    back = opened(transitions.open(replace(opener(2), dialect=second), "t2", now=20))
     assert (back.sid, back.is_resumed, back.replaced, back.ended) == (sid, True, None, ())
-    session = lifecycle.sessions.get(sid)
+    session = transitions.sessions.get(sid)
     assert session is not None
     assert (session.dialect, session.connection, session.proof.credential) == (second, 2, "")
-    assert lifecycle.expire(now=1_000) is None
+    assert transitions.expire(now=1_000) is None
 
 
 @pytest.mark.parametrize("is_on", [True, False])
@@ -358,37 +358,37 @@ def test_lost_session_without_proof_or_token_comes_back_by_its_address(
 def test_a_token_on_either_side_or_the_switch_off_gives_a_fresh_session(
     journal: Journal, first: Dialect, second: Dialect, is_on: bool
 ) -> None:
-    lifecycle = by_address(journal, is_on=is_on)
-    sid = opened(lifecycle.open(replace(opener(1), dialect=first), "t1", now=0)).sid
-    lifecycle.lost(1, now=10)
-    other = opened(lifecycle.open(replace(opener(2), dialect=second), "t2", now=20)).sid
+    transitions = by_address(journal, is_on=is_on)
+    sid = opened(transitions.open(replace(opener(1), dialect=first), "t1", now=0)).sid
+    transitions.lost(1, now=10)
+    other = opened(transitions.open(replace(opener(2), dialect=second), "t2", now=20)).sid
     returns = is_on and first in WITHOUT_TOKEN and second in WITHOUT_TOKEN
     assert (other == sid) is returns
-    assert lifecycle.sessions.of_runtime(other) == frozenset({sid, other})
+    assert transitions.sessions.of_runtime(other) == frozenset({sid, other})
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_proven_session_never_comes_back_by_its_address(journal: Journal, is_lost: bool) -> None:
-    lifecycle = by_address(journal)
+    transitions = by_address(journal)
     proven = replace(opener(1, credential=TOKEN_OF_ANA), dialect=Dialect.QUERY)
-    sid = opened(lifecycle.open(proven, "t1", now=0)).sid
+    sid = opened(transitions.open(proven, "t1", now=0)).sid
     if is_lost:
-        lifecycle.lost(1, now=10)
+        transitions.lost(1, now=10)
     for now in (20, 60, 100):
-        refused = lifecycle.open(replace(opener(2), dialect=Dialect.QUERY), "t2", now=now)
+        refused = transitions.open(replace(opener(2), dialect=Dialect.QUERY), "t2", now=now)
         assert isinstance(refused, OpenRefused)
         assert refused.code is Code.ADDRESS_TAKEN
-    assert lifecycle.sessions.by_runtime(ANA) == sid
+    assert transitions.sessions.by_runtime(ANA) == sid
 
 
 def test_a_live_session_comes_back_by_its_address_only_after_it_left_a_ping_unanswered(journal: Journal) -> None:
-    lifecycle = by_address(journal)
+    transitions = by_address(journal)
     eve = replace(opener(2), dialect=Dialect.COMMAND_FRAMES)
-    sid = opened(lifecycle.open(replace(opener(1), dialect=Dialect.COMMAND_FRAMES), "t1", now=0)).sid
-    assert lifecycle.open(eve, "t2", now=100) == OpenRefused(Code.ADDRESS_TAKEN, 30.0, 1)
-    lifecycle.heard(sid, now=101)
-    assert lifecycle.open(eve, "t2", now=140) == OpenRefused(Code.ADDRESS_TAKEN, 30.0, 1)
-    back = opened(lifecycle.open(eve, "t2", now=171))
+    sid = opened(transitions.open(replace(opener(1), dialect=Dialect.COMMAND_FRAMES), "t1", now=0)).sid
+    assert transitions.open(eve, "t2", now=100) == OpenRefused(Code.ADDRESS_TAKEN, 30.0, 1)
+    transitions.heard(sid, now=101)
+    assert transitions.open(eve, "t2", now=140) == OpenRefused(Code.ADDRESS_TAKEN, 30.0, 1)
+    back = opened(transitions.open(eve, "t2", now=171))
     assert (back.sid, back.replaced, back.is_resumed) == (sid, 1, True)
 
 

@@ -59,7 +59,7 @@ class SessionRules:
     returns_by_address: bool = False
 
 
-class SessionLifecycle:
+class SessionTransitions:
     """All changes of sessions. What a session that ended held is for the caller to release.
 
     Attributes:
