@@ -55,7 +55,8 @@ from msg_node.bus.taps import Taps
 from msg_node.connectors.listener import Door
 from msg_node.freed_memory import return_freed_memory
 from msg_node.kernel.changes import Journal
-from msg_node.node_state import NodeState
+from msg_node.kernel.own_names import OwnNames
+from msg_node.node_state import NodeState, StateParts, make_state, restore
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.records.quarantine import Quarantine
 from msg_node.records.writer import RecordsWriter, WriterOptions
@@ -308,7 +309,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
-            on_stub_state=lambda status: bus.tell_events(state_events(status, node_url, state)),
+            on_stub_state=lambda status: bus.tell_events(state_events(status, node_url, state.listeners)),
             on_live=leases.came,
             on_lost=leases.went,
             is_wanted=bus.wants_link,
@@ -392,7 +393,8 @@ def _build_bus(
 ) -> Bus:
     guests = meaning.build_guests(settings, decisions, node_url, records.append, state, backends.identify)
     sessions = SessionService(
-        state,
+        state.lifecycle,
+        state.own,
         grace_seconds=settings.sessions.grace_seconds,
         ping_seconds=settings.sessions.ping_seconds,
         poll_seconds=settings.https.poll_seconds,
@@ -445,9 +447,8 @@ def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAd
         max_sessions=settings.limits.sessions,
         returns_by_address=settings.compat.return_by_address,
     )
-    state = NodeState(
-        frozenset(settings.own_domains),
-        reserved=frozenset({canonical_key(stub_addresses.node)}),
+    own = OwnNames.of(settings.own_domains, [canonical_key(stub_addresses.node)])
+    parts = StateParts(
         transitions=SessionTransitions(journal, build_credentials(settings), rules),
         owners=Owners(journal, per_session=settings.limits.allocation_per_session, pools=build_pools(settings)),
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
@@ -461,7 +462,8 @@ def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAd
             first_number=random.SystemRandom().randrange(1, 1 << 31),
         ),
     )
-    state.restore(store.load(), now=time.time())
+    state = make_state(own, parts)
+    restore(state, store.load(), now=time.time())
     return state
 
 

@@ -128,7 +128,7 @@ class Services:
         self._services[f"{node}/sm"] = SubscriptionService(self._state, self.observers)
         self._services[f"{node}/delivery"] = DeliveryService(self._state)
         self._services[f"{node}/inbox"] = InboxService(self._state)
-        self._services[f"{node}/twin"] = TwinService(self._state)
+        self._services[f"{node}/twin"] = TwinService(self._state, self._state.delivery.queues)
         self._services[f"domain://registry.{domain}"] = RegistryService(self._state)
         for path, service in more.items():
             self._services[f"{node}/{path}"] = service
@@ -155,7 +155,7 @@ class Services:
 
         Args:
             message: The request; its source has been checked.
-            caller: A session, or the listener number of a link (`NodeState.link_number`).
+            caller: A session, or the listener number of a link (`LinkNumbers.number`).
             now: Seconds since the Unix epoch.
             seed: At least 32 fresh random bytes.
         """
@@ -287,6 +287,7 @@ class Services:
 
     def sweep(self, *, now: float) -> ServiceResult:
         """End some of the sessions that are over; to be called every second or so, until nothing comes of it."""
+        self._state.twin.store_values()
         return self._result([], self._session_service.sweep(now=now))
 
     def sweep_registry(self, *, now: float) -> ServiceResult:
@@ -306,7 +307,7 @@ class Services:
 
     def _caller(self, number: int) -> Caller:
         if number < 0:
-            return Caller(number, self._state.domain_of_link(number))
+            return Caller(number, self._state.links.domain(number))
         session = self._state.sessions.get(number)
         if session is None:
             return Caller(number)

@@ -14,11 +14,11 @@ from federation.link_context import Refusal
 from msg_node.addresses.core.observers import Observers
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
 from msg_node.addresses.core.subscriptions import Subscription
+from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.answers import described
 from msg_node.kernel.resources import key_or_refuse, object_of_events, text_of
 from msg_node.kernel.results import answer_each
 from msg_node.kernel.service import ServiceResult
-from msg_node.node_state import NodeState
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -43,7 +43,7 @@ class ForeignObjects:
     def __init__(
         self,
         node: str,
-        state: NodeState,
+        state: AddressTables,
         remote: RemoteSubscriptions,
         observers: Observers,
         *,
@@ -77,7 +77,7 @@ class ForeignObjects:
         """
         members = codec.request_members(message.body)
         if message.type == "subscribe":
-            has_consent = partial(self._state.has_consent, sid)
+            has_consent = partial(self._state.observer_rights.has_consent, sid)
             now = time.monotonic()
             self._settle(self._remote.subscribe(message, members, sid, domain, now, has_consent=has_consent))
             return
@@ -121,7 +121,7 @@ class ForeignObjects:
         """
         object_key = object_of_events(message.to_key)
         if message.to_key == f"{object_key}/changes":
-            self._state.object_deleted(object_key, told)
+            self._state.observer_rights.object_deleted(object_key, told)
             self._apply(0, ServiceResult(changes=self._state.take_changes()))
 
     def object_deleted(self, message: Message, domain: str) -> None:

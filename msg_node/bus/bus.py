@@ -33,11 +33,12 @@ from msg_node.bus.send_queues import Outlets
 from msg_node.bus.sweeper import Sweeper
 from msg_node.bus.user_routing import UserRouting
 from msg_node.kernel.answers import described, session_refusal, validator_reply
+from msg_node.kernel.directories import OWN, Source
 from msg_node.kernel.identifiers import SEED_BYTES
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.service import Event
-from msg_node.node_state import OWN, NodeState, Source
+from msg_node.node_state import NodeState
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
 from msg_node.registries.core.twin_service import keep_value
 from msg_node.requests.local_requests import LocalRequests
@@ -93,6 +94,7 @@ class Bus:
         self._node = node
         self._state = state
         self._services = services
+        self._source_of = state.senders.source_of
         self._seeds = Seeds()
         self._judge = stack.judge
         self.ping_seconds = ping_seconds
@@ -229,7 +231,7 @@ class Bus:
     def from_link(self, domain: str, messages: list[Message]) -> list[Code | None]:
         """Route messages that passed the border of a linked domain; answers for each why it was refused."""
         now = time.time()
-        number = self._state.link_number(domain)
+        number = self._state.links.number(domain)
         codes: list[Code | None] = []
         for message in messages:
             try:
@@ -263,9 +265,9 @@ class Bus:
         peek = message.peek
         from_key = message.from_key
         if message.type == "response":
-            source = self._state.source_of(sid, from_key, is_response=True, was_addressed=port.was_asked(from_key))
+            source = self._source_of(sid, from_key, is_response=True, was_addressed=port.was_asked(from_key))
         else:
-            source = self._state.source_of(sid, from_key)
+            source = self._source_of(sid, from_key)
         if source is not OWN:
             if source.code is not None:
                 self.counters["refused sources"] += 1

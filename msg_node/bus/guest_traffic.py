@@ -14,7 +14,8 @@ from msg_node.addresses.core.observers import concerns_observers
 from msg_node.bus.core.admission import check_passable
 from msg_node.bus.core.router import LISTENERS, Delivery, Place, Route
 from msg_node.bus.runtime_port import RuntimePort
-from msg_node.node_state import NodeState, Source
+from msg_node.kernel.directories import Source
+from msg_node.node_state import NodeState
 from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
@@ -101,7 +102,7 @@ class GuestTraffic:
         self._delivery.learned.learn(key, sid, now)
 
     def _check_name(self, sid: int, key: str, domain: str) -> None:
-        source = self._state.source_of(sid, key)
+        source = self._state.senders.source_of(sid, key)
         if source.code is not None:
             raise PeerError(source.code, "this address is not of the guest's domain, or belongs to somebody else")
         if source is not Source.OWN and domain_of(key) != domain:

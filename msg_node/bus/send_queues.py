@@ -153,7 +153,7 @@ class Outlets:
                     if port.is_congested and not port.is_slow:
                         blockers.add(port)
             else:
-                refusal = self.send_abroad(self._state.domain_of_link(number), message, roles)
+                refusal = self.send_abroad(self._state.links.domain(number), message, roles)
                 code = None if refusal is None else refusal.code
             delivered = delivered or code is None
             refused = refused or code

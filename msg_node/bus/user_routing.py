@@ -29,14 +29,7 @@ from federation.link_context import Refusal
 from msg_node.bus.send_queues import Outlets
 from msg_node.kernel.registrations import Index
 from msg_node.node_state import NodeState
-from msg_node.registries.core.user_places import (
-    UserPlaces,
-    hyperties_of,
-    hyperty_for,
-    is_live_for,
-    live_numbers,
-    places_of,
-)
+from msg_node.registries.core.user_places import UserPlaces, places_of
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError
 from protofly.guid import bare_guid
@@ -237,8 +230,8 @@ class UserRouting:
             return self._keep(message, waiting, outcome, self._take_action)
         if isinstance(outcome, HostError):
             return Refusal(outcome.code)
-        hyperties = hyperties_of(self._state, outcome.here)
-        numbers = live_numbers(self._state, hyperties, waiting.number)
+        hyperties = self._state.users.hyperties_of(outcome.here)
+        numbers = self._state.users.live_numbers(hyperties, waiting.number)
         if numbers:
             return self._deliver(message, waiting, numbers)
         if self._is_ours(waiting.number) and outcome.domains:
@@ -256,8 +249,8 @@ class UserRouting:
             refusal = Refusal(outcome.code)
         else:
             names, abroad = outcome.here, outcome.domains if self._is_ours(waiting.number) else ()
-        here = hyperty_for(self._state, names, waiting.number)
-        is_live = is_live_for(self._state, names, waiting.number)
+        here = self._state.users.hyperty_for(names, waiting.number)
+        is_live = self._state.users.is_live_for(names, waiting.number)
         for place in [here] if is_live else [*abroad, *([here] if here else [])]:
             refused = (
                 self._judge_local(message, waiting.roles, waiting.number)
@@ -294,7 +287,7 @@ class UserRouting:
 
     def _is_ours(self, number: int) -> bool:
         """Whether a message came from a runtime of our own domain: no other is sent on abroad, or asked here again."""
-        return not self._state.other_domain_of(number)
+        return not self._state.senders.other_domain_of(number)
 
     def _send_abroad(self, message: Message, waiting: _Waiting, domains: tuple[str, ...]) -> Refusal | None:
         """To the first of his domains that we may and can send to."""

@@ -86,7 +86,7 @@ class People:
                 self._took_keys(provider.issuer, keys_in_file(provider))
         self._token_store: TokenStore | None = None
         self._tokens = self._restored_tokens()
-        self._logins = LoginService(state, self._tokens)
+        self._logins = LoginService(state.transitions, self._tokens)
 
     def _restored_tokens(self) -> SessionTokens | None:
         """Our own tokens, with what had become of them."""
@@ -115,7 +115,9 @@ class People:
                 read_seconds=registry.attempt_seconds, write_seconds=registry.write_seconds
             )
         public_keys = [self._node_key.jwk(), *([] if self._tokens is None else self._tokens.public_keys)]
-        identity = IdentityService(self._state, self._verdicts, self._logins, public_keys)
+        identity = IdentityService(
+            self._state.transitions.credentials, self._verdicts, self._logins, public_keys, self._state.users.profile
+        )
         for domain in self._settings.own_domains:
             services[f"domain://idm.{domain}"] = identity
         return services
@@ -184,6 +186,11 @@ class People:
             raise PeerError(Code.BAD_ASSERTION, verdict.detail, domain=domain)
         return UNIDENTIFIED
 
+    def _credential_of(self, key: str) -> str:
+        """The credential of the session that owns an address or what is above it, "" when there is none."""
+        session = self._state.sessions.get(self._state.holders.speaker_of(key) or 0)
+        return "" if session is None else session.proof.credential
+
     def _check_stub(self, verdict: Verdict, domain: str) -> None:
         """A provider says where the stub of a user's domain is: it has to be where we get it. See `stub_claims`."""
         used = self._places.get(domain) or Location.of(domain).well_known_url
@@ -193,7 +200,7 @@ class People:
 
     def _of_session(self, message: Message) -> Identified:
         """Who opened the session that a message of ours comes from, if it was with a token of a provider."""
-        kind, _, rest = self._state.credential_of(message.from_key).partition(" ")
+        kind, _, rest = self._credential_of(message.from_key).partition(" ")
         if kind != JWT:
             return UNIDENTIFIED
         issuer, _, subject = rest.partition(" ")

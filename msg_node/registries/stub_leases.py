@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from msg_node.kernel.registrations import StatusChange
-from msg_node.node_state import NodeState
+from msg_node.registries.core.tables import RegistryTables
 
 
 class StubLeases:
@@ -23,7 +23,7 @@ class StubLeases:
 
     def __init__(
         self,
-        state: NodeState,
+        state: RegistryTables,
         tell: Callable[[list[StatusChange]], None],
         *,
         then: Callable[[str], None] = lambda _domain: None,
@@ -42,5 +42,5 @@ class StubLeases:
     def went(self, domain: str) -> None:
         """A link is down, whether its stub was stopped, has failed, or has lost its line: nobody is behind it."""
         if self._state.interworking.went(domain):
-            number = self._state.link_number(domain)
+            number = self._state.links.number(domain)
             self._tell(self._state.registry.disconnect_session(number, now=self._clock()))

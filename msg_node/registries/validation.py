@@ -21,7 +21,7 @@ from federation.link_context import Refusal
 from msg_node.kernel.catalogue_questions import CatalogueQuestion, schema_question
 from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.resources import key_or_refuse, text_of
-from msg_node.node_state import NodeState
+from msg_node.registries.core.tables import RegistryTables
 from protofly import codec
 from protofly.errors import HostError, PeerError
 from protofly.limits import (
@@ -58,7 +58,7 @@ class Validation:
         counters: Schemas read, and why others were not.
     """
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: RegistryTables) -> None:
         self._state = state
         self._services = frozenset(f"domain://msg-node.{domain}/sm" for domain in state.domains)
         self._named: OrderedDict[tuple[int, str], str] = OrderedDict()  # session, object key -> schema address

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 from federation.link_context import Refusal
 from msg_node.bus.send_queues import Outlets
-from msg_node.node_state import NodeState
 from msg_node.requests.core.delivery_messages import cancellation, handed_over
 from msg_node.requests.core.delivery_status import CANCELLED, Status, Word, word_of
 from msg_node.requests.core.parked import ParkedRequest
+from msg_node.requests.core.tables import RequestTables
 from protofly import codec
 from protofly.answer_codes import code_of
 from protofly.errors import PeerError
@@ -37,7 +37,7 @@ class Outbox:
 
     def __init__(
         self,
-        state: NodeState,
+        state: RequestTables,
         outlets: Outlets,
         *,
         url: str,
@@ -81,7 +81,7 @@ class Outbox:
             if first is not None:
                 self._outlets.reach(domain, first.request, first.roles)
             return None
-        number = self._state.link_number(domain)
+        number = self._state.links.number(domain)
         entries = self._parking.queues.take(domain, number, unanswered=OUTBOX_WINDOW)
         for index, entry in enumerate(entries):
             message = handed_over(entry, now, with_lifetime=True)

@@ -20,7 +20,6 @@ from msg_node.bus.seeds import Seeds
 from msg_node.bus.send_queues import Outlets
 from msg_node.kernel.identifiers import identifier
 from msg_node.kernel.service import ServiceResult
-from msg_node.node_state import NodeState
 from msg_node.requests.core.delivery_messages import (
     given_id,
     handed_over,
@@ -34,6 +33,7 @@ from msg_node.requests.core.guaranteed_events import GuaranteedEvents
 from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.recent_results import LastWords
 from msg_node.requests.core.recipients import has_to_be_found, recipient_of
+from msg_node.requests.core.tables import RequestTables
 from msg_node.requests.outbox import Outbox, is_domain
 from msg_node.requests.senders import Apply, Senders, to_nobody
 from protofly.address import canonical_key, domain_of
@@ -70,7 +70,7 @@ class Deliveries:
 
     def __init__(
         self,
-        state: NodeState,
+        state: RequestTables,
         outlets: Outlets,
         counters: Counter[str],
         *,
@@ -147,7 +147,7 @@ class Deliveries:
         if number > 0:
             self.take(message, number, time.time(), roles=roles, queue=queue)
         else:
-            self._take_action_of(self._state.domain_of_link(number), message, number, time.time(), queue)
+            self._take_action_of(self._state.links.domain(number), message, number, time.time(), queue)
 
     def _take_action_of(self, domain: str, message: Message, number: int, now: float, queue: str = "") -> None:
         """What another domain hands over again is told how it stands."""
@@ -175,7 +175,7 @@ class Deliveries:
         """
         if code not in _ABSENT or not message.expects_reply or self.outbox.domain_of(message):
             return False
-        if not self._parks(message, roles, self._state.other_domain_of(asker)):
+        if not self._parks(message, roles, self._state.senders.other_domain_of(asker)):
             return False
         try:
             self._park_invitation(message, asker, time.time(), roles)
@@ -234,7 +234,7 @@ class Deliveries:
 
     def _sender(self, asker: int) -> Sender:
         if asker < 0:
-            return Sender("", domain=self._state.domain_of_link(asker))
+            return Sender("", domain=self._state.links.domain(asker))
         session = self._state.sessions.get(asker)
         return Sender("") if session is None else Sender(session.runtime_key, session.proof.credential)
 
@@ -347,7 +347,7 @@ class Deliveries:
             self._counters["late answers"] += 1
             return True
         if is_domain(entry.queue):
-            is_theirs = number < 0 and self._state.domain_of_link(number) == entry.queue
+            is_theirs = number < 0 and self._state.links.domain(number) == entry.queue
         else:
             is_theirs = number > 0 and self._state.owners.owner(entry.queue) == number
         if not is_theirs or entry.status is Status.PENDING:

@@ -14,7 +14,6 @@ from itertools import islice
 from msg_node.bus.send_queues import Outlets
 from msg_node.kernel.answers import described
 from msg_node.kernel.service import ServiceResult
-from msg_node.node_state import NodeState
 from msg_node.requests.core.delivery_messages import (
     abroad_event,
     inbox_event,
@@ -25,6 +24,7 @@ from msg_node.requests.core.delivery_messages import (
 from msg_node.requests.core.delivery_status import Word
 from msg_node.requests.core.inbox import InboxEntry
 from msg_node.requests.core.parked import ParkedRequest, Sender
+from msg_node.requests.core.tables import RequestTables, is_sender
 from protofly.limits import INBOX_TOLD_AT_ONCE
 from protofly.message import Message
 
@@ -42,7 +42,7 @@ class Senders:
 
     def __init__(
         self,
-        state: NodeState,
+        state: RequestTables,
         outlets: Outlets,
         counters: Counter[str],
         *,
@@ -146,7 +146,7 @@ class Senders:
         """The live session that may hear what `sender` asked in the name of `key`; 0: there is none."""
         owner = self._state.owners.owner(key)
         sid = owner if owner is not None else self._state.sessions.by_runtime(sender.runtime_key)
-        if sid is None or sid not in self._outlets.ports or not self._state.is_sender(sid, sender, key):
+        if sid is None or sid not in self._outlets.ports or not is_sender(self._state, sid, sender, key):
             return 0
         return sid
 

@@ -208,7 +208,7 @@ async def test_an_observer_abroad_is_told_through_its_node_and_writes_no_more(sc
     body = {"resources": scene.places, "source": source}
     house.bus.from_link(FOREIGN, [parsed(a_message("subscribe", f"{source}/sm", SM, body, id_=7))])
     await scene.ana.heard()
-    number = house.state.link_number(FOREIGN)
+    number = house.state.links.number(FOREIGN)
     assert house.state.listeners.listens(number, scene.places[0])
     gone = {"resources": scene.places, "source": f"{BEN}/sm"}
     assert code_and_reason(await scene.ana.ask("unsubscribe", SM, gone)) == (200, "")

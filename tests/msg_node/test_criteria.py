@@ -22,7 +22,7 @@ def house() -> StateHouse:
 
 
 def read(house: StateHouse, to: str, body: dict[str, object], *, is_link: bool = False) -> dict[str, object]:
-    number = house.state.link_number("beta.example") if is_link else 1
+    number = house.state.links.number("beta.example") if is_link else 1
     return house.reply(number, to, "read", body, from_="runtime://beta.example/rt" if is_link else "")
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from msg_node.kernel.changes import Table
 from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.kernel.directories import Source
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Ended, Probe
-from msg_node.node_state import Source
 from protofly import codec
 from protofly.errors import Code
 from protofly.limits import RELEASED_AT_ONCE
@@ -339,15 +339,15 @@ def test_from_is_judged(house: StateHouse, from_key: str, is_response: bool, exp
     house.reply(bo, SM, "subscribe", {"resources": [ROOM]})
     wanted = [f"hyperty://{DOMAIN}/h-ana", f"{ROOM}/changes", "comm://beta.example/r/changes"]
     house.reply(ana, SM, "subscribe", {"resources": wanted})
-    assert house.state.source_of(ana, from_key, is_response=is_response) is expected
+    assert house.state.senders.source_of(ana, from_key, is_response=is_response) is expected
 
 
 def test_responder_may_answer_for_what_it_was_asked_as(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     bo, _ = house.open("rt-bo", 2)
     house.reply(bo, SM, "subscribe", {"resources": [ROOM]})
-    assert house.state.source_of(ana, ROOM, is_response=True, was_addressed=True) is Source.SUBSCRIBED
-    assert house.state.source_of(ana, ROOM, was_addressed=True) is Source.NOT_OWNER
+    assert house.state.senders.source_of(ana, ROOM, is_response=True, was_addressed=True) is Source.SUBSCRIBED
+    assert house.state.senders.source_of(ana, ROOM, was_addressed=True) is Source.NOT_OWNER
 
 
 def test_refusing_sources_have_their_codes() -> None:

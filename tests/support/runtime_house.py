@@ -33,9 +33,10 @@ from msg_node.connectors.listener import Door
 from msg_node.connectors.socketio import SocketIo
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, Credentials
+from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import Service
-from msg_node.node_state import NodeState
+from msg_node.node_state import NodeState, StateParts, make_state, restore
 from msg_node.registries.core.twin import Twin
 from msg_node.requests.core.delivery_state import DeliveryRules, DeliveryState
 from msg_node.requests.parked_actions import Parks, park_nothing
@@ -292,17 +293,16 @@ class RuntimeHouse:
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
         session_rules = SessionRules(max_sessions=max_sessions, returns_by_address=returns_by_address)
         self.store = store
-        self.state = NodeState(
-            frozenset({DOMAIN, ALIAS}),
-            reserved=frozenset({NODE}),
+        parts = StateParts(
             journal=journal,
             transitions=SessionTransitions(journal, accepted, session_rules),
             owners=Owners(journal, pools=pools),
-            rules=rules,
+            rules=rules or Rules(),
             delivery=DeliveryState(journal, delivery),
             twin=Twin(journal, objects=kept_objects),
-            interworking=interworking,
+            interworking=interworking or Interworking(),
         )
+        self.state = make_state(OwnNames.of({DOMAIN, ALIAS}, {NODE}), parts)
         self.books = Books()
         self.gate = gate or Gate(peers={"*": PeerRule()})
         self.guests = GuestBorder(
@@ -317,7 +317,9 @@ class RuntimeHouse:
         )
         self.services = Services(
             self.state,
-            session_service=SessionService(self.state, permit_guest=self.guests.open if allows_guests else None),
+            session_service=SessionService(
+                self.state.lifecycle, self.state.own, permit_guest=self.guests.open if allows_guests else None
+            ),
             node_url=NODE,
             version="1",
             first_id=1000,
@@ -464,7 +466,7 @@ async def runtime_house(
         interworking=interworking,
         gate=gate,
     )
-    house.state.restore(store.load(), now=time.time())
+    restore(house.state, store.load(), now=time.time())
     house.bus.foreign.restore()
     house.bus.deliveries.restore()
     async with trio.open_nursery() as services:

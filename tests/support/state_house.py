@@ -11,9 +11,10 @@ from msg_node.addresses.core.allocation import Owners
 from msg_node.kernel.certificates import PeerCertificate
 from msg_node.kernel.changes import Change, Journal, Table
 from msg_node.kernel.credentials import Credential, Credentials
+from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import ServiceResult
-from msg_node.node_state import NodeState
+from msg_node.node_state import StateParts, make_state, restore
 from msg_node.services import Services
 from msg_node.sessions.core.session_service import Permit, SessionService, permit_all
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
@@ -68,20 +69,22 @@ class StateHouse:
         self._pools = pools
         self._gate = gate or Credentials(self._credentials, allows_anonymous=allows_anonymous)
         journal = Journal()
-        self.state = NodeState(
-            frozenset({DOMAIN, "alias.example"}),
-            reserved=frozenset({NODE}),
+        parts = StateParts(
             journal=journal,
             owners=Owners(journal, per_session=addresses_per_session, pools=pools),
-            rules=rules,
+            rules=rules or Rules(),
             transitions=SessionTransitions(
                 journal, self._gate, SessionRules(GRACE_SECONDS, lease_seconds=lease_seconds)
             ),
         )
+        self.state = make_state(OwnNames.of({DOMAIN, "alias.example"}, {NODE}), parts)
         self.services = Services(
             self.state,
             session_service=SessionService(
-                self.state, permit=permit, permit_guest=(lambda _domain, _message: None) if allows_guests else None
+                self.state.lifecycle,
+                self.state.own,
+                permit=permit,
+                permit_guest=(lambda _domain, _message: None) if allows_guests else None,
             ),
             node_url=NODE,
             version="1",
@@ -94,7 +97,7 @@ class StateHouse:
         house = StateHouse(gate=self._gate, rows=self.rows, pools=self._pools)
         house.now = self.now + 1
         house._seeds = self._seeds
-        house.state.restore(house.rows, now=house.now)
+        restore(house.state, house.rows, now=house.now)
         house.keep(house.state.take_changes())
         return house
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from msg_node.addresses.core.allocation import Block, OwnedRow, is_below_any
+from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.resources import (
     Members,
     child_paths,
@@ -19,7 +20,6 @@ from msg_node.kernel.resources import (
 )
 from msg_node.kernel.results import answer_each
 from msg_node.kernel.service import Answer, ServiceRequest
-from msg_node.node_state import NodeState
 from protofly import codec
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
@@ -47,7 +47,7 @@ class AllocationService:
         default_scheme: The scheme when the request names none.
     """
 
-    def __init__(self, state: NodeState, *, fixed_scheme: str = "", default_scheme: str = "hyperty") -> None:
+    def __init__(self, state: AddressTables, *, fixed_scheme: str = "", default_scheme: str = "hyperty") -> None:
         self._state = state
         self._fixed_scheme = fixed_scheme
         self._default_scheme = default_scheme

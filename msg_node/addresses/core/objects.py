@@ -21,8 +21,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from msg_node.addresses.core.tables import AddressTables
+from msg_node.kernel.directories import Source
 from msg_node.kernel.resources import Shape, is_child_form, object_of_events, shape_of
-from msg_node.node_state import NodeState, Source
 from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import PeerError
@@ -96,9 +97,12 @@ def part_of(key: str) -> Part | None:
 class ObjectRights:
     """Judges messages to the addresses that observers listen to."""
 
-    def __init__(self, state: NodeState) -> None:
-        self._state = state
-        self._expulsions = state.expulsions
+    def __init__(self, tables: AddressTables) -> None:
+        self._domains = tables.domains
+        self._listeners = tables.listeners
+        self._senders = tables.senders
+        self._reporter_of = tables.holders.reporter_of
+        self._expulsions = tables.observer_rights.expulsions
 
     def audience(self, message: Message, part: Part, origin: int, listeners: tuple[int, ...]) -> Audience:
         """Who gets a message.
@@ -114,7 +118,7 @@ class ObjectRights:
             return NOBODY
         if kind is CHILD and message.type == "create" and origin in listeners and _names_sender(message):
             return OBSERVERS  # nearly always
-        if origin == 0 or self._state.may_change(origin, object_key, message.from_key):
+        if origin == 0 or self._senders.may_change(origin, object_key, message.from_key):
             return OBSERVERS
         if kind is STATE and self._is_of_nobody(object_key, origin):
             return OBSERVERS
@@ -130,11 +134,11 @@ class ObjectRights:
 
     def _is_of_nobody(self, key: str, origin: int) -> bool:
         """Whether nobody speaks for an entity of ours: then what is said about its state is a session's own word."""
-        return origin > 0 and self._state.reporter_of(key) is None and domain_of(key) in self._state.domains
+        return origin > 0 and self._reporter_of(key) is None and domain_of(key) in self._domains
 
     def _observes(self, origin: int, object_key: str, listeners: tuple[int, ...]) -> bool:
         """Whether a session or link listens to the object's changes, or to the child that it speaks to."""
-        return origin in listeners or self._state.listeners.listens(origin, object_key + _CHANGES)
+        return origin in listeners or self._listeners.listens(origin, object_key + _CHANGES)
 
     def _names_itself(self, message: Message, origin: int) -> bool:
         """Whether a new child names nobody else as its creator. A plain name (`heartbeat`) names nobody."""
@@ -157,7 +161,7 @@ class ObjectRights:
             key = canonical_key(creator)
         except PeerError:
             return False
-        return key == message.from_key or (origin > 0 and self._state.source_of(origin, key) is Source.OWN)
+        return key == message.from_key or (origin > 0 and self._senders.source_of(origin, key) is Source.OWN)
 
 
 @remembered(_PARTS_REMEMBERED)

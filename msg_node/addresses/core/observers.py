@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from msg_node.addresses.core.expulsions import ExpulsionRow
+from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.runtime_address import runtime_part
-from msg_node.node_state import NodeState
 from protofly import codec
 from protofly.address import canonical_key, domain_of, is_below
 from protofly.answer_codes import code_of
@@ -40,7 +40,7 @@ def concerns_observers(message: Message) -> bool:
 class Observers:
     """Follows what reporters and observers of objects say to each other."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: AddressTables) -> None:
         self._state = state
         self._asked: dict[_Asked, tuple[int, str]] = {}
         self._asked_by: OrderedDict[int, OrderedDict[_Asked, None]] = OrderedDict()
@@ -92,12 +92,16 @@ class Observers:
             resource = canonical_key(codec.body_text(bytes(message.peek.resource)))
         except PeerError:
             return  # whoever gets the message says what is wrong with it
-        object_key = self._state.object_at(resource)
-        domain = self._state.other_domain_of(number)
+        object_key = self._state.observer_rights.object_at(resource)
+        domain = self._state.senders.other_domain_of(number)
         home = self._state.interworking.home_of(object_key)
         if self._is_reporter(number, object_key, domain):
             self.take_off(object_key, key, by=domain or self._runtime_of(number))
-        elif self._state.reporter_of(object_key) is not None or (home and home not in self._state.domains) or domain:
+        elif (
+            self._state.holders.reporter_of(object_key) is not None
+            or (home and home not in self._state.domains)
+            or domain
+        ):
             raise PeerError(Code.NOT_OWNER, "only the reporter of an object takes observers off")
 
     def _replied(self, reply: Message) -> None:
@@ -106,13 +110,13 @@ class Observers:
         if not from_key.endswith(_SUBSCRIPTION) or reply.id is None or code < 200:
             return
         type_ = self._answered((reply.to_key, reply.id, from_key))
-        if type_ != "subscribe" or not self._state.watches_observers:
+        if type_ != "subscribe" or not self._state.observer_rights.matters:
             return
         if code < 300:
             object_key = from_key.removesuffix(_SUBSCRIPTION)
             observer = runtime_part(reply.to_key) or reply.to_key
-            self._state.consents.grant(object_key, observer)
-            self._state.expulsions.readmit(object_key, observer)
+            self._state.observer_rights.consents.grant(object_key, observer)
+            self._state.observer_rights.expulsions.readmit(object_key, observer)
             domain = self._state.interworking.home_of(observer)
             if domain not in self._state.domains:
                 self._readmit_of(object_key, domain)
@@ -124,46 +128,46 @@ class Observers:
             PeerError: QUOTA, OVERLOAD: it hears nothing more, and may subscribe again.
         """
         state = self._state
-        sid = state.speaker_of(observer)
-        if sid is not None and sid == state.reporter_of(object_key):
+        sid = state.holders.speaker_of(observer)
+        if sid is not None and sid == state.holders.reporter_of(object_key):
             return
         session = None if sid is None else state.sessions.get(sid)
         runtime = runtime_part(observer) if session is None else session.runtime_key
-        state.consents.withdraw(object_key, (observer, runtime))
+        state.observer_rights.consents.withdraw(object_key, (observer, runtime))
         if sid is not None:
             state.listeners.remove_where(sid, lambda key: is_below(key, object_key))
         domain = state.interworking.home_of(observer)
         if domain not in state.domains:
             self._take_off_abroad(object_key, domain)
-        state.expulsions.expel(ExpulsionRow(object_key, observer, runtime, by))
+        state.observer_rights.expulsions.expel(ExpulsionRow(object_key, observer, runtime, by))
 
     def _take_off_abroad(self, object_key: str, domain: str) -> None:
         """Where consent is asked for, a domain without an accepted observer hears nothing."""
         state = self._state
-        number = state.number_of_link(domain)
+        number = state.links.known_number(domain)
         if not number or not state.rules.require_consent:
             return
         home_of = state.interworking.home_of
-        if not any(home_of(observer) == domain for observer in state.consents.observers(object_key)):
+        if not any(home_of(observer) == domain for observer in state.observer_rights.consents.observers(object_key)):
             state.listeners.remove_where(number, lambda key: is_below(key, object_key))
 
     def _readmit_of(self, object_key: str, domain: str) -> None:
         """Which runtime of another domain a hyperty belongs to is known there: here the domain's word counts."""
-        for key in list(self._state.expulsions.keys(object_key)):
+        for key in list(self._state.observer_rights.expulsions.keys(object_key)):
             if self._state.interworking.home_of(key) == domain:
-                self._state.expulsions.readmit(object_key, key)
+                self._state.observer_rights.expulsions.readmit(object_key, key)
 
     def _is_reporter(self, number: int, object_key: str, domain: str) -> bool:
         if number < 0:
             is_theirs = self._state.interworking.home_of(object_key) == domain
             return is_theirs and self._state.owners.owner(object_key) is None
-        return self._state.reporter_of(object_key) == number
+        return self._state.holders.reporter_of(object_key) == number
 
     def _is_own(self, number: int, key: str) -> bool:
         """Whether a session says something to itself, or a link to what is not ours."""
         if number < 0:
             return domain_of(key) not in self._state.domains
-        return self._state.speaker_of(key) == number
+        return self._state.holders.speaker_of(key) == number
 
     def _runtime_of(self, number: int) -> str:
         session = self._state.sessions.get(number)

@@ -18,6 +18,7 @@ from collections.abc import Collection
 from enum import Enum
 
 from msg_node.addresses.core.allocation import ancestors
+from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.resources import (
     TAPS_KEY,
     Shape,
@@ -29,7 +30,6 @@ from msg_node.kernel.resources import (
 )
 from msg_node.kernel.runtime_address import agent_of, runtime_part
 from msg_node.kernel.service import Caller
-from msg_node.node_state import NodeState
 from protofly.address import domain_of, scheme_of
 from protofly.errors import Code
 
@@ -54,7 +54,7 @@ _REFUSALS = {Right.REFUSED: Code.NOT_OWNER, Right.NO_CONSENT: Code.POLICY}
 class SubscriptionRights:
     """Judges requests to listen; changes nothing."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: AddressTables) -> None:
         self._state = state
 
     def right(self, caller: Caller, key: str, claimed: Collection[str] = ()) -> Right:
@@ -65,7 +65,7 @@ class SubscriptionRights:
         if key == TAPS_KEY:
             return Right.LISTEN if self._state.rules.taps and caller.is_operator else Right.REFUSED
         shape = shape_of(key)
-        if self._state.is_of_node(key):
+        if self._state.holders.is_of_node(key):
             return Right.LISTEN if caller.is_operator and shape is Shape.EVENTS else Right.REFUSED
         if caller.is_link and domain_of(key) not in self._state.domains:
             is_theirs = shape is not Shape.BELOW and self._state.interworking.home_of(key) == caller.domain
@@ -73,7 +73,7 @@ class SubscriptionRights:
         if _is_of_thing(key, shape):
             return self._right_to_thing(caller, key)
         if shape is Shape.EVENTS or self._is_child(caller, key, shape):
-            return Right.LISTEN if self._state.has_consent(caller.number, key) else Right.NO_CONSENT
+            return Right.LISTEN if self._state.observer_rights.has_consent(caller.number, key) else Right.NO_CONSENT
         if caller.is_link:
             return Right.REFUSED
         if is_p2p_stub(key):
@@ -139,7 +139,7 @@ class SubscriptionRights:
             return Right.REFUSED
         if domain not in self._state.domains and not is_of_no_domain(key):
             is_foreign_child = bool(domain) and shape is Shape.BASE and is_child_form(key)
-            if is_foreign_child and not self._state.has_consent(caller.number, key):
+            if is_foreign_child and not self._state.observer_rights.has_consent(caller.number, key):
                 return Right.NO_CONSENT
             return Right.LISTEN if is_foreign_child else Right.REFUSED
         if shape is Shape.CONTROL:

@@ -9,8 +9,10 @@ import msgspec
 from msg_node.addresses.core.observers import Observers
 from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
 from msg_node.addresses.core.subscriptions import Subscription
+from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.catalogue_questions import SCHEMA, schema_question
 from msg_node.kernel.data_schemas import DataSchema
+from msg_node.kernel.directories import Source
 from msg_node.kernel.resources import (
     Members,
     children_base,
@@ -23,7 +25,6 @@ from msg_node.kernel.resources import (
 )
 from msg_node.kernel.results import answer_each
 from msg_node.kernel.service import Answer, Caller, Event, Inquiry, ServiceRequest, inquire
-from msg_node.node_state import NodeState, Source
 from protofly.address import domain_of
 from protofly.errors import Code, HostError, PeerError
 
@@ -38,7 +39,7 @@ class NothingNamedError(PeerError):
 class SubscriptionService:
     """Adds and removes listeners; it never touches data."""
 
-    def __init__(self, state: NodeState, observers: Observers) -> None:
+    def __init__(self, state: AddressTables, observers: Observers) -> None:
         self._state = state
         self._observers = observers
         self._rights = SubscriptionRights(state)
@@ -150,7 +151,7 @@ class SubscriptionService:
         """Whether an address is somebody else's: a session's of ours, or of another domain."""
         domain = domain_of(key)
         is_abroad = bool(domain) and domain not in self._state.domains and domain != self._state.guests.domain(number)
-        return is_abroad or self._state.source_of(number, key).code is not None
+        return is_abroad or self._state.senders.source_of(number, key).code is not None
 
     def _take_off(self, caller: Caller, keys: list[str], observer: str) -> Answer:
         """The reporter of objects takes an observer off, which is told so; nobody else does.
@@ -160,8 +161,8 @@ class SubscriptionService:
 
         Source: message specification, section 9.1; feature row DS-13.
         """
-        objects = list(dict.fromkeys(map(self._state.object_at, keys)))
-        if any(self._state.reporter_of(one) != caller.number for one in objects):
+        objects = list(dict.fromkeys(map(self._state.observer_rights.object_at, keys)))
+        if any(self._state.holders.reporter_of(one) != caller.number for one in objects):
             raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
         session = self._state.sessions.get(caller.number)
         for one in objects:
@@ -177,7 +178,7 @@ class SubscriptionService:
         """Under whom else subscriptions of a source may be stored: a source that is nobody's gave way to `from`."""
         if request.caller.is_link:
             return []
-        is_ours = self._state.source_of(request.caller.number, key_or_refuse(source)) is Source.OWN
+        is_ours = self._state.senders.source_of(request.caller.number, key_or_refuse(source)) is Source.OWN
         return [] if is_ours else [request.message.from_key]
 
     def _release_p2p(self, caller: Caller, keys: list[str]) -> None:
@@ -234,7 +235,7 @@ class SubscriptionService:
         if is_p2p_stub(key) and self._rights.right_to_p2p(request.caller, key) is Right.CLAIM:
             claims[key] = source
             return source
-        match self._state.source_of(request.caller.number, key):
+        match self._state.senders.source_of(request.caller.number, key):
             case Source.OWN:
                 return source
             case Source.NOT_OWNER | Source.SPOOFED:

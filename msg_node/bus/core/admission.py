@@ -42,7 +42,7 @@ def check_named_source(state: NodeState, sid: int, message: Message) -> None:
         key = canonical_key(source)
     except PeerError as exc:
         raise PeerError(Code.BAD_BODY, "source must be an address") from exc
-    if state.source_of(sid, key).code is not None:
+    if state.senders.source_of(sid, key).code is not None:
         raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
 
 

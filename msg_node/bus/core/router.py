@@ -15,7 +15,6 @@ from msg_node.addresses.core.objects import NOBODY, OBSERVERS, ObjectRights, Par
 from msg_node.kernel.registrations import Index, user_named
 from msg_node.kernel.runtime_address import agent_of
 from msg_node.node_state import NodeState
-from msg_node.registries.core.user_places import hyperties_of, live_numbers
 from protofly.address import destination_of, domain_of
 from protofly.errors import Code
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
@@ -126,6 +125,7 @@ class Delivery:
         self._services = services
         self._destination_of = state.interworking.destination_of if state.interworking else destination_of
         self._rights = ObjectRights(state)
+        self._users = state.users
         self._reporter_only = state.rules.reporter_only
         self.learned = Learned()
 
@@ -184,7 +184,7 @@ class Delivery:
         domain = self._destination_of(key)
         if domain and domain not in self._state.domains:
             return Route(Place.FOREIGN, domain=domain) if origin > 0 else _nowhere(message)
-        reporter = self._state.reporter_of(part.object_key)
+        reporter = self._state.holders.reporter_of(part.object_key)
         if reporter is None or reporter < 0 or reporter == origin:
             return _nowhere(message)
         return Route(LISTENERS, (reporter,))
@@ -210,7 +210,7 @@ class Delivery:
         domain = domain_of(key)
         if domain and domain not in self._state.domains:
             return Route(Place.FOREIGN, domain=domain)
-        numbers = live_numbers(self._state, hyperties_of(self._state, [user]), origin)
+        numbers = self._users.live_numbers(self._users.hyperties_of([user]), origin)
         if numbers:
             return Route(LISTENERS, numbers)
         return _USER if index is Index.GUID and origin else _nowhere(message)

@@ -17,11 +17,10 @@ import msgspec
 from msg_node.identity.core.assertions import Asserted, AssertionRefusedError
 from msg_node.identity.core.login_service import METHODS, LoginService, token_of
 from msg_node.identity.core.verdicts import Verdicts
-from msg_node.kernel.registrations import Index, Status
-from msg_node.kernel.resources import Members, key_or_refuse, text_of
+from msg_node.kernel.credentials import Credentials
+from msg_node.kernel.resources import Members, text_of
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
-from msg_node.node_state import NodeState
-from protofly.address import domain_of, scheme_of
+from protofly.address import domain_of
 from protofly.errors import Code, HostError, PeerError
 
 _KEYS: Final = "/keys"
@@ -45,17 +44,25 @@ class IdentityService:
     """The identity manager as a message service.
 
     Args:
+        credentials: Knows the tokens that open sessions.
         verdicts: Judges assertions.
         logins: Gives tokens of ours.
         public_keys: The keys with which our domain signs, as JWK.
+        profile_of: Gives what is registered of a user by its address, {} for nothing.
     """
 
     def __init__(
-        self, state: NodeState, verdicts: Verdicts, logins: LoginService, public_keys: Sequence[Mapping[str, str]]
+        self,
+        credentials: Credentials,
+        verdicts: Verdicts,
+        logins: LoginService,
+        public_keys: Sequence[Mapping[str, str]],
+        profile_of: Callable[[str], Mapping[str, str]],
     ) -> None:
-        self._state = state
+        self._credentials = credentials
         self._verdicts = verdicts
         self._logins = logins
+        self._profile_of = profile_of
         self._public_keys = [dict(key) for key in public_keys]
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
@@ -112,7 +119,7 @@ class IdentityService:
         """What a session token is worth; only for our own, since who asks gets to know whose it is."""
         if request.caller.is_link or request.caller.is_guest:
             raise PeerError(Code.TRANSIT, "tokens of this domain are looked at by its own runtimes")
-        known = self._state.transitions.credentials.introspect(token_of(params, "token", "params"), now=request.now)
+        known = self._credentials.introspect(token_of(params, "token", "params"), now=request.now)
         if known is None:
             return Answer(value={"active": False})
         value: dict[str, object] = {"active": True, "subject": known.credential, "roles": sorted(known.roles)}
@@ -125,18 +132,11 @@ class IdentityService:
         if resource == _KEYS:
             return Answer(value={"keys": self._public_keys})
         if resource.startswith(_USERS):
-            return self._profile(resource.removeprefix(_USERS))
+            profile = self._profile_of(resource.removeprefix(_USERS))
+            if not profile:
+                raise PeerError(Code.NOT_REGISTERED, "nobody of that name is registered here")
+            return Answer(value=profile)
         raise PeerError(Code.NO_SUCH_SERVICE, "resources are /keys and /users/<user address>")
-
-    def _profile(self, user: str) -> Answer:
-        """What our registry has of somebody, without his hyperties."""
-        index = Index.GUID if scheme_of(key_or_refuse(user)) == "user-guid" else Index.USER
-        entries = [entry for entry in self._state.registry.find(index, user) if entry.is_hyperty]
-        if not entries:
-            raise PeerError(Code.NOT_REGISTERED, "nobody of that name is registered here")
-        status = Status.LIVE if any(entry.is_connected for entry in entries) else Status.DISCONNECTED
-        profile = {"userURL": entries[-1].user, "guid": entries[-1].guid, "status": status.value}
-        return Answer(value={name: text for name, text in profile.items() if text})
 
 
 def _valid(asserted: Asserted, _now: float) -> Answer:

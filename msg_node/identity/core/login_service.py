@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from msg_node.identity.core.assertions import Asserted
 from msg_node.identity.core.issued_tokens import TokenMark
 from msg_node.identity.core.session_tokens import IssuedToken, RenewedBeforeError, SessionTokens
+from msg_node.kernel.directories import SessionDirectory
 from msg_node.kernel.identifiers import identifier
 from msg_node.kernel.resources import Members
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
-from msg_node.node_state import NodeState
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS
 
@@ -34,16 +34,30 @@ _ASSERTION: Final = "assertion"
 _SUBJECT_CHARS: Final = 1100  # of the issuer, and of the user
 
 
+class LoginSessions(Protocol):
+    """Sessions that were opened with our tokens."""
+
+    @property
+    def sessions(self) -> SessionDirectory:
+        """All of them."""
+
+    def end_login(self, login: str, /, *, now: float) -> None:
+        """Let what a login proved expire now."""
+
+    def end_credential(self, credential: str, /, *, now: float) -> None:
+        """Let all that a credential proved expire now."""
+
+
 class LoginService:
     """What `IdentityService` asks about logins.
 
     Args:
-        state: Whose sessions end with their logins.
+        sessions: Those that end with their logins.
         tokens: None when logins are switched off.
     """
 
-    def __init__(self, state: NodeState, tokens: SessionTokens | None) -> None:
-        self._state = state
+    def __init__(self, sessions: LoginSessions, tokens: SessionTokens | None) -> None:
+        self._sessions = sessions
         self._tokens = tokens
         self.counters: Counter[str] = Counter()
 
@@ -92,7 +106,7 @@ class LoginService:
             text, issued, mark = self._on().renew(token, runtime, now=now)
         except RenewedBeforeError as exc:
             self.counters["renewed twice"] += 1
-            end_sessions(self._state, self._on(), exc.mark, now=now)
+            end_sessions(self._sessions, self._on(), exc.mark, now=now)
             return inquire(TOKEN_MARKS, exc.mark, partial(_refused, exc))
         self.counters["refreshed"] += 1
         return inquire(TOKEN_MARKS, mark, partial(_remembered, _token_answer(text, issued)))
@@ -100,7 +114,7 @@ class LoginService:
     def _revoke(self, token: str, runtime: str, now: float) -> Answer | Inquiry:
         mark = self._on().revoke(token, runtime, now=now)
         self.counters["revoked"] += 1
-        end_sessions(self._state, self._on(), mark, now=now)
+        end_sessions(self._sessions, self._on(), mark, now=now)
         return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
 
     def _revoke_all(self, request: ServiceRequest, params: Members) -> Answer | Inquiry:
@@ -112,7 +126,7 @@ class LoginService:
             raise PeerError(Code.BAD_BODY, "`params.subject` is a user as tokens name him: <issuer> <user>")
         mark = self._on().revoke_all(subject, now=request.now)
         self.counters["users revoked"] += 1
-        end_sessions(self._state, self._on(), mark, now=request.now)
+        end_sessions(self._sessions, self._on(), mark, now=request.now)
         return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
 
     def _on(self) -> SessionTokens:
@@ -126,18 +140,18 @@ class LoginService:
     def _runtime(self, request: ServiceRequest) -> str:
         """The runtime of ours that asks."""
         self._on()
-        session = self._state.sessions.get(request.caller.number)
+        session = self._sessions.sessions.get(request.caller.number)
         if request.caller.is_link or request.caller.is_guest or session is None:
             raise PeerError(Code.TRANSIT, "only runtimes of this domain log in here")
         return session.runtime_key
 
 
-def end_sessions(state: NodeState, tokens: SessionTokens, mark: TokenMark, *, now: float) -> None:
+def end_sessions(sessions: LoginSessions, tokens: SessionTokens, mark: TokenMark, *, now: float) -> None:
     """What has ended proves nothing any more, for the sessions that were opened with it."""
     if mark.is_of_user:
-        state.transitions.end_credential(tokens.credential_of(mark.user), now=now)
+        sessions.end_credential(tokens.credential_of(mark.user), now=now)
     else:
-        state.transitions.end_login(mark.login, now=now)
+        sessions.end_login(mark.login, now=now)
 
 
 def token_of(params: Members, name: str, place: str) -> str:

@@ -16,12 +16,13 @@ from __future__ import annotations
 from base64 import b32encode
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
+from msg_node.kernel.directories import ListenerDirectory, OwnerDirectory, SessionDirectory
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.kernel.rest_calls import Answers, Call, Calls
 from msg_node.kernel.service import Answer, ConnectorName, Event, Inquiry, ServiceRequest, inquire
-from msg_node.node_state import NodeState
-from msg_node.qos.core.leases import Amounts, Kind, Lease
+from msg_node.qos.core.leases import Amounts, Kind, Lease, Leases
 from msg_node.qos.core.qos_rest import (
     PROVIDERS,
     check_done,
@@ -49,10 +50,34 @@ _NO_CONTACT = frozenset({Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.GATEWAY_T
 _Conclude = Callable[[Answers, float], Answer | Inquiry]
 
 
+class QosTables(Protocol):
+    """What the broker's service sees of the state of a node."""
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """Our domain and its aliases."""
+
+    @property
+    def leases(self) -> Leases:
+        """What clients have reserved."""
+
+    @property
+    def owners(self) -> OwnerDirectory:
+        """Who owns which address."""
+
+    @property
+    def listeners(self) -> ListenerDirectory:
+        """Who subscribed to which address."""
+
+    @property
+    def sessions(self) -> SessionDirectory:
+        """Live and parked sessions."""
+
+
 class QosService:
     """The QoS broker as a message service."""
 
-    def __init__(self, state: NodeState, *, max_lease_seconds: int = QOS_LEASE_MAX_SECONDS) -> None:
+    def __init__(self, state: QosTables, *, max_lease_seconds: int = QOS_LEASE_MAX_SECONDS) -> None:
         self._state = state
         self._max_lease_seconds = max_lease_seconds
         self._clients: OrderedDict[tuple[int, str], None] = OrderedDict()

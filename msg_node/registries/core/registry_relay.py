@@ -2,8 +2,8 @@
 
 Towards runtimes it is the embedded registry: the same checks of who writes, the same forms, the same codes.
 
-The external registry is the truth about entries. What our own sessions have registered is in `NodeState.registry` as
-well, because only the node knows whose session an entry is, when that session ends, and who listens to its status.
+The external registry is the truth about entries. What our own sessions have registered is in our own registry
+as well, because only the node knows whose session an entry is, when that session ends, and who listens to its status.
 
     create, update, delete ─▶ (entry unknown here? read it) ─▶ who may write? ─▶ call ─▶ into our book ─▶ reply
     read ─▶ told a moment ago? ─▶ call ─▶ entries that were asked for ─▶ reply
@@ -29,7 +29,6 @@ from msg_node.kernel.registrations import Status, StatusChange
 from msg_node.kernel.resources import key_or_refuse, object_of, text_of
 from msg_node.kernel.rest_calls import Answered, Answers, Call, Calls
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
-from msg_node.node_state import NodeState
 from msg_node.registries.core.registry_cache import RegistryCache
 from msg_node.registries.core.registry_entry import Changed, Entry, new_entry, read_changed, url_of
 from msg_node.registries.core.registry_query import By, Query, address_in, is_dataobject_search
@@ -46,6 +45,7 @@ from msg_node.registries.core.registry_rest import (
     update_call,
 )
 from msg_node.registries.core.registry_service import RegistryService, changed_by
+from msg_node.registries.core.tables import RegistryTables
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import (
     REGISTRY_CACHE_SECONDS,
@@ -65,7 +65,7 @@ _Go = Callable[[Entry | None], Inquiry]
 class RegistryRelay(RegistryService):
     """The domain registry as a message service, when it is elsewhere."""
 
-    def __init__(self, state: NodeState, *, cache_seconds: float = REGISTRY_CACHE_SECONDS) -> None:
+    def __init__(self, state: RegistryTables, *, cache_seconds: float = REGISTRY_CACHE_SECONDS) -> None:
         """`cache_seconds`: how long an answer may be told again at most, by `expires` or less; 0: never."""
         super().__init__(state)
         self._domains = state.domains.union(state.interworking.domains)

@@ -14,7 +14,6 @@ from typing import Protocol, TypeVar
 from msg_node.kernel.registrations import Index, Status
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.kernel.service import Answer, Inquiry, ServiceRequest
-from msg_node.node_state import NodeState
 from msg_node.registries.core.legacy_users import (
     LegacyUser,
     check_stub_entry,
@@ -33,6 +32,7 @@ from msg_node.registries.core.registry_entry import (
     url_of,
 )
 from msg_node.registries.core.registry_query import Query, address_in, find, read_query
+from msg_node.registries.core.tables import RegistryTables
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_ENTRIES
@@ -57,7 +57,7 @@ _Show = Callable[[_Found], Mapping[str, object]]
 class RegistryService:
     """The domain registry as a message service."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: RegistryTables) -> None:
         self._state = state
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from federation.core.stub_status import StubStatus
+from msg_node.kernel.directories import ListenerDirectory
 from msg_node.kernel.service import Answer, Event, ServiceRequest
-from msg_node.node_state import NodeState
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 
@@ -21,13 +21,13 @@ Hosted = Callable[[], Iterable[StubStatus]]
 DESC_CHARS = 256
 
 
-def state_events(status: StubStatus, node: str, state: NodeState) -> list[Event]:
+def state_events(status: StubStatus, node: str, listeners: ListenerDirectory) -> list[Event]:
     """What the listeners of a stub's status, and of its node's, get when it is in another state; only if there are any.
 
     Args:
         status: The stub.
         node: Address of our node.
-        state: Who listens.
+        listeners: Who listens.
     """
     body: dict[str, object] = {"value": status.state}
     if status.detail:
@@ -36,7 +36,7 @@ def state_events(status: StubStatus, node: str, state: NodeState) -> list[Event]
         Event(status.url, f"{status.url}/status", body, has_id=False),
         Event(f"{node}/registry", f"{node}/status", {"resource": status.url, **body}, has_id=False),
     ]
-    return [event for event in events if state.listeners.is_heard(canonical_key(event.to))]
+    return [event for event in events if listeners.is_heard(canonical_key(event.to))]
 
 
 class StubInventory:

@@ -11,6 +11,7 @@ may see and do is for policies to say. Source: message specification, sections 1
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -18,7 +19,7 @@ from msgspec import Raw
 from msg_node.kernel.resources import Members, is_claimable, key_or_refuse, text_of
 from msg_node.kernel.runtime_address import agent_of
 from msg_node.kernel.service import Answer, Caller, ServiceRequest
-from msg_node.node_state import NodeState
+from msg_node.registries.core.tables import RegistryTables
 from msg_node.registries.core.twin import Slot, ThingRow, ValueRow, is_thing, slot_of
 from protofly import codec
 from protofly.address import domain_of
@@ -43,7 +44,7 @@ class _Written(msgspec.Struct):
 _decode_written = msgspec.json.Decoder(_Written).decode
 
 
-def keep_value(state: NodeState, message: Message, sid: int, now: float) -> None:
+def keep_value(state: RegistryTables, message: Message, sid: int, now: float) -> None:
     """Keep the value in a message that a session sent, and that its source check and the policies let pass.
 
     Only what comes from the agent of the thing, or the owner of the object, counts.
@@ -75,11 +76,37 @@ def _attribute_slot(key: str, attribute: object) -> Slot | None:
     return slot_of(f"{key}/properties/{attribute}") if is_thing(key) else Slot(key, attribute)
 
 
+class AgentQueueRules(Protocol):
+    """How the queue of one agent is run."""
+
+    @property
+    def expires_seconds(self) -> float:
+        """How long a request waits at most."""
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests the agent has at a time."""
+
+
+class AgentQueueDirectory(Protocol):
+    """What agents announce about their queues."""
+
+    def announce(self, agent: str, queue: object, /) -> None:
+        """Keep an announcement. Raises PeerError BAD_BODY or QUOTA."""
+
+    def rules(self, agent: str, /) -> AgentQueueRules:
+        """What holds for the queue of an agent."""
+
+    def forget(self, agent: str, /) -> None:
+        """Take an announcement back."""
+
+
 class TwinService:
     """Serves the twin."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: RegistryTables, queues: AgentQueueDirectory) -> None:
         self._state = state
+        self._queues = queues
         self._twin = state.twin
 
     # Requests.
@@ -113,7 +140,7 @@ class TwinService:
         if description and not is_thing(key):
             raise PeerError(Code.BAD_BODY, "a thing is thing://<domain>/<agent>/<thing>")
         self._check_agent(request.caller, agent)
-        queues = self._state.delivery.queues
+        queues = self._queues
         answer: dict[str, object] = {"resource": url}
         if description:
             row = self._twin.describe(url, key, description, now=request.now)
@@ -150,7 +177,7 @@ class TwinService:
             raise PeerError(Code.NOT_OWNER, "this agent belongs to somebody else")
         if key == agent:
             removed = [self._twin.remove(thing) for thing, _ in self._twin.things(agent)]
-            self._state.delivery.queues.forget(agent)
+            self._queues.forget(agent)
             return Answer(value={"removed": len(removed)})
         if not self._twin.remove(key):
             raise PeerError(Code.NOT_REGISTERED, "there is no such thing")
@@ -161,7 +188,7 @@ class TwinService:
     def _read(self, members: Members, caller: Caller) -> Answer:
         url = text_of(members, "resource")
         key = key_or_refuse(url) if url else ""
-        if self._state.is_expelled(caller.number, key):
+        if self._state.observer_rights.is_expelled(caller.number, key):
             raise PeerError(Code.POLICY, "the reporter has taken you off this object")
         slot = slot_of(key)
         if slot is not None:

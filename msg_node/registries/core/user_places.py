@@ -12,8 +12,10 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from msg_node.kernel.registrations import NOBODY, Index
-from msg_node.node_state import NodeState
+from msg_node.kernel.directories import OwnerDirectory, SessionDirectory
+from msg_node.kernel.registrations import NOBODY, Index, Status
+from msg_node.kernel.resources import key_or_refuse
+from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.registry_entry import Entry
 from protofly.address import domain_of, scheme_of, valid_domain
 from protofly.errors import PeerError
@@ -57,31 +59,50 @@ def _domain_of(user_id: UserId) -> str:
     return ""
 
 
-def hyperties_of(state: NodeState, names: Iterable[tuple[Index, str]]) -> list[Entry]:
-    """The hyperties that our registry has for somebody with these names, live ones and others."""
-    found = {entry.key: entry for index, text in names for entry in state.registry.find(index, text)}
-    return [entry for entry in found.values() if entry.is_hyperty]
+class LocalUsers:
+    """Finds users in the registry of our own domain; keeps nothing of its own."""
 
+    def __init__(self, registry: DomainRegistry, owners: OwnerDirectory, sessions: SessionDirectory) -> None:
+        self._registry = registry
+        self._owners = owners
+        self._sessions = sessions
 
-def live_numbers(state: NodeState, entries: Iterable[Entry], origin: int) -> tuple[int, ...]:
-    """The sessions that hold live entries, except the one that asks."""
-    holders = [state.owners.owner(entry.key) or entry.sid for entry in entries if entry.is_connected]
-    return tuple(dict.fromkeys(number for number in holders if number != origin))
+    def hyperties_of(self, names: Iterable[tuple[Index, str]]) -> list[Entry]:
+        """The hyperties that are registered for a user with these names, live ones and others."""
+        found = {entry.key: entry for index, text in names for entry in self._registry.find(index, text)}
+        return [entry for entry in found.values() if entry.is_hyperty]
 
+    def live_numbers(self, entries: Iterable[Entry], origin: int) -> tuple[int, ...]:
+        """The sessions that hold live entries, except the one that asks."""
+        holders = [self._owners.owner(entry.key) or entry.sid for entry in entries if entry.is_connected]
+        return tuple(dict.fromkeys(number for number in holders if number != origin))
 
-def hyperty_for(state: NodeState, names: Iterable[tuple[Index, str]], origin: int) -> str:
-    """The address to which an action for somebody with these names goes; "" when he is not registered here."""
-    entries = hyperties_of(state, names)
-    live = [entry for entry in entries if live_numbers(state, [entry], origin)]
-    chosen = max(live or entries, key=lambda entry: entry.refreshed_at, default=None)
-    if chosen is None:
-        return ""
-    session = state.sessions.get(chosen.sid)
-    if session is None or state.owners.owner(chosen.key) is not None:
-        return chosen.key
-    return session.runtime_key  # who registered an address that he does not own answers for it
+    def hyperty_for(self, names: Iterable[tuple[Index, str]], origin: int) -> str:
+        """The address to which an action for a user with these names goes; "" when none is registered here."""
+        entries = self.hyperties_of(names)
+        live = [entry for entry in entries if self.live_numbers([entry], origin)]
+        chosen = max(live or entries, key=lambda entry: entry.refreshed_at, default=None)
+        if chosen is None:
+            return ""
+        session = self._sessions.get(chosen.sid)
+        if session is None or self._owners.owner(chosen.key) is not None:
+            return chosen.key
+        return session.runtime_key  # the runtime that registered an address without owning it answers for it
 
+    def is_live_for(self, names: Iterable[tuple[Index, str]], origin: int) -> bool:
+        """Whether a user with these names has a live hyperty here, other than the session that asks."""
+        return bool(self.live_numbers(self.hyperties_of(names), origin))
 
-def is_live_for(state: NodeState, names: Iterable[tuple[Index, str]], origin: int) -> bool:
-    """Whether somebody with these names has a live hyperty here, other than the session that asks."""
-    return bool(live_numbers(state, hyperties_of(state, names), origin))
+    def profile(self, user: str) -> dict[str, str]:
+        """What is registered of a user, without the hyperties; {} when there is nothing.
+
+        Raises:
+            PeerError: BAD_BODY for what is no address.
+        """
+        index = Index.GUID if scheme_of(key_or_refuse(user)) == "user-guid" else Index.USER
+        entries = self.hyperties_of([(index, user)])
+        if not entries:
+            return {}
+        status = Status.LIVE if any(entry.is_connected for entry in entries) else Status.DISCONNECTED
+        profile = {"userURL": entries[-1].user, "guid": entries[-1].guid, "status": status.value}
+        return {name: text for name, text in profile.items() if text}

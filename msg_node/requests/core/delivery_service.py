@@ -13,11 +13,11 @@ import msgspec
 
 from msg_node.kernel.resources import Members, check_texts, key_or_refuse, object_of, text_of
 from msg_node.kernel.service import Answer, Caller, ServiceRequest
-from msg_node.node_state import NodeState
 from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.requests.core.delivery_status import CANCELLED, Status, read_status
 from msg_node.requests.core.inbox import InboxEntry
 from msg_node.requests.core.parked import FinishedRequest, ParkedRequest, Sender
+from msg_node.requests.core.tables import RequestTables, is_sender
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES, RESOURCES_ENTRIES
@@ -29,7 +29,7 @@ _NUMBER_CHARS = 20
 class DeliveryService:
     """Tells where requests stand, and cancels them."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: RequestTables) -> None:
         self._state = state
         self._books: DeliveryState = state.delivery
 
@@ -104,7 +104,7 @@ class DeliveryService:
     def _is_sender(self, caller: Caller, sender: Sender, from_key: str) -> bool:
         if caller.is_link:
             return sender.domain == caller.domain
-        return self._state.is_sender(caller.number, sender, from_key)
+        return is_sender(self._state, caller.number, sender, from_key)
 
     def _listed(self, caller: Caller, members: Members) -> list[dict[str, object]]:
         criteria = object_of(members, "criteria")
@@ -137,7 +137,7 @@ class DeliveryService:
         found = {
             entry.number: entry
             for entry in parking.of_senders(theirs)
-            if state.is_sender(caller.number, entry.sender, entry.request.from_key)
+            if is_sender(state, caller.number, entry.sender, entry.request.from_key)
         }
         keys = {session.runtime_key, *(canonical_key(row.url) for row in state.owners.owned(caller.number))}
         for queue in keys & parking.queues.names():
@@ -148,7 +148,7 @@ class DeliveryService:
 class InboxService:
     """Shows senders what they are to hear, and forgets what they acknowledge."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: RequestTables) -> None:
         self._state = state
         self._inboxes = state.delivery.inboxes
 
@@ -180,7 +180,9 @@ class InboxService:
         return sorted({*self._inboxes.owners_of(session.runtime_key), *(owned & self._inboxes.owners())})
 
     def _visible(self, caller: Caller, owner: str) -> list[InboxEntry]:
-        return [one for one in self._inboxes.of_owner(owner) if self._state.is_sender(caller.number, one.sender, owner)]
+        return [
+            one for one in self._inboxes.of_owner(owner) if is_sender(self._state, caller.number, one.sender, owner)
+        ]
 
     def _read(self, request: ServiceRequest, owners: Iterable[str]) -> list[dict[str, object]]:
         criteria = object_of(request.members, "criteria")

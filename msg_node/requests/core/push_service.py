@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from msg_node.kernel.directories import Source
 from msg_node.kernel.resources import key_or_refuse, object_or_refuse, text_of, texts_of
 from msg_node.kernel.service import Answer, ServiceRequest
-from msg_node.node_state import NodeState, Source
 from msg_node.requests.core.push_targets import PushTarget
+from msg_node.requests.core.tables import RequestTables
 from protofly.errors import Code, PeerError
 from protofly.limits import PUSH_ENDPOINT_CHARS, PUSH_MAX_SECONDS
 
@@ -26,7 +27,7 @@ class PushService:
         origins: Of the push services that the operator lets this node talk to: `https://host[:port]`.
     """
 
-    def __init__(self, state: NodeState, *, public_key: str, origins: Collection[str]) -> None:
+    def __init__(self, state: RequestTables, *, public_key: str, origins: Collection[str]) -> None:
         self._state = state
         self._public_key = public_key
         self._origins = frozenset(origins)
@@ -59,7 +60,7 @@ class PushService:
         texts = [*texts_of(request.members, "resources"), *filter(None, [text_of(request.members, "resource")])]
         keys = list(dict.fromkeys(key_or_refuse(text) for text in texts)) or [runtime_key]
         for key in keys:
-            if self._state.source_of(request.caller.number, key) is not Source.OWN:
+            if self._state.senders.source_of(request.caller.number, key) is not Source.OWN:
                 raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
         return keys
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 from msg_node.kernel.registrations import user_named
 from msg_node.kernel.resources import is_claimable
 from msg_node.kernel.runtime_address import agent_of, runtime_part
-from msg_node.node_state import NodeState
-from msg_node.registries.core.user_places import hyperty_for
+from msg_node.requests.core.tables import RequestTables
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 
-def recipient_of(state: NodeState, message: Message, origin: int) -> str:
+def recipient_of(tables: RequestTables, message: Message, origin: int) -> str:
     """The agent that a message of the session or link `origin` is for, as the key of its queue, or another domain.
 
     Raises:
         PeerError: NO_ROUTE when nobody could ever own that address, NOT_REGISTERED for a user who is not known here.
     """
-    user = user_named(message.to_key) if state.rules.resolves_users else None
+    user = user_named(message.to_key) if tables.rules.resolves_users else None
     if user is not None:
         domain = domain_of(message.to_key)
-        is_ours = origin > 0 and not state.other_domain_of(origin)
-        elsewhere = domain if is_ours and domain not in state.domains else ""  # never from one domain to a third
-        queue = hyperty_for(state, [user], origin) or elsewhere
+        is_ours = origin > 0 and not tables.senders.other_domain_of(origin)
+        elsewhere = domain if is_ours and domain not in tables.domains else ""  # never from one domain to a third
+        queue = tables.users.hyperty_for([user], origin) or elsewhere
         if not queue:
             raise PeerError(Code.NOT_REGISTERED, "nobody of that name is registered here")
         return queue
@@ -33,7 +32,7 @@ def recipient_of(state: NodeState, message: Message, origin: int) -> str:
     return agent
 
 
-def has_to_be_found(state: NodeState, message: Message, origin: int) -> bool:
+def has_to_be_found(tables: RequestTables, message: Message, origin: int) -> bool:
     """Whether a message is for a user of whom our own registry knows nothing."""
-    user = user_named(message.to_key) if state.rules.resolves_users else None
-    return user is not None and not hyperty_for(state, [user], origin)
+    user = user_named(message.to_key) if tables.rules.resolves_users else None
+    return user is not None and not tables.users.hyperty_for([user], origin)

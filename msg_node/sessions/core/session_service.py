@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from msg_node.kernel.identifiers import identifiers
+from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.proof import Offered, Proven
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import Members
@@ -25,7 +26,7 @@ from msg_node.kernel.service import (
     SessionNews,
 )
 from msg_node.kernel.session import Dialect, Opened, Opener, OpenRefused, Session
-from msg_node.node_state import NodeState
+from msg_node.sessions.core.lifecycle import SessionLifecycle
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.late_replies import LATE
@@ -89,7 +90,8 @@ class SessionService:
     """Serves the session verbs for connections.
 
     Args:
-        state: The durable state.
+        lifecycle: Opens and ends sessions with what they hold.
+        own: The names of this node, which no runtime may take.
         functions: What the open reply tells about this node.
         grace_seconds: Told to runtimes as the time in which a lost session can be re-opened.
         ping_seconds: Told to runtimes as the rhythm of our pings.
@@ -100,7 +102,8 @@ class SessionService:
 
     def __init__(
         self,
-        state: NodeState,
+        lifecycle: SessionLifecycle,
+        own: OwnNames,
         *,
         functions: Collection[str] = ("federation",),
         grace_seconds: float = SESSION_GRACE_SECONDS,
@@ -109,7 +112,10 @@ class SessionService:
         permit: Permit = permit_all,
         permit_guest: PermitGuest | None = None,
     ) -> None:
-        self._state = state
+        self._lifecycle = lifecycle
+        self._sessions = lifecycle.sessions
+        self._transitions = lifecycle.transitions
+        self._own = own
         self._permit_own, self._permit_guest = permit, permit_guest
         self._told = {"grace": grace_seconds, "ping": ping_seconds, "functions": list(functions)}
         self._poll_seconds = poll_seconds
@@ -148,7 +154,7 @@ class SessionService:
         wants_late = _wants_late(members)
         is_guest = self._is_guest(runtime_key)
         offered = Offered(_token(members) or offered.token, offered.certificate)
-        proven = self._state.transitions.credentials.check(offered, runtime_key, now=now)
+        proven = self._transitions.credentials.check(offered, runtime_key, now=now)
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
         self._permit(message, proven.roles, is_guest=is_guest)
@@ -157,10 +163,10 @@ class SessionService:
         before = self._session_of(runtime_key)
         if before is not None and before.connection == connection and not (dialect.has_token or proven.credential):
             return SessionStep({"session": self._told_about(before.sid, now)})
-        result, status_changes = self._state.open(opener, token, now=now)
+        result, status_changes = self._lifecycle.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
-        self._state.transitions.want_late(result.sid, wants=bool(wants_late))
+        self._transitions.want_late(result.sid, wants=bool(wants_late))
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         if dialect.has_token:
             told = {"runtimeToken": token, **told}
@@ -180,7 +186,7 @@ class SessionService:
                 good one, or not any more.
         """
         wants_late = _wants_late(members)
-        session = self._state.sessions.by_session_address(message.from_key)
+        session = self._sessions.by_session_address(message.from_key)
         if session is None:
             raise ReconnectionError(RECONNECTION_FAIL)
         proven = self._proven_again(session, _token(members), offered, now)
@@ -188,23 +194,23 @@ class SessionService:
         self._permit(message, roles, is_guest=session.is_guest)
         is_over = session.is_proof_over(now)
         before = self._session_of(session.runtime_key)
-        result, status_changes = self._state.re_open(message.from_key, connection, now=now, proven=proven)
+        result, status_changes = self._lifecycle.re_open(message.from_key, connection, now=now, proven=proven)
         if result is None:
             raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
         if wants_late is not None:
-            self._state.transitions.want_late(result.sid, wants=wants_late)
+            self._transitions.want_late(result.sid, wants=wants_late)
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
         return self._opened(result, connection, told, status_changes, before)
 
     def close(self, connection: int, *, now: float) -> SessionStep:
         """End the session of a connection and close that; no reply."""
         closing = CloseConnection(connection, CloseCode.NORMAL)
-        sid = self._state.sessions.by_connection(connection)
-        session = None if sid is None else self._state.sessions.get(sid)
+        sid = self._sessions.by_connection(connection)
+        session = None if sid is None else self._sessions.get(sid)
         if session is None:
             return SessionStep(effects=[closing])
         news = self._end_of(session, "closed")
-        changes = self._state.close(session.sid, now=now)
+        changes = self._lifecycle.close(session.sid, now=now)
         return SessionStep(None, changes, [Ended(session.sid), closing], news=[news])
 
     def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
@@ -215,7 +221,7 @@ class SessionService:
         effects: list[Effect] = []
         if isinstance(error, OpenRefusedError) and error.probe is not None:
             effects.append(Probe(error.probe))
-        if error.code.status == Code.BAD_TOKEN.status and self._state.sessions.by_connection(connection) is None:
+        if error.code.status == Code.BAD_TOKEN.status and self._sessions.by_connection(connection) is None:
             self._unproved[connection] += 1
             if self._unproved[connection] >= UNPROVED_OPENS:
                 effects.append(CloseConnection(connection, CloseCode.UNPROVED))
@@ -233,18 +239,18 @@ class SessionService:
     def connection_lost(self, connection: int, *, now: float) -> SessionStep:
         """A connection ended without `close`: its session is parked; a guest's has ended."""
         self._unproved.pop(connection, None)
-        sid = self._state.sessions.by_connection(connection)
-        session = None if sid is None else self._state.sessions.get(sid)
+        sid = self._sessions.by_connection(connection)
+        session = None if sid is None else self._sessions.get(sid)
         if session is None:
             return SessionStep()
         news = self._end_of(session, "closed") if session.is_guest else SessionNews("lost", session.runtime_key, sid)
-        _, status_changes = self._state.lost(connection, now=now)
+        _, status_changes = self._lifecycle.lost(connection, now=now)
         return SessionStep(None, status_changes, [_gone(session)], news=[news])
 
     def sweep(self, *, now: float) -> SessionStep:
         """End what is over, park who should have renewed."""
         step = SessionStep()
-        overdue, status_changes = self._state.overdue(now=now)
+        overdue, status_changes = self._lifecycle.overdue(now=now)
         step.status_changes.extend(status_changes)
         for session, connection in overdue:
             is_proof = session.is_proof_over(now)
@@ -256,7 +262,7 @@ class SessionService:
                     "closed" if session.is_guest else "lost", session.runtime_key, session.sid, closing.code.word
                 )
             )
-        ended, status_changes = self._state.sweep(now=now)
+        ended, status_changes = self._lifecycle.expire(now=now)
         step.status_changes.extend(status_changes)
         for session, holdings in ended:
             step.effects.append(Ended(session.sid))
@@ -276,17 +282,17 @@ class SessionService:
         """Check a runtime address: one level, so that nobody can open a session above or below that of another."""
         if runtime_part(runtime_key) != runtime_key or not runtime_key:
             raise PeerError(Code.BAD_HEADER, "from is to be a runtime address: runtime://<domain>/<id>")
-        if runtime_key in self._state.reserved:
+        if runtime_key in self._own.reserved:
             raise PeerError(Code.NOT_OWNER, "this is the address of the node")
         domain = domain_of(runtime_key)
-        is_guest = domain != "" and domain not in self._state.domains
+        is_guest = domain != "" and domain not in self._own.domains
         if is_guest and self._permit_guest is None:
             raise PeerError(Code.SPOOFED_SOURCE, "this runtime belongs to another domain")
         return is_guest
 
     def _proven_again(self, session: Session, token: str, offered: Offered, now: float) -> Proven | None:
         """What a runtime that comes back proves this time, None when nothing."""
-        credentials = self._state.transitions.credentials
+        credentials = self._transitions.credentials
         credentials.check_connection(offered)
         if token:
             return credentials.check(Offered(token, offered.certificate), session.runtime_key, now=now)
@@ -297,11 +303,11 @@ class SessionService:
         return proven if proven.credential else None
 
     def _session_of(self, runtime_key: str) -> Session | None:
-        sid = self._state.sessions.by_runtime(runtime_key)
-        return None if sid is None else self._state.sessions.get(sid)
+        sid = self._sessions.by_runtime(runtime_key)
+        return None if sid is None else self._sessions.get(sid)
 
     def _told_about(self, sid: int, now: float) -> dict[str, object]:
-        session = self._state.sessions.get(sid)
+        session = self._sessions.get(sid)
         assert session is not None
         told = {**self._told, "listening": [session.runtime, f"{session.runtime}/sm"]}
         if session.dialect is Dialect.HTTPS:
@@ -319,7 +325,7 @@ class SessionService:
         before: Session | None,
     ) -> SessionStep:
         """What follows from a session that is live on `connection`; `before` spoke for its runtime until now."""
-        session = self._state.sessions.get(opened.sid)
+        session = self._sessions.get(opened.sid)
         assert session is not None
         self._unproved.pop(connection, None)
         step = SessionStep(members, status_changes)
@@ -337,7 +343,7 @@ class SessionService:
 
     def _end_of(self, session: Session, event: Literal["closed", "expired"]) -> SessionNews:
         """News of the end of a session that still holds what it held."""
-        return SessionNews(event, session.runtime_key, session.sid, "", "", *self._state.holdings(session.sid))
+        return SessionNews(event, session.runtime_key, session.sid, "", "", *self._lifecycle.holdings(session.sid))
 
 
 def _gone(session: Session) -> Effect:

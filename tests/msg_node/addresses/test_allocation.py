@@ -260,7 +260,7 @@ def test_quota_refuses_the_whole_block() -> None:
 
 
 def test_link_gets_no_addresses(house: StateHouse) -> None:
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     reply = house.reply(link, ALLOCATION, "create", from_="runtime://beta.example/rt-bo")
     assert (reply["code"], reply["reason"]) == (403, "policy")
 

@@ -29,8 +29,8 @@ class Room:
     def __init__(self, *, is_owned: bool = True) -> None:
         self.rig = Rig()
         self.reporter, self.bo, self.cy, self.eve = (self.rig.session(name) for name in ("reporter", "bo", "cy", "eve"))
-        self.link = self.rig.state.link_number("beta.example")
-        self.strange_link = self.rig.state.link_number("gamma.example")
+        self.link = self.rig.state.links.number("beta.example")
+        self.strange_link = self.rig.state.links.number("gamma.example")
         if is_owned:
             self.rig.state.owners.claim(self.reporter, ROOM)
         else:
@@ -86,7 +86,7 @@ def test_the_reporter_reaches_all_who_hear_changes(type_: str) -> None:
 @pytest.mark.parametrize("origin", [True, False])
 def test_an_object_that_nobody_reports_is_changed_by_nobody(type_: str, origin: bool) -> None:
     rig = Rig()
-    bo, eve, link = rig.session("bo"), rig.session("eve"), rig.state.link_number("beta.example")
+    bo, eve, link = rig.session("bo"), rig.session("eve"), rig.state.links.number("beta.example")
     rig.listen(bo, f"{ROOM}/changes")
     route = rig.route(type_, f"{ROOM}/changes", eve if origin else link, id_=1)
     assert route.place in (Place.REFUSED, Place.DROPPED)
@@ -194,7 +194,7 @@ def test_the_state_of_what_somebody_owns_is_told_by_its_owner_and_the_node(type_
 def test_objects_abroad_are_spoken_for_by_their_domain_alone(type_: str) -> None:
     rig = Rig()
     ana, bo = rig.session("ana"), rig.session("bo")
-    home, third = rig.state.link_number("beta.example"), rig.state.link_number("gamma.example")
+    home, third = rig.state.links.number("beta.example"), rig.state.links.number("gamma.example")
     for address in (f"{FAR_ROOM}/changes", f"{FAR_ROOM}/children/m", f"{FAR_ROOM}/status"):
         rig.listen(bo, address)
         assert rig.route(type_, address, home, id_=1, from_="hyperty://beta.example/h") == to_sessions(bo)
@@ -212,7 +212,7 @@ def test_events_of_things_abroad_are_not_forged_here(type_: str) -> None:
     rig.listen(bo, value)
     for address in (event, value):
         assert rig.route(type_, address, ana, id_=1, from_="hyperty://alpha.example/ana").numbers == ()
-    home = rig.state.link_number("beta.example")
+    home = rig.state.links.number("beta.example")
     assert rig.route(type_, event, home, id_=1, from_="thing://beta.example/agent") == to_sessions(bo)
 
 

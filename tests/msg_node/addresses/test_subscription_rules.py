@@ -109,7 +109,7 @@ def test_the_reporter_and_status_listeners_need_no_consent(careful: StateHouse) 
 
 
 def test_another_domain_has_the_consent_of_its_hyperties(careful: StateHouse) -> None:
-    link = careful.state.link_number("beta.example")
+    link = careful.state.links.number("beta.example")
     ask = {"resources": [f"{ROOM}/changes"], "source": "runtime://beta.example/mn"}
     assert careful.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == 403
     agrees(careful, ROOM, "hyperty://beta.example/h-bo")
@@ -119,7 +119,7 @@ def test_another_domain_has_the_consent_of_its_hyperties(careful: StateHouse) ->
 def test_consent_ends_with_the_object_and_who_listens_already_may_repeat(careful: StateHouse) -> None:
     agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo")
     subscribe(careful, 2, f"{ROOM}/changes")
-    careful.state.object_deleted(ROOM, ())
+    careful.state.observer_rights.object_deleted(ROOM, ())
     assert subscribe(careful, 2, f"{ROOM}/changes")["code"] == 200
     assert subscribe(careful, 2, f"{ROOM}/children/m")["code"] == 403
 
@@ -154,8 +154,8 @@ def test_the_announcer_speaks_for_its_stub_and_below_and_nobody_else_does(house:
     eve, _ = house.open("rt-eve", 2)
     announce(house, ana, HANDLER, HANDLER)
     for key in (HANDLER, f"{HANDLER}/status"):
-        assert house.state.source_of(ana, key).code is None
-        assert house.state.source_of(eve, key).code is not None
+        assert house.state.senders.source_of(ana, key).code is None
+        assert house.state.senders.source_of(eve, key).code is not None
     assert house.state.listeners.targets(HANDLER) == (ana,)
 
 
@@ -227,7 +227,7 @@ def test_children_of_an_object_that_nobody_owns_are_for_every_observer_and_claim
     assert house.state.owners.owner(f"{ROOM}/m") is None
     for observer in observers:
         house.reply(observer, SM, "unsubscribe", {"resource": ROOM, member: ["m"]})
-        assert house.state.holdings(observer) == (0, 0)
+        assert house.state.lifecycle.holdings(observer) == (0, 0)
 
 
 def test_address_of_two_levels_is_claimed_by_who_lists_it_itself(house: StateHouse) -> None:
@@ -256,7 +256,7 @@ def test_children_of_a_named_sub_resource_are_those_of_its_object(house: StateHo
 
 
 def test_another_domain_listens_to_objects_of_ours_and_of_no_third(house: StateHouse) -> None:
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     for url, code in ((f"{ROOM}/changes", 200), ("comm://gamma.example/x/changes", 403), (f"{ROOM}/*", 403)):
         ask = {"resources": [url], "source": "runtime://beta.example/mn"}
         assert house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == code
@@ -265,7 +265,7 @@ def test_another_domain_listens_to_objects_of_ours_and_of_no_third(house: StateH
 def test_another_domain_hears_children_in_every_spelling_as_observers_here_do(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
     subscribe(house, ana, ROOM)
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     four = [f"{ROOM}/changes", f"{ROOM}/children/m", f"{ROOM}/m", f"{ROOM}/children/"]
     ask = {"resources": four, "source": "runtime://beta.example/mn"}
     answer = house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")
@@ -281,12 +281,12 @@ def test_what_is_no_child_of_somebody_s_object_is_not_for_another_domain(house: 
     subscribe(house, ana, f"{ROOM}/own")
     subscribe(house, ana, ROOM, f"thing://{DOMAIN}/agent-4")
     ask = {"resources": [url], "source": "runtime://beta.example/mn"}
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     assert house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["reason"] == "not-owner"
 
 
 def test_the_old_spelling_of_a_child_needs_the_consent_of_its_object(careful: StateHouse) -> None:
-    link = careful.state.link_number("beta.example")
+    link = careful.state.links.number("beta.example")
     ask = {"resources": [f"{ROOM}/m"], "source": "runtime://beta.example/mn"}
     assert subscribe(careful, 2, f"{ROOM}/m")["code"] == 403
     assert careful.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == 403
@@ -313,7 +313,7 @@ def test_a_request_that_names_nothing_is_answered_as_the_settings_say(sm_error: 
     ana, _ = house.open("rt-ana", 1)
     reply = house.reply(ana, SM, type_, {"resources": []})
     assert (reply["code"], reply["reason"]) == (code, "bad-body")
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     reply = house.reply(link, SM, type_, {}, from_="runtime://beta.example/mn/sm")
     assert reply["code"] == 400
     assert "desc" not in reply

@@ -390,15 +390,15 @@ def test_control_address_of_an_object_without_owner_goes_to_the_first(house: Sta
 
 
 def test_foreign_domain_listens_as_one_listener_and_keeps_its_number(house: StateHouse) -> None:
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     reply = subscribe(house, link, f"{ROOM}/changes", from_="runtime://beta.example/rt-bo/sm")
     assert reply == {"code": 200, "description": "OK"}  # no dialect A on links
     assert house.state.listeners.targets(f"{ROOM}/changes") == (link,)
     again = house.restarted()
-    assert again.state.link_number("beta.example") == link
-    assert again.state.domain_of_link(link) == "beta.example"
+    assert again.state.links.number("beta.example") == link
+    assert again.state.links.domain(link) == "beta.example"
     assert again.state.listeners.targets(f"{ROOM}/changes") == (link,)
-    assert again.state.link_number("gamma.example") not in (0, link)
+    assert again.state.links.number("gamma.example") not in (0, link)
 
 
 @pytest.mark.parametrize(
@@ -414,17 +414,17 @@ def test_foreign_domain_listens_as_one_listener_and_keeps_its_number(house: Stat
     ],
 )
 def test_link_listens_only_to_events_and_to_its_own(house: StateHouse, body: object, code: int, reason: str) -> None:
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     reply = house.reply(link, SM, "subscribe", body, from_="runtime://beta.example/mn-1/sm")
     assert (reply["code"], reply.get("reason")) == (code, reason)
 
 
 def test_deleted_object_loses_its_foreign_listeners_only(house: StateHouse) -> None:
     ana, _ = house.open("rt-ana", 1)
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     for who, from_ in ((ana, ""), (link, "runtime://beta.example/rt-bo")):
         subscribe(house, who, f"{ROOM}/changes", f"{ROOM}2/changes", from_=from_)
-    house.state.object_deleted(ROOM, house.state.listeners.targets(f"{ROOM}/changes"))
+    house.state.observer_rights.object_deleted(ROOM, house.state.listeners.targets(f"{ROOM}/changes"))
     assert house.state.listeners.targets(f"{ROOM}/changes") == (ana,)
     assert house.state.listeners.targets(f"{ROOM}2/changes") == (ana, link)
 

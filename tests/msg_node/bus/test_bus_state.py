@@ -125,8 +125,8 @@ async def test_everything_that_was_lost_together_ends_in_one_sweep_and_is_counte
     async with runtime_house(tmp_path) as house, trio.open_nursery() as nursery:
         for number in range(count):
             address = runtime_address(f"x{number}")
-            house.state.open(Opener(address, address, -number), f"token-{number}", now=0.0)
-            house.state.lost(-number, now=0.0)
+            house.state.lifecycle.open(Opener(address, address, -number), f"token-{number}", now=0.0)
+            house.state.lifecycle.lost(-number, now=0.0)
         nursery.start_soon(house.bus.run_sweeper)
         await house.until("sessions expired", count)
         assert len(house.state.sessions) == 0

@@ -11,7 +11,8 @@ import pytest
 from federation.link_context import Refusal
 from msg_node.bus.middleware import Step, log, make_stack, rate
 from msg_node.kernel.credentials import Credential, digest_of
-from msg_node.node_state import NodeState
+from msg_node.kernel.own_names import OwnNames
+from msg_node.node_state import make_state
 from msg_node.settings.load import load_settings
 from msg_node.settings.meaning import build_gate, build_stack
 from msg_node.settings.middleware import active_steps
@@ -95,7 +96,9 @@ def test_a_single_step_is_the_stack_itself() -> None:
 
 def test_settings_that_ask_for_nothing_give_no_steps(tmp_path: Path) -> None:
     settings = load_settings(settings_of(tmp_path, ""))
-    stack = build_stack(settings, unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), NodeState(frozenset()))
+    stack = build_stack(
+        settings, unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), make_state(OwnNames.of(()))
+    )
     assert (stack.judge, stack.names, active_steps(settings)) == (None, (), ())
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.core import router
 from msg_node.bus.core.router import Delivery, Learned, Place, Route
+from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.session import Opened, Opener
-from msg_node.node_state import NodeState
+from msg_node.node_state import StateParts, make_state
 from msg_node.registries.core.registry_entry import Changed
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
@@ -28,14 +29,14 @@ class Rig:
     """Tables with some sessions, and the router over them."""
 
     def __init__(self, rules: Rules | None = None) -> None:
-        self.state = NodeState(frozenset({DOMAIN}), rules=rules)
+        self.state = make_state(OwnNames.of({DOMAIN}), StateParts(rules=rules or Rules()))
         self.delivery = Delivery(self.state, serves=lambda key: key == SM)
         self._connections = 0
 
     def session(self, name: str) -> int:
         self._connections += 1
         address = runtime_address(name)
-        opened, _ = self.state.open(
+        opened, _ = self.state.lifecycle.open(
             Opener(address, canonical_key(address), self._connections), f"token-{name}", now=NOW
         )
         assert isinstance(opened, Opened)
@@ -85,7 +86,7 @@ def test_a_request_to_an_address_without_owner_goes_to_all_who_listen(rig: Rig) 
 
 def test_the_origin_gets_no_copy(rig: Rig) -> None:
     bo, cleo = rig.session("bo"), rig.session("cleo")
-    link = rig.state.link_number("beta.example")
+    link = rig.state.links.number("beta.example")
     for number in (bo, cleo, link):
         rig.listen(number, f"{ROOM}/children/m")
     assert rig.route("create", f"{ROOM}/children/m", bo) == to_sessions(cleo, link)
@@ -129,7 +130,7 @@ def test_a_common_prefix_is_no_kinship(rig: Rig, path: str) -> None:
 
 def test_a_parked_session_is_still_the_place(rig: Rig) -> None:
     ana, bo = rig.session("ana"), rig.session("bo")
-    rig.state.lost(1, now=NOW)
+    rig.state.lifecycle.lost(1, now=NOW)
     assert rig.route("read", runtime_address("ana"), bo, id_=1) == to_sessions(ana)
 
 
@@ -155,7 +156,7 @@ def test_another_domain_is_foreign_and_its_listeners_here_are_served_as_well(rig
 
 def test_what_a_link_brings_for_its_own_objects_stays_here(rig: Rig) -> None:
     bo = rig.session("bo")
-    link = rig.state.link_number("beta.example")
+    link = rig.state.links.number("beta.example")
     rig.listen(bo, f"{FAR_ROOM}/changes")
     assert rig.route("update", f"{FAR_ROOM}/changes", link, from_=FAR_ROOM) == to_sessions(bo)
 
@@ -167,7 +168,7 @@ def test_an_object_that_somebody_owns_is_changed_by_its_owner_only(rig: Rig) -> 
     owner, bo, eve = rig.session("owner"), rig.session("bo"), rig.session("eve")
     rig.state.owners.claim(owner, ROOM)
     rig.listen(bo, f"{ROOM}/changes")
-    link = rig.state.link_number("beta.example")
+    link = rig.state.links.number("beta.example")
     for type_ in ("update", "create", "delete"):
         assert rig.route(type_, f"{ROOM}/changes", owner, from_=ROOM) == to_sessions(bo)
         for other in (eve, link):
@@ -188,7 +189,7 @@ def test_an_object_without_owner_is_changed_by_who_takes_its_subscriptions(rig: 
 
 def test_a_domain_changes_its_own_objects_and_no_third_one_s(rig: Rig) -> None:
     bo = rig.session("bo")
-    link = rig.state.link_number("beta.example")
+    link = rig.state.links.number("beta.example")
     for room in ("comm://gamma.example/room", FAR_ROOM):
         rig.listen(bo, f"{room}/changes")
     assert rig.route("update", f"{FAR_ROOM}/changes", link, from_="hyperty://beta.example/h") == to_sessions(bo)
@@ -243,7 +244,7 @@ def test_by_setting_a_runtime_hears_itself() -> None:
     for sid in (ana, bo):
         rig.listen(sid, f"{ROOM}/children/m")
     assert rig.route("create", f"{ROOM}/children/m", ana) == to_sessions(ana, bo)
-    link = rig.state.link_number("beta.example")
+    link = rig.state.links.number("beta.example")
     rig.listen(link, f"{ROOM}/children/m")
     assert rig.route("create", f"{ROOM}/children/m", link) == to_sessions(ana, bo)
 
@@ -371,7 +372,7 @@ def test_every_route_is_whole_has_no_echo_and_at_most_one_copy(
     rig = Rig()
     for name in ("one", "two", "three"):
         rig.session(name)
-    rig.state.link_number("beta.example")
+    rig.state.links.number("beta.example")
     for number, url in listens:
         rig.listen(number, url)
     if owner:

@@ -47,7 +47,7 @@ async def operator(house: RuntimeHouse) -> Runtime:
 def stub(house: RuntimeHouse) -> StubStatus:
     """A stub whose states go where `msg_node.app` has them go."""
     return StubStatus(
-        STUB, FOREIGN, on_change=lambda status: house.bus.tell_events(state_events(status, NODE, house.state))
+        STUB, FOREIGN, on_change=lambda status: house.bus.tell_events(state_events(status, NODE, house.state.listeners))
     )
 
 

@@ -45,7 +45,7 @@ def found(reply: dict[str, object]) -> list[str]:
 
 def listen(house: StateHouse) -> None:
     """Another domain listens to the status of both."""
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     addresses = [f"{url}/registration" for url in (HYPERTY, ROOM)]
     reply = house.reply(link, SM, "subscribe", {"resources": addresses}, from_="runtime://beta.example/mn")
     assert reply["code"] == 200
@@ -169,7 +169,7 @@ def test_foreign_addresses_are_not_registered(house: StateHouse) -> None:
 
 
 def test_link_reads_and_does_not_write(house: StateHouse, ana: int) -> None:
-    link = house.state.link_number("beta.example")
+    link = house.state.links.number("beta.example")
     from_ = "hyperty://beta.example/h-bo"
     body = {"resource": f"/hyperty/user/{USER}"}
     assert house.reply(link, REGISTRY, "read", body, from_=from_)["code"] == 200
@@ -413,7 +413,7 @@ def test_registry_is_back_after_a_restart(house: StateHouse, ana: int) -> None:
     listen(house)
     again = house.restarted()
     assert again.state.registry._entries == house.state.registry._entries
-    link = again.state.link_number("beta.example")
+    link = again.state.links.number("beta.example")
     assert found(read(again, link, USER)) == [HYPERTY]
     again.now += 200
     result = again.swept()  # nobody came back within grace

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msg_node.identity.identity_sources import People
-from msg_node.node_state import NodeState
+from msg_node.kernel.own_names import OwnNames
+from msg_node.node_state import make_state
 from msg_node.registries.core.stub_claims import names_stub_of
 from msg_node.settings.load import load_settings
 from protofly.documents import SigningKey
@@ -70,7 +71,7 @@ def people(folder: Path, issuer: TokenIssuer, *, claim: str = "rethink_stub", pl
         f'domains = ["{DOMAIN}"]\njwks = "keys.json"\nstub_claim = "{claim}"\n'
     )
     settings = load_settings(folder / "node.toml")
-    return People(settings, NodeState(frozenset({"a.example"})), SigningKey.from_seed("test", bytes(32)))
+    return People(settings, make_state(OwnNames.of({"a.example"})), SigningKey.from_seed("test", bytes(32)))
 
 
 @pytest.mark.parametrize(

@@ -157,13 +157,13 @@ def test_an_expired_session_comes_back_whole_with_a_fresh_token(house: StateHous
     sid, session_token = opened(house, 1, token())
     address = house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": {"number": 1}})["value"]
     house.reply(sid, SM, "subscribe", {"resources": ["comm://beta.example/room-1/changes"], "source": ANA})
-    held = house.state.holdings(sid)
+    held = house.state.lifecycle.holdings(sid)
     house.now += LIFE + SKEW
     house.keep(house.swept().changes)
     result = house.session_verb("re-open", f"{ANA}/{session_token}", 2, token(now=house.now))
     assert reply_of(result)["code"] == 200
     assert expires_in(result) == LIFE + SKEW
-    assert house.state.holdings(sid) == held
+    assert house.state.lifecycle.holdings(sid) == held
     assert address
 
 

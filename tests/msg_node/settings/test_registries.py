@@ -9,8 +9,9 @@ import pytest
 import trustme
 
 from msg_node.backends.backends import Backends
+from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.service import Caller, ServiceRequest
-from msg_node.node_state import NodeState
+from msg_node.node_state import make_state
 from msg_node.qos.core.qos_service import QosService
 from msg_node.registries.core.catalogue_service import catalogue_service
 from msg_node.registries.core.registry_relay import RegistryRelay
@@ -42,7 +43,7 @@ def load(folder: Path, text: str) -> Settings:
 
 
 def made(settings: Settings) -> Backends:
-    return Backends(settings, NodeState(frozenset(settings.own_domains)), SigningKey.from_seed("test", bytes(32)))
+    return Backends(settings, make_state(OwnNames.of(settings.own_domains)), SigningKey.from_seed("test", bytes(32)))
 
 
 def test_without_a_word_registry_and_broker_are_not_elsewhere_and_catalogues_are_read(tmp_path: Path) -> None:

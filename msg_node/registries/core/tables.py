@@ -1,0 +1,51 @@
+"""What the services of registries see of the state of a node."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from federation.core.interworking import Interworking
+from msg_node.kernel.directories import ListenerDirectory, ObserverDirectory, OwnerDirectory, SessionDirectory
+from msg_node.kernel.links import LinkNumbers
+from msg_node.registries.core.registry import DomainRegistry
+from msg_node.registries.core.twin import Twin
+
+
+class RegistryTables(Protocol):
+    """Tables of registries, and what is needed of others."""
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """Our domain and its aliases."""
+
+    @property
+    def interworking(self) -> Interworking:
+        """Which addresses interworking stubs were granted."""
+
+    @property
+    def registry(self) -> DomainRegistry:
+        """Registered hyperties and data objects."""
+
+    @property
+    def twin(self) -> Twin:
+        """Descriptions and values of things."""
+
+    @property
+    def owners(self) -> OwnerDirectory:
+        """Who owns which address."""
+
+    @property
+    def listeners(self) -> ListenerDirectory:
+        """Who subscribed to which address."""
+
+    @property
+    def observer_rights(self) -> ObserverDirectory:
+        """Who was taken off which object."""
+
+    @property
+    def sessions(self) -> SessionDirectory:
+        """Live and parked sessions."""
+
+    @property
+    def links(self) -> LinkNumbers:
+        """The numbers of foreign domains."""

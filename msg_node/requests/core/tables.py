@@ -1,0 +1,95 @@
+"""What the services of requests see of the state of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from federation.core.interworking import Interworking
+from msg_node.kernel.changes import Change
+from msg_node.kernel.directories import (
+    ListenerDirectory,
+    OwnerDirectory,
+    SenderDirectory,
+    SessionDirectory,
+    UserDirectory,
+)
+from msg_node.kernel.links import LinkNumbers
+from msg_node.kernel.rules import Rules
+from msg_node.requests.core.delivery_state import DeliveryState
+from msg_node.requests.core.parked import Sender
+from msg_node.requests.core.push_targets import PushTargets
+
+
+class QueueOwners(OwnerDirectory, Protocol):
+    """Owners of the addresses that requests wait for.
+
+    Attributes:
+        arrived: Addresses with waiting requests that got an owner; who reads them takes them out.
+    """
+
+    arrived: list[str]
+
+
+class RequestTables(Protocol):
+    """Tables of requests, and what is needed of others."""
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """Our domain and its aliases."""
+
+    @property
+    def rules(self) -> Rules:
+        """The switches of the operator."""
+
+    @property
+    def interworking(self) -> Interworking:
+        """Which addresses interworking stubs were granted."""
+
+    @property
+    def delivery(self) -> DeliveryState:
+        """Parked requests, inboxes and queues."""
+
+    @property
+    def push(self) -> PushTargets:
+        """Push subscriptions."""
+
+    @property
+    def owners(self) -> QueueOwners:
+        """Who owns which address."""
+
+    @property
+    def listeners(self) -> ListenerDirectory:
+        """Who subscribed to which address."""
+
+    @property
+    def senders(self) -> SenderDirectory:
+        """Who may use which `from`."""
+
+    @property
+    def sessions(self) -> SessionDirectory:
+        """Live and parked sessions."""
+
+    @property
+    def users(self) -> UserDirectory:
+        """Users that are registered here."""
+
+    @property
+    def links(self) -> LinkNumbers:
+        """The numbers of foreign domains."""
+
+    @property
+    def take_changes(self) -> Callable[[], list[Change]]:
+        """Gives what changed since the last call."""
+
+
+def is_sender(tables: RequestTables, sid: int, sender: Sender, key: str) -> bool:
+    """Whether a session may read what became of a request that `sender` handed in under the name `key`.
+
+    It is of the same runtime, or owns that address now; and it holds the same credential, if there was one.
+    """
+    session = tables.sessions.get(sid)
+    if session is None or sender.domain or (sender.credential and sender.credential != session.proof.credential):
+        return False
+    owner = tables.owners.owner(key)
+    return owner == sid if owner is not None else session.runtime_key == sender.runtime_key
