@@ -157,11 +157,11 @@ class BareSandbox(Sandbox):
         return cast("StubProcess", BareProcess())
 
 
-def _tell_ready(facts: dict[str, object]) -> None:
+def _print_ready(facts: dict[str, object]) -> None:
     sys.stdout.write(f"ready {msgspec.json.encode(facts).decode()}\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
     settings = load_settings(Path(sys.argv[sys.argv.index("--config") + 1]))
-    trio.run(partial(serve, settings, on_ready=_tell_ready, sandbox=BareSandbox()))
+    trio.run(partial(serve, settings, on_ready=_print_ready, sandbox=BareSandbox()))

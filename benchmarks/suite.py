@@ -101,24 +101,24 @@ def _write_rows(json_file: Path, measured: list[Measured]) -> None:
         json_file.write_bytes(text)
 
 
-async def _run(folder: Path, quick: bool, parts: frozenset[Part], tell: Callable[[str], None]) -> Results:
+async def _run(folder: Path, quick: bool, parts: frozenset[Part], on_progress: Callable[[str], None]) -> Results:
     results = Results([])
     if Part.TRAPEZOID in parts:
-        await _measure_trapezoid(folder, quick, tell, results)
+        await _measure_trapezoid(folder, quick, on_progress, results)
     if Part.DOMAIN in parts:
-        await _measure_domain(folder / "domain", quick, tell, results)
+        await _measure_domain(folder / "domain", quick, on_progress, results)
     return results
 
 
-async def _measure_domain(folder: Path, quick: bool, tell: Callable[[str], None], results: Results) -> None:
+async def _measure_domain(folder: Path, quick: bool, on_progress: Callable[[str], None], results: Results) -> None:
     """A failure here does not cost what was measured before."""
     try:
-        results.inside = await measure_domain(folder, quick=quick, tell=tell, absent=results.absent)
+        results.inside = await measure_domain(folder, quick=quick, on_progress=on_progress, absent=results.absent)
     except* HostError as group:
         results.left_out[DOMAIN_TITLE] = "; ".join(str(error) for error in leaves(group))
 
 
-async def _measure_trapezoid(folder: Path, quick: bool, tell: Callable[[str], None], results: Results) -> None:
+async def _measure_trapezoid(folder: Path, quick: bool, on_progress: Callable[[str], None], results: Results) -> None:
     plan = shapes(quick=quick)
     variants = _variants(folder, plan)
     async with trio.open_nursery() as nursery:
@@ -129,8 +129,8 @@ async def _measure_trapezoid(folder: Path, quick: bool, tell: Callable[[str], No
         assert isinstance(whole, TrapezoidVariant)
         idle_kib = resident_kib(whole.node_pids()[0])
         for shape in plan:
-            results.measured += await _measure(shape, variants, results.left_out, tell)
-        tell("memory")
+            results.measured += await _measure(shape, variants, results.left_out, on_progress)
+        on_progress("memory")
         rested = None if quick else TrapezoidVariant("rested", folder / "rested", tls=False, is_bare=False)
         if rested is not None:
             await nursery.start(rested.run)
@@ -164,7 +164,10 @@ async def _start(nursery: trio.Nursery, variant: Variant, left_out: dict[str, st
 
 
 async def _measure(
-    shape: Traffic, variants: dict[tuple[str, bool], Variant], left_out: dict[str, str], tell: Callable[[str], None]
+    shape: Traffic,
+    variants: dict[tuple[str, bool], Variant],
+    left_out: dict[str, str],
+    on_progress: Callable[[str], None],
 ) -> list[Measured]:
     for name in shape.variants:
         await _warm_up(variants[name, shape.tls], shape, left_out)
@@ -172,7 +175,7 @@ async def _measure(
     for number in range(shape.rounds):
         for name in runs:
             variant = variants[name, shape.tls]
-            tell(f"{shape.name}, {shape.body_bytes} B{', TLS' if shape.tls else ''}: {name}, round {number + 1}")
+            on_progress(f"{shape.name}, {shape.body_bytes} B{', TLS' if shape.tls else ''}: {name}, round {number + 1}")
             runs[name].append(await (await variant.pair(shape.width)).run(shape.load(name), variant.pids()))
     return compared([Measured(variant=name, shape=shape, runs=tuple(done)) for name, done in runs.items()])
 

@@ -6,6 +6,7 @@ pyproject.toml pins.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trio_websocket import WebSocketConnection
@@ -35,16 +36,23 @@ class BoundedWebSocket(WebSocketConnection):
         await super()._handle_message_event(event)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """How much one connection may hold: messages that nobody has taken, bytes of one message, bytes of one read."""
+
+    queue_messages: int
+    message_bytes: int
+    read_bytes: int
+
+
 async def open_bounded(
     nursery: trio.Nursery,
     stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
     host: str,
     resource: str,
     *,
+    buffers: Buffers,
     extra_headers: list[tuple[bytes, bytes]] | None = None,
-    message_queue_size: int,
-    max_message_size: int,
-    receive_buffer_size: int,
 ) -> BoundedWebSocket:
     """Make a WebSocket of a connected stream; arguments and errors as of `trio_websocket.wrap_client_stream`."""
     connection = BoundedWebSocket(
@@ -53,9 +61,9 @@ async def open_bounded(
         host=host,
         path=resource,
         client_extra_headers=extra_headers,
-        message_queue_size=message_queue_size,
-        max_message_size=max_message_size,
-        receive_buffer_size=receive_buffer_size,
+        message_queue_size=buffers.queue_messages,
+        max_message_size=buffers.message_bytes,
+        receive_buffer_size=buffers.read_bytes,
     )
     nursery.start_soon(connection._reader_task)  # noqa: SLF001 - as `wrap_client_stream` does
     await connection._open_handshake.wait()  # noqa: SLF001

@@ -147,13 +147,16 @@ class Laboratory:
         with _locked(self.plan.state_dir):
             async with trio.open_nursery() as nursery:
                 await self._prepare(nursery)
-                try:
-                    await self.start_nodes()
-                    task_status.started()
-                    await trio.sleep_forever()
-                finally:
-                    with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
-                        await self.stop_nodes()
+                await self._run_nodes(task_status)
+
+    async def _run_nodes(self, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            await self.start_nodes()
+            task_status.started()
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
+                await self.stop_nodes()
 
     def announce(self, records: dict[str, list[str]]) -> None:
         """Add names to what the name server answers, for example those of further domains that a test plays itself."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -142,16 +143,14 @@ class NameServer:
             except trio.WouldBlock:
                 return
             try:
-                with trio.move_on_after(_TCP_IDLE_SECONDS):
-                    while wire := await _read_framed(stream):
-                        answer = self.answer(wire, "tcp")
-                        if not answer:
-                            return
-                        await stream.send_all(struct.pack("!H", len(answer)) + answer)
-            except trio.BrokenResourceError:
-                return
+                with suppress(trio.BrokenResourceError), trio.move_on_after(_TCP_IDLE_SECONDS):
+                    await self._answer_queries(stream)
             finally:
                 limiter.release()
+
+    async def _answer_queries(self, stream: trio.SocketStream) -> None:
+        while (wire := await _read_framed(stream)) and (answer := self.answer(wire, "tcp")):
+            await stream.send_all(struct.pack("!H", len(answer)) + answer)
 
     def answer(self, wire: bytes, transport: str) -> bytes:
         """Answer one query, b"" for none: what is not a query of one question gets silence."""

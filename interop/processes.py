@@ -77,13 +77,12 @@ class Child:
         Raises:
             TransportError: NOT_CONNECTED when it ends or stays silent; the text holds the end of its log.
         """
+        word = text = ""
         try:
             with trio.fail_after(READY_SECONDS):
-                while True:
-                    line = await self.read_line()
-                    word, _, text = line.partition(" ")
-                    if word == "ready":
-                        return dict(json.loads(text))
+                while word != "ready":
+                    word, _, text = (await self.read_line()).partition(" ")
+            return dict(json.loads(text))
         except (trio.TooSlowError, EOFError) as error:
             await self._wait_if_ending(error)
             raise TransportError(Code.NOT_CONNECTED, self._obituary(), phase="connect") from error

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import trio
 from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection
 
-from interop.bounded_websocket import open_bounded
+from interop.bounded_websocket import Buffers, open_bounded
 from protofly.errors import Code, TransportError
 from protofly.limits import FRAME_BYTES
 
@@ -157,9 +157,7 @@ class RuntimeClient:
                     stream,
                     parts.netloc,
                     parts.path,
-                    message_queue_size=QUEUE_MESSAGES,
-                    max_message_size=FRAME_BYTES,
-                    receive_buffer_size=READ_BYTES,
+                    buffers=Buffers(queue_messages=QUEUE_MESSAGES, message_bytes=FRAME_BYTES, read_bytes=READ_BYTES),
                 )
         except (OSError, HandshakeError, trio.TooSlowError) as error:
             raise TransportError(Code.CONNECT_FAILED, f"{self._url}: {error!r}", phase="connect") from error

@@ -10,6 +10,7 @@ import json as json_library
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,56 +20,64 @@ import typer
 from pipeline import partner_commands
 from pipeline.command_options import (
     Allowed,
-    Config,
     Day,
-    Deployed,
     Json,
-    Keys,
     LakeOption,
-    Master,
-    Memory,
-    Policy,
-    Signed,
-    Spools,
+    PolicyOptions,
+    SegmentSource,
+    SparkOptions,
     Vouched,
 )
-from pipeline.command_runs import Commands, errors_told, lake_and_spark, one_job, vouched
+from pipeline.command_runs import Commands, errors_reported, one_job, opened_lake, vouched
 from pipeline.core.utc_days import checked_day
+from pipeline.option_groups import grouped
 from pipeline.terminal import Terminal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pipeline.jobs.result import JobResult
     from pipeline.replaying import GateSettings
     from pipeline.tables import Lake
 
 app = typer.Typer(
     cls=Commands,
-    help="What nodes wrote down: statements, reconciliation, policy replay, stub health, abuse.",
+    help="Audit records of nodes: statements, reconciliation, policy replay, stub health, abuse.",
     no_args_is_help=True,
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficOptions:
+    """Options that describe synthetic traffic."""
+
+    rows: Annotated[int, typer.Option(help="Message records of all nodes together, about.")] = 200_000
+    domains: Annotated[int, typer.Option(help="Domains.")] = 50
+    faults: Annotated[bool, typer.Option(help="Plant faults, and write down which.")] = True
+    seed: Annotated[int, typer.Option(help="The same seed makes the same traffic.")] = 1
+    days: Annotated[int, typer.Option(help="Days of traffic.")] = 3
+
+
 @app.command()
+@grouped
 def synth(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; refused when there is something in it.")],
-    rows: Annotated[int, typer.Option(help="Message records of all nodes together, about.")] = 200_000,
-    domains: Annotated[int, typer.Option(help="Domains.")] = 50,
-    faults: Annotated[bool, typer.Option(help="Plant faults, and write down which.")] = True,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same traffic.")] = 1,
-    days: Annotated[int, typer.Option(help="Days of traffic.")] = 3,
+    traffic: TrafficOptions,
     json: Json = False,
 ) -> None:
     """Make realistic traffic of several domains, sealed as nodes seal it, with a truth file to hold a pipeline to."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with errors_told(as_json=json):
+    with errors_reported(as_json=json):
         from pipeline.synth.run import synth as make
         from pipeline.synth.world import SynthOptions
 
-        options = SynthOptions(rows=rows, domains=domains, has_faults=faults, seed=seed, days=days)
+        options = SynthOptions(
+            rows=traffic.rows,
+            domains=traffic.domains,
+            has_faults=traffic.faults,
+            seed=traffic.seed,
+            days=traffic.days,
+        )
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("messages", total=None)
             truth = make(
@@ -79,7 +88,7 @@ def synth(
         sys.stdout.write(json_library.dumps(facts, indent=2) + "\n")
         return
     Console(stderr=True, highlight=False).print(
-        f"{truth.records.get('mdr', 0):,} message records of {domains} domains in {out}\n"
+        f"{truth.records.get('mdr', 0):,} message records of {traffic.domains} domains in {out}\n"
         f"next: trapezoid pipeline run --spool {out / 'spool'} --keys {out / 'keys.json'} --lake LAKE",
         markup=False,
         soft_wrap=True,
@@ -87,78 +96,66 @@ def synth(
 
 
 @app.command()
+@grouped
 def run(
-    spool: Spools,
-    lake: LakeOption,
-    keys: Keys = None,
-    require_signatures: Signed = False,
-    policy: Policy = None,
-    deployed: Deployed = None,
-    config: Config = None,
+    source: SegmentSource,
+    spark: SparkOptions,
+    policies: PolicyOptions,
     vouch: Vouched = None,
     out: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Default: report.html in the lake.")
     ] = None,
     allowed: Allowed = 0,
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
 ) -> None:
     """Do all of it: ingest, refine, settle, reconcile, replay (with --policy), score, and write the report."""
-    terminal = Terminal(as_json=json)
-    with errors_told(as_json=json):
+    terminal = Terminal(as_json=spark.json)
+    with errors_reported(as_json=spark.json):
         from pipeline.node_keys import load_trust
 
-        old, new = _gates(config, deployed, policy)
-        trust = load_trust(keys, requires_signatures=require_signatures)
-    report = out or lake / "report.html"
-    word = vouched(vouch, as_json=json)
-    with lake_and_spark(lake, master, memory, as_json=json, spools=spool, makes=True) as (opened, session):
+        old, new = _gates(policies)
+        trust = load_trust(source.keys, requires_signatures=source.require_signatures)
+    report = out or spark.lake / "report.html"
+    word = vouched(vouch, as_json=spark.json)
+    with opened_lake(spark, spools=source.spool, makes=True) as opened:
         from pipeline.whole import WholeRun, jobs
 
         what = WholeRun(
-            spools=spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed, declared=word
+            spools=source.spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed, declared=word
         )
-        for name, work in jobs(opened, session, what):
+        for name, work in jobs(opened, what):
             terminal.job(name, work)
     if report.is_file():
-        terminal.end(report=str(report), **({} if json else {"next": f"trapezoid pipeline statements --lake {lake}"}))
+        hint = {} if spark.json else {"next": f"trapezoid pipeline statements --lake {spark.lake}"}
+        terminal.end(report=str(report), **hint)
     terminal.end()
 
 
 @app.command()
+@grouped
 def ingest(
-    spool: Spools,
-    lake: LakeOption,
-    keys: Keys = None,
-    require_signatures: Signed = False,
+    source: SegmentSource,
+    spark: SparkOptions,
     follow: Annotated[bool, typer.Option(help="Go on, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks with --follow.", min=0.1)] = 5.0,
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
 ) -> None:
     """Verify segments and take them in, each once."""
-    terminal = Terminal(as_json=json)
-    with errors_told(as_json=json):
+    terminal = Terminal(as_json=spark.json)
+    with errors_reported(as_json=spark.json):
         from pipeline.node_keys import load_trust
 
-        trust = load_trust(keys, requires_signatures=require_signatures)
-    with lake_and_spark(lake, master, memory, as_json=json, spools=None if follow else spool, makes=True) as (
-        opened,
-        session,
-    ):
+        trust = load_trust(source.keys, requires_signatures=source.require_signatures)
+    with opened_lake(spark, spools=None if follow else source.spool, makes=True) as opened:
         from pipeline.jobs import ingest as job
 
         if not follow:
-            terminal.job("ingest", lambda: job.run(opened, session, spool, trust=trust))
+            terminal.job("ingest", lambda: job.run(opened, source.spool, trust=trust))
         else:
-            _follow(terminal, job.follow(opened, spool, trust=trust, wait=lambda: _slept(every)))
+            _follow(terminal, job.follow(opened, source.spool, trust=trust, wait=lambda: _slept(every)))
     terminal.end()
 
 
 def _follow(terminal: Terminal, rounds: Iterator[JobResult]) -> None:
-    """Tell of every round that brought something, until Ctrl-C."""
+    """Report every round that loaded rows, until Ctrl-C."""
     try:
         for result in rounds:
             if result.rows:
@@ -173,39 +170,38 @@ def _slept(seconds: float) -> bool:
 
 
 @app.command()
-def refine(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: Json = False) -> None:
+@grouped
+def refine(spark: SparkOptions) -> None:
     """Make of ingested records good ones, each once."""
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import refine as job
 
-        return job.run(opened, session)
+        return job.run(opened)
 
-    one_job("refine", work, lake, master, memory, as_json=json)
+    one_job("refine", spark, work)
 
 
 @app.command()
+@grouped
 def settle(
-    lake: LakeOption,
+    spark: SparkOptions,
     day: Day = "",
     restate: Annotated[bool, typer.Option(help="Give final days that have changed a new version.")] = False,
     vouch: Vouched = None,
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
 ) -> None:
     """Write hourly traffic and daily statements per domain pair."""
-    with errors_told(as_json=json):
+    with errors_reported(as_json=spark.json):
         if day:
             checked_day(day)
-    word = vouched(vouch, as_json=json)
+    word = vouched(vouch, as_json=spark.json)
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import settle as job
 
-        return job.run(opened, session, day=day or None, restate=restate, declared=word)
+        return job.run(opened, day=day or None, restate=restate, declared=word)
 
-    one_job("settle", work, lake, master, memory, as_json=json)
+    one_job("settle", spark, work)
 
 
 app.command()(partner_commands.reconcile)
@@ -215,118 +211,109 @@ app.command("import")(partner_commands.import_)
 
 
 @app.command()
+@grouped
 def replay(
-    lake: LakeOption,
-    policy: Policy = None,
-    deployed: Deployed = None,
-    config: Config = None,
-    domain: Annotated[str, typer.Option(help="Only the books of this domain.")] = "",
+    spark: SparkOptions,
+    policies: PolicyOptions,
+    domain: Annotated[str, typer.Option(help="Only records of this domain.")] = "",
     allowed: Allowed = 0,
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
 ) -> None:
     """Try a policy on recorded traffic, with the node's own engine, after a self-check of the deployed one."""
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import replay as job
         from protofly.errors import SettingsError
 
-        old, new = _gates(config, deployed, policy)
+        old, new = _gates(policies)
         if old is None or new is None:
             raise SettingsError(
                 "name the policy to try with --policy, and what was in force with --deployed or --config"
             )
-        return job.run(opened, session, old, new, domain=domain, allowed=allowed)
+        return job.run(opened, old, new, domain=domain, allowed=allowed)
 
-    one_job("replay", work, lake, master, memory, as_json=json)
+    one_job("replay", spark, work)
 
 
-def _gates(
-    config: Path | None, deployed: Sequence[Path] | None, policy: Sequence[Path] | None
-) -> tuple[GateSettings | None, GateSettings | None]:
+def _gates(policies: PolicyOptions) -> tuple[GateSettings | None, GateSettings | None]:
     """What was in force, and what is proposed; the peers of the proposal are those that were in force."""
     from pipeline.gate_settings import from_node_settings, from_policy_files
 
-    old = from_node_settings(config) if config is not None else None
-    if deployed:
-        old = from_policy_files(deployed, like=old)
-    return old, from_policy_files(policy, like=old) if policy else None
+    old = from_node_settings(policies.config) if policies.config is not None else None
+    if policies.deployed:
+        old = from_policy_files(policies.deployed, like=old)
+    return old, from_policy_files(policies.policy, like=old) if policies.policy else None
 
 
 @app.command()
+@grouped
 def stubs(
-    lake: LakeOption,
+    spark: SparkOptions,
     baseline: Annotated[str, typer.Option(help="Beginning of the stub version to compare with.")] = "",
     candidate: Annotated[str, typer.Option(help="Beginning of the stub version to judge.")] = "",
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
 ) -> None:
     """Score stub versions, and say whether the newest one is worse than the one before it."""
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import stubs as job
 
-        return job.run(opened, session, baseline=baseline, candidate=candidate)
+        return job.run(opened, baseline=baseline, candidate=candidate)
 
-    one_job("stubs", work, lake, master, memory, as_json=json)
+    one_job("stubs", spark, work)
 
 
 @app.command()
-def abuse(
-    lake: LakeOption, allowed: Allowed = 0, master: Master = "", memory: Memory = "2g", json: Json = False
-) -> None:
+@grouped
+def abuse(spark: SparkOptions, allowed: Allowed = 0) -> None:
     """Look for fan-out, scanning, spoofing and floods against what is usual for each peer."""
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import abuse as job
 
-        return job.run(opened, session, allowed=allowed)
+        return job.run(opened, allowed=allowed)
 
-    one_job("abuse", work, lake, master, memory, as_json=json)
+    one_job("abuse", spark, work)
 
 
 @app.command()
-def audit(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: Json = False) -> None:
-    """Look for gaps, lost records and broken chains in the books themselves."""
+@grouped
+def audit(spark: SparkOptions) -> None:
+    """Find gaps, lost records and broken chains in the audit records themselves."""
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import audit as job
 
-        return job.run(opened, session)
+        return job.run(opened)
 
-    one_job("audit", work, lake, master, memory, as_json=json)
+    one_job("audit", spark, work)
 
 
 @app.command()
-def compact(lake: LakeOption, master: Master = "", memory: Memory = "2g", json: Json = False) -> None:
+@grouped
+def compact(spark: SparkOptions) -> None:
     """Make few large files of many small ones, and remove files that no version names any more."""
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import compact as job
 
-        return job.run(opened, session)
+        return job.run(opened)
 
-    one_job("compact", work, lake, master, memory, as_json=json)
+    one_job("compact", spark, work)
 
 
 @app.command()
+@grouped
 def retention(
-    lake: LakeOption,
+    spark: SparkOptions,
     days: Annotated[int, typer.Option(help="Days before today (UTC) that stay.", min=0)],
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
 ) -> None:
     """Drop old days from every table that names senders, receivers or single messages."""
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import retention as job
 
-        return job.run(opened, session, today=datetime.now(UTC).date(), keep_days=days)
+        return job.run(opened, today=datetime.now(UTC).date(), keep_days=days)
 
-    one_job("retention", work, lake, master, memory, as_json=json)
+    one_job("retention", spark, work)
 
 
 @app.command()
@@ -342,7 +329,7 @@ def show(
 ) -> None:
     """Show what the lake holds, or rows of one table. Needs no Spark and changes nothing."""
     terminal = Terminal(as_json=json)
-    with errors_told(as_json=json):
+    with errors_reported(as_json=json):
         from pipeline.jobs import show as job
         from pipeline.lake_files import LakeFiles
         from pipeline.row_text import rows_text, tables_text
@@ -373,22 +360,20 @@ def _conditions(where: Sequence[str]) -> dict[str, str]:
 
 
 @app.command()
+@grouped
 def report(
-    lake: LakeOption,
+    spark: SparkOptions,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: report.html in the lake.")] = None,
-    master: Master = "",
-    memory: Memory = "2g",
-    json: Json = False,
 ) -> None:
     """Write one HTML file about everything that the lake holds."""
-    target = out or lake / "report.html"
+    target = out or spark.lake / "report.html"
 
-    def work(opened: Lake, session: SparkSession) -> JobResult:
+    def work(opened: Lake) -> JobResult:
         from pipeline.jobs import report as job
 
-        return job.run(opened, session, out=target)
+        return job.run(opened, out=target)
 
-    terminal = Terminal(as_json=json)
-    with lake_and_spark(lake, master, memory, as_json=json) as (opened, session):
-        terminal.job("report", lambda: work(opened, session))
+    terminal = Terminal(as_json=spark.json)
+    with opened_lake(spark) as opened:
+        terminal.job("report", lambda: work(opened))
     terminal.end(report=str(target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Allowed = Annotated[int, typer.Option(help="Findings that are no reason for exit code 2.", min=0)]
 Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD; empty: every day that needs it.")]
 OneDay = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")]
-Domain = Annotated[str, typer.Option(help="Our domain, where the lake has books of several.")]
+Domain = Annotated[str, typer.Option(help="Our domain, where the lake has records of several.")]
 Keys = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of the nodes, JSON; or a folder of such.")]
 Signed = Annotated[bool, typer.Option(help="Refuse segments whose signature cannot be checked.")]
 Vouched = Annotated[
@@ -31,3 +32,31 @@ Deployed = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Polic
 Config = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Settings of the node, for policies and peers that were in force.")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """Options of a command that runs Spark over a lake."""
+
+    lake: LakeOption
+    master: Master = ""
+    memory: Memory = "2g"
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSource:
+    """Options that say which segments are read, and whose signatures count."""
+
+    spool: Spools
+    keys: Keys = None
+    require_signatures: Signed = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyOptions:
+    """Options that name the policies of a replay."""
+
+    policy: Policy = None
+    deployed: Deployed = None
+    config: Config = None

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from pipeline.command_options import SparkOptions
 from pipeline.core.completeness import GRACE_S
 from pipeline.core.harmless import harmless
 from pipeline.core.utc_days import vouched_until
 from pipeline.terminal import FAILURE, Terminal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pipeline.jobs.result import JobResult
     from pipeline.tables import Lake
 
@@ -29,7 +28,7 @@ _EXTRA = frozenset({"deltalake", "jinja2", "matplotlib", "numpy", "pandas", "pya
 
 def vouched(words: Sequence[str] | None, *, as_json: bool) -> dict[str, int]:
     """Until when the operator vouches for which node, in µs. Raises typer.Exit."""
-    with errors_told(as_json=as_json):
+    with errors_reported(as_json=as_json):
         return vouched_until(words or (), grace_s=GRACE_S)
 
 
@@ -46,8 +45,8 @@ class Commands(TyperGroup):
 
 
 @contextmanager
-def errors_told(*, as_json: bool) -> Iterator[None]:
-    """What went wrong, as one line and exit code 1; defects of ours keep their traceback."""
+def errors_reported(*, as_json: bool) -> Iterator[None]:
+    """Report an error as one line and exit code 1; defects of ours keep their traceback."""
     from pipeline.extract_file import ExtractError
     from pipeline.table_log import LakeError
     from protofly.errors import HostError
@@ -70,40 +69,30 @@ def errors_told(*, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def lake_and_spark(
-    folder: Path, master: str, memory: str, *, as_json: bool, spools: Sequence[Path] | None = (), makes: bool = False
-) -> Iterator[tuple[Lake, SparkSession]]:
-    """A session and the lake. Spark is an extra of the distribution, and who has not got it is told how to.
+def opened_lake(spark: SparkOptions, *, spools: Sequence[Path] | None = (), makes: bool = False) -> Iterator[Lake]:
+    """The lake, in a Spark session of its own. Without the extra `pipeline`, the error says how to install it.
 
     `spools` will be read, too; None: nobody knows how much there will be. Only a command that `makes` a lake gets one
-    where there is none; for the others that is an error, which is told before Spark is started.
+    where there is none; for the others that is an error, which is reported before Spark is started.
     """
-    with errors_told(as_json=as_json):
+    with errors_reported(as_json=spark.json):
         from pipeline.lake_files import LakeFiles
         from pipeline.session import bytes_in, start_session
         from pipeline.tables import Lake
 
         if not makes:
-            LakeFiles.of(folder)
-        input_bytes = None if spools is None else bytes_in([folder, *spools])
-        session = start_session(master or None, memory=memory, input_bytes=input_bytes)
+            LakeFiles.of(spark.lake)
+        input_bytes = None if spools is None else bytes_in([spark.lake, *spools])
+        session = start_session(spark.master or None, memory=spark.memory, input_bytes=input_bytes)
         try:
-            yield Lake(folder, session), session
+            yield Lake(spark.lake, session)
         finally:
             session.stop()
 
 
-def one_job(
-    name: str,
-    work: Callable[[Lake, SparkSession], JobResult],
-    lake: Path,
-    master: str,
-    memory: str,
-    *,
-    as_json: bool,
-) -> None:
+def one_job(name: str, spark: SparkOptions, work: Callable[[Lake], JobResult]) -> None:
     """Run one job by itself."""
-    terminal = Terminal(as_json=as_json)
-    with lake_and_spark(lake, master, memory, as_json=as_json) as (opened, session):
-        terminal.job(name, lambda: work(opened, session))
+    terminal = Terminal(as_json=spark.json)
+    with opened_lake(spark) as lake:
+        terminal.job(name, lambda: work(lake))
     terminal.end()

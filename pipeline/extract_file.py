@@ -311,23 +311,26 @@ def _read_rows(file: BinaryIO, header: Header) -> Iterator[Row]:
         raise ExtractError(Verdict.MALFORMED, f"{count:,} rows, the header says {header.rows:,}")
 
 
-def _lines(file: BinaryIO, raw_bytes: int) -> Iterator[bytes]:
-    """Lines of the body; never more of it in memory than a chunk, never more out of it than was said."""
-    rest, seen = b"", 0
+def _unpacked(file: BinaryIO) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
     try:
         with decompressor.stream_reader(file, closefd=False) as reader:
             while chunk := reader.read(_CHUNK):
-                seen += len(chunk)
-                if seen > raw_bytes:
-                    raise ExtractError(
-                        Verdict.TOO_LARGE, f"the body unpacks to more than the {raw_bytes:,} bytes it claims"
-                    )
-                *lines, rest = (rest + chunk).split(b"\n")
-                if max(map(len, [*lines, rest])) > LINE_BYTES:
-                    raise ExtractError(Verdict.MALFORMED, f"a row is longer than {LINE_BYTES} bytes")
-                yield from lines
+                yield chunk
     except zstandard.ZstdError as exc:
         raise ExtractError(Verdict.MALFORMED, f"body: {exc}") from exc
+
+
+def _lines(file: BinaryIO, raw_bytes: int) -> Iterator[bytes]:
+    """Lines of the body: at most a chunk of it in memory, at most `raw_bytes` unpacked."""
+    rest, seen = b"", 0
+    for chunk in _unpacked(file):
+        seen += len(chunk)
+        if seen > raw_bytes:
+            raise ExtractError(Verdict.TOO_LARGE, f"the body unpacks to more than the {raw_bytes:,} bytes it claims")
+        *lines, rest = (rest + chunk).split(b"\n")
+        if max(map(len, [*lines, rest])) > LINE_BYTES:
+            raise ExtractError(Verdict.MALFORMED, f"a row is longer than {LINE_BYTES} bytes")
+        yield from lines
     if rest or seen != raw_bytes:
         raise ExtractError(Verdict.MALFORMED, "the body does not end where it should")

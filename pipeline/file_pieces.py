@@ -11,7 +11,9 @@ task that was started twice, or died, leaves litter in the stage and no rows twi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -127,28 +129,25 @@ def write_files(
     # Lists of words pay where words repeat. Most numbers do not: looking for it took longer than writing them.
     texts = [word for field in schema if field.name != partition for word in _texts_in(field)]
     schema = pa.schema([field.with_type(_TEXT) if pa.types.is_string(field.type) else field for field in schema])
-    writers: dict[str, tuple[Path, pq.ParquetWriter]] = {}
-    rows: dict[str, int] = {}
-    try:
-        for batch in batches:
-            table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-            for value, part in _parts(table, partition):
-                if value not in writers:
-                    inside = Path(folder, f"{partition}={quote(value, safe='')}") if partition else Path(folder)
-                    inside.mkdir(exist_ok=True)
-                    writers[value] = (
-                        inside / name,
-                        pq.ParquetWriter(
-                            inside / name, part.schema, compression="zstd", use_dictionary=texts, store_schema=False
-                        ),
+    paths: dict[str, Path] = {}
+    writers: dict[str, pq.ParquetWriter] = {}
+    rows: Counter[str] = Counter()
+    with ExitStack() as open_files:
+        tables = (pa.Table.from_batches([batch]).select(schema.names).cast(schema) for batch in batches)
+        for value, part in (parts for table in tables for parts in _parts(table, partition)):
+            if value not in writers:
+                inside = Path(folder, f"{partition}={quote(value, safe='')}") if partition else Path(folder)
+                inside.mkdir(exist_ok=True)
+                paths[value] = inside / name
+                writers[value] = open_files.enter_context(
+                    pq.ParquetWriter(
+                        paths[value], part.schema, compression="zstd", use_dictionary=texts, store_schema=False
                     )
-                writers[value][1].write_table(part)
-                rows[value] = rows.get(value, 0) + part.num_rows
-    finally:
-        for _, writer in writers.values():
-            writer.close()
-    told = [{"path": str(path), "rows": rows[value], "partition": value} for value, (path, _) in writers.items()]
-    yield pa.RecordBatch.from_pylist(told, schema=_WRITTEN)
+                )
+            writers[value].write_table(part)
+            rows[value] += part.num_rows
+    written = [{"path": str(path), "rows": rows[value], "partition": value} for value, path in paths.items()]
+    yield pa.RecordBatch.from_pylist(written, schema=_WRITTEN)
 
 
 def _texts_in(field: pa.Field) -> list[str]:

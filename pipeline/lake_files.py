@@ -75,10 +75,11 @@ class LakeFiles:
         table = table_of(table)
         schema = to_arrow_schema(table.schema)
         for file in self.files(table):
-            if partitions is None or partition_of(table, file) in partitions:
-                with explained(self.folder), pq.ParquetFile(self.folder / table.name / file.path) as parquet:
-                    for batch in parquet.iter_batches(_BATCH_ROWS):
-                        yield _with_missing(pa.Table.from_batches([batch]), schema, file.partition)
+            if partitions is not None and partition_of(table, file) not in partitions:
+                continue
+            with explained(self.folder), pq.ParquetFile(self.folder / table.name / file.path) as parquet:
+                for batch in parquet.iter_batches(_BATCH_ROWS):
+                    yield _with_missing(pa.Table.from_batches([batch]), schema, file.partition)
 
     def files(self, table: Table | str, version: int | None = None) -> tuple[DataFile, ...]:
         """The files of a table, none when it does not exist yet.

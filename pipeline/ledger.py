@@ -20,7 +20,7 @@ from pipeline.core.findings import Verdict
 from pipeline.schemas import SEGMENTS
 from pipeline.segment_books import Accepted, Books
 from pipeline.segments import Place, Segment
-from pipeline.tables import Commit, Lake
+from pipeline.tables import Change, Commit, Lake
 
 APP_ID: Final = "ingest"
 _ACCEPTED: Final = tuple(Accepted.__dataclass_fields__)
@@ -111,12 +111,12 @@ class Ledger:
         }
         transaction = (APP_ID, batch)
         if not replaced:
-            return self._lake.commit(rows, SEGMENTS, txn=transaction, meta={"batch": batch})
+            return self._lake.commit(rows, SEGMENTS, Change(txn=transaction, meta={"batch": batch}))
         version = self._lake.version(SEGMENTS)
         kept = [row for row in self._lake.read_small(SEGMENTS).to_pylist() if _identity(row) not in replaced]
         everything = pa.concat_tables([pa.Table.from_pylist(kept, schema), rows])
         return self._lake.commit(
-            everything, SEGMENTS, "overwrite", txn=transaction, meta={"batch": batch}, base_version=version
+            everything, SEGMENTS, Change("overwrite", txn=transaction, meta={"batch": batch}, base_version=version)
         )
 
 

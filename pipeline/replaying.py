@@ -159,14 +159,14 @@ def _doubts(new: CompiledPolicies, old: CompiledPolicies, *, is_hashed: bool) ->
     """
     missing = unrecorded(old.facts_read, is_hashed=is_hashed)
     found = {}
-    for policy_set in new.sets:
-        for policy in policy_set.policies:
-            for rule in policy.rules:
-                alone = replace(policy_set, policies=(replace(policy, rules=(rule,)),))
-                is_asked = Mode.REPORT not in (policy_set.mode, rule.mode)
-                if is_asked and attributes_of([alone]) & missing:
-                    name = "/".join(part for part in (policy_set.id, policy.id, rule.id) if part)
-                    found[name] = compile_policies([_without(alone, missing)])
+    policies = ((policy_set, policy) for policy_set in new.sets for policy in policy_set.policies)
+    for policy_set, policy in policies:
+        for rule in policy.rules:
+            alone = replace(policy_set, policies=(replace(policy, rules=(rule,)),))
+            is_asked = Mode.REPORT not in (policy_set.mode, rule.mode)
+            if is_asked and attributes_of([alone]) & missing:
+                name = "/".join(part for part in (policy_set.id, policy.id, rule.id) if part)
+                found[name] = compile_policies([_without(alone, missing)])
     return found
 
 
@@ -201,11 +201,9 @@ class Replayer:
     Args:
         old: Settings that were in force.
         new: Settings that are proposed; the same as `old` for a self-check alone.
-        count_from_us: Older records are decided, because rates remember them, and not counted.
     """
 
-    def __init__(self, old: GateSettings, new: GateSettings, *, count_from_us: int = 0) -> None:
-        self._count_from_us = count_from_us
+    def __init__(self, old: GateSettings, new: GateSettings) -> None:
         self._old_settings, self._new_settings = old, new
         policies = compile_canonical(new.canonical)
         before = compile_canonical(old.canonical)
@@ -219,7 +217,7 @@ class Replayer:
         self._has_memory = old.has_rates or new.has_rates
         self._old, self._new = old.gate(), new.gate()
         self._source: tuple[str | None, int] | None = None
-        self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self._groups: dict[tuple[Any, ...], _RecordGroup] = {}
         self.checked = Checked()
         self.cells: dict[Cell, Tally] = {}
 
@@ -229,7 +227,7 @@ class Replayer:
         Args:
             records: The columns `COLUMNS`; texts may be dictionaries.
         """
-        kinds, which = self._kinds_of(records)
+        groups, which = self._groups_of(records)
         sources: list[tuple[str | None, int]] = []
         if self._has_memory:
             sources, source = _sources(records)
@@ -238,7 +236,7 @@ class Replayer:
             order, which = in_order(which)
             records = records.take(pa.array(order))
             source = np.zeros(len(which), np.int64)
-        starts = starts_of(source * len(kinds) + which)
+        starts = starts_of(source * len(groups) + which)
         rows = zip(
             _values(records, "msg_id"),
             _texts(records, "src_key"),
@@ -252,54 +250,52 @@ class Replayer:
             if self._has_memory and self._source != sources[where]:
                 self._source = sources[where]  # a node that starts again starts with full buckets
                 self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
-            self._decide(kinds[which[start]], islice(rows, length))
+            self._decide(groups[which[start]], islice(rows, length))
 
-    def _kinds_of(self, records: pa.Table) -> tuple[list[_Kind], Numbers]:
+    def _groups_of(self, records: pa.Table) -> tuple[list[_RecordGroup], Numbers]:
         """What records have in common with others, worked out once for all that are alike; and which each one is."""
-        texts = [codes(column(records, name)) for name in _ALIKE]
+        texts = [codes(column(records, name)) for name in _AlikeKey._fields]
         alike, _ = group_numbers((places, len(found)) for found, places in texts)
         order, starts = runs(alike)
         first = order[starts]
-        kinds = []
+        groups = []
         for key in zip(*(np.array(found, object)[places[first]].tolist() for found, places in texts), strict=True):
-            kind = self._kinds.get(key)
-            if kind is None:
-                if len(self._kinds) >= _KNOWN_KINDS:
-                    self._kinds.clear()
-                kind = self._kinds[key] = _Kind.of(*key)
-            kinds.append(kind)
-        return kinds, run_of_rows(order, starts)
+            group = self._groups.get(key)
+            if group is None:
+                if len(self._groups) >= _KNOWN_GROUPS:
+                    self._groups.clear()
+                group = self._groups[key] = _RecordGroup.of(_AlikeKey(*key))
+            groups.append(group)
+        return groups, run_of_rows(order, starts)
 
     def take_cells(self) -> dict[Cell, Tally]:
         """What was counted since the last time."""
         taken, self.cells = self.cells, {}
-        for kind in self._kinds.values():
-            kind.tallies.clear()
+        for group in self._groups.values():
+            group.tallies.clear()
         return taken
 
-    def _decide(self, kind: _Kind, rows: Iterable[_Row]) -> None:
+    def _decide(self, group: _RecordGroup, rows: Iterable[_Row]) -> None:
         """Decide records that are alike but for what is in these rows."""
         checked = self.checked
-        if kind.facts is None:
+        if group.facts is None:
             checked.not_replayable += sum(1 for _ in rows)
             return
-        facts_of, judge_as_before, judge = kind.facts.of, self._old.judge, self._new.judge
-        is_replayable = not (kind.is_forward or (kind.is_partial and not self._decides_partial))
-        is_other_revision = kind.revision != self._old_revision
-        was_permitted, was_rule, tallies = kind.was_permitted, kind.rule, kind.tallies
+        facts_of, judge_as_before, judge = group.facts.of, self._old.judge, self._new.judge
+        is_replayable = not (group.is_forward or (group.is_partial and not self._decides_partial))
+        is_other_revision = group.revision != self._old_revision
+        was_permitted, was_rule, tallies = group.was_permitted, group.rule, group.tallies
         for msg_id, src_key, dst_key, size_in, size_wire, ts_us in rows:
             facts = facts_of(src_key, dst_key, size_in, size_wire, ts_us)
             was = judge_as_before(facts)
             now = judge(facts)
-            if ts_us < self._count_from_us:
-                continue
             if not is_replayable:
                 checked.not_replayable += 1
                 continue
             is_hashed = "://" not in src_key and _HASHED_KEY.fullmatch(src_key) is not None
             if is_other_revision:
                 checked.other_revision += 1
-            elif kind.is_partial or (is_hashed and not self._checks_hashed):
+            elif group.is_partial or (is_hashed and not self._checks_hashed):
                 checked.unchecked += 1
             elif was.permitted == was_permitted and was.rule_id == was_rule:
                 checked.agreed += 1
@@ -312,12 +308,25 @@ class Replayer:
             tally = tallies.get((now.permitted, now.rule_id))
             if tally is None:
                 said = now.permitted, now.rule_id
-                tally = tallies[said] = self.cells.setdefault(kind.cell(*said), Tally())
+                tally = tallies[said] = self.cells.setdefault(group.cell(*said), Tally())
             tally.add(size_in, msg_id)
 
 
-class _Kind(Struct, gc=False):
-    """What records that are alike but for addresses, size and time have in common, worked out once.
+class _AlikeKey(NamedTuple):
+    """Columns in which records of one group are equal; their names are those of the records."""
+
+    role: Any
+    src_domain: str
+    dst_domain: str
+    msg_type: str
+    facts: str | None
+    decision: str
+    rule_id: str | None
+    policy_rev: str | None
+
+
+class _RecordGroup(Struct, gc=False):
+    """What records that are alike but for addresses, size and time have in common, computed once.
 
     `facts` is None where those of the record cannot be read; `tallies` goes by what the new policies say.
     """
@@ -335,30 +344,20 @@ class _Kind(Struct, gc=False):
     tallies: dict[tuple[bool, str], Tally]
 
     @classmethod
-    def of(
-        cls,
-        role: Any,
-        src_domain: str,
-        dst_domain: str,
-        msg_type: str,
-        packed: str | None,
-        decision: str,
-        rule_id: str | None,
-        revision: str | None,
-    ) -> _Kind:
+    def of(cls, key: _AlikeKey) -> _RecordGroup:
         try:
-            facts = AlikeFacts.read(role, src_domain, dst_domain, msg_type, packed)
+            facts = AlikeFacts.read(key.role, key.src_domain, key.dst_domain, key.msg_type, key.facts)
         except ValueError:
             facts = None
         return cls(
-            src_domain,
-            dst_domain,
-            role,
-            decision,
-            rule_id or "",
-            revision,
-            decision == "permit",
-            msg_type == FORWARD,
+            key.src_domain,
+            key.dst_domain,
+            key.role,
+            key.decision,
+            key.rule_id or "",
+            key.policy_rev,
+            key.decision == "permit",
+            key.msg_type == FORWARD,
             facts is not None and facts.recorded.partial,
             facts,
             {},
@@ -371,10 +370,9 @@ class _Kind(Struct, gc=False):
 
 
 _Row: TypeAlias = tuple[bytes, str, str, int, int | None, int]
-_ALIKE: Final = ("role", "src_domain", "dst_domain", "msg_type", "facts", "decision", "rule_id", "policy_rev")
 _OWN: Final = ("msg_id", "src_key", "dst_key", "size_in", "size_wire", "ts_us")
-COLUMNS: Final = ("node", "boot", *_ALIKE, *_OWN)
-_KNOWN_KINDS: Final = 65_536
+COLUMNS: Final = ("node", "boot", *_AlikeKey._fields, *_OWN)
+_KNOWN_GROUPS: Final = 65_536
 
 
 def _sources(records: pa.Table) -> tuple[list[tuple[str | None, int]], Numbers]:

@@ -73,6 +73,18 @@ def check_file(content: bytes, manifest: SegmentManifest) -> None:
         raise ContentError(Finding.FRAME, "a frame needs a dictionary or too much memory")
 
 
+def _unpacked(content: bytes) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+    try:
+        with decompressor.stream_reader(io.BytesIO(content), read_across_frames=True) as reader:
+            while piece := reader.read(PIECE_BYTES):
+                yield piece
+    except zstandard.ZstdError as exc:
+        if "Allocation" in str(exc):  # says nothing about the segment
+            raise MemoryError(str(exc)) from exc
+        raise ContentError(Finding.FRAME, str(exc)[:100]) from exc
+
+
 def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[bytes]:
     """The lines of a segment, some `PIECE_BYTES` of whole ones at a time, in their order and with their ends.
 
@@ -81,28 +93,19 @@ def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[bytes]:
             before is not to be believed then.
         MemoryError: There is none left to decompress with.
     """
-    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
     lines = raw_bytes = 0
     rest = b""
-    try:
-        with decompressor.stream_reader(io.BytesIO(content), read_across_frames=True) as reader:
-            while piece := reader.read(PIECE_BYTES):
-                raw_bytes += len(piece)
-                end = piece.rfind(b"\n") + 1
-                found, rest = (rest + piece[:end], piece[end:]) if end else (b"", rest + piece)
-                lines += found.count(b"\n")
-                if raw_bytes > RAW_BYTES_MAX or len(rest) > LINE_BYTES_MAX:
-                    raise ContentError(Finding.TOO_LARGE, "more than a segment or a line may hold")
-                if lines > manifest.records:
-                    raise ContentError(
-                        Finding.COUNT, f"more than {manifest.records} lines for {manifest.records} records"
-                    )
-                if found:
-                    yield found
-    except zstandard.ZstdError as exc:
-        if "Allocation" in str(exc):  # says nothing about the segment
-            raise MemoryError(str(exc)) from exc
-        raise ContentError(Finding.FRAME, str(exc)[:100]) from exc
+    for piece in _unpacked(content):
+        raw_bytes += len(piece)
+        end = piece.rfind(b"\n") + 1
+        found, rest = (rest + piece[:end], piece[end:]) if end else (b"", rest + piece)
+        lines += found.count(b"\n")
+        if raw_bytes > RAW_BYTES_MAX or len(rest) > LINE_BYTES_MAX:
+            raise ContentError(Finding.TOO_LARGE, "more than a segment or a line may hold")
+        if lines > manifest.records:
+            raise ContentError(Finding.COUNT, f"more than {manifest.records} lines for {manifest.records} records")
+        if found:
+            yield found
     if lines != manifest.records or rest:
         raise ContentError(Finding.COUNT, f"{lines} lines for {manifest.records} records")
 

@@ -18,7 +18,7 @@ from pipeline.segment_tasks import Refusal, Report, Work, run_tasks
 from pipeline.segments import Place, Segment
 from pipeline.stages import StagedFile
 from pipeline.table_log import LakeError
-from pipeline.tables import Commit, Lake
+from pipeline.tables import Change, Commit, Lake
 from protofly.records import Kind
 
 
@@ -113,8 +113,8 @@ def _commit(
     meta = {"batch": batch, "segments": {stem: list(counts) for stem, counts in sorted(rows.items())}}
     commits = []
     if report.bad:
-        commits.append(lake.adopt(_staged(report.bad), QUARANTINE, txn=txn, meta={"batch": batch}))
-    commits.append(lake.adopt(_staged(report.good), bronze_table(kind), txn=txn, meta=meta))
+        commits.append(lake.adopt(_staged(report.bad), QUARANTINE, Change(txn=txn, meta={"batch": batch})))
+    commits.append(lake.adopt(_staged(report.good), bronze_table(kind), Change(txn=txn, meta=meta)))
     return tuple(commits)
 
 

@@ -108,6 +108,20 @@ def load_share(kind: Kind, share: Sequence[Work], folder: Path) -> Report:
     return report
 
 
+def _load_group(
+    kind: Kind, group: Sequence[Work], report: Report, good_files: PartFiles, bad_files: PartFiles
+) -> _FailedError | None:
+    """Load a group; what this program failed on, if it did."""
+    try:
+        for rows in _rows(kind, group, report):
+            good_files.add(rows.good)
+            for source, bad in rows.bad:
+                bad_files.add(bad, source.day)
+    except _FailedError as exc:
+        return exc
+    return None
+
+
 def _load(kind: Kind, groups: Sequence[Sequence[Work]], folder: Path) -> Report | None:
     """Load segments, those of a group together. None: this program fails on something in a group of several."""
     report = Report()
@@ -116,16 +130,11 @@ def _load(kind: Kind, groups: Sequence[Sequence[Work]], folder: Path) -> Report 
         PartFiles(folder / "bad", stored_schema(QUARANTINE)) as bad_files,
     ):
         for group in groups:
-            try:
-                for rows in _rows(kind, group, report):
-                    good_files.add(rows.good)
-                    for source, bad in rows.bad:
-                        bad_files.add(bad, source.day)
-            except _FailedError as exc:
-                if len(group) > 1:
-                    return None
-                [work] = group
-                report.refused.append(Refusal(place=work.place, finding=Finding.FAILED.name, remark=exc.remark))
+            failure = _load_group(kind, group, report, good_files, bad_files)
+            if failure is not None and len(group) > 1:
+                return None
+            if failure is not None:
+                report.refused.append(Refusal(place=group[0].place, finding=Finding.FAILED.name, remark=failure.remark))
     report.good, report.bad = good_files.written, bad_files.written
     return report
 

@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import stat
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -162,19 +163,28 @@ def find_manifests(spools: Iterable[Path]) -> Iterator[Place]:
     """
     for spool in spools:
         root = os.fspath(spool.absolute())
-        for folder, folders, files in os.walk(root, onerror=_raise):
-            folders.sort()
-            inside = "" if folder == root else os.path.relpath(folder, root) + os.sep
-            for name in sorted(files):
-                if not name.endswith(MANIFEST_SUFFIX) or name.startswith("."):
-                    continue
-                try:
-                    found = os.lstat(f"{folder}{os.sep}{name}")
-                except FileNotFoundError:
-                    continue
-                path = inside + name
-                if _is_text(path):
-                    yield Place(root, path, found.st_size, found.st_mtime_ns // 1000)
+        for path in _manifests_below(root):
+            found = _stat(f"{root}{os.sep}{path}")
+            if found is not None and _is_text(path):
+                yield Place(root, path, found.st_size, found.st_mtime_ns // 1000)
+
+
+def _manifests_below(root: str) -> Iterator[str]:
+    """Paths of manifests, relative to `root`, in order."""
+    for folder, folders, files in os.walk(root, onerror=_raise):
+        folders.sort()
+        inside = "" if folder == root else os.path.relpath(folder, root) + os.sep
+        yield from (
+            inside + name for name in sorted(files) if name.endswith(MANIFEST_SUFFIX) and not name.startswith(".")
+        )
+
+
+def _stat(path: str) -> os.stat_result | None:
+    """What is known of a file; None when it has gone since its folder was listed."""
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
 
 
 def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
@@ -223,8 +233,7 @@ def _examine(segment: Segment, trust: Trust, *, reads_lines: bool) -> None:
         try:
             check_file(content, manifest)
             if reads_lines or not manifest.records:
-                for _ in pieces_of(content, manifest):
-                    pass
+                deque(pieces_of(content, manifest), maxlen=0)
         except ContentError as exc:
             segment.find(exc.finding, exc.remark)
 

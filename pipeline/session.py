@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -110,11 +112,8 @@ def start_session(
 def bytes_in(folders: Iterable[Path]) -> int:
     """What the files in and below these folders take; what cannot be read counts nothing."""
     total = 0
-    for folder in folders:
-        for root, _, files in os.walk(folder):
-            for name in files:
-                try:
-                    total += Path(root, name).lstat().st_size
-                except OSError:
-                    continue
+    for root, _, files in chain.from_iterable(map(os.walk, folders)):
+        for name in files:
+            with suppress(OSError):
+                total += Path(root, name).lstat().st_size
     return total

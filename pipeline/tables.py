@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -50,6 +50,29 @@ APPEND_ATTEMPTS = 20
 _PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 Mode: TypeAlias = Literal["append", "replace_partitions", "overwrite"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How rows enter a table, and what is noted with them.
+
+    Attributes:
+        mode: `append`; `replace_partitions`, which drops what the partitions in question held; `overwrite`.
+        txn: Application and number; when the table has this number or a higher one, nothing is done.
+        meta: Notes kept with the commit, JSON values: input versions, reasons.
+        partitions: With `replace_partitions`: which ones, also those for which there are no rows any more; None means
+            those that occur in the rows.
+        base_version: With a replacing mode: fail unless the table is still at this version.
+    """
+
+    mode: Mode = "append"
+    txn: tuple[str, int] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    partitions: Collection[str] | None = None
+    base_version: int | None = None
+
+
+_APPEND = Change()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +169,7 @@ class Lake(LakeFiles):
         self,
         rows: DataFrame | WorkerRows | pa.Table,
         table: Table | str,
-        mode: Mode = "append",
-        *,
-        txn: tuple[str, int] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        partitions: Collection[str] | None = None,
-        base_version: int | None = None,
+        change: Change = _APPEND,
     ) -> Commit:
         """Write rows and make them part of the table, all or none.
 
@@ -159,49 +177,40 @@ class Lake(LakeFiles):
             rows: Columns of the table's schema, in any order; an Arrow table when there are few. What workers have
                 they write themselves, without sending it to Spark.
             table: Where to.
-            mode: `append`; `replace_partitions`, which drops what the partitions in question held; `overwrite`.
-            txn: Application and number; when the table has this number or a higher one, nothing is done.
-            meta: Notes kept with the commit, JSON values: input versions, reasons.
-            partitions: With `replace_partitions`: which ones, also those for which there are no rows any more;
-                None means those that occur in the rows.
-            base_version: With a replacing mode: fail unless the table is still at this version.
+            change: How; without it, the rows are appended.
 
         Raises:
             ConflictError: What was to be replaced has changed meanwhile.
             LakeError: Disk full, or the table is of another time.
         """
         table = table_of(table)
-        repeated = self._repeated(table, txn)
+        repeated = self._repeated(table, change.txn)
         if repeated is not None:
             return repeated
-        base = self._base(table, base_version)
+        base = self._base(table, change.base_version)
         with self.stage() as folder:
             staged = self.write(rows, folder / "rows", table)
-            return self.adopt(staged, table, mode, txn=txn, meta=meta, partitions=partitions, base=base)
+            return self._move_and_publish(staged, table, change, base)
 
     def adopt(
         self,
         staged: Collection[StagedFile],
         table: Table | str,
-        mode: Mode = "append",
-        *,
-        txn: tuple[str, int] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        partitions: Collection[str] | None = None,
-        base: Snapshot | None = None,
-        base_version: int | None = None,
+        change: Change = _APPEND,
     ) -> Commit:
         """Commit files that were written to a stage; otherwise as `commit`, which is what jobs want."""
         table = table_of(table)
-        repeated = self._repeated(table, txn)
+        repeated = self._repeated(table, change.txn)
         if repeated is not None:
             return repeated
-        base = base or self._base(table, base_version)
+        return self._move_and_publish(staged, table, change, self._base(table, change.base_version))
+
+    def _move_and_publish(self, staged: Collection[StagedFile], table: Table, change: Change, base: Snapshot) -> Commit:
         added: list[DataFile] = []
         with explained(self.folder):
             try:
                 self._move_in(staged, table, added)
-                return self._publish(table, base, added, mode, txn, meta or {}, partitions)
+                return self._publish(table, base, added, change)
             except BaseException:
                 self._take_back(table, added)
                 raise
@@ -296,41 +305,32 @@ class Lake(LakeFiles):
         for folder in folders:
             durable.sync_folder(folder)
 
-    def _publish(
-        self,
-        table: Table,
-        base: Snapshot,
-        added: list[DataFile],
-        mode: Mode,
-        txn: tuple[str, int] | None,
-        meta: Mapping[str, Any],
-        partitions: Collection[str] | None,
-    ) -> Commit:
+    def _publish(self, table: Table, base: Snapshot, added: list[DataFile], change: Change) -> Commit:
         log = self._log(table)
-        transaction = Transaction(*txn) if txn else None
+        transaction = Transaction(*change.txn) if change.txn else None
         written = {partition_of(table, file) for file in added}
-        replaced = set(partitions) if partitions is not None else written
+        replaced = set(change.partitions) if change.partitions is not None else written
         if not written <= replaced:
             raise LakeError(f"table {table.name}: rows of {sorted(written - replaced)} were not meant to be replaced")
         for attempt in range(APPEND_ATTEMPTS):
-            removed = _removed(table, base, mode, replaced)
+            removed = _removed(table, base, change.mode, replaced)
             try:
-                version = log.commit(base, added=added, removed=removed, transaction=transaction, meta=meta)
+                version = log.commit(base, added=added, removed=removed, transaction=transaction, meta=change.meta)
             except Exception as exc:
                 newest = log.snapshot()
                 if added and added[0].path in {file.path for file in newest.files}:
                     version = base.version + 1  # it did happen; what failed came after it
-                elif not isinstance(exc, ConflictError) or mode != "append" or attempt == APPEND_ATTEMPTS - 1:
+                elif not isinstance(exc, ConflictError) or change.mode != "append" or attempt == APPEND_ATTEMPTS - 1:
                     raise
                 else:
                     base = newest
-                    repeated = self._repeated(table, txn)
+                    repeated = self._repeated(table, change.txn)
                     if repeated is not None:
                         self._take_back(table, added)
                         return repeated
                     continue
             rows = sum(file.rows for file in added)
-            touched = written if mode == "append" else replaced
+            touched = written if change.mode == "append" else replaced
             return Commit(table.name, version, rows, tuple(sorted(touched - {""})))
         raise AssertionError("unreachable")
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from pyspark.sql import SparkSession
-
 from pipeline.jobs import abuse, audit, ingest, reconcile, refine, replay, report, settle, stubs
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.node_keys import Trust
@@ -44,21 +42,21 @@ class WholeRun:
     allowed: int = 0
 
 
-def jobs(lake: Lake, spark: SparkSession, what: WholeRun) -> Iterator[tuple[str, Job]]:
+def jobs(lake: Lake, what: WholeRun) -> Iterator[tuple[str, Job]]:
     """Name and call of each job, in order; to be called one by one. Without any message in the lake, ingest is all."""
-    yield "ingest", lambda: ingest.run(lake, spark, what.spools, trust=what.trust)
+    yield "ingest", lambda: ingest.run(lake, what.spools, trust=what.trust)
     if not lake.has(BRONZE_MDR):
         return
-    yield "refine", lambda: refine.run(lake, spark)
-    yield "settle", lambda: settle.run(lake, spark, declared=what.declared)
-    yield "reconcile", lambda: reconcile.run(lake, spark, declared=what.declared, allowed=what.allowed)
+    yield "refine", lambda: refine.run(lake)
+    yield "settle", lambda: settle.run(lake, declared=what.declared)
+    yield "reconcile", lambda: reconcile.run(lake, declared=what.declared, allowed=what.allowed)
     deployed, proposed = what.deployed, what.proposed
     if deployed is not None and proposed is not None:
-        yield "replay", lambda: replay.run(lake, spark, deployed, proposed, allowed=what.allowed)
-    yield "stubs", lambda: stubs.run(lake, spark)
-    yield "abuse", lambda: abuse.run(lake, spark, allowed=what.allowed)
-    yield "audit", lambda: audit.run(lake, spark)
-    yield "report", lambda: report.run(lake, spark, out=what.out)
+        yield "replay", lambda: replay.run(lake, deployed, proposed, allowed=what.allowed)
+    yield "stubs", lambda: stubs.run(lake)
+    yield "abuse", lambda: abuse.run(lake, allowed=what.allowed)
+    yield "audit", lambda: audit.run(lake)
+    yield "report", lambda: report.run(lake, out=what.out)
 
 
 def combined(results: Sequence[JobResult]) -> ExitCode:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -110,9 +109,6 @@ def build_descriptor(
     description: str,
     authority: str,
     manifest_envelope: bytes = b"",
-    configuration: Mapping[str, str | int | bool] | None = None,
-    hyperty_types: Sequence[str] = (),
-    data_objects: Sequence[str] = (),
     is_interworking: bool = False,
 ) -> bytes:
     """The protostub descriptor, JSON.
@@ -123,9 +119,6 @@ def build_descriptor(
         description: One line for people.
         authority: Host, and port unless 443, of the catalogue that serves the source package.
         manifest_envelope: Signed manifest for the member `signature`.
-        configuration: Handed to the stub as `configuration` of its start settings.
-        hyperty_types: Kinds of resources that the domain's peers serve, such as `chat`.
-        data_objects: Catalogue URLs of the data schemas they serve.
         is_interworking: Whether a legacy domain is behind the stub.
 
     Raises:
@@ -138,10 +131,7 @@ def build_descriptor(
         description=description,
         source_package_url=f"hyperty-catalogue://{authority}/.well-known/sourcepackage/{class_name(name)}",
         signature=_text(manifest_envelope),
-        configuration=dict(configuration or {}),
         constraints={"wasm": True, "wss": True},
-        data_objects=list(data_objects),
-        hyperty_type=list(hyperty_types),
         interworking=is_interworking,
     )
     return msgspec.json.encode(descriptor)

@@ -62,15 +62,30 @@ class StubRelease:
     """The legacy addresses that it speaks for; such a stub is an interworking stub."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootTerms:
+    """What a root document says besides its keys.
+
+    Attributes:
+        version: 1 for the first, one more at each change.
+        threshold: How many of the root keys must sign the next root.
+        aliases: Further domains that these keys speak for.
+    """
+
+    version: int = 1
+    threshold: int = 1
+    aliases: Sequence[str] = ()
+
+
+_FIRST_TERMS: Final = RootTerms()
+
+
 def sign_root(
     keys: KeyRing,
     *,
     domain: str,
     now: float,
-    version: int = 1,
-    threshold: int = 1,
-    validity_seconds: float = ROOT_VALIDITY_SECONDS,
-    aliases: Sequence[str] = (),
+    terms: RootTerms = _FIRST_TERMS,
     previous: KeyRing | None = None,
 ) -> bytes:
     """The root document that names these keys.
@@ -79,10 +94,7 @@ def sign_root(
         keys: The domain's keys from now on; `root`, `live` and `pkg` must be there.
         domain: Whose keys they are.
         now: Unix seconds.
-        version: 1 for the first, one more at each change.
-        threshold: How many of the root keys must sign the next root.
-        validity_seconds: Life of the document.
-        aliases: Further domains that these keys speak for.
+        terms: Version, threshold and aliases.
         previous: The keys of the version before, which must sign as well when root keys change.
 
     Raises:
@@ -95,12 +107,12 @@ def sign_root(
     root = Root(
         spec="rmn-root/1",
         domain=domain,
-        version=version,
+        version=terms.version,
         issued=_moment(now),
-        expires=_moment(now + validity_seconds),
+        expires=_moment(now + ROOT_VALIDITY_SECONDS),
         keys={key.key_id: key.record() for key in listed},
-        roles=Roles(root=_role(keys.root, threshold), live=_role(keys.live), pkg=_role(keys.pkg)),
-        aliases=list(aliases),
+        roles=Roles(root=_role(keys.root, terms.threshold), live=_role(keys.live), pkg=_role(keys.pkg)),
+        aliases=list(terms.aliases),
     )
     old_keys = previous.root if previous is not None else ()
     signers = {key.key_id: key for key in [*keys.root, *old_keys]}

@@ -16,7 +16,7 @@ from protofly import limits
 from protofly.errors import HostError
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import FLAG_GRANTED, FLAG_TEXT, Action, Event, GuestAction, GuestEvent
-from sandbox.stub_process import StubProcess
+from sandbox.stub_process import ExchangeReply, StubProcess
 from stubkit.complaints import complaints_about
 
 SCRIPT_SEED: Final = 20_261_121
@@ -148,7 +148,7 @@ class Trial:
             reply = await self._stub.exchange(events)
         except HostError as exc:
             self._has_instance = False
-            return _step_of(name, events, (), complaint=str(exc))
+            return _step_of(name, events, None, str(exc))
         if reply.fault is not None:
             self._has_instance = False
             complaint = f"{reply.fault.code.word}: {reply.fault.trap}"
@@ -156,15 +156,7 @@ class Trial:
             complaint = "; ".join(complaints_about(reply.actions, self._endpoints, is_first=name == "start"))
         self._has_verdict |= any(event.op == Event.PEER_VERIFIED for event in events)
         self._note(reply.actions)
-        return _step_of(
-            name,
-            events,
-            reply.actions,
-            fuel=reply.fuel,
-            cpu_us=reply.cpu_us,
-            memory_bytes=reply.memory_bytes,
-            complaint=complaint,
-        )
+        return _step_of(name, events, reply, complaint)
 
     def _note(self, actions: Sequence[GuestAction]) -> None:
         for action in actions:
@@ -184,24 +176,17 @@ def _message(number: int, size: int = 300) -> GuestEvent:
     return GuestEvent(Event.MESSAGE, number, text + b"x" * max(0, size - len(text) - 3) + b'"}}')
 
 
-def _step_of(
-    name: str,
-    events: Sequence[GuestEvent],
-    actions: Sequence[GuestAction],
-    *,
-    fuel: int = 0,
-    cpu_us: int = 0,
-    memory_bytes: int = 0,
-    complaint: str = "",
-) -> CheckStep:
+def _step_of(name: str, events: Sequence[GuestEvent], reply: ExchangeReply | None, complaint: str) -> CheckStep:
+    """The row of the report for one batch of events. Without a reply, the figures are 0."""
     allowed = Budget().fuel_of_call(len(events), sum(len(event.payload) for event in events))
+    fuel = reply.fuel if reply else 0
     return CheckStep(
         name=name,
         events=len(events),
-        actions=len(actions),
+        actions=len(reply.actions) if reply else 0,
         fuel=fuel,
         fuel_share=fuel / allowed if allowed else 0.0,
-        cpu_us=cpu_us,
-        memory_bytes=memory_bytes,
+        cpu_us=reply.cpu_us if reply else 0,
+        memory_bytes=reply.memory_bytes if reply else 0,
         complaint=complaint,
     )

@@ -126,9 +126,9 @@ def _fingerprint(domain: str, ring: KeyRing, threshold: int) -> str:
 def _root(domain: str, ring: KeyRing, threshold: int) -> Root:
     """The root that these keys would have; the fingerprint depends on its root keys and threshold only."""
     from protofly.documents import decode_envelope, decode_root
-    from stubkit.sign import sign_root
+    from stubkit.sign import RootTerms, sign_root
 
-    envelope = sign_root(ring, domain=domain, now=0.0, threshold=threshold)
+    envelope = sign_root(ring, domain=domain, now=0.0, terms=RootTerms(threshold=threshold))
     return decode_root(decode_envelope(envelope).payload, domain=domain)
 
 

@@ -51,7 +51,7 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
     terminal = Terminal(as_json=as_json)
     session = start_session(input_bytes=bytes_in([lake_folder, *what.spools]))
     try:
-        for name, work in jobs(Lake(lake_folder, session), session, what):
+        for name, work in jobs(Lake(lake_folder, session), what):
             terminal.job(name, work)
     except LakeError as exc:
         raise SettingsError(f"{exc}; --fresh forgets what earlier runs left") from exc

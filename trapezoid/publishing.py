@@ -35,7 +35,7 @@ from protofly.documents import (
 from protofly.errors import SettingsError
 from sandbox.core.module_check import ModuleFacts, inspect_module
 from stubkit.pack import build_descriptor, build_source_package, class_name
-from stubkit.sign import StubRelease, sign_manifest, sign_root, stub_reference
+from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root, stub_reference
 from trapezoid.publish_options import PublishOptions, PublishRequest, complete, default_module
 
 
@@ -208,9 +208,7 @@ def _sign_root(request: PublishRequest, options: PublishOptions, version: int) -
         request.keys,
         domain=request.domain,
         now=request.now,
-        version=version,
-        threshold=options.threshold,
-        aliases=options.aliases,
+        terms=RootTerms(version=version, threshold=options.threshold, aliases=options.aliases),
     )
 
 

@@ -3,7 +3,7 @@
 `python -m benchmarks.domain.crowd` reads one JSON command per line from standard input and answers each with one line:
 
 * `join`: open `count` further sessions with `addresses` addresses and as many subscriptions each;
-* `tell`: how many sessions are open and how many pings were answered.
+* `report`: how many sessions are open and how many pings were answered.
 
 Meanwhile it answers pings, as every runtime does.
 """
@@ -53,13 +53,13 @@ class Crowd:
         self._joined += count
         return {"members": len(self._members), "seconds": time.monotonic() - began}
 
-    def tell(self) -> dict[str, object]:
+    def report(self) -> dict[str, object]:
         """What became of them."""
         return {"members": len(self._members), "pings": self._pings}
 
     def serve(self) -> None:
         """Carry out commands and answer pings until standard input ends."""
-        commands = {"join": self.join, "tell": self.tell}
+        commands = {"join": self.join, "report": self.report}
         self._poll.register(_STDIN, select.EPOLLIN)
         text = b""
         while True:

@@ -4,6 +4,8 @@
 
 * `park`: open a session and send `count` actions to an agent that is away, at most `window` of them unanswered;
 * `drain`: be that agent: open a session, claim its address, and answer everything that comes.
+
+Both take `session`: `url` and `ca_file` of the node, `domain`, and `name` of the runtime.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import re
 import select
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.domain.client import BLOCK_REQUESTS
@@ -21,9 +24,9 @@ _ANSWER: Final = re.compile(rb'"id":(\d{8}),"type":"response".*?"code":(\d{3})')
 _ACTION: Final = re.compile(rb'"id":(\d{8}),"type":"execute"')
 
 
-def park(*, url: str, ca_file: str, domain: str, name: str, agent: str, count: int, window: int) -> dict[str, object]:
+def park(*, session: Mapping[str, str], agent: str, count: int, window: int) -> dict[str, object]:
     """Have `count` actions parked; answers with times, counts and faults."""
-    connection = _open(url, ca_file, domain, name)
+    connection, domain = _open(**session), session["domain"]
     text = (
         f'{{"id":%d,"type":"execute","from":"{connection.address}","to":"{_action_of(domain, agent)}",'
         '"body":{"class":"action","method":"switch","params":{"on":true,"text":"' + "x" * 100 + '"}}}'
@@ -44,9 +47,9 @@ def park(*, url: str, ca_file: str, domain: str, name: str, agent: str, count: i
     }
 
 
-def drain(*, url: str, ca_file: str, domain: str, name: str, agent: str, sender: str, count: int) -> dict[str, object]:
+def drain(*, session: Mapping[str, str], agent: str, sender: str, count: int) -> dict[str, object]:
     """Take `count` parked actions and answer each; answers with times, counts and faults."""
-    connection = _open(url, ca_file, domain, name)
+    connection, domain = _open(**session), session["domain"]
     claim = {
         "id": 3,
         "type": "subscribe",
@@ -104,12 +107,12 @@ def _exchange(connection: Connection, requests: list[bytes], window: int) -> tup
     codes: list[tuple[int, bytes]] = []
     waits_ns: list[int] = []
     while len(codes) < count:
-        room = min(window - (sent - len(codes)), BLOCK_REQUESTS, count - sent)
-        if room > 0:
+        free = min(window - (sent - len(codes)), BLOCK_REQUESTS, count - sent)
+        if free > 0:
             now_ns = time.monotonic_ns()
-            sent_ns[sent : sent + room] = [now_ns] * room
-            sock.sendall(b"".join(requests[sent : sent + room]))
-            sent += room
+            sent_ns[sent : sent + free] = [now_ns] * free
+            sock.sendall(b"".join(requests[sent : sent + free]))
+            sent += free
         must_wait = sent == count or sent - len(codes) >= window
         if must_wait or select.select([sock], [], [], 0)[0]:
             stream = tail + read_some(sock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import trio
@@ -16,12 +17,12 @@ from protofly.errors import Code, TransportError
 ATTACKER = "benchmarks.domain.attacker"
 
 
-async def measure_neighbours(folder: Path, *, tell: Callable[[str], None]) -> list[Measured]:
+async def measure_neighbours(folder: Path, *, on_progress: Callable[[str], None]) -> list[Measured]:
     """Measure a pair alone and beside each attack.
 
     Args:
         folder: Where data and logs are kept.
-        tell: Is told what runs.
+        on_progress: Called with a line about each run when it begins.
 
     Raises:
         TransportError: the node, a load client or the attacker fails.
@@ -35,10 +36,9 @@ async def measure_neighbours(folder: Path, *, tell: Callable[[str], None]) -> li
         await attacker.start_process()
         try:
             await node.warm_up(shape)
-            for number in range(shape.rounds):
-                for name in shape.variants:
-                    tell(f"{shape.name}: {name}, round {number + 1}")
-                    runs[name].append(await run_beside(name, shape, node, attacker))
+            for number, name in product(range(shape.rounds), shape.variants):
+                on_progress(f"{shape.name}: {name}, round {number + 1}")
+                runs[name].append(await run_beside(name, shape, node, attacker))
         finally:
             with trio.CancelScope(shield=True):  # bounded: stopping has its own deadline
                 await attacker.stop()

@@ -24,12 +24,12 @@ _REGISTER_SECONDS = 60.0
 _BEFORE_SECONDS = 0.5
 
 
-async def measure_registry(folder: Path, *, tell: Callable[[str], None]) -> list[Measured]:
+async def measure_registry(folder: Path, *, on_progress: Callable[[str], None]) -> list[Measured]:
     """Measure reads, then a pair while nothing and while everything is swept.
 
     Args:
         folder: Where data and logs are kept.
-        tell: Is told what runs.
+        on_progress: Called with a line about each run when it begins.
 
     Raises:
         TransportError: the node or a load client fails, or an entry was refused.
@@ -42,19 +42,19 @@ async def measure_registry(folder: Path, *, tell: Callable[[str], None]) -> list
         await nursery.start(node.run)
         await client.start_process()
         try:
-            tell(f"{reads.entries:,} entries are registered")
+            on_progress(f"{reads.entries:,} entries are registered")
             await register(client, node, reads.entries, _DUE_SECONDS)
             for number in range(reads.rounds):
-                tell(f"{reads.name}, round {number + 1}")
+                on_progress(f"{reads.name}, round {number + 1}")
                 runs[NODE].append(await read(reads, client, node))
                 await client.do("stay")
             await node.warm_up(pair)
             for number in range(pair.rounds):
-                tell(f"{pair.name}: {QUIET}, round {number + 1}")
+                on_progress(f"{pair.name}: {QUIET}, round {number + 1}")
                 left = await register(client, node, reads.entries, _REGISTER_SECONDS)  # which ends the sweep before
                 due = trio.current_time() + left
                 runs[QUIET].append(await node.flood(pair))
-                tell(f"{pair.name}: {SWEPT}, round {number + 1}")
+                on_progress(f"{pair.name}: {SWEPT}, round {number + 1}")
                 await wait(client, due - trio.current_time() - _BEFORE_SECONDS)
                 runs[SWEPT].append(await node.flood(pair))
         finally:

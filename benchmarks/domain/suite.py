@@ -28,16 +28,18 @@ from benchmarks.sides import Run
 from interop.processes import leaves
 from protofly.errors import Code, HostError, TransportError
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
-async def measure_domain(folder: Path, *, quick: bool, tell: Tell, absent: dict[str, str]) -> list[Measured]:
+async def measure_domain(
+    folder: Path, *, quick: bool, on_progress: OnProgress, absent: dict[str, str]
+) -> list[Measured]:
     """Measure everything that goes on inside one domain.
 
     Args:
         folder: Where data, logs and the relay's package are kept.
         quick: Leave out the larger bodies, the attackers, the full registry and the crowds.
-        tell: Is told what runs.
+        on_progress: Called with a line about each run when it begins.
         absent: Takes the relays that cannot be had, with the reason.
 
     Raises:
@@ -48,21 +50,21 @@ async def measure_domain(folder: Path, *, quick: bool, tell: Tell, absent: dict[
         WS_RELAY: BroadcastRelay(WS_RELAY, folder / "ws-relay", in_node_js=True),
         TRIO_RELAY: BroadcastRelay(TRIO_RELAY, folder / "trio-relay", in_node_js=False),
     }
-    measured = await _measure_all(shapes(quick=quick), variants, tell, absent)
+    measured = await _measure_all(shapes(quick=quick), variants, on_progress, absent)
     if quick:
         return measured
-    measured += await measure_neighbours(folder / "neighbours", tell=tell)
-    measured += await measure_registry(folder / "registry", tell=tell)
-    tell("sessions join")
+    measured += await measure_neighbours(folder / "neighbours", on_progress=on_progress)
+    measured += await measure_registry(folder / "registry", on_progress=on_progress)
+    on_progress("sessions join")
     crowds: dict[str, DomainVariant] = {
         crowd_name(sessions): OneNode(crowd_name(sessions), folder / f"crowd-{sessions}", sessions=sessions)
         for sessions in CROWDS
     }
-    return measured + await _measure_all(crowd_shapes(), crowds, tell, {})
+    return measured + await _measure_all(crowd_shapes(), crowds, on_progress, {})
 
 
 async def _measure_all(
-    plan: tuple[Shape, ...], variants: dict[str, DomainVariant], tell: Tell, absent: dict[str, str]
+    plan: tuple[Shape, ...], variants: dict[str, DomainVariant], on_progress: OnProgress, absent: dict[str, str]
 ) -> list[Measured]:
     measured: list[Measured] = []
     async with trio.open_nursery() as nursery:
@@ -70,7 +72,7 @@ async def _measure_all(
             for variant in variants.values():
                 starting.start_soon(_start, nursery, variant, absent)
         for shape in plan:
-            measured += await _measure(shape, variants, tell, absent)
+            measured += await _measure(shape, variants, on_progress, absent)
         for variant in variants.values():
             if isinstance(variant, OneNode) and await variant.missing_sessions():
                 raise TransportError(Code.LINK_LOST, f"{variant.name}: sessions of the crowd were lost")
@@ -89,7 +91,7 @@ async def _start(nursery: trio.Nursery, variant: DomainVariant, absent: dict[str
 
 
 async def _measure(
-    shape: Shape, variants: dict[str, DomainVariant], tell: Tell, absent: dict[str, str]
+    shape: Shape, variants: dict[str, DomainVariant], on_progress: OnProgress, absent: dict[str, str]
 ) -> list[Measured]:
     present = {name: variants[name] for name in shape.variants if name not in absent}
     if isinstance(shape, PairFlood):
@@ -98,7 +100,7 @@ async def _measure(
     runs: dict[str, list[Run]] = {name: [] for name in present}
     for number in range(shape.rounds):
         for name, variant in present.items():
-            tell(f"{shape.name}, {shape.body_bytes} B: {name}, round {number + 1}")
+            on_progress(f"{shape.name}, {shape.body_bytes} B: {name}, round {number + 1}")
             runs[name].append(await _run(shape, variant))
     return compared(
         [

@@ -164,7 +164,7 @@ class OneNode(DomainVariant):
         """How many of the crowd were lost meanwhile."""
         if self._crowd is None:
             return 0
-        return self._sessions - int((await self._crowd.do("tell"))["members"])
+        return self._sessions - int((await self._crowd.do("report"))["members"])
 
     async def allocate(self, shape: Allocation) -> Run:
         """One run of a new runtime that has addresses allocated."""
@@ -194,12 +194,16 @@ class OneNode(DomainVariant):
             await self._waiter.start_process()
         self._runs += 1
         agent, sender = f"agent-{self._runs}", f"sender-{self._runs}"
-        place = {"url": self._url, "ca_file": "", "domain": DOMAIN, "agent": agent, "count": shape.count}
+        node = {"url": self._url, "ca_file": "", "domain": DOMAIN}
         meter = Meter(self.pids(), {self._waiter.pid})
-        answer = await self._waiter.do("park", name=sender, window=shape.window, **place)
+        answer = await self._waiter.do(
+            "park", session=node | {"name": sender}, agent=agent, count=shape.count, window=shape.window
+        )
         if shape.drains:
             meter = Meter(self.pids(), {self._waiter.pid})
-            answer = await self._waiter.do("drain", name=f"{agent}-runtime", sender=sender, **place)
+            answer = await self._waiter.do(
+                "drain", session=node | {"name": f"{agent}-runtime"}, agent=agent, count=shape.count, sender=sender
+            )
         return run_of(answer, *meter.read())
 
     async def stop_clients(self) -> None:
@@ -212,7 +216,7 @@ class OneNode(DomainVariant):
 
 
 def run_of(answer: dict[str, Any], cpu_ns: int, foreign_cores: float) -> Run:
-    """What a client that asks and waits tells of a run."""
+    """The figures of a run, from the answer of a client that asks and waits."""
     turns = answer["turns_ns"]
     return Run(
         messages_per_second=round(answer["answered"] / answer["nanoseconds"] * 1e9),

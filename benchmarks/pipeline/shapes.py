@@ -23,7 +23,7 @@ from pipeline.core.message_classes import CASES
 from pipeline.jobs import reconcile, settle
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.session import start_session
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 from pipeline.transforms.settle import settle_hourly
 
 REFINED: Final = "lake"
@@ -146,7 +146,7 @@ def _tree_peak_mib() -> int:
 
 def _settle_on_spark(lake: Lake) -> dict[str, int]:
     records = lake.read_in_workers(SILVER_MDR, columns=RECORD, where=[[("role", "==", "out")]])
-    done = lake.commit(settle_hourly(records), TRAFFIC_HOURLY, "overwrite")
+    done = lake.commit(settle_hourly(records), TRAFFIC_HOURLY, Change("overwrite"))
     sums = lake.read(TRAFFIC_HOURLY).agg(F.sum("messages"), F.sum("bytes_wire")).collect()[0]
     return {"statements": done.rows, "messages": sums[0], "bytes": sums[1]}
 
@@ -161,7 +161,7 @@ def _settle_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
 
 
 def _settle_job(lake: Lake) -> dict[str, int]:
-    result = settle.run(lake, lake.spark)
+    result = settle.run(lake)
     return {"hourly": result.rows["traffic_hourly"], "daily": result.rows["statement_daily"]}
 
 
@@ -175,7 +175,7 @@ def _settle_days_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
 
 
 def _reconcile_on_spark(lake: Lake) -> dict[str, int]:
-    details = reconcile.run(lake, lake.spark).details
+    details = reconcile.run(lake).details
     return {word: details[word] for word in ("matched", *CASES, "undelivered") if details[word]}
 
 

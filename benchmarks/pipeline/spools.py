@@ -37,8 +37,8 @@ def ingest_on_spark(lake: Lake) -> dict[str, int]:
     """Verify, take in and refine everything."""
     traffic = lake.folder.parent / TRAFFIC
     trust = load_trust(traffic / KEYS_NAME, requires_signatures=True)
-    ingest.run(lake, lake.spark, [traffic / SPOOL_FOLDER], trust=trust)
-    refine.run(lake, lake.spark)
+    ingest.run(lake, [traffic / SPOOL_FOLDER], trust=trust)
+    refine.run(lake)
     sums = lake.read(SILVER_MDR).agg(F.count("*"), F.sum("size_in")).collect()[0]
     return {"records": sums[0], "bytes": sums[1]}
 

@@ -293,17 +293,27 @@ class Case:
 Steps = Step | Sequence[Step]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Where a case can be played. `reference`: the reference nodes agree on it too."""
+
+    dialects: frozenset[Dialect] = ALL
+    reference: bool = False
+    needs: frozenset[Need] = frozenset()
+
+
+EVERYWHERE: Final = Scope()
+
+
 def case(
     id: str,
     section: str,
     says: str,
     *steps: Steps,
     cast: str = "ana",
-    dialects: frozenset[Dialect] = ALL,
-    reference: bool = False,
-    needs: frozenset[Need] = frozenset(),
+    scope: Scope = EVERYWHERE,
 ) -> Case:
-    """A case; steps may be sequences of steps. `reference`: the reference nodes agree on it too."""
+    """A case; steps may be sequences of steps."""
     flat = [step for entry in steps for step in ([entry] if isinstance(entry, Step) else entry)]
     return Case(
         id=id,
@@ -311,9 +321,9 @@ def case(
         says=says,
         steps=tuple(flat),
         cast=tuple(cast.split()),
-        dialects=dialects,
-        profiles=frozenset(Profile) if reference else frozenset({Profile.STRICT}),
-        needs=needs,
+        dialects=scope.dialects,
+        profiles=frozenset(Profile) if scope.reference else frozenset({Profile.STRICT}),
+        needs=scope.needs,
     )
 
 

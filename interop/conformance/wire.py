@@ -20,7 +20,7 @@ from trio_websocket import (
     WebSocketConnection,
 )
 
-from interop.bounded_websocket import open_bounded
+from interop.bounded_websocket import Buffers, open_bounded
 from interop.conformance.jsontext import Json, NotJsonError, parse, shorten
 from interop.conformance.model import Dialect
 from interop.processes import leaves
@@ -267,9 +267,9 @@ async def _hold(
                     authority,
                     resource,
                     extra_headers=headers,
-                    message_queue_size=_QUEUE_MESSAGES,
-                    max_message_size=MESSAGE_BYTES,
-                    receive_buffer_size=_READ_BYTES,
+                    buffers=Buffers(
+                        queue_messages=_QUEUE_MESSAGES, message_bytes=MESSAGE_BYTES, read_bytes=_READ_BYTES
+                    ),
                 )
             task_status.started(connection)
             await trio.sleep_forever()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,23 +25,21 @@ _HARMLESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/@%#-]{1,512}"
 
 def fan_out(sender: Mapping[str, Any], evidence: Iterable[str]) -> dict[str, Any]:
     """A sender who wrote to very many different recipients within five minutes; a row of `senders.too_much`."""
-    return _alert(
-        sender,
-        "fan-out",
+    return _Alert(
+        pattern="fan-out",
         subject=sender["src_key"],
         observed=sender["widest"],
         threshold=FAN_OUT_RECIPIENTS,
         explanation=f"One sender wrote to {sender['widest']} different recipients within five minutes.",
         policy=_sender_policy("fan-out", sender),
         evidence=evidence,
-    )
+    ).row(sender)
 
 
 def scan(sender: Mapping[str, Any], evidence: Iterable[str]) -> dict[str, Any]:
     """A sender most of whose messages of an hour were for addresses that do not exist; the same row."""
-    return _alert(
-        sender,
-        "scanning",
+    return _Alert(
+        pattern="scanning",
         subject=sender["src_key"],
         observed=sender["misses"] / sender["attempts"],
         threshold=SCAN_SHARE,
@@ -48,14 +47,13 @@ def scan(sender: Mapping[str, Any], evidence: Iterable[str]) -> dict[str, Any]:
         f"exist, {sender['unknown']} different ones.",
         policy=_sender_policy("scanning", sender),
         evidence=evidence,
-    )
+    ).row(sender)
 
 
 def spoofing(peer: Mapping[str, Any]) -> dict[str, Any]:
     """A peer that sent messages in the name of a domain that it had not proved to be; a row of `senders.claimed`."""
-    return _alert(
-        peer,
-        "spoofing",
+    return _Alert(
+        pattern="spoofing",
         subject=peer["peer_domain"],
         observed=peer["attempts"],
         threshold=1,
@@ -64,7 +62,7 @@ def spoofing(peer: Mapping[str, Any]) -> dict[str, Any]:
         policy=_policy("spoofing", peer["peer_domain"], ""),
         is_severe=peer["attempts"] >= SPOOFS_SEVERE,
         evidence=peer["claimed"],
-    )
+    ).row(peer)
 
 
 def flood(hour: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,9 +76,8 @@ def flood(hour: Mapping[str, Any]) -> dict[str, Any]:
         policy = (
             f'# in the settings of the node\n[[peer]]\ndomain = "{hour["peer_domain"]}"\nmessages_per_second = {rate}\n'
         )
-    return _alert(
-        hour,
-        "flood",
+    return _Alert(
+        pattern="flood",
         subject=hour["peer_domain"],
         observed=hour["messages"],
         expected=hour["median"],
@@ -89,7 +86,7 @@ def flood(hour: Mapping[str, Any]) -> dict[str, Any]:
         f"at that hour (over {hour['hours']} hours).",
         policy=policy,
         is_severe=hour["messages"] > 2 * hour["level"],
-    )
+    ).row(hour)
 
 
 def evidence_of(firsts: Iterable[Mapping[str, Any]], most: int) -> dict[tuple[Any, ...], list[str]]:
@@ -116,34 +113,37 @@ def of_senders(senders: Iterable[Mapping[str, Any]], evidence: Mapping[tuple[Any
             yield scan(sender, evidence.get((*key, True), ()))
 
 
-def _alert(
-    about: Mapping[str, Any],
-    pattern: str,
-    *,
-    subject: str | None,
-    observed: float,
-    threshold: float,
-    explanation: str,
-    policy: str | None,
-    expected: float = 0.0,
-    is_severe: bool = True,
-    evidence: Iterable[str] = (),
-) -> dict[str, Any]:
-    return {
-        "our_domain": about["our_domain"],
-        "peer_domain": about["peer_domain"],
-        "pattern": pattern,
-        "hour_us": about["hour_us"],
-        "subject": subject,
-        "observed": float(observed),
-        "expected": float(expected),
-        "threshold": float(threshold),
-        "severity": "severe" if is_severe else "warning",
-        "evidence": list(evidence),
-        "explanation": explanation,
-        "proposed_policy": policy,
-        "dt": datetime.fromtimestamp(about["hour_us"] // 1_000_000, tz=UTC).strftime("%Y-%m-%d"),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alert:
+    """What an alert says, without the domains and the hour."""
+
+    pattern: str
+    subject: str | None
+    observed: float
+    threshold: float
+    explanation: str
+    policy: str | None
+    expected: float = 0.0
+    is_severe: bool = True
+    evidence: Iterable[str] = ()
+
+    def row(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """The row of `alert`, with the domains and the hour of what was counted."""
+        return {
+            "our_domain": about["our_domain"],
+            "peer_domain": about["peer_domain"],
+            "pattern": self.pattern,
+            "hour_us": about["hour_us"],
+            "subject": self.subject,
+            "observed": float(self.observed),
+            "expected": float(self.expected),
+            "threshold": float(self.threshold),
+            "severity": "severe" if self.is_severe else "warning",
+            "evidence": list(self.evidence),
+            "explanation": self.explanation,
+            "proposed_policy": self.policy,
+            "dt": datetime.fromtimestamp(about["hour_us"] // 1_000_000, tz=UTC).strftime("%Y-%m-%d"),
+        }
 
 
 def _sender_policy(pattern: str, sender: Mapping[str, Any]) -> str | None:

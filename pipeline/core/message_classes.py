@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -91,6 +91,46 @@ def places_of_messages(entries: pa.Table, places: int) -> Numbers:
     return places_of(entries, [*PAIR, "msg_id"], np.zeros(entries.num_rows, np.int64), places)
 
 
+class _Digests:
+    """Digests that records of messages have; ignored duplicates do not count.
+
+    Args:
+        entries: The records.
+        message: The message of each record, as a number.
+        counts: Which records count.
+        count: How many messages there are.
+    """
+
+    def __init__(self, entries: pa.Table, message: Numbers, counts: Flags, count: int) -> None:
+        self._values = column(entries, "digest")
+        self._message = message
+        digest = _codes_of_bytes(self._values)
+        has_digest = counts & (digest >= 0)
+        self._is_received = has_digest & ~np.asarray(column(entries, "is_out"))
+        low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+        np.minimum.at(low, message[has_digest], digest[has_digest])
+        np.maximum.at(high, message[has_digest], digest[has_digest])
+        self.differ: Flags = low < high
+        """Messages with more than one digest."""
+
+    def of_other_side(self, chosen: Numbers, best_rows: Iterable[tuple[int, int]]) -> pa.Array:
+        """The receiver's digests of messages; where there are several, the lowest that is not the sender's.
+
+        Args:
+            chosen: Numbers of the messages.
+            best_rows: Best record of each at the sender and at the receiver; -1 for none.
+        """
+        received: dict[int, set[bytes]] = {}
+        for row in np.flatnonzero(self._is_received & np.isin(self._message, chosen)).tolist():
+            received.setdefault(int(self._message[row]), set()).add(self._values[row].as_py())
+        found: list[bytes | None] = []
+        for number, rows in zip(chosen.tolist(), best_rows, strict=True):
+            own, theirs = (None if row < 0 else self._values[row].as_py() for row in rows)
+            different = sorted(one for one in received.get(number, ()) if own is not None and one != own)
+            found.append(different[0] if different else theirs)
+        return pa.array(found, pa.binary())
+
+
 class Messages:
     """Messages, each with its best record of either book and its one class.
 
@@ -118,7 +158,6 @@ class Messages:
         self._best: dict[str, Numbers] = {}
         """Row of the best record of each message in either book; -1 where it has none."""
         self.copies: dict[str, Numbers] = {}
-        self._digest = _codes_of_bytes(column(entries, "digest"))
         for side, is_side in zip(_SIDES, (is_out, ~is_out), strict=True):
             rows = order[is_side[order]]
             starts = starts_of(message[rows])
@@ -126,12 +165,7 @@ class Messages:
             self._best[side][message[rows[starts]]] = rows[starts]
             counted = is_side & (is_delivered if side == "out" else ~is_copy)
             self.copies[side] = np.bincount(message[counted], minlength=self.count)
-        told = ~is_copy & (self._digest >= 0)
-        low, high = np.full(self.count, np.iinfo(np.int64).max), np.full(self.count, -1)
-        np.minimum.at(low, message[told], self._digest[told])
-        np.maximum.at(high, message[told], self._digest[told])
-        self._differ = low < high
-        self._message, self._told, self._is_out = message, told, is_out
+        self._digests = _Digests(entries, message, ~is_copy, self.count)
 
         self._outcome = {word: outcome == _place(outcomes, word) for word in (DELIVERED, _DENIED)}
         self._any = np.where(self._best["out"] >= 0, self._best["out"], self._best["in"])
@@ -170,7 +204,8 @@ class Messages:
             for name in ("ts_us", "node", "size", "outcome"):
                 found[f"{side}_{name}"] = records[side].column(name)
         found["out_digest"] = records["out"].column("digest")
-        found["in_digest"] = self._other_digests(chosen)
+        best_rows = zip(*(self._best[side][chosen].tolist() for side in _SIDES), strict=True)
+        found["in_digest"] = self._digests.of_other_side(chosen, best_rows)
         found["evidence"] = pa.array(list(self._evidence(chosen, records)), pa.string())
         found["dt"] = self.dt.take(pa.array(chosen))
         return pa.table(found)
@@ -198,7 +233,7 @@ class Messages:
                 ~is_out & proven,
                 ~is_out,
                 ~is_claimed & ~differ,
-                self._differ,
+                self._digests.differ,
                 (self.copies["out"] > 1) | (self.copies["in"] > 1),
                 differ_in_size,
                 differ,
@@ -229,25 +264,6 @@ class Messages:
     def _records(self, side: str, chosen: Numbers) -> pa.Table:
         rows = self._best[side][chosen]
         return self._entries.take(pa.array(rows, mask=rows < 0))
-
-    def _other_digests(self, chosen: Numbers) -> pa.Array:
-        """The in-book's digests; where it has several, the lowest that is not the out-book's."""
-        digests = column(self._entries, "digest")
-        found: list[bytes | None] = []
-        wanted = {number: place for place, number in enumerate(chosen.tolist())}
-        others: dict[int, set[bytes]] = {}
-        for row in np.flatnonzero(self._told & ~self._is_out & np.isin(self._message, chosen)).tolist():
-            others.setdefault(wanted[int(self._message[row])], set()).add(digests[row].as_py())
-        for place, number in enumerate(chosen.tolist()):
-            own, theirs = (self._digest_of(side, number) for side in _SIDES)
-            different = sorted(one for one in others.get(place, ()) if own is not None and one != own)
-            found.append(different[0] if different else theirs)
-        return pa.array(found, pa.binary())
-
-    def _digest_of(self, side: str, number: int) -> bytes | None:
-        row = int(self._best[side][number])
-        digest: bytes | None = None if row < 0 else column(self._entries, "digest")[row].as_py()
-        return digest
 
     def _evidence(self, chosen: Numbers, records: Mapping[str, pa.Table]) -> Iterator[str]:
         pairs = self._entries.select(PAIR).take(pa.array(self._any[chosen])).to_pylist()

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core import alerts
@@ -18,7 +17,7 @@ from pipeline.core.usual import TRAFFIC
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, SILVER_MDR, TEXT, TRAFFIC_HOURLY
 from pipeline.schemas.columns import columns
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 from pipeline.transforms.abuse import (
     CLAIMED,
     FIRSTS,
@@ -38,20 +37,18 @@ _OWNERS: Final = columns(**dict.fromkeys(_OWNER, TEXT))
 _ORDER: Final = [(name, "ascending") for name in ALERT.key]
 
 
-def run(lake: Lake, spark: SparkSession, *, allowed: int = 0) -> JobResult:
+def run(lake: Lake, *, allowed: int = 0) -> JobResult:
     """Refresh baselines and alerts from settled and refined records.
 
     Args:
         lake: The lake.
-        spark: The session of the lake.
         allowed: Alerts that are no reason to end with FINDINGS.
     """
-    del spark  # the lake has it; every job is called alike
     result = JobResult(APP)
     meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, BRONZE_LINK_EVENT, TRAFFIC_HOURLY)}}
     traffic = lake.read_in_workers(TRAFFIC_HOURLY, columns=TRAFFIC)
     with result.timed("baselines"):
-        usual = lake.commit(usual_hours(traffic), DOMAIN_BASELINE, "overwrite", meta=meta)
+        usual = lake.commit(usual_hours(traffic), DOMAIN_BASELINE, Change("overwrite", meta=meta))
         result.wrote(DOMAIN_BASELINE.name, usual.rows, usual.version)
     with result.timed("alerts"):
         silver = partial(lake.read_in_workers, SILVER_MDR, where=[[("role", "==", "in")]])
@@ -60,7 +57,7 @@ def run(lake: Lake, spark: SparkSession, *, allowed: int = 0) -> JobResult:
             events = lake.read_in_workers(BRONZE_LINK_EVENT, columns=EVENT, where=[[("event", "==", SPOOFED)]])
             found += of_claims(events, dict(sorted(map(tuple, _owners(lake).frame(_OWNERS).collect()))))
         table = pa.Table.from_pylist(found, schema=to_arrow_schema(ALERT.schema)).sort_by(_ORDER)
-        written = lake.commit(table, ALERT, "overwrite", meta=meta)
+        written = lake.commit(table, ALERT, Change("overwrite", meta=meta))
         result.wrote(ALERT.name, written.rows, written.version)
     counts = Counter(alert["pattern"] for alert in found)
     result.details["alerts"] = dict(sorted(counts.items()))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from pipeline.core.findings import Finding, Verdict
 from pipeline.core.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
@@ -37,7 +36,7 @@ _COLUMNS: Final = (
 )
 
 
-def run(lake: Lake, spark: SparkSession) -> JobResult:
+def run(lake: Lake) -> JobResult:
     """Look for gaps, losses, breaks and rejections in the ledger, and count what is stored against it.
 
     `details` has, by node and kind: `gaps` (segments that are not here), `lost_records` (by the node's own count),
@@ -46,12 +45,10 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
 
     Args:
         lake: Reads `segments` and the bronze tables; writes nothing.
-        spark: The lake's own.
 
     Raises:
         LakeError: The lake cannot be read.
     """
-    del spark
     result = JobResult("audit", versions={SEGMENTS.name: lake.version(SEGMENTS)})
     rows = lake.read_small(SEGMENTS, _COLUMNS).to_pylist()
     books = Ledger(lake).accepted()

@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Final
 
-from pyspark.sql import SparkSession
-
 from pipeline.jobs.refine import refined_version
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import BRONZE_MDR, SILVER_MDR, TABLES, Table
 from pipeline.table_log import DataFile
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 
 TARGET_BYTES: Final = 128 << 20
 FILES_MIN: Final = 8
@@ -24,7 +22,6 @@ KEEP_VERSIONS: Final = 10
 
 def run(
     lake: Lake,
-    spark: SparkSession,
     *,
     tables: Collection[str] | None = None,
     files_min: int = FILES_MIN,
@@ -34,7 +31,6 @@ def run(
 
     Args:
         lake: Rows stay what they are; versions grow.
-        spark: The lake's own.
         tables: Names; None means all.
         files_min: Rewrite a day from so many files on.
         keep_s: Remove files that no recent version names once they are so old, in seconds.
@@ -43,7 +39,6 @@ def run(
         ConflictError: Somebody wrote to a day while it was rewritten; nothing was done to that table.
         LakeError: The lake cannot be read or written.
     """
-    del spark
     result = JobResult("compact")
     removed = 0
     for name in sorted(tables if tables is not None else TABLES):
@@ -78,9 +73,11 @@ def _compact(lake: Lake, table: Table, files_min: int, result: JobResult) -> Non
     commit = lake.commit(
         rows.sortWithinPartitions(*order) if order else rows,
         table,
-        "replace_partitions" if table.partition else "overwrite",
-        partitions=set(scattered) if table.partition else None,
-        base_version=version,
-        meta={"rewrites": version},
+        Change(
+            "replace_partitions" if table.partition else "overwrite",
+            partitions=set(scattered) if table.partition else None,
+            base_version=version,
+            meta={"rewrites": version},
+        ),
     )
     result.wrote(table.name, commit.rows, commit.version)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial, reduce
 from itertools import islice
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -41,7 +42,7 @@ from pipeline.extract_file import (
     write_extract,
 )
 from pipeline.jobs.proofs import proved_completeness
-from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, book_of_days, conclude, hold_together, of_days
+from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, Comparison, book_of_days, conclude, hold_together, of_days
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import (
     BOOK_TOTAL,
@@ -54,7 +55,7 @@ from pipeline.schemas import (
     Table,
 )
 from pipeline.stages import list_staged
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 from pipeline.transforms.clocks import typical_delays
 from pipeline.transforms.reconcile import BUCKET, ENTRY, SIDES, compared, disputed, joined_totals, totals
 from pipeline.worker_rows import WorkerRows, rows_of
@@ -67,23 +68,23 @@ _SKEW_US: Final = SKEW_MS * 1_000
 """Not a choice here: both sides must find the same 5 minutes different."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartnerDay:
+    """One UTC day (`YYYY-MM-DD`) of the traffic between our `domain` and a partner's, `peer`."""
+
+    domain: str
+    peer: str
+    day: str
+
+
 def export_totals(
-    lake: Lake,
-    *,
-    domain: str,
-    peer: str,
-    day: str,
-    key: SigningKey,
-    out: Path,
-    declared: Mapping[str, int] | None = None,
+    lake: Lake, of: PartnerDay, *, key: SigningKey, out: Path, declared: Mapping[str, int] | None = None
 ) -> JobResult:
     """Write what a partner needs first: one row per direction and 5 minutes.
 
     Args:
         lake: Reads `silver_mdr` and `segments`; notes the extract in `peer_extract`.
-        domain: Ours.
-        peer: The partner's.
-        day: `YYYY-MM-DD`, UTC.
+        of: The partner and the day.
         key: An Ed25519 key whose public half the partner has.
         out: The file to write; it must not exist yet.
         declared: Until when the operator vouches for a node that is silent, in µs.
@@ -94,18 +95,18 @@ def export_totals(
     """
     result = JobResult("export")
     version = lake.version(SILVER_MDR)
-    proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
+    proved = proved_completeness(lake, silver_version=version, declared=declared).get(of.domain, NOTHING)
     rows = (
         Total(role, *(row[name] for name in Total.__struct_fields__[1:]))
         for role in ("in", "out")
-        for row in _own_totals(lake, version, role, domain=domain, peer=peer, day=day).orderBy("bucket_us").collect()
+        for row in _own_totals(lake, version, role, of).orderBy("bucket_us").collect()
     )
-    header = _header("totals", domain, peer, day, version, proved)
+    header = _header("totals", of, version, proved)
     _note(lake, result, write_extract(out, header, rows, key), sha256="")
     return result
 
 
-def export_details(lake: Lake, *, domain: str, peer: str, day: str, key: SigningKey, out: Path) -> JobResult:
+def export_details(lake: Lake, of: PartnerDay, *, key: SigningKey, out: Path) -> JobResult:
     """Write the records of those 5 minutes in which our totals and the imported ones of the partner differ.
 
     Raises:
@@ -114,33 +115,31 @@ def export_details(lake: Lake, *, domain: str, peer: str, day: str, key: Signing
         LakeError: As the lake does.
     """
     result = JobResult("export")
-    ours = _newest(lake, domain, peer, day, "totals", whose="your own totals have not been exported")
-    _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
-    buckets = _compared(lake, ours["books_version"], domain=domain, peer=peer, day=day).persist()
+    ours = _newest_own(lake, of)
+    _newest_imported(lake, of, "totals")
+    buckets = _compared(lake, ours["books_version"], of).persist()
     different = buckets.where(~F.col("is_equal"))
     rows = (
         _entry(role, row)
         for role in ("in", "out")
-        for row in disputed(_own_book(lake, ours["books_version"], role, domain=domain, peer=peer, day=day), different)
+        for row in disputed(_own_book(lake, ours["books_version"], role, of), different)
         .orderBy("msg_id", "node", "boot", "seq")
         .toLocalIterator()
     )
     proved = Completeness(ours["from_us"], ours["until_us"], _pairs(ours["holes"]), ours["proof"])
-    header = _header("details", domain, peer, day, ours["books_version"], proved)
+    header = _header("details", of, ours["books_version"], proved)
     _note(lake, result, write_extract(out, header, rows, key), sha256="")
     buckets.unpersist()
     return result
 
 
-def import_extract(lake: Lake, path: Path, *, domain: str, peer: str, day: str, peer_key: KeyRecord) -> JobResult:
+def import_extract(lake: Lake, path: Path, of: PartnerDay, *, peer_key: KeyRecord) -> JobResult:
     """Take in what a partner has sent, all of it or nothing.
 
     Args:
         lake: Writes `peer_total` or `peer_book`, and notes the extract in `peer_extract`.
         path: The file.
-        domain: Ours.
-        peer: The partner's.
-        day: The day that we are reconciling.
+        of: The partner, and the day that we are reconciling.
         peer_key: The partner's public key, from somewhere else than the file.
 
     Raises:
@@ -148,18 +147,18 @@ def import_extract(lake: Lake, path: Path, *, domain: str, peer: str, day: str, 
         LakeError: As the lake does.
     """
     result = JobResult("import")
-    with open_extract(path, Expected(peer, domain, peer_key)) as (header, rows, signed_sha256):
-        if header.day != day:
-            raise ExtractError(Verdict.WRONG_DAY, f"of {header.day}, expected of {day}")
+    with open_extract(path, Expected(of.peer, of.domain, peer_key)) as (header, rows, signed_sha256):
+        if header.day != of.day:
+            raise ExtractError(Verdict.WRONG_DAY, f"of {header.day}, expected of {of.day}")
         table = PEER_TOTAL
         if header.step == "details":
             table = PEER_BOOK
-            known = _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
+            known = _newest_imported(lake, of, "totals")
             if known["books_version"] != header.books_version:
                 raise ExtractError(
-                    Verdict.MISSING_STEP, f"{peer} has made these details from other books than its totals"
+                    Verdict.MISSING_STEP, f"{of.peer} has made these details from other books than its totals"
                 )
-        extract = _extract(peer, day)
+        extract = _extract(of.peer, of.day)
         with lake.stage() as folder:
             target = folder / "rows" / f"extract={extract}"
             target.mkdir(parents=True)
@@ -167,9 +166,7 @@ def import_extract(lake: Lake, path: Path, *, domain: str, peer: str, day: str, 
             done = lake.adopt(
                 list_staged(folder / "rows"),
                 table,
-                "replace_partitions",
-                partitions=[extract],
-                meta={"signed_sha256": signed_sha256},
+                Change("replace_partitions", partitions=[extract], meta={"signed_sha256": signed_sha256}),
             )
         result.wrote(done.table, done.rows, done.version)
         # Last: what is not noted here does not count.
@@ -179,11 +176,8 @@ def import_extract(lake: Lake, path: Path, *, domain: str, peer: str, day: str, 
 
 def reconcile_with(
     lake: Lake,
-    spark: SparkSession,
+    of: PartnerDay,
     *,
-    domain: str,
-    peer: str,
-    day: str,
     grace_s: int = GRACE_S,
     allowed: int = 0,
     declared: Mapping[str, int] | None = None,
@@ -197,22 +191,20 @@ def reconcile_with(
         ExtractError: MISSING_STEP, or CONTRADICTION: the partner's details do not add up to his totals.
         LakeError: As the lake does.
     """
-    del spark  # the lake has it; every job is called alike
-    result = JobResult("reconcile")
-    ours = _newest(lake, domain, peer, day, "totals", whose="your own totals have not been exported")
-    theirs = _newest(lake, peer, domain, day, "totals", whose=f"the totals of {peer} have not been imported")
-    details = _newest(lake, peer, domain, day, "details", whose=f"the details of {peer} have not been imported")
+    result, domain, peer = JobResult("reconcile"), of.domain, of.peer
+    ours = _newest_own(lake, of)
+    theirs = _newest_imported(lake, of, "totals")
+    details = _newest_imported(lake, of, "details")
     if details["books_version"] != theirs["books_version"]:
         raise ExtractError(Verdict.MISSING_STEP, f"details and totals of {peer} are of different books")
     version = ours["books_version"]
     result.versions[SILVER_MDR.name] = version
-    where = {"domain": domain, "peer": peer, "day": day}
-    own, partners = partial(_own_book, lake, version, **where), partial(_peer_book, lake, **where)
-    out_totals, in_totals = _both_totals(lake, version, **where)
+    own, partners = partial(_own_book, lake, version, of=of), partial(_peer_book, lake, of=of)
+    out_totals, in_totals = _both_totals(lake, version, of)
     clocks = _clocks(in_totals)
     sides = _side_by_side(out_totals, in_totals)
     buckets = compared(sides, clocks, skew_us=_SKEW_US).frame(RECON_BUCKET.schema).persist()
-    _refuse_contradictions(lake, buckets, **where)
+    _refuse_contradictions(lake, buckets, of)
     proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
     known = {
         domain: proved,
@@ -225,10 +217,10 @@ def reconcile_with(
     books = Books(both, sides, known)
     meta = {"input_versions": {SILVER_MDR.name: version}, "peer": peer, "signed": [theirs["sha256"], details["sha256"]]}
     bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
-    hold_together(lake, result, books, clocks, [day], bounds, meta=meta, domains=[domain, peer])
+    hold_together(lake, result, Comparison(books, clocks, [of.day], bounds, [domain, peer]), meta)
     buckets.unpersist()
-    conclude(result, day=day, allowed=allowed)
-    ways = [row for row in clocks.delays.to_pylist() if row["dt"] == day]
+    conclude(result, day=of.day, allowed=allowed)
+    ways = [row for row in clocks.delays.to_pylist() if row["dt"] == of.day]
     solved = solve_offsets(Delay(row["src_domain"], row["dst_domain"], row["low_us"], row["messages"]) for row in ways)
     if solved:
         offset_us = {one.domain: one.offset_us for one in solved}
@@ -252,14 +244,16 @@ def own_domain(lake: Lake, named: str = "") -> str:
 # Our side.
 
 
-def _own_book(lake: Lake, version: int, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
-    silver = lake.read(SILVER_MDR, version).where((F.col("our_domain") == domain) & (F.col("peer_domain") == peer))
-    return book_of_days(silver, role, [day], domains=[domain, peer])
+def _own_book(lake: Lake, version: int, role: str, of: PartnerDay) -> DataFrame:
+    silver = lake.read(SILVER_MDR, version).where(
+        (F.col("our_domain") == of.domain) & (F.col("peer_domain") == of.peer)
+    )
+    return book_of_days(silver, role, [of.day], domains=[of.domain, of.peer])
 
 
-def _own_totals(lake: Lake, version: int, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
-    own = _own_book(lake, version, role, domain=domain, peer=peer, day=day)
-    return of_days(_totals(own, role), [day])
+def _own_totals(lake: Lake, version: int, role: str, of: PartnerDay) -> DataFrame:
+    own = _own_book(lake, version, role, of)
+    return of_days(_totals(own, role), [of.day])
 
 
 def _totals(book: DataFrame, role: str) -> DataFrame:
@@ -288,22 +282,22 @@ def _entry(role: Any, row: Any) -> Entry:
 # The partner's side.
 
 
-def _peer_totals(lake: Lake, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
-    return _of_extract(lake, PEER_TOTAL, role, domain=domain, peer=peer, day=day)
+def _peer_totals(lake: Lake, role: str, of: PartnerDay) -> DataFrame:
+    return _of_extract(lake, PEER_TOTAL, role, of)
 
 
-def _peer_book(lake: Lake, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
-    return _of_extract(lake, PEER_BOOK, role, domain=domain, peer=peer, day=day)
+def _peer_book(lake: Lake, role: str, of: PartnerDay) -> DataFrame:
+    return _of_extract(lake, PEER_BOOK, role, of)
 
 
-def _of_extract(lake: Lake, table: Table, role: str, *, domain: str, peer: str, day: str) -> DataFrame:
-    rows = lake.read(table).where((F.col("extract") == _extract(peer, day)) & (F.col("role") == role))
-    return rows.where(F.col("dst_domain" if role == "out" else "src_domain") == domain).drop("extract", "role")
+def _of_extract(lake: Lake, table: Table, role: str, of: PartnerDay) -> DataFrame:
+    rows = lake.read(table).where((F.col("extract") == _extract(of.peer, of.day)) & (F.col("role") == role))
+    return rows.where(F.col("dst_domain" if role == "out" else "src_domain") == of.domain).drop("extract", "role")
 
 
-def _compared(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> DataFrame:
+def _compared(lake: Lake, version: int, of: PartnerDay) -> DataFrame:
     """Level one of both directions, from our books and the partner's totals; both sides find the same."""
-    out_totals, in_totals = _both_totals(lake, version, domain=domain, peer=peer, day=day)
+    out_totals, in_totals = _both_totals(lake, version, of)
     sides = _side_by_side(out_totals, in_totals)
     return compared(sides, _clocks(in_totals), skew_us=_SKEW_US).frame(RECON_BUCKET.schema)
 
@@ -317,22 +311,20 @@ def _clocks(in_totals: DataFrame) -> ClockTables:
     return ClockTables(typical_delays(in_totals).toArrow(), nothing)
 
 
-def _both_totals(lake: Lake, version: int, *, domain: str, peer: str, day: str) -> tuple[DataFrame, DataFrame]:
+def _both_totals(lake: Lake, version: int, of: PartnerDay) -> tuple[DataFrame, DataFrame]:
     """Of all out-books and of all in-books: our own and the partner's."""
-    where = {"domain": domain, "peer": peer, "day": day}
-    out_totals = _own_totals(lake, version, "out", **where).unionByName(_peer_totals(lake, "out", **where))
-    in_totals = _own_totals(lake, version, "in", **where).unionByName(_peer_totals(lake, "in", **where))
+    out_totals = _own_totals(lake, version, "out", of).unionByName(_peer_totals(lake, "out", of))
+    in_totals = _own_totals(lake, version, "in", of).unionByName(_peer_totals(lake, "in", of))
     return out_totals, in_totals
 
 
-def _refuse_contradictions(lake: Lake, buckets: DataFrame, *, domain: str, peer: str, day: str) -> None:
+def _refuse_contradictions(lake: Lake, buckets: DataFrame, of: PartnerDay) -> None:
     """Details must add up to the signed totals, in every 5 minutes that differ. Raises ExtractError CONTRADICTION."""
-    where = {"domain": domain, "peer": peer, "day": day}
     different = buckets.where(~F.col("is_equal")).select(*BUCKET)
     wrong = []
     for role in _ROLES:
-        told = _totals(_peer_book(lake, role, **where), role)
-        signed = _peer_totals(lake, role, **where).join(different, on=list(BUCKET), how="left_semi")
+        told = _totals(_peer_book(lake, role, of), role)
+        signed = _peer_totals(lake, role, of).join(different, on=list(BUCKET), how="left_semi")
         wrong += told.exceptAll(signed.select(told.columns)).select("bucket_us").collect()
         wrong += signed.select(told.columns).exceptAll(told).select("bucket_us").collect()
     if wrong:
@@ -340,8 +332,8 @@ def _refuse_contradictions(lake: Lake, buckets: DataFrame, *, domain: str, peer:
         first = datetime.fromtimestamp(times[0] / 1e6, tz=UTC).strftime("%H:%M")
         raise ExtractError(
             Verdict.CONTRADICTION,
-            f"the details of {peer} do not add up to the totals that it has signed, in {len(times)} times 5 minutes, "
-            f"the first at {first}; nothing was reconciled: ask for both anew",
+            f"the details of {of.peer} do not add up to the totals that it has signed, in {len(times)} times "
+            f"5 minutes, the first at {first}; nothing was reconciled: ask for both anew",
         )
 
 
@@ -395,12 +387,12 @@ def _columns(row: Row, *, header: Header) -> dict[str, Any]:
 # Which extracts there are.
 
 
-def _header(step: Step, domain: str, peer: str, day: str, version: int, proved: Completeness) -> Header:
+def _header(step: Step, of: PartnerDay, version: int, proved: Completeness) -> Header:
     return Header(
         step=step,
-        domain=domain,
-        peer=peer,
-        day=day,
+        domain=of.domain,
+        peer=of.peer,
+        day=of.day,
         created_us=time.time_ns() // 1000,
         books_version=max(version, 0),
         complete_from_us=proved.from_us,
@@ -439,12 +431,20 @@ def _note(lake: Lake, result: JobResult, header: Header, *, sha256: str) -> None
     )
 
 
-def _newest(lake: Lake, author: str, reader: str, day: str, step: Step, *, whose: str) -> dict[str, Any]:
+def _newest_own(lake: Lake, of: PartnerDay) -> dict[str, Any]:
+    return _newest(lake, (of.domain, of.peer, of.day, "totals"), "your own totals have not been exported")
+
+
+def _newest_imported(lake: Lake, of: PartnerDay, step: Step) -> dict[str, Any]:
+    return _newest(lake, (of.peer, of.domain, of.day, step), f"the {step} of {of.peer} have not been imported")
+
+
+def _newest(lake: Lake, wanted: tuple[str, str, str, Step], problem: str) -> dict[str, Any]:
+    """The newest extract by author, reader, day and step. Raises ExtractError MISSING_STEP, with the problem."""
     rows = lake.read_small(PEER_EXTRACT).to_pylist()
-    wanted = (author, reader, day, step)
     found = [row for row in rows if (row["domain"], row["peer"], row["day"], row["step"]) == wanted]
     if not found:
-        raise ExtractError(Verdict.MISSING_STEP, f"{whose} for {day} yet")
+        raise ExtractError(Verdict.MISSING_STEP, f"{problem} for {wanted[2]} yet")
     return max(found, key=lambda row: int(row["entered_us"]))
 
 

@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from pipeline import durable
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
@@ -332,7 +331,6 @@ class Ingest:
 
 def run(
     lake: Lake,
-    spark: SparkSession,
     spools: Sequence[Path],
     *,
     trust: Trust | None = None,
@@ -342,7 +340,6 @@ def run(
 
     Args:
         lake: Gets bronze tables, `quarantine` and `segments`.
-        spark: The lake's own.
         spools: Folders with manifests in or below them.
         trust: Whose signatures count; see `pipeline.node_keys.load_trust`.
         progress: Is told a line after every batch.
@@ -351,7 +348,6 @@ def run(
         LakeError: The lake cannot be written, or another ingest is at work on it.
         SettingsError: A spool cannot be listed.
     """
-    del spark  # the lake has it; every job is called alike
     return Ingest(lake, spools, trust or Trust()).run(progress)
 
 

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -41,7 +41,7 @@ from pipeline.schemas import (
     Table,
 )
 from pipeline.stages import StagedFile
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 from pipeline.transforms.books import book, may_be_sent_between
 from pipeline.transforms.clocks import pair_delays, sampled
 from pipeline.transforms.reconcile import (
@@ -90,9 +90,27 @@ class Books:
     completeness: Mapping[str, Completeness]
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared, and by which bounds.
+
+    Attributes:
+        books: Both sides.
+        clocks: What the records' times usually differ by.
+        days: Only messages of these, each `YYYY-MM-DD`.
+        bounds: What is allowed for.
+        domains: Only pairs of these; what the tables hold about others stays.
+    """
+
+    books: Books
+    clocks: ClockTables
+    days: Collection[str]
+    bounds: Bounds
+    domains: Collection[str]
+
+
 def run(
     lake: Lake,
-    spark: SparkSession,
     *,
     day: str | None = None,
     grace_s: int = GRACE_S,
@@ -104,7 +122,6 @@ def run(
 
     Args:
         lake: Reads `silver_mdr` and `segments`; writes `recon_bucket`, `recon_case`, `recon_pair`, `clock_offset`.
-        spark: The session.
         day: `YYYY-MM-DD`, UTC; None takes every day that has changed or has messages pending.
         grace_s: How long after its own time a message may get into the other side's book.
         skew_ms: How far beyond the usual the times of both records may be apart.
@@ -118,7 +135,6 @@ def run(
     Raises:
         LakeError: As the lake does.
     """
-    del spark  # the lake has it; every job is called alike
     result = JobResult("reconcile")
     silver_version = lake.version(SILVER_MDR)
     result.versions[SILVER_MDR.name] = silver_version
@@ -142,7 +158,7 @@ def run(
     books = Books(entries, both_totals(compared_of), proved)
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
-    hold_together(lake, result, books, clocks, days, bounds, meta=meta, domains=proved)
+    hold_together(lake, result, Comparison(books, clocks, days, bounds, proved), meta)
     conclude(result, day=day, allowed=allowed)
     if len(proved) < 2:
         result.outcome = "nothing to compare with"
@@ -152,23 +168,14 @@ def run(
     return result
 
 
-def hold_together(
-    lake: Lake,
-    result: JobResult,
-    books: Books,
-    clocks: ClockTables,
-    days: Collection[str],
-    bounds: Bounds,
-    *,
-    meta: Mapping[str, object],
-    domains: Collection[str],
-) -> None:
-    """Both levels, and what they find into the lake. What is there about pairs of other `domains` stays."""
+def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[str, object]) -> None:
+    """Compare at both levels, write the findings into the lake with `meta`, and add them to the result."""
+    books, clocks, days, bounds = of.books, of.clocks, of.days, of.bounds
     files: dict[str, list[StagedFile]] = {}
 
     def staged(rows: WorkerRows, table: Table, names: str) -> list[StagedFile]:
         others = lake.read_in_workers(table, columns=table.schema.names, partitions=days)
-        kept = others.then(partial(_of_others, frozenset(domains)))
+        kept = others.then(partial(_of_others, frozenset(of.domains)))
         found = lake.write(rows, folder / names, table)
         files[table.name] = [file for file in found if file.partition["dt"] in days]
         files[table.name] += lake.write(kept, folder / f"other-{names}", table)
@@ -190,9 +197,9 @@ def hold_together(
             found.unpersist()
         # Pairs last, because they say of which records this is the outcome.
         for table in (RECON_BUCKET, RECON_CASE, RECON_PAIR):
-            done = lake.adopt(files[table.name], table, "replace_partitions", partitions=days, meta=meta)
+            done = lake.adopt(files[table.name], table, Change("replace_partitions", partitions=days, meta=meta))
             result.wrote(done.table, done.rows, done.version)
-    result.details |= {"days": sorted(days)} | _sums(lake, days, domains)
+    result.details |= {"days": sorted(days)} | _sums(lake, days, of.domains)
 
 
 def _rows_in(
@@ -243,7 +250,7 @@ def write_clocks(lake: Lake, result: JobResult, delays: pa.Table, days: Collecti
         ]
         offsets += [asdict(offset) | {"dt": day} for offset in solve_offsets(of_day)]
     table = pa.Table.from_pylist(offsets, schema=to_arrow_schema(CLOCK_OFFSET.schema))
-    done = lake.commit(table, CLOCK_OFFSET, "replace_partitions", partitions=days, meta={})
+    done = lake.commit(table, CLOCK_OFFSET, Change("replace_partitions", partitions=days, meta={}))
     result.wrote(done.table, done.rows, done.version)
     return ClockTables(delays, table)
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import or_
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.core.groups import lengths_of, numbers, words
@@ -27,7 +27,7 @@ from pipeline.jobs.retention import kept_from
 from pipeline.schemas import BRONZE_MDR, SILVER_MDR
 from pipeline.stages import StagedFile
 from pipeline.table_log import DataFile
-from pipeline.tables import Commit, Lake
+from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.dedupe import KEY, first_of_each, without_known
 from pipeline.transforms.normalise import normalise
 
@@ -36,7 +36,7 @@ _SEGMENT: Final = ("node", "boot", "segno")
 _BATCH_ROWS: Final = 1 << 17
 
 
-def run(lake: Lake, spark: SparkSession) -> JobResult:
+def run(lake: Lake) -> JobResult:
     """Refine what has come into bronze since the last time.
 
     The version of bronze up to which silver reaches is the transaction number of silver's commits, so a run that was
@@ -44,12 +44,10 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
 
     Args:
         lake: Reads `bronze_mdr`; adds to `silver_mdr`.
-        spark: The lake's own.
 
     Raises:
         LakeError: The lake cannot be read or written.
     """
-    del spark
     result = JobResult("refine")
     done, newest = refined_version(lake), lake.version(BRONZE_MDR)
     result.versions = {BRONZE_MDR.name: newest, SILVER_MDR.name: lake.version(SILVER_MDR)}
@@ -70,21 +68,21 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
             f"{late:,} records are of days before {oldest}, which retention has dropped: they are left out, "
             "and the statements of these days stay as they are"
         )
-    marks: dict[str, Any] = {"txn": (APP_ID, newest), "meta": {"bronze_version": newest, "bronze_version_before": done}}
+    change = Change(txn=(APP_ID, newest), meta={"bronze_version": newest, "bronze_version_before": done})
     if not files:  # days were dropped, files rewritten, or all of it came too late
-        result.versions[SILVER_MDR.name] = lake.adopt([], SILVER_MDR, **marks).version
+        result.versions[SILVER_MDR.name] = lake.adopt([], SILVER_MDR, change).version
         return result
     with result.timed("refine"):
         spans = _spans(lake, files)
         known = _known(lake, spans)
         if _is_surely_once(spans) and known is None:
-            commit = _adopt_linked(lake, files, marks)
+            commit = _adopt_linked(lake, files, change)
         else:
             silver = normalise(first_of_each(lake.read_files(BRONZE_MDR, files)))
             if known is not None:
                 silver = without_known(silver, known)
             # By day first, because the writer would sort by it and undo the rest.
-            commit = lake.commit(silver.sortWithinPartitions("dt", "msg_id"), SILVER_MDR, **marks)
+            commit = lake.commit(silver.sortWithinPartitions("dt", "msg_id"), SILVER_MDR, change)
     result.wrote(SILVER_MDR.name, commit.rows, commit.version)
     result.findings = rows_in - commit.rows
     result.details = {"bronze_rows": rows_in, "duplicates": result.findings, "days": list(commit.partitions)}
@@ -94,7 +92,7 @@ def run(lake: Lake, spark: SparkSession) -> JobResult:
     return result
 
 
-def _adopt_linked(lake: Lake, files: Collection[DataFile], marks: dict[str, Any]) -> Commit:
+def _adopt_linked(lake: Lake, files: Collection[DataFile], change: Change) -> Commit:
     """Make files of bronze files of silver as well."""
     with lake.stage() as stage:
         staged = []
@@ -102,7 +100,7 @@ def _adopt_linked(lake: Lake, files: Collection[DataFile], marks: dict[str, Any]
             path = stage / f"{number}.parquet"
             os.link(lake.folder / BRONZE_MDR.name / file.path, path)
             staged.append(StagedFile(path, file.rows, file.partition))
-        return lake.adopt(staged, SILVER_MDR, **marks)
+        return lake.adopt(staged, SILVER_MDR, change)
 
 
 def refined_version(lake: Lake) -> int:
@@ -135,10 +133,10 @@ def _spans(lake: Lake, files: Collection[DataFile]) -> list[_Span]:
     spans: dict[tuple[str, int, int], _Span] = {}
     for file in files:
         with pq.ParquetFile(lake.folder / BRONZE_MDR.name / file.path, read_dictionary=["node"]) as parquet:
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=[*_SEGMENT, "seq"]):
-                for segment, span in _runs(batch):
-                    known = spans.get(segment)
-                    spans[segment] = span if known is None else known.with_more(span)
+            batches = parquet.iter_batches(_BATCH_ROWS, columns=[*_SEGMENT, "seq"])
+            for segment, span in (run for batch in batches for run in _runs(batch)):
+                known = spans.get(segment)
+                spans[segment] = span if known is None else known.with_more(span)
     return list(spans.values())
 
 

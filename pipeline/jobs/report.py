@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
-
 from pipeline.jobs.result import JobResult
 from pipeline.report.gather import gather
 from pipeline.report.page import render
@@ -15,19 +13,17 @@ from pipeline.tables import Lake
 APP: Final = "report"
 
 
-def run(lake: Lake, spark: SparkSession, *, out: Path) -> JobResult:
+def run(lake: Lake, *, out: Path) -> JobResult:
     """Write the report.
 
     Args:
         lake: The lake; parts whose job has not run are told so on the page.
-        spark: The session of the lake.
         out: The file; replaced as a whole.
 
     Raises:
         LakeError: The lake cannot be read.
         OSError: The file cannot be written.
     """
-    del spark  # the lake has it; every job is called alike
     result = JobResult(APP)
     with result.timed("gather"):
         facts = gather(lake)

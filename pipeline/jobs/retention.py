@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Final
 
-from pyspark.sql import SparkSession
-
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import (
     ALERT,
@@ -27,7 +25,7 @@ from pipeline.schemas import (
     SILVER_MDR,
     Table,
 )
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 
 PERSONAL: Final[tuple[Table, ...]] = (
     BRONZE_MDR,
@@ -47,14 +45,11 @@ WRITERS_SECONDS: Final = 3600.0
 """Files younger than this may belong to somebody who is about to commit them."""
 
 
-def run(
-    lake: Lake, spark: SparkSession, *, today: date, keep_days: int, vacuum_after_s: float = WRITERS_SECONDS
-) -> JobResult:
+def run(lake: Lake, *, today: date, keep_days: int, vacuum_after_s: float = WRITERS_SECONDS) -> JobResult:
     """Drop old days, and remove their files from the disk. Looking back at versions that had them ends with that.
 
     Args:
         lake: All its `PERSONAL` tables.
-        spark: The lake's own.
         today: UTC day that `keep_days` counts back from.
         keep_days: Days before today that stay.
         vacuum_after_s: Files that no version but the newest names are removed once they are so old, in seconds.
@@ -63,7 +58,6 @@ def run(
         ConflictError: Somebody wrote to the table at the same moment; run it again.
         LakeError: The lake cannot be written.
     """
-    del spark
     result = JobResult("retention")
     oldest = (today - timedelta(days=keep_days)).isoformat()
     dropped: dict[str, list[str]] = {}
@@ -78,7 +72,7 @@ def run(
                 meta = {"retention": {"keep_days": keep_days, "days": days}}
                 mark = (APP_ID, date.fromisoformat(oldest).toordinal())
                 txn = mark if table is SILVER_MDR and oldest > kept_from(lake) else None
-                commit = lake.adopt([], table, "replace_partitions", partitions=days, meta=meta, txn=txn)
+                commit = lake.adopt([], table, Change("replace_partitions", partitions=days, meta=meta, txn=txn))
                 result.wrote(table.name, 0, commit.version)
                 dropped[table.name] = days
             removed += lake.vacuum(table, older_than_s=vacuum_after_s)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
 from pipeline.core.days import HOUR, Version
@@ -28,7 +28,7 @@ from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.settled_days import files_by_day, settled_files
-from pipeline.tables import Commit, Lake
+from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.settle import (
     FOLDS,
     FOLDS_NOW,
@@ -70,7 +70,6 @@ class Decision:
 
 def run(
     lake: Lake,
-    spark: SparkSession,
     *,
     day: str | None = None,
     restate: bool = False,
@@ -81,7 +80,6 @@ def run(
 
     Args:
         lake: Reads `silver_mdr` and `segments`; writes `traffic_hourly` and `statement_daily`.
-        spark: The session.
         day: `YYYY-MM-DD`, UTC.
         restate: Whether a final day that has changed gets a new version; otherwise it is a finding.
         grace_s: How far beyond midnight proofs must reach before a day is final.
@@ -94,7 +92,6 @@ def run(
     Raises:
         LakeError: As the lake does.
     """
-    del spark  # the lake has it; every job is called alike
     result = JobResult("settle")
     silver_version = lake.version(SILVER_MDR)
     result.versions[SILVER_MDR.name] = silver_version
@@ -110,7 +107,9 @@ def run(
         if stale:
             silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD, partitions=stale)
             meta = {"input_version": silver_version, "inputs": stale}
-            done = lake.commit(settle_hourly(silver), TRAFFIC_HOURLY, "replace_partitions", partitions=stale, meta=meta)
+            done = lake.commit(
+                settle_hourly(silver), TRAFFIC_HOURLY, Change("replace_partitions", partitions=stale, meta=meta)
+            )
             result.wrote(done.table, done.rows, done.version)
     with result.timed("proofs"):
         proved = proved_completeness(lake, silver_version=silver_version, declared=declared)
@@ -207,14 +206,16 @@ def _write(
         return lake.adopt(
             staged,
             STATEMENT_DAILY,
-            "replace_partitions",
-            partitions=days,
-            base_version=max(base_version, 0),  # a table that does not exist is made empty first
-            meta={
-                "input_versions": dict(input_versions),
-                "days": days,
-                "restated": sorted({day for (_, day), one in versions.items() if one.status == "restated"}),
-            },
+            Change(
+                "replace_partitions",
+                partitions=days,
+                base_version=max(base_version, 0),  # a table that does not exist is made empty first
+                meta={
+                    "input_versions": dict(input_versions),
+                    "days": days,
+                    "restated": sorted({day for (_, day), one in versions.items() if one.status == "restated"}),
+                },
+            ),
         )
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import SparkSession
-
 from pipeline.core.regression import SMALLEST_EFFECT
 from pipeline.core.stub_hours import RECORD
 from pipeline.core.stub_versions import HOUR, Versions
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import BRONZE_STUB_EVENT, SILVER_MDR, STUB_HOURLY, STUB_LIFE, STUB_REGRESSION
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 from pipeline.transforms.stubs import stub_hourly, stub_life, stub_regressions
 
 APP: Final = "stubs"
@@ -19,7 +17,6 @@ APP: Final = "stubs"
 
 def run(
     lake: Lake,
-    spark: SparkSession,
     *,
     baseline: str = "",
     candidate: str = "",
@@ -29,27 +26,25 @@ def run(
 
     Args:
         lake: The lake, with refined records.
-        spark: The session of the lake.
         baseline: Beginning of the version to compare with; empty: the version before the candidate.
         candidate: Beginning of the version to judge; empty: the one that was seen first most recently, of each peer.
         smallest_effect: Relative difference that matters.
     """
-    del spark  # the lake has it; every job is called alike
     result = JobResult(APP)
     silver_version = lake.version(SILVER_MDR)
     meta = {"input": {SILVER_MDR.name: silver_version}}
     with result.timed("health"):
         silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD)
-        hourly = lake.commit(stub_hourly(silver), STUB_HOURLY, "overwrite", meta=meta)
+        hourly = lake.commit(stub_hourly(silver), STUB_HOURLY, Change("overwrite", meta=meta))
         result.wrote(STUB_HOURLY.name, hourly.rows, hourly.version)
-        life = lake.commit(stub_life(lake.read(BRONZE_STUB_EVENT)), STUB_LIFE, "overwrite", meta=meta)
+        life = lake.commit(stub_life(lake.read(BRONZE_STUB_EVENT)), STUB_LIFE, Change("overwrite", meta=meta))
         result.wrote(STUB_LIFE.name, life.rows, life.version)
     with result.timed("compare"):
         hours = lake.read_in_workers(STUB_HOURLY, hourly.version, columns=HOUR)
         wanted = Versions(baseline, candidate, smallest_effect)
         table = stub_regressions(hours, wanted).frame(STUB_REGRESSION.schema).toArrow()
         rows = table.sort_by([(name, "ascending") for name in STUB_REGRESSION.key]).to_pylist()
-        written = lake.commit(table, STUB_REGRESSION, "overwrite", meta=meta)
+        written = lake.commit(table, STUB_REGRESSION, Change("overwrite", meta=meta))
         result.wrote(STUB_REGRESSION.name, written.rows, written.version)
     worse = [row for row in rows if row["verdict"] == "worse"]
     result.findings = len(worse)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -66,21 +66,23 @@ def plan_abuse(world: World) -> AbusePlan:
         # In the second half, so that there is a baseline before it, and well before the end of the books.
         hour_us = world.options.start_us + int(rng.integers(hours // 2, hours - 4)) * _HOUR_US
         sender = f"hyperty://{world.domains[source].name}/h-plot-{number}"
-        _plant(plan, world, rng, pattern, source, target, messages, hour_us, sender)
+        _plant(plan, world, rng, _Plot(pattern, source, target, messages, hour_us, sender))
     return plan
 
 
-def _plant(
-    plan: AbusePlan,
-    world: World,
-    rng: np.random.Generator,
-    pattern: str,
-    source: int,
-    target: int,
-    messages: int,
-    hour_us: int,
-    sender: str,
-) -> None:
+class _Plot(NamedTuple):
+    """Who misbehaves towards whom, how, in which hour and with how many messages; domains by number."""
+
+    pattern: str
+    source: int
+    target: int
+    messages: int
+    hour_us: int
+    sender: str
+
+
+def _plant(plan: AbusePlan, world: World, rng: np.random.Generator, plot: _Plot) -> None:
+    pattern, source, target, messages, hour_us, sender = plot
     our, peer = world.domains[target], world.domains[source]
     span_us = _FIVE_MINUTES_US if pattern == "fan-out" else _HOUR_US - 60_000_000
     # The receiver's clock decides in which hour a record is: keep off the full hour.

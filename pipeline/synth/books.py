@@ -211,8 +211,8 @@ class Book:
         for record in records:
             for member in record.address_members:
                 address = getattr(record, member)
-                if address is not None:
-                    hashed = self._hashes.get(address)
-                    if hashed is None:
-                        hashed = self._hashes[address] = hash_address(address, key)
-                    setattr(record, member, hashed)
+                if address is None:
+                    continue
+                if address not in self._hashes:
+                    self._hashes[address] = hash_address(address, key)
+                setattr(record, member, self._hashes[address])

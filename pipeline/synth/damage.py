@@ -214,7 +214,7 @@ def _correct(truth: Truth, entries: list[Entry]) -> None:
         truth.decisions -= 1
         truth.records[Kind.MESSAGE.value] -= 1
         if entry.is_paired and paired[entry.msg_id] == 1:
-            truth.add_case(Case("pending", entry.msg_id, entry.src_domain, entry.dst_domain))
+            truth.case_list.append(Case("pending", entry.msg_id, entry.src_domain, entry.dst_domain))
     _unflip(truth, entries)
 
 

@@ -169,7 +169,7 @@ class Traffic:
         passing.wire = passing.size + _WIRE_BYTES + 2 * len(source.name) + len(target.name)
         fault = passing.fault
         if fault:
-            self._truth.add_case(Case(fault, passing.msg_id, source.name, target.name))
+            self._truth.case_list.append(Case(fault, passing.msg_id, source.name, target.name))
         has_crossed = True if fault == "orphan" else self._leave(passing)
         if has_crossed and fault != "lost":
             self._enter(passing)

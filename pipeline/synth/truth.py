@@ -102,7 +102,6 @@ class Truth:
     roles: dict[str, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
     """Readable message records by `role outcome`."""
-    cases: dict[str, int] = field(default_factory=dict)
     matched: int = 0
     decisions: int = 0
     deployed_rev: str = ""
@@ -115,14 +114,14 @@ class Truth:
     case_list: list[Case] = field(default_factory=list)
     """Not in `truth.json` but beside it, in `cases.parquet`."""
 
-    def add_case(self, case: Case) -> None:
-        """Note one message."""
-        self.case_list.append(case)
+    @property
+    def cases(self) -> dict[str, int]:
+        """Number of `case_list` by class."""
+        return dict(sorted(Counter(case.case_class for case in self.case_list).items()))
 
     def save(self, folder: Path) -> None:
         """Write `truth.json` and `cases.parquet`. Raises OSError."""
-        self.cases = dict(sorted(Counter(case.case_class for case in self.case_list).items()))
-        members = asdict(self)
+        members = asdict(self) | {"cases": self.cases}
         del members["case_list"]
         text = msgspec.json.format(msgspec.json.encode(members), indent=1)
         (folder / TRUTH_NAME).write_bytes(text + b"\n")

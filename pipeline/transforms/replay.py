@@ -46,13 +46,13 @@ def judged(silver: WorkerRows) -> WorkerRows:
     return silver.then(_by_a_gate)
 
 
-def replayed(records: WorkerRows, old: GateSettings, new: GateSettings, *, count_from_us: int = 0) -> DataFrame:
-    """Parts of the answer, from `judged`; what is older than `count_from_us` only fills the rates' buckets."""
+def replayed(records: WorkerRows, old: GateSettings, new: GateSettings) -> DataFrame:
+    """Parts of the answer, from `judged`."""
     in_order = records
     if old.has_rates or new.has_rates:
         rows = records.frame(_RECORD).repartition("node")
         in_order = rows_of(rows.sortWithinPartitions("node", "boot", "ts_us", "msg_id"), COLUMNS)
-    return in_order.then(partial(_decide_all, old, new, count_from_us)).frame(PARTS)
+    return in_order.then(partial(_decide_all, old, new)).frame(PARTS)
 
 
 def flips(parts: DataFrame) -> DataFrame:
@@ -83,8 +83,8 @@ def _by_a_gate(batches: Batches) -> Batches:
         yield batch.select(list(COLUMNS)).filter(asked)
 
 
-def _decide_all(old: GateSettings, new: GateSettings, count_from_us: int, batches: Batches) -> Batches:
-    replayer = Replayer(old, new, count_from_us=count_from_us)
+def _decide_all(old: GateSettings, new: GateSettings, batches: Batches) -> Batches:
+    replayer = Replayer(old, new)
     for records in in_pieces(batches, _RECORDS_AT_ONCE):
         replayer.replay(records)
         if len(replayer.cells) >= CELLS_BEFORE_FLUSH:

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed
 
-from interop.bounded_websocket import BoundedWebSocket, open_bounded
+from interop.bounded_websocket import BoundedWebSocket, Buffers, open_bounded
 from protofly.limits import MESSAGE_FRAGMENTS
 from wire.core.websocket import ServerWebSocket
 
@@ -48,9 +48,7 @@ async def connected(*fragments: bytes, is_whole: bool = True) -> AsyncIterator[B
                 stream,
                 "localhost",
                 "/ws",
-                message_queue_size=4,
-                max_message_size=1 << 20,
-                receive_buffer_size=65_536,
+                buffers=Buffers(queue_messages=4, message_bytes=1 << 20, read_bytes=65_536),
             )
             await trio.aclose_forcefully(stream)
         nursery.cancel_scope.cancel()

@@ -35,7 +35,7 @@ def main() -> None:
     lake = Lake(disk / "lake", spark)
     error = ""
     try:
-        ingest.run(lake, spark, [book.spool])
+        ingest.run(lake, [book.spool])
     except LakeError as exc:
         error = str(exc)
     told = {
@@ -44,7 +44,7 @@ def main() -> None:
         "left": len(list(lake.folder.rglob("*.parquet"))),
     }
     _mount("-o", f"remount,size={LARGE}", str(disk))
-    ingest.run(lake, spark, [book.spool])
+    ingest.run(lake, [book.spool])
     told["rows"] = lake.read(BRONZE_MDR).select("seq").distinct().count()
     told["ledger"] = len(lake.read_small(SEGMENTS))
     spark.stop()

@@ -87,8 +87,8 @@ def child(spool: Path, lake_folder: Path, kill_at: int) -> None:
         setattr(owner, name, stepped(getattr(owner, name)))
     lake = Lake(lake_folder, spark)
     trust = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
-    ingest.run(lake, spark, [spool], trust=trust)
-    refine.run(lake, spark)
+    ingest.run(lake, [spool], trust=trust)
+    refine.run(lake)
     spark.stop()
 
 

@@ -43,7 +43,7 @@ class Settled:
 def settled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settled]:
     lake = Lake(tmp_path_factory.mktemp("oracle") / "lake", spark)
     planted = fill_lake(lake, PLAN)
-    jobs = settle.run(lake, spark), reconcile.run(lake, spark)
+    jobs = settle.run(lake), reconcile.run(lake)
     with open_oracle(lake.folder / SILVER_MDR.name, member="0::BIGINT") as oracle:
         answer(oracle, "hourly", "daily", "messages", "delays", "classes")
         yield Settled(lake, planted, oracle, *jobs)

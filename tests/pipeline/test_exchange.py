@@ -22,7 +22,7 @@ from pipeline.extract_file import (
     open_extract,
     write_extract,
 )
-from pipeline.jobs.exchange import export_details, export_totals, import_extract, reconcile_with
+from pipeline.jobs.exchange import PartnerDay, export_details, export_totals, import_extract, reconcile_with
 from pipeline.jobs.result import ExitCode
 from pipeline.schemas import PEER_BOOK, RECON_CASE, RECON_PAIR, SEGMENTS, SILVER_MDR
 from pipeline.tables import Lake
@@ -94,12 +94,12 @@ def exchanged(folder: Path, found: dict[str, Lake], *, details: bool = True) -> 
     """All four files there and back."""
     for domain, peer in ((A, B), (B, A)):
         out = folder / f"{domain}.totals"
-        export_totals(found[domain], domain=domain, peer=peer, day=DAY, key=KEYS[domain], out=out)
-        import_extract(found[peer], out, domain=peer, peer=domain, day=DAY, peer_key=KEYS[domain].record())
+        export_totals(found[domain], PartnerDay(domain, peer, DAY), key=KEYS[domain], out=out)
+        import_extract(found[peer], out, PartnerDay(peer, domain, DAY), peer_key=KEYS[domain].record())
     for domain, peer in ((A, B), (B, A)) if details else ():
         out = folder / f"{domain}.details"
-        export_details(found[domain], domain=domain, peer=peer, day=DAY, key=KEYS[domain], out=out)
-        import_extract(found[peer], out, domain=peer, peer=domain, day=DAY, peer_key=KEYS[domain].record())
+        export_details(found[domain], PartnerDay(domain, peer, DAY), key=KEYS[domain], out=out)
+        import_extract(found[peer], out, PartnerDay(peer, domain, DAY), peer_key=KEYS[domain].record())
 
 
 def rewritten(path: Path, author: str, reader: str, change: Any, *, name: str, **members: Any) -> Path:
@@ -119,7 +119,7 @@ def test_both_operators_find_the_same_cases_from_what_they_have_shown_each_other
     exchanged(tmp_path, found)
     expected = Counter(lost=1, orphan=1, altered=1)
     for domain, peer in ((A, B), (B, A)):
-        result = reconcile_with(found[domain], spark, domain=domain, peer=peer, day=DAY)
+        result = reconcile_with(found[domain], PartnerDay(domain, peer, DAY))
         assert (result.exit_code, result.findings) == (ExitCode.FINDINGS, 3)
         cases = found[domain].read(RECON_CASE).collect()
         assert Counter(row.case_class for row in cases) == expected
@@ -163,9 +163,9 @@ def test_details_that_do_not_add_up_to_the_signed_totals_are_refused_and_nothing
 
     for change in (leave_one_out, invent_one):
         path = rewritten(tmp_path / f"{B}.details", B, A, change, name=change.__name__)
-        import_extract(found[A], path, domain=A, peer=B, day=DAY, peer_key=KEYS[B].record())
+        import_extract(found[A], path, PartnerDay(A, B, DAY), peer_key=KEYS[B].record())
         with pytest.raises(ExtractError) as caught:
-            reconcile_with(found[A], spark, domain=A, peer=B, day=DAY)
+            reconcile_with(found[A], PartnerDay(A, B, DAY))
         assert caught.value.verdict is Verdict.CONTRADICTION
         assert not found[A].has(RECON_PAIR)
 
@@ -173,10 +173,10 @@ def test_details_that_do_not_add_up_to_the_signed_totals_are_refused_and_nothing
 def test_a_step_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -> None:
     found = lakes(spark, tmp_path)
     with pytest.raises(ExtractError, match="your own totals have not been exported"):
-        export_details(found[A], domain=A, peer=B, day=DAY, key=KEYS[A], out=tmp_path / "early")
+        export_details(found[A], PartnerDay(A, B, DAY), key=KEYS[A], out=tmp_path / "early")
     exchanged(tmp_path, found, details=False)
     with pytest.raises(ExtractError, match=r"details of b\.example have not been imported"):
-        reconcile_with(found[A], spark, domain=A, peer=B, day=DAY)
+        reconcile_with(found[A], PartnerDay(A, B, DAY))
 
 
 def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_path: Path) -> None:
@@ -195,6 +195,6 @@ def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_pat
     ]
     for path, verdict in forgeries:
         with pytest.raises(ExtractError) as caught:
-            import_extract(found[A], path, domain=A, peer=B, day=DAY, peer_key=KEYS[B].record())
+            import_extract(found[A], path, PartnerDay(A, B, DAY), peer_key=KEYS[B].record())
         assert caught.value.verdict is verdict
     assert found[A].version(PEER_BOOK) == before

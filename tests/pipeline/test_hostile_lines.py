@@ -93,7 +93,7 @@ def test_every_line_is_stored_once_as_record_or_as_it_was(lake: Lake, tmp_path: 
     spool = tmp_path / "spool with [odd] {name}*"
     NodeBook(spool).seal_lines(b"".join(text + b"\n" for text in [*(bad for bad, _ in HOSTILE), *GOOD]))
 
-    result = ingest.run(lake, lake.spark, [spool])
+    result = ingest.run(lake, [spool])
 
     quarantine = {row["line"]: row for row in lake.read(QUARANTINE).collect()}
     for text, reason in HOSTILE:
@@ -126,7 +126,7 @@ def test_of_lines_with_the_same_number_one_is_a_record(lake: Lake, tmp_path: Pat
     twice = [line(1), line(1, msg_id="f" * 32), line(2)]
     book = NodeBook(tmp_path / "spool")
     book.seal_lines(b"".join(text + b"\n" for text in twice))
-    ingest.run(lake, lake.spark, [book.spool])
+    ingest.run(lake, [book.spool])
     assert sorted(row["seq"] for row in lake.read(BRONZE_MDR).collect()) == [1, 2]
     [bad] = lake.read(QUARANTINE).collect()
     assert bad["errors"] == ["repeated"]

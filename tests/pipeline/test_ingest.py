@@ -28,7 +28,7 @@ def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path
     NodeBook(spool, kind=Kind.LINK).seal([link_event(1)])
     NodeBook(spool, kind=Kind.STUB).seal([stub_event(1)])
 
-    result = ingest.run(lake, lake.spark, [spool], trust=TRUST)
+    result = ingest.run(lake, [spool], trust=TRUST)
 
     assert result.exit_code is ExitCode.FINE, result
     assert result.rows == {
@@ -46,17 +46,17 @@ def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path
     assert not lake.has(QUARANTINE)
     assert {row["verdict"] for row in lake.read_small(SEGMENTS).to_pylist()} == {"accepted"}
 
-    again = ingest.run(lake, lake.spark, [spool], trust=TRUST)
+    again = ingest.run(lake, [spool], trust=TRUST)
     assert (again.rows, again.exit_code) == ({}, ExitCode.FINE)
 
 
 def test_who_requires_signatures_later_is_told_what_was_taken_without(lake: Lake, tmp_path: Path) -> None:
     book = NodeBook(tmp_path / "spool", signer=None)
     book.seal([message(1)])
-    assert ingest.run(lake, lake.spark, [book.spool]).exit_code is ExitCode.FINE
+    assert ingest.run(lake, [book.spool]).exit_code is ExitCode.FINE
     book.signer = SIGNER
     book.seal([message(2)])
-    later = ingest.run(lake, lake.spark, [book.spool], trust=TRUST)
+    later = ingest.run(lake, [book.spool], trust=TRUST)
     assert (later.exit_code, later.findings, later.rows[BRONZE_MDR.name]) == (ExitCode.FINDINGS, 1, 1)
     assert "1 segments that are in the lake already were taken without a good signature" in later.warnings[0]
 
@@ -69,7 +69,7 @@ def test_what_only_the_lines_tell_is_found_and_the_other_segments_are_stored(lak
     lie = msgspec.structs.replace(decode_manifest(second.manifest_path.read_bytes()), records=1, lost_records=1)
     second.manifest_path.write_bytes(msgspec.json.encode(sign_manifest(lie, SIGNER)))
 
-    result = ingest.run(lake, lake.spark, [book.spool], trust=TRUST)
+    result = ingest.run(lake, [book.spool], trust=TRUST)
 
     assert sorted(row["seq"] for row in lake.read(BRONZE_MDR).collect()) == [1, 2]
     found = [(row["verdict"], row["findings"]) for row in lake.read_small(SEGMENTS).to_pylist()]

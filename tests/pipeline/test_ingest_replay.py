@@ -66,12 +66,12 @@ def test_segments_that_vanish_after_they_were_stored_are_entered_as_such(
     with monkeypatch.context() as patch:
         end_before(patch, Ledger, "write", lambda *_: True)
         with pytest.raises(Killed):
-            ingest.run(lake, lake.spark, [spool])
+            ingest.run(lake, [spool])
     assert sequence_of(lake) == [1, 2, 3]
     [first, *_] = sorted(spool.glob("mdr-*.zst"))
     first.unlink()
 
-    result = ingest.run(lake, lake.spark, [spool])
+    result = ingest.run(lake, [spool])
 
     assert sequence_of(lake) == [1, 2, 3]
     assert [(verdict, rows) for _, verdict, rows in ledger_of(lake)] == [
@@ -92,10 +92,10 @@ def test_segments_that_come_between_end_and_next_run_wait_for_their_own_batch(
     with monkeypatch.context() as patch:
         end_before(patch, Ledger, "write", lambda *_: True)
         with pytest.raises(Killed):
-            ingest.run(lake, lake.spark, [book.spool])
+            ingest.run(lake, [book.spool])
     book.seal([message(2)])
     told: list[str] = []
-    result = ingest.run(lake, lake.spark, [book.spool], progress=told.append)
+    result = ingest.run(lake, [book.spool], progress=told.append)
     assert sequence_of(lake) == [1, 2]
     assert (len(told), result.rows["bronze_mdr"], Ledger(lake).last_batch) == (2, 1, 2)
 
@@ -106,9 +106,9 @@ def test_kinds_that_were_stored_before_the_end_are_not_stored_again(
     with monkeypatch.context() as patch:
         end_before(patch, segment_loading, "_write", lambda _lake, kind, *_, **__: kind is Kind.LINK)
         with pytest.raises(Killed):
-            ingest.run(lake, lake.spark, [spool])
+            ingest.run(lake, [spool])
     assert (sequence_of(lake), lake.has(BRONZE_LINK_EVENT)) == ([1, 2, 3], False)
-    result = ingest.run(lake, lake.spark, [spool])
+    result = ingest.run(lake, [spool])
     assert result.rows == {"bronze_link_event": 1, "segments": 3}
     assert (sequence_of(lake), result.exit_code) == ([1, 2, 3], ExitCode.FINE)
 
@@ -128,7 +128,7 @@ def test_a_segment_that_keeps_changing_while_it_is_read_is_rejected_and_the_othe
             second.write_bytes(content)
 
     monkeypatch.setattr(segment_loading, "_write", run_while_it_is_another)
-    result = ingest.run(lake, lake.spark, [spool])
+    result = ingest.run(lake, [spool])
     assert sequence_of(lake) == [1, 2]
     assert [verdict for _, verdict, _ in ledger_of(lake)] == ["accepted", "accepted", "rejected"]
     assert result.details["verdicts"] == {"accepted": 2, "rejected": 1}
@@ -151,21 +151,21 @@ def test_a_rejected_segment_is_looked_at_again_and_its_row_replaced(lake: Lake, 
 
 
 def test_a_manifest_that_is_merely_touched_is_no_news(lake: Lake, spool: Path) -> None:
-    ingest.run(lake, lake.spark, [spool])
+    ingest.run(lake, [spool])
     for path in spool.glob("*.manifest.json"):
         path.touch()
-    assert ingest.run(lake, lake.spark, [spool]).rows == {}
+    assert ingest.run(lake, [spool]).rows == {}
     assert len(ledger_of(lake)) == 3
 
 
 def test_only_one_ingest_works_on_a_lake(lake: Lake, spool: Path) -> None:
     job = Ingest(lake, [spool])
     with job._alone(), pytest.raises(LakeError, match="another ingest"):
-        ingest.run(lake, lake.spark, [spool])
+        ingest.run(lake, [spool])
 
 
 def test_an_empty_spool_is_incomplete_and_says_so(lake: Lake, tmp_path: Path) -> None:
-    result = ingest.run(lake, lake.spark, [tmp_path])
+    result = ingest.run(lake, [tmp_path])
     assert result.exit_code is ExitCode.INCOMPLETE
     [told] = result.warnings
     assert told.startswith(f"no segments in {tmp_path}: ")
@@ -206,7 +206,7 @@ def test_any_split_order_or_repetition_stores_the_same_rows(
         for stem in batch:
             for path in book.spool.glob(f"{stem}.*"):
                 shutil.copy(path, spool)
-        ingest.run(lake, spark, [spool])
+        ingest.run(lake, [spool])
     rows = lake.read(BRONZE_MDR).select("seq", "msg_id", "segno").collect()
     expected = [
         (row["seq"], row["msg_id"], row["segno"])
@@ -218,5 +218,5 @@ def test_any_split_order_or_repetition_stores_the_same_rows(
 
 def _all_at_once(home: Path, spool: Path, spark: SparkSession) -> Lake:
     lake = Lake(home / "reference", spark)
-    ingest.run(lake, spark, [spool])
+    ingest.run(lake, [spool])
     return lake

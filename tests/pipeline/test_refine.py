@@ -34,7 +34,7 @@ def bronze(spark: SparkSession, records: Sequence[MessageRecord], *, segno: int 
 def test_records_get_ids_as_bytes_and_know_whose_they_are(lake: Lake, tmp_path: Path) -> None:
     book = NodeBook(tmp_path / "spool")
     book.seal([message(1), message(2, role="in")])
-    ingest.run(lake, lake.spark, [book.spool])
+    ingest.run(lake, [book.spool])
     rows = normalise(lake.read(BRONZE_MDR))
     out, in_ = rows.orderBy("seq").collect()
     assert rows.schema == SILVER_MDR.schema
@@ -60,15 +60,15 @@ def test_what_is_known_is_left_out(spark: SparkSession) -> None:
 
 
 def test_only_what_is_new_is_refined_and_only_once(lake: Lake, tmp_path: Path) -> None:
-    assert refine.run(lake, lake.spark).exit_code is ExitCode.INCOMPLETE
+    assert refine.run(lake).exit_code is ExitCode.INCOMPLETE
     book = NodeBook(tmp_path / "spool")
     book.seal([message(2), message(1)])
-    ingest.run(lake, lake.spark, [book.spool])
-    first = refine.run(lake, lake.spark)
-    again = refine.run(lake, lake.spark)
+    ingest.run(lake, [book.spool])
+    first = refine.run(lake)
+    again = refine.run(lake)
     book.seal([message(3)])
-    ingest.run(lake, lake.spark, [book.spool])
-    second = refine.run(lake, lake.spark)
+    ingest.run(lake, [book.spool])
+    second = refine.run(lake)
 
     assert (first.rows, again.rows, second.rows) == ({"silver_mdr": 2}, {}, {"silver_mdr": 1})
     assert (first.exit_code, second.details["bronze_rows"]) == (ExitCode.FINE, 1)
@@ -86,7 +86,7 @@ def test_only_what_is_new_is_refined_and_only_once(lake: Lake, tmp_path: Path) -
 def test_a_row_that_two_segments_have_comes_once(lake: Lake, spark: SparkSession) -> None:
     lake.commit(bronze(spark, [message(1), message(2)]), BRONZE_MDR)
     lake.commit(bronze(spark, [message(9), message(2), message(3)], segno=2), BRONZE_MDR)
-    result = refine.run(lake, spark)
+    result = refine.run(lake)
     assert (result.rows["silver_mdr"], result.findings) == (3, 2)
     rows = sorted((row["seq"], int.from_bytes(row["msg_id"])) for row in lake.read(SILVER_MDR).collect())
     assert rows == [(1, 1), (2, 2), (3, 3)]
@@ -97,8 +97,8 @@ def test_a_row_that_two_segments_have_comes_once(lake: Lake, spark: SparkSession
 
 def test_a_row_that_bronze_repeats_later_does_not_come_again(lake: Lake, spark: SparkSession) -> None:
     lake.commit(bronze(spark, [message(1)]), BRONZE_MDR)
-    refine.run(lake, spark)
+    refine.run(lake)
     lake.commit(bronze(spark, [message(1), message(2)], segno=2), BRONZE_MDR)
-    result = refine.run(lake, spark)
+    result = refine.run(lake)
     assert (result.rows["silver_mdr"], result.findings, result.exit_code) == (1, 1, ExitCode.FINDINGS)
     assert sorted(row["seq"] for row in lake.read(SILVER_MDR).collect()) == [1, 2]

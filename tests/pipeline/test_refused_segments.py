@@ -83,7 +83,7 @@ def test_a_segment_on_which_the_program_fails_is_rejected_and_told_and_all_other
     run_here(monkeypatch)
     with monkeypatch.context() as patch:
         fail_at(patch, UnforeseenError("\x1b[31m"))
-        result = ingest.run(lake, lake.spark, [spool])
+        result = ingest.run(lake, [spool])
 
     segments_found = rows_of(lake)
     assert {key: row["verdict"] for key, row in segments_found.items()} == {
@@ -102,7 +102,7 @@ def test_a_segment_on_which_the_program_fails_is_rejected_and_told_and_all_other
     assert "UnforeseenError: ?[31m" in caplog.text  # told in full, but not so that it acts on a terminal
     assert result.exit_code is ExitCode.INCOMPLETE  # one is missing from the chain
 
-    again = ingest.run(lake, lake.spark, [spool])  # the program was mended
+    again = ingest.run(lake, [spool])  # the program was mended
     assert again.exit_code is ExitCode.FINE
     assert sorted(lake.read_small(BRONZE_MDR, ["seq"])["seq"].to_pylist()) == [1, 2, 3, 4, 5]
     assert rows_of(lake)["mdr", 2]["verdict"] == "accepted"
@@ -171,7 +171,7 @@ def test_a_segment_over_thousands_of_days_makes_no_folders_and_costs_nobody_else
 ) -> None:
     run_here(monkeypatch)
     sealed_over_days(tmp_path / "spool", 9000).seal([message(1)])
-    result = ingest.run(lake, lake.spark, [tmp_path / "spool"])
+    result = ingest.run(lake, [tmp_path / "spool"])
     found = rows_of(lake)
     assert {segno: row["verdict"] for (_, segno), row in found.items()} == {1: "rejected", 2: "accepted"}
     assert found["mdr", 1]["findings"][0] == "days"

@@ -172,14 +172,6 @@ def test_rates_are_replayed_in_the_order_of_time_and_begin_full_after_a_restart(
     assert not old.has_rates
 
 
-def test_what_is_older_than_the_range_fills_the_buckets_and_is_not_counted() -> None:
-    slow = settings(peers={"b.example": PeerRule(default="permit", rate=RateLimit(messages_per_second=2.0))})
-    rows = [recorded(settings(), ts_us=MONDAY_US + number) for number in range(4)]
-    replayer = Replayer(settings(), slow, count_from_us=MONDAY_US + 2)
-    replayer.replay(table(rows))
-    assert {cell.new_decision: tally.messages for cell, tally in replayer.cells.items()} == {"deny": 2}
-
-
 @given(st.lists(st.integers(0, 10**6), max_size=60))
 def test_samples_of_a_cell_are_the_least_ids_in_whatever_order_they_come(numbers: list[int]) -> None:
     tally = Tally()
@@ -196,8 +188,8 @@ def test_job_writes_flips_that_add_up_and_a_run_that_is_valid(spark: SparkSessio
     rows.append(recorded(old, msg_type="read"))
     rows.append({**silver_row(), "decision": "deny", "outcome": "denied", "outcome_code": "spoofed-source"})
     lake.commit(silver(spark, rows), SILVER_MDR)
-    result = replay.run(lake, spark, old, new)
-    again = replay.run(lake, spark, old, new)
+    result = replay.run(lake, old, new)
+    again = replay.run(lake, old, new)
     assert result.exit_code is again.exit_code is ExitCode.FINDINGS
     assert (result.findings, again.rows[REPLAY_FLIP.name]) == (1, 0)
     run = lake.read_small(REPLAY_RUN).to_pylist()
@@ -212,7 +204,7 @@ def test_job_writes_flips_that_add_up_and_a_run_that_is_valid(spark: SparkSessio
 def test_job_voids_a_replay_whose_self_check_fails(spark: SparkSession, lake: Lake) -> None:
     old = settings()
     lake.commit(silver(spark, [{**recorded(old), "decision": "deny", "outcome_code": "policy"}]), SILVER_MDR)
-    result = replay.run(lake, spark, old, old)
+    result = replay.run(lake, old, old)
     assert result.exit_code is ExitCode.FAILURE
     assert "do not rely" in " ".join(result.warnings)
 

@@ -91,27 +91,27 @@ def test_a_day_is_draft_then_final_then_restated_and_every_version_stays_readabl
 ) -> None:
     rows = [silver_row(node=NODE) for _ in range(3)]
     enter(lake, spark, rows, [sealed(1, MIDNIGHT_US)])
-    first = run(lake, spark, day=MONDAY)
+    first = run(lake, day=MONDAY)
     assert (first.exit_code, first.details) == (ExitCode.INCOMPLETE, {"draft": 1, "final": 0, "restated": 0})
     assert written(lake) == [("b.example", "draft", 1, 3)]
 
     enter(lake, spark, [silver_row(node=NODE)], [sealed(2, MIDNIGHT_US + GRACE_US)])
-    second = run(lake, spark, day=MONDAY)
+    second = run(lake, day=MONDAY)
     assert (second.exit_code, written(lake)) == (ExitCode.FINE, [("b.example", "final", 1, 4)])
     final = exported(lake)
     assert b'"set_digest":"' in final
     final_version = lake.version(STATEMENT_DAILY)
 
-    again = run(lake, spark, day=MONDAY)
+    again = run(lake, day=MONDAY)
     assert (again.exit_code, lake.version(STATEMENT_DAILY)) == (ExitCode.FINE, final_version)
 
     enter(lake, spark, [silver_row(node=NODE, src_domain="c.example")], [sealed(3, MIDNIGHT_US + DAY_US)])
-    changed = run(lake, spark)
+    changed = run(lake)
     assert (changed.exit_code, changed.findings) == (ExitCode.FINDINGS, 1)
     assert "--restate" in changed.warnings[0]
     assert exported(lake) == final
 
-    restated = run(lake, spark, day=MONDAY, restate=True)
+    restated = run(lake, day=MONDAY, restate=True)
     assert restated.details == {"draft": 0, "final": 0, "restated": 1}
     assert written(lake) == [
         ("b.example", "final", 1, 4),
@@ -129,7 +129,7 @@ def test_a_day_is_draft_then_final_then_restated_and_every_version_stays_readabl
 @pytest.mark.spark
 def test_the_operators_word_makes_the_day_of_a_silent_node_final(lake: Lake, spark: SparkSession) -> None:
     enter(lake, spark, [silver_row(node=NODE)], [sealed(1, MIDNIGHT_US - 1)])
-    result = run(lake, spark, day=MONDAY, declared={NODE: MIDNIGHT_US + GRACE_US})
+    result = run(lake, day=MONDAY, declared={NODE: MIDNIGHT_US + GRACE_US})
     assert (result.exit_code, written(lake)) == (ExitCode.FINE, [("b.example", "final", 1, 1)])
 
 
@@ -137,7 +137,7 @@ def test_the_operators_word_makes_the_day_of_a_silent_node_final(lake: Lake, spa
 def test_who_vouches_for_a_node_that_nobody_has_seen_is_told(lake: Lake, spark: SparkSession) -> None:
     enter(lake, spark, [silver_row(node=NODE)], [sealed(1, MIDNIGHT_US - 1)])
     with pytest.raises(SettingsError) as caught:
-        run(lake, spark, declared={"mn-9.a.example": MIDNIGHT_US})
+        run(lake, declared={"mn-9.a.example": MIDNIGHT_US})
     assert "mn-9.a.example" in caught.value.detail
     assert not lake.has(STATEMENT_DAILY)
 
@@ -147,7 +147,7 @@ def test_a_draft_says_which_node_holds_it_up(lake: Lake, spark: SparkSession) ->
     other = "runtime://a.example/mn-2"
     rows = [silver_row(node=NODE), silver_row(node=other)]
     enter(lake, spark, rows, [sealed(1, MIDNIGHT_US + GRACE_US), sealed(1, MIDNIGHT_US - 1_000_000, node=other)])
-    [told] = run(lake, spark).warnings
+    [told] = run(lake).warnings
     assert told.startswith(
         "a.example: 2026-03-02 draft, because its books are proved complete until 2026-03-02 23:59:59"
     )
@@ -158,13 +158,13 @@ def test_a_draft_says_which_node_holds_it_up(lake: Lake, spark: SparkSession) ->
 @pytest.mark.spark
 def test_a_day_that_nobody_has_got_beyond_is_a_draft_without_a_word(lake: Lake, spark: SparkSession) -> None:
     enter(lake, spark, [silver_row(node=NODE)], [sealed(1, MIDNIGHT_US + GRACE_US - 1)])
-    result = run(lake, spark)
+    result = run(lake)
     assert (result.details["draft"], result.warnings) == (1, [])
 
 
 @pytest.mark.spark
 def test_a_day_without_records_is_incomplete_input_and_changes_nothing(lake: Lake, spark: SparkSession) -> None:
-    result = run(lake, spark, day="2026-03-05")
+    result = run(lake, day="2026-03-05")
     assert result.exit_code == ExitCode.INCOMPLETE
     assert result.warnings == ["no records of 2026-03-05"]
     assert not lake.has(STATEMENT_DAILY)

@@ -22,7 +22,7 @@ from pipeline.cli import app
 from pipeline.jobs import statements as job
 from pipeline.jobs.settle import run as settle
 from pipeline.schemas import SEGMENTS, SILVER_MDR, TRAFFIC_HOURLY
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 from tests.pipeline.rows import DAY_US, MONDAY_US, silver, silver_row
 
 pytestmark = pytest.mark.spark
@@ -65,7 +65,7 @@ def settled(folder: Path, spark: SparkSession, batches: Sequence[Sequence[dict[s
     }
     schema = to_arrow_schema(SEGMENTS.schema)
     lake.commit(pa.table({name: [facts.get(name)] for name in schema.names}, schema=schema), SEGMENTS)
-    assert settle(lake, spark).details == {"draft": 1, "final": 1, "restated": 0}
+    assert settle(lake).details == {"draft": 1, "final": 1, "restated": 0}
     return lake
 
 
@@ -221,7 +221,7 @@ def test_a_signed_off_day_whose_hours_say_something_else_by_now_is_a_finding(
     lake = Lake(tmp_path / "lake", spark)
     hours = lake.read_small(TRAFFIC_HOURLY, partitions=[MONDAY])
     more = hours.set_column(hours.schema.get_field_index("bytes_in"), "bytes_in", pa.array([999] * hours.num_rows))
-    lake.commit(more, TRAFFIC_HOURLY, "replace_partitions")
+    lake.commit(more, TRAFFIC_HOURLY, Change("replace_partitions"))
     done = statements(lake=lake.folder)
     assert done.exit_code == 2
     assert "a.example 2026-03-02: the records have changed since the statement was final (version 1)" in done.stderr

@@ -16,7 +16,7 @@ from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
 from pipeline.stages import StagedFile
 from pipeline.table_log import ConflictError, LakeError
-from pipeline.tables import STAGE_NAME, Lake
+from pipeline.tables import STAGE_NAME, Change, Lake
 from pipeline.worker_rows import rows_of as in_workers
 
 pytestmark = pytest.mark.spark
@@ -59,7 +59,7 @@ def test_what_was_appended_is_read_again_at_every_version(lake: Lake, spark: Spa
     assert not lake.has(COUNTS)
     assert lake.version(COUNTS) == -1
     assert lake.read(COUNTS).count() == 0
-    first = lake.commit(rows_of(spark, ("a", 1, DAY), ("b", 2, NEXT_DAY)), COUNTS, meta={"why": {"x": [1]}})
+    first = lake.commit(rows_of(spark, ("a", 1, DAY), ("b", 2, NEXT_DAY)), COUNTS, Change(meta={"why": {"x": [1]}}))
     second = lake.commit(rows_of(spark, ("c", 3, DAY)), COUNTS)
 
     assert (first.rows, first.partitions) == (2, (DAY, NEXT_DAY))
@@ -72,27 +72,27 @@ def test_what_was_appended_is_read_again_at_every_version(lake: Lake, spark: Spa
 
 def test_one_day_is_replaced_and_the_others_stay(lake: Lake) -> None:
     lake.commit(few(("a", 1, DAY), ("b", 2, NEXT_DAY)), COUNTS)
-    lake.commit(few(("a", 10, DAY)), COUNTS, "replace_partitions")
+    lake.commit(few(("a", 10, DAY)), COUNTS, Change("replace_partitions"))
     assert stored(lake) == [("a", 10, DAY), ("b", 2, NEXT_DAY)]
-    lake.commit(few(), COUNTS, "replace_partitions", partitions=[DAY])
+    lake.commit(few(), COUNTS, Change("replace_partitions", partitions=[DAY]))
     assert stored(lake) == [("b", 2, NEXT_DAY)]
-    lake.commit(few(("z", 0, DAY)), COUNTS, "overwrite")
+    lake.commit(few(("z", 0, DAY)), COUNTS, Change("overwrite"))
     assert stored(lake) == [("z", 0, DAY)]
 
 
 def test_rows_outside_of_the_days_to_be_replaced_are_refused(lake: Lake) -> None:
     lake.commit(few(("a", 1, DAY)), COUNTS)
     with pytest.raises(LakeError, match="not meant to be replaced"):
-        lake.commit(few(("a", 1, NEXT_DAY)), COUNTS, "replace_partitions", partitions=[DAY])
+        lake.commit(few(("a", 1, NEXT_DAY)), COUNTS, Change("replace_partitions", partitions=[DAY]))
     assert stored(lake) == [("a", 1, DAY)]
     assert len(list((lake.folder / "counts").rglob("*.parquet"))) == 1
 
 
 def test_a_transaction_happens_once(lake: Lake) -> None:
-    first = lake.commit(few(("a", 1, DAY)), COUNTS, txn=("job", 7))
-    again = lake.commit(few(("a", 1, DAY)), COUNTS, txn=("job", 7))
-    earlier = lake.commit(few(("a", 1, DAY)), COUNTS, txn=("job", 6))
-    other = lake.commit(few(("a", 1, DAY)), COUNTS, txn=("another", 1))
+    first = lake.commit(few(("a", 1, DAY)), COUNTS, Change(txn=("job", 7)))
+    again = lake.commit(few(("a", 1, DAY)), COUNTS, Change(txn=("job", 7)))
+    earlier = lake.commit(few(("a", 1, DAY)), COUNTS, Change(txn=("job", 6)))
+    other = lake.commit(few(("a", 1, DAY)), COUNTS, Change(txn=("another", 1)))
     assert (again.is_repeated, again.rows, again.version) == (True, 0, first.version)
     assert (earlier.is_repeated, other.is_repeated) == (True, False)
     assert lake.transaction_version(COUNTS, "job") == 7
@@ -103,9 +103,9 @@ def test_a_transaction_happens_once(lake: Lake) -> None:
 def test_of_two_who_replace_from_the_same_version_one_fails(lake: Lake) -> None:
     lake.commit(few(("a", 1, DAY)), COUNTS)
     version = lake.version(COUNTS)
-    lake.commit(few(("a", 2, DAY)), COUNTS, "replace_partitions", base_version=version)
+    lake.commit(few(("a", 2, DAY)), COUNTS, Change("replace_partitions", base_version=version))
     with pytest.raises(ConflictError):
-        lake.commit(few(("a", 3, DAY)), COUNTS, "replace_partitions", base_version=version)
+        lake.commit(few(("a", 3, DAY)), COUNTS, Change("replace_partitions", base_version=version))
     assert stored(lake) == [("a", 2, DAY)]
 
 
@@ -123,7 +123,7 @@ def test_a_replacement_fails_when_another_commit_slips_in_while_it_writes(
 
     monkeypatch.setattr(lake, "write", slow_write)
     with pytest.raises(ConflictError):
-        lake.commit(few(("a", 2, DAY)), COUNTS, "replace_partitions")
+        lake.commit(few(("a", 2, DAY)), COUNTS, Change("replace_partitions"))
     assert stored(lake) == [("a", 1, DAY), ("late", 9, DAY)]
     lake.commit(few(("b", 2, DAY)), COUNTS)  # an append starts over instead
     assert stored(other) == [("a", 1, DAY), ("b", 2, DAY), ("late", 9, DAY), ("late", 9, DAY)]
@@ -132,7 +132,7 @@ def test_a_replacement_fails_when_another_commit_slips_in_while_it_writes(
 
 def test_files_that_no_commit_names_are_invisible_and_vacuumed(lake: Lake) -> None:
     lake.commit(few(("a", 1, DAY)), COUNTS)
-    lake.commit(few(("a", 2, DAY)), COUNTS, "overwrite")
+    lake.commit(few(("a", 2, DAY)), COUNTS, Change("overwrite"))
     [live] = lake.files(COUNTS)
     litter = lake.folder / "counts" / f"dt={DAY}" / "part-litter.parquet"
     litter.write_bytes((lake.folder / "counts" / live.path).read_bytes())
@@ -171,7 +171,7 @@ def test_workers_read_what_spark_reads_and_what_they_write_is_committed_like_any
     assert read.records == 2
     assertDataFrameEqual(read.frame(wider.schema), lake.read(wider))
     late = lake.read_in_workers(COUNTS, columns=["n", "name", "dt"], partitions=[DAY], where=[[("n", ">", 1)]])
-    done = lake.commit(late, COUNTS, "replace_partitions", partitions=[DAY])
+    done = lake.commit(late, COUNTS, Change("replace_partitions", partitions=[DAY]))
     assert (done.rows, done.partitions) == (1, (DAY,))
     assert content(lake.read(COUNTS)) == [("b", 2, DAY), ("c", 3, NEXT_DAY)]
     assert content(lake.read_in_workers(COUNTS, 0, columns=COUNTS.schema.names).frame(COUNTS.schema)) == []

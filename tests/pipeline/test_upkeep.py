@@ -10,7 +10,7 @@ import pytest
 from pipeline.jobs import audit, compact, ingest, refine, retention, settle
 from pipeline.jobs.result import ExitCode
 from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, STATEMENT_DAILY, TABLES, TRAFFIC_HOURLY
-from pipeline.tables import Lake
+from pipeline.tables import Change, Lake
 from tests.pipeline.spools import NODE, SECOND_US, START_US, NodeBook, message
 
 pytestmark = pytest.mark.spark
@@ -20,8 +20,8 @@ FORGOTTEN_MEMBERS = {"src_key", "dst_key", "runtime_key", "subject", "msg_id", "
 
 
 def take_in(lake: Lake, book: NodeBook) -> None:
-    ingest.run(lake, lake.spark, [book.spool])
-    refine.run(lake, lake.spark)
+    ingest.run(lake, [book.spool])
+    refine.run(lake)
 
 
 def test_audit_of_whole_books_finds_nothing(lake: Lake, tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_audit_of_whole_books_finds_nothing(lake: Lake, tmp_path: Path) -> None:
     book.seal([message(1), message(2)])
     book.seal([message(3)])
     take_in(lake, book)
-    result = audit.run(lake, lake.spark)
+    result = audit.run(lake)
     assert (result.exit_code, result.findings, result.warnings) == (ExitCode.FINE, 0, [])
     [facts] = result.details["books"]
     assert (facts["node"], facts["segments"], facts["lost_records"]) == (NODE, 2, 0)
@@ -48,7 +48,7 @@ def test_audit_tells_gaps_losses_breaks_and_rejections(lake: Lake, tmp_path: Pat
     book.seal_lines(b"{}\n")
     take_in(lake, book)
 
-    result = audit.run(lake, lake.spark)
+    result = audit.run(lake)
 
     [facts] = result.details["books"]
     assert facts["gaps"] == [{"boot": 1, "first": 3, "last": 3}, {"boot": 1, "first": 5, "last": 5}]
@@ -62,8 +62,8 @@ def test_audit_notices_rows_that_the_ledger_does_not_know(lake: Lake, tmp_path: 
     book = NodeBook(tmp_path / "spool")
     book.seal([message(1), message(2)])
     take_in(lake, book)
-    lake.commit(lake.read(BRONZE_MDR).where("seq = 1"), BRONZE_MDR, "overwrite")
-    result = audit.run(lake, lake.spark)
+    lake.commit(lake.read(BRONZE_MDR).where("seq = 1"), BRONZE_MDR, Change("overwrite"))
+    result = audit.run(lake)
     assert result.exit_code is ExitCode.FINDINGS
     assert "segment 1 has 1 rows in bronze_mdr, the ledger says 2" in result.warnings[0]
 
@@ -72,24 +72,24 @@ def test_compaction_changes_files_and_no_rows_and_refine_does_not_see_them_again
     book = NodeBook(tmp_path / "spool")
     for number in range(1, 4):
         book.seal([message(number)])
-        ingest.run(lake, lake.spark, [book.spool])
-    unrefined = compact.run(lake, lake.spark, tables=["bronze_mdr"], files_min=2)
+        ingest.run(lake, [book.spool])
+    unrefined = compact.run(lake, tables=["bronze_mdr"], files_min=2)
     assert "refine it first" in unrefined.warnings[0]
-    refine.run(lake, lake.spark)
+    refine.run(lake)
     rows = sorted(lake.read(BRONZE_MDR).collect())
 
-    result = compact.run(lake, lake.spark, tables=["bronze_mdr", "segments"], files_min=2)
+    result = compact.run(lake, tables=["bronze_mdr", "segments"], files_min=2)
 
     assert [len(lake.files(table)) for table in (BRONZE_MDR, SEGMENTS)] == [1, 1]
     assert result.rows == {"bronze_mdr": 3, "segments": 3}
     assert result.outcome == "rewritten: bronze_mdr 3, segments 3; 0 files removed"
-    assert compact.run(lake, lake.spark).outcome == "nothing to rewrite; 0 files removed"
+    assert compact.run(lake).outcome == "nothing to rewrite; 0 files removed"
     assert sorted(lake.read(BRONZE_MDR).collect()) == rows
     book.seal([message(4)])
-    ingest.run(lake, lake.spark, [book.spool])
-    again = refine.run(lake, lake.spark)
+    ingest.run(lake, [book.spool])
+    again = refine.run(lake)
     assert (again.details["bronze_rows"], again.rows, again.findings) == (1, {"silver_mdr": 1}, 0)
-    assert audit.run(lake, lake.spark).exit_code is ExitCode.FINE
+    assert audit.run(lake).exit_code is ExitCode.FINE
 
 
 def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_pa
     book.seal_lines(b"{}\n")
     take_in(lake, book)
 
-    result = retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
+    result = retention.run(lake, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
 
     assert result.details["oldest_day"] == "2026-03-02"
     assert result.outcome == "dropped 2026-03-01 from 3 tables; 3 files removed"
@@ -107,12 +107,12 @@ def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_pa
         assert sorted(row["dt"] for row in lake.read(table).collect()) == ["2026-03-02", "2026-03-03"]
         assert not list((lake.folder / table.name / "dt=2026-03-01").glob("*.parquet"))
     assert lake.read(QUARANTINE).count() == 0
-    again = retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
+    again = retention.run(lake, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
     assert again.outcome == "nothing is older than 2026-03-02; 0 files removed"
     assert len(lake.read_small(SEGMENTS)) == 4
-    assert ingest.run(lake, lake.spark, [book.spool]).rows == {}
-    assert refine.run(lake, lake.spark).rows == {}
-    assert audit.run(lake, lake.spark).exit_code is ExitCode.FINDINGS  # of the line in quarantine, and no other
+    assert ingest.run(lake, [book.spool]).rows == {}
+    assert refine.run(lake).rows == {}
+    assert audit.run(lake).exit_code is ExitCode.FINDINGS  # of the line in quarantine, and no other
 
 
 def test_records_that_come_after_their_day_was_dropped_do_not_take_its_place(lake: Lake, tmp_path: Path) -> None:
@@ -123,25 +123,25 @@ def test_records_that_come_after_their_day_was_dropped_do_not_take_its_place(lak
     for path in book.spool.glob("*-000002.*"):
         path.rename(tmp_path / "late" / path.name)
     take_in(lake, book)
-    settle.run(lake, lake.spark)
+    settle.run(lake)
     told = [sorted(lake.read(table).collect()) for table in (TRAFFIC_HOURLY, STATEMENT_DAILY)]
-    retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2)
+    retention.run(lake, today=date(2026, 3, 4), keep_days=2)
 
     for path in (tmp_path / "late").iterdir():
         path.rename(book.spool / path.name)
-    assert ingest.run(lake, lake.spark, [book.spool]).rows == {"bronze_mdr": 1, "segments": 1}
-    result = refine.run(lake, lake.spark)
+    assert ingest.run(lake, [book.spool]).rows == {"bronze_mdr": 1, "segments": 1}
+    result = refine.run(lake)
 
     assert (result.rows, result.findings, result.exit_code) == ({}, 0, ExitCode.FINE)
     assert result.warnings[0].startswith("1 records are of days before 2026-03-02, which retention has dropped")
-    assert refine.run(lake, lake.spark).warnings == []
-    settle.run(lake, lake.spark, restate=True)
+    assert refine.run(lake).warnings == []
+    settle.run(lake, restate=True)
     days = [row["dt"] for row in lake.read(SILVER_MDR).collect()]
     assert sorted(days) == ["2026-03-02", "2026-03-03"]
     hourly = [row for row in lake.read(TRAFFIC_HOURLY).collect() if row["dt"] == "2026-03-01"]
     statement = [row for row in lake.read(STATEMENT_DAILY).collect() if row["dt"] == "2026-03-01"]
     assert [hourly, statement] == [[row for row in rows if row["dt"] == "2026-03-01"] for rows in told]
-    retention.run(lake, lake.spark, today=date(2026, 3, 4), keep_days=2)
+    retention.run(lake, today=date(2026, 3, 4), keep_days=2)
     assert "2026-03-01" not in {row["dt"] for row in lake.read(BRONZE_MDR).collect()}
 
 

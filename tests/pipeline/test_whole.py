@@ -74,7 +74,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Whol
         out=folder / "report.html",
     )
     lake = Lake(folder / "lake", spark)
-    results = {name: work() for name, work in jobs(lake, spark, what)}
+    results = {name: work() for name, work in jobs(lake, what)}
     return Whole(truth, lake, made / "spool", what.out, results)
 
 
@@ -204,7 +204,7 @@ def test_more_differing_5_minutes_than_are_sent_to_every_worker_give_the_same_ta
     before = reconciled()
     day = max(str(row["dt"]) for row in rows_of(whole, RECON_CASE))
     monkeypatch.setattr(reconcile, "FEW_BUCKETS", 0)
-    again = reconcile.run(whole.lake, whole.lake.spark, day=day)
+    again = reconcile.run(whole.lake, day=day)
     assert again.details["days"] == [day]
     assert again.findings > 0
     assert reconciled() == before

@@ -27,9 +27,6 @@ def test_descriptor_has_the_members_of_the_original_data_model() -> None:
         version="1.4.0",
         description="connects a message node to b.example",
         authority=AUTHORITY,
-        configuration={"url": "wss://mn.b.example/stub/connect", "keepalive": 30},
-        hyperty_types=["chat"],
-        data_objects=["hyperty-catalogue://catalogue.b.example/.well-known/dataschema/Communication"],
     )
     assert json.loads(raw) == {
         "cguid": "4" + hashlib.md5(b"bNodeStub").hexdigest(),
@@ -41,10 +38,10 @@ def test_descriptor_has_the_members_of_the_original_data_model() -> None:
         "sourcePackageURL": "hyperty-catalogue://catalogue.b.example/.well-known/sourcepackage/BNodeStub",
         "signature": "",
         "messageSchemas": [],
-        "configuration": {"url": "wss://mn.b.example/stub/connect", "keepalive": 30},
+        "configuration": {},
         "constraints": {"wasm": True, "wss": True},
-        "dataObjects": ["hyperty-catalogue://catalogue.b.example/.well-known/dataschema/Communication"],
-        "hypertyType": ["chat"],
+        "dataObjects": [],
+        "hypertyType": [],
         "interworking": False,
         "idpProxy": False,
     }

@@ -21,7 +21,7 @@ from protofly.documents import (
 )
 from protofly.errors import Code, PeerError, SettingsError
 from stubkit.keys import KeyRing, make_key, make_keys
-from stubkit.sign import StubRelease, sign_manifest, sign_root
+from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root
 from tests.support.live_documents import sign_live
 
 NOW = 1_795_219_200.0
@@ -67,7 +67,8 @@ class Publisher:
     def publish(
         self, keys: KeyRing, *, version: int = 1, serial: int = 1, previous: KeyRing | None = None, threshold: int = 1
     ) -> Root:
-        root = sign_root(keys, domain=DOMAIN, now=self.now, version=version, previous=previous, threshold=threshold)
+        terms = RootTerms(version=version, threshold=threshold)
+        root = sign_root(keys, domain=DOMAIN, now=self.now, terms=terms, previous=previous)
         manifest = sign_manifest(keys, MODULE, RELEASE, now=self.now)
         live = sign_live(
             keys, root_envelope=root, serial=serial, endpoints=ENDPOINTS, manifests={"default": manifest}, now=self.now

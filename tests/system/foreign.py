@@ -30,7 +30,7 @@ from interop.authority import DevelopmentAuthority
 from interop.domain_files import HOST
 from protofly.documents import Endpoint, Revoked
 from stubkit.keys import KeyRing, make_keys
-from stubkit.sign import StubRelease, sign_manifest, sign_root
+from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root
 from tests.support.guests import custom_section
 from tests.support.live_documents import sign_live
 from wire.core.websocket import ClientWebSocket, ServerWebSocket, WebSocket
@@ -137,7 +137,9 @@ class ForeignDomain:
         signers, moment = signed_by or self.keys, time.time() if now is None else now
         mark = custom_section("of", self.domain.encode())  # else the cache knows the module from another domain
         code = LINK_STUB.read_bytes() + mark if module is None else module
-        root = self.files.get(ROOT) or sign_root(self.keys, domain=self.domain, now=time.time(), aliases=self.aliases)
+        root = self.files.get(ROOT) or sign_root(
+            self.keys, domain=self.domain, now=time.time(), terms=RootTerms(aliases=self.aliases)
+        )
         release = StubRelease(
             domain=self.domain,
             name="foreignStub",

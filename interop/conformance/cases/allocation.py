@@ -14,6 +14,7 @@ from interop.conformance.model import (
     HearsAll,
     Leaves,
     Replies,
+    Scope,
     Silent,
     Step,
     Success,
@@ -45,7 +46,7 @@ def _gives(
 ) -> Case:
     """A request that is granted with these addresses."""
     steps = (_create(body, to=to), granted("ana", {"allocated": list(addresses)}))
-    return case(f"alloc-{slug}", section, says, *steps, reference=reference)
+    return case(f"alloc-{slug}", section, says, *steps, scope=Scope(reference=reference))
 
 
 def _refuses(slug: str, says: str, body: Json) -> Case:
@@ -137,7 +138,7 @@ GRANTED: Final = (
         Replies("ana", {"code": 200, "value": "ana"}),
         Arrives("bo", "ana"),
         cast="ana bo",
-        reference=True,
+        scope=Scope(reference=True),
     ),
     case(
         "alloc-object-owned-at-once",
@@ -302,7 +303,7 @@ CLAIMS: Final = (
         Asks("bo", "read", "hyperty://{d}/own2-{n}", {"resource": "name"}),
         Arrives("ana", "bo"),
         cast="ana bo",
-        reference=True,
+        scope=Scope(reference=True),
     ),
     case(
         "alloc-claim-object",

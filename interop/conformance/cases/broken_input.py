@@ -14,6 +14,7 @@ from interop.conformance.model import (
     Opens,
     RefusedOrClosed,
     Says,
+    Scope,
     SendsMalformed,
     Silent,
     case,
@@ -85,7 +86,7 @@ CASES: Final[tuple[Case, ...]] = (
             Closed("ana", (1007, 1002)),
             Silent("bo"),
             cast="ana bo",
-            dialects=FRAMES,
+            scope=Scope(dialects=FRAMES),
         )
         for slug, text in {
             "in-header": '{"id":1,"type":"\ufffd","from":"{ana}","to":"{h}"}',
@@ -100,7 +101,7 @@ CASES: Final[tuple[Case, ...]] = (
         Says("bo", "hello"),
         Silent("bo"),
         cast="",
-        dialects=ALL - {Dialect.B},
+        scope=Scope(dialects=ALL - {Dialect.B}),
     ),
     case(
         "broken-depth-60",

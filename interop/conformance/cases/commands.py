@@ -15,6 +15,7 @@ from interop.conformance.model import (
     Hears,
     Opens,
     Says,
+    Scope,
     Silent,
     Survives,
     case,
@@ -53,7 +54,7 @@ COMMANDS: Final = (
             Opens("bo"),
             Silent("bo"),
             cast="",
-            dialects=B,
+            scope=Scope(dialects=B),
         )
         for slug, text in FIRST_FRAMES.items()
     ),
@@ -65,7 +66,7 @@ COMMANDS: Final = (
         Asks("cy", "read", "{ana}/sm"),
         Arrives("ana", "cy"),
         cast="ana bo cy",
-        dialects=B,
+        scope=Scope(dialects=B),
     ),
     case(
         "command-second-connect",
@@ -75,7 +76,7 @@ COMMANDS: Final = (
         Asks("cy", "read", "{bo}/sm"),
         Arrives("bo", "cy"),
         cast="ana bo cy",
-        dialects=B,
+        scope=Scope(dialects=B),
     ),
     case(
         "command-no-session-messages",
@@ -84,7 +85,7 @@ COMMANDS: Final = (
         Asks("ana", "open", "mn:/session"),
         Survives("ana"),
         Silent("ana"),
-        dialects=B,
+        scope=Scope(dialects=B),
     ),
 )
 
@@ -97,8 +98,7 @@ QUERY: Final = (
         Asks("ana", "update", "{bo}", {"value": 1}),
         Arrives("bo", "ana"),
         cast="bo",
-        dialects=C,
-        reference=True,
+        scope=Scope(dialects=C, reference=True),
     ),
     case(
         "query-disconnect-of-another",
@@ -108,7 +108,7 @@ QUERY: Final = (
         Asks("cy", "read", "{ana}/sm"),
         Arrives("ana", "cy"),
         cast="ana bo cy",
-        dialects=C,
+        scope=Scope(dialects=C),
     ),
     case(
         "query-connect-command",
@@ -118,7 +118,7 @@ QUERY: Final = (
         Asks("cy", "read", "{bo}/sm"),
         Arrives("bo", "cy"),
         cast="ana bo cy",
-        dialects=C,
+        scope=Scope(dialects=C),
     ),
 )
 

@@ -20,6 +20,7 @@ from interop.conformance.model import (
     Refusal,
     Replies,
     Says,
+    Scope,
     Silent,
     Step,
     Survives,
@@ -57,7 +58,7 @@ def _id(slug: str, id_: Json, *, reference: bool = False) -> Case:
         Replies("bo", {"code": 200}),
         Arrives("ana", "bo"),
         cast="ana bo",
-        reference=reference,
+        scope=Scope(reference=reference),
     )
 
 
@@ -76,7 +77,14 @@ def _broken(slug: str, member: str, message: dict[str, Json]) -> Case:
 
 
 def _typed(slug: str, type_: str, *, reference: bool = False) -> Case:
-    return case(f"header-type-{slug}", "1.2", TYPE_RULE, _unsubscribe(type_=type_), granted("ana"), reference=reference)
+    return case(
+        f"header-type-{slug}",
+        "1.2",
+        TYPE_RULE,
+        _unsubscribe(type_=type_),
+        granted("ana"),
+        scope=Scope(reference=reference),
+    )
 
 
 TYPELESS: Final[dict[str, dict[str, Json]]] = {

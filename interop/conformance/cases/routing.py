@@ -21,6 +21,7 @@ from interop.conformance.model import (
     Refusal,
     Replies,
     SaysTogether,
+    Scope,
     Silent,
     case,
     granted,
@@ -119,7 +120,7 @@ TARGETS: Final = (
         Replies("ana", {"code": 200}),
         Arrives("bo", "ana"),
         cast="ana bo",
-        reference=True,
+        scope=Scope(reference=True),
     ),
     case(
         "route-to-component",

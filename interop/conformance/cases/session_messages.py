@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from interop.conformance.jsontext import Json
 from interop.conformance.matching import Anything, Keep, Maybe, OneOf, Open, Text
 from interop.conformance.model import (
+    EVERYWHERE,
     SESSION_MESSAGES,
     Answered,
     Arrives,
@@ -20,6 +22,7 @@ from interop.conformance.model import (
     Need,
     Refusal,
     RefusedOrClosed,
+    Scope,
     Silent,
     Step,
     Steps,
@@ -51,12 +54,17 @@ def _session(
     says: str,
     *steps: Steps,
     cast: str = "ana",
-    dialects: frozenset[Dialect] = SESSION_MESSAGES,
-    reference: bool = False,
-    needs: frozenset[Need] = frozenset(),
+    scope: Scope = EVERYWHERE,
     section: str = "5.1",
 ) -> Case:
-    return case(f"open-{slug}", section, says, *steps, cast=cast, dialects=dialects, reference=reference, needs=needs)
+    return case(
+        f"open-{slug}",
+        section,
+        says,
+        *steps,
+        cast=cast,
+        scope=replace(scope, dialects=scope.dialects & SESSION_MESSAGES),
+    )
 
 
 def _reopened(type_: str) -> tuple[Step, ...]:
@@ -85,7 +93,7 @@ OPENING: Final = (
         Answered("ana", _OPENED),
         Silent("ana"),
         cast="",
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "id-as-text",
@@ -94,7 +102,7 @@ OPENING: Final = (
         Asks("ana", "open", SESSION, id="1"),
         Answered("ana", _OPENED),
         cast="",
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "other-spelling",
@@ -105,7 +113,7 @@ OPENING: Final = (
         Asks("bo", "read", "{ana}/sm"),
         Arrives("ana", "bo"),
         cast="bo",
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "tokens-differ",
@@ -117,8 +125,7 @@ OPENING: Final = (
         Asks("thief", "open", SESSION),
         refused("thief", 409, "address-taken"),
         cast="",
-        dialects=WITH_TOKEN,
-        needs=frozenset({Need.ANONYMOUS}),
+        scope=Scope(dialects=WITH_TOKEN, needs=frozenset({Need.ANONYMOUS})),
     ),
     _session(
         "forged-session-address",
@@ -185,8 +192,7 @@ REOPENING: Final = (
             Arrives("back", "bo"),
             Silent("back"),
             cast="ana bo",
-            dialects=WITH_TOKEN,
-            reference=type_ == "re-open",
+            scope=Scope(dialects=WITH_TOKEN, reference=type_ == "re-open"),
         )
         for slug, type_ in {
             "re-open": "re-open",
@@ -206,7 +212,7 @@ REOPENING: Final = (
         Asks("bo", "read", "{h}"),
         unreachable("bo", 503, "not-connected"),
         cast="ana bo",
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "again-unknown-runtime",
@@ -215,7 +221,7 @@ REOPENING: Final = (
         Asks("ana", "re-open", SESSION, from_="{ana}/5b1de06c-6a0e-4c0f-9d0a-1f2f0f7f0c11"),
         Answered("ana", FAILS),
         cast="",
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "again-without-token",
@@ -224,7 +230,7 @@ REOPENING: Final = (
         Connects("back", runtime="{ana}"),
         Asks("back", "re-open", SESSION, from_="{ana}"),
         Answered("back", FAILS),
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "again-after-close",
@@ -233,7 +239,7 @@ REOPENING: Final = (
         Connects("back", runtime="{ana}"),
         Asks("back", "re-open", SESSION, from_="{ana.session}"),
         Answered("back", FAILS),
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "again-with-half-a-token",
@@ -242,7 +248,7 @@ REOPENING: Final = (
         Connects("back", runtime="{ana}"),
         Asks("back", "re-open", SESSION, from_="{ana.session}x"),
         Answered("back", FAILS),
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
     _session(
         "again-then-open-anew",
@@ -254,7 +260,7 @@ REOPENING: Final = (
         Answered("ana", _OPENED),
         Silent("ana"),
         cast="",
-        dialects=WITH_TOKEN,
+        scope=Scope(dialects=WITH_TOKEN),
     ),
 )
 
@@ -269,7 +275,7 @@ CLOSING: Final = (
         cast="ana bo cy",
         section="20.3",
     ),
-    _session("close-is-not-answered", "close: no reply", Leaves("ana"), reference=True),
+    _session("close-is-not-answered", "close: no reply", Leaves("ana"), scope=Scope(reference=True)),
 )
 
 WRONG_CREDENTIALS: Final[dict[str, Json]] = {
@@ -291,7 +297,7 @@ CREDENTIALS: Final = tuple(
         Asks("ana", "subscribe", "{sm}", {"resources": [OBJECT]}),
         RefusedOrClosed("ana"),
         cast="",
-        needs=frozenset({Need.TOKEN}),
+        scope=Scope(needs=frozenset({Need.TOKEN})),
     )
     for slug, credentials in WRONG_CREDENTIALS.items()
 )

@@ -25,6 +25,7 @@ from interop.conformance.model import (
     Pings,
     Refusal,
     Replies,
+    Scope,
     Silent,
     case,
     listens,
@@ -48,8 +49,15 @@ GONE: Final = Refusal(404, ("no-route",), in_place_of_target=True)
 OBJECT: Final = "comm://{d}/room-{n}"
 
 CASES: Final[tuple[Case, ...]] = (
-    case("session-opens", "5", "a session is opened, and may send", Silent("ana"), reference=True),
-    case("session-keep-alive", "5.4", "the transport's ping is answered", Pings("ana"), Silent("ana"), reference=True),
+    case("session-opens", "5", "a session is opened, and may send", Silent("ana"), scope=Scope(reference=True)),
+    case(
+        "session-keep-alive",
+        "5.4",
+        "the transport's ping is answered",
+        Pings("ana"),
+        Silent("ana"),
+        scope=Scope(reference=True),
+    ),
     case(
         "session-opens-without-polling",
         "5.1",
@@ -59,10 +67,11 @@ CASES: Final[tuple[Case, ...]] = (
         Pings("ana"),
         Leaves("ana"),
         cast="",
-        dialects=frozenset({Dialect.SOCKETIO}),
-        reference=True,
+        scope=Scope(dialects=frozenset({Dialect.SOCKETIO}), reference=True),
     ),
-    case("session-ends", "5.1", "close: no reply; the node closes the socket", Leaves("ana"), reference=True),
+    case(
+        "session-ends", "5.1", "close: no reply; the node closes the socket", Leaves("ana"), scope=Scope(reference=True)
+    ),
     case(
         "session-end-frees-addresses",
         "5.4",
@@ -132,7 +141,7 @@ CASES: Final[tuple[Case, ...]] = (
         Replies("ana", {"code": 200}),
         Arrives("bo", "ana"),
         cast="ana bo",
-        needs=ANONYMOUS,
+        scope=Scope(needs=ANONYMOUS),
     ),
     *(
         case(
@@ -143,7 +152,7 @@ CASES: Final[tuple[Case, ...]] = (
             Asks("bo", "read", "{ana}/sm"),
             Arrives("ana", "bo"),
             cast="ana bo",
-            needs=ANONYMOUS,
+            scope=Scope(needs=ANONYMOUS),
         )
         for slug, spelling in {
             "other-scheme": "{ana.old}",
@@ -174,14 +183,14 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "read", "{ana}/sm"),
         Arrives("ana", "bo"),
         cast="ana bo",
-        dialects=frozenset({Dialect.A}),
+        scope=Scope(dialects=frozenset({Dialect.A})),
     ),
     case(
         "session-wrong-token",
         "4",
         "401 bad-token: identity missing or wrong",
         CannotOpen("ana", code=401, reason="bad-token", bearer="forged-{n}"),
-        needs=frozenset({Need.TOKEN}),
+        scope=Scope(needs=frozenset({Need.TOKEN})),
         cast="",
     ),
     case(
@@ -199,7 +208,7 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
         Arrives("again", "bo"),
         cast="bo",
-        needs=TOKEN,
+        scope=Scope(needs=TOKEN),
     ),
     case(
         "session-wrong-token-takes-nothing",
@@ -210,7 +219,7 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "read", "{h}"),
         Arrives("ana", "bo"),
         cast="ana bo",
-        needs=TOKEN,
+        scope=Scope(needs=TOKEN),
     ),
     case(
         "session-parked-and-proved",
@@ -230,7 +239,7 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
         Arrives("ana", "bo"),
         cast="bo",
-        needs=TOKEN,
+        scope=Scope(needs=TOKEN),
     ),
     case(
         "session-parked-and-not-proved",
@@ -249,8 +258,7 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
         Silent("ana", after="bo"),
         cast="ana bo",
-        dialects=frozenset({Dialect.A}),
-        needs=ANONYMOUS,
+        scope=Scope(dialects=frozenset({Dialect.A}), needs=ANONYMOUS),
     ),
     case(
         "session-parked-without-token",
@@ -268,7 +276,6 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
         Silent("ana", after="bo"),
         cast="ana bo",
-        dialects=ALL - {Dialect.A},
-        needs=ANONYMOUS,
+        scope=Scope(dialects=ALL - {Dialect.A}, needs=ANONYMOUS),
     ),
 )

@@ -13,6 +13,7 @@ from interop.conformance.model import (
     Asks,
     Case,
     Refusal,
+    Scope,
     Silent,
     Step,
     Success,
@@ -97,7 +98,7 @@ FORM_CASES: Final = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": "news"}),
         Arrives("ana", "bo"),
         cast="ana bo",
-        reference=True,
+        scope=Scope(reference=True),
     ),
     _form(
         "resources-list",
@@ -228,7 +229,7 @@ FORM_CASES: Final = (
         Arrives("ana", "bo"),
         Arrives("cy", "bo"),
         cast="ana bo cy",
-        reference=True,
+        scope=Scope(reference=True),
     ),
     case(
         "sub-ten-hundred",
