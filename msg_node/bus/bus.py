@@ -42,7 +42,8 @@ from msg_node.node_state import NodeState
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
 from msg_node.registries.core.twin_service import keep_value
 from msg_node.requests.local_requests import LocalRequests
-from msg_node.requests.parked_actions import Deliveries, Parks, park_nothing
+from msg_node.requests.parked_actions import ParkedActions, Parks, park_nothing
+from msg_node.requests.recorder import RequestRecorder
 from msg_node.requests.senders import to_nobody
 from msg_node.services import Services
 from msg_node.storage.state_store import StateStore
@@ -124,21 +125,14 @@ class Bus:
                 forget=self._forget_session,
                 wake=self.outlets.wake,
                 arriving=self.outlets.arriving,
-                bound=lambda sid: self.deliveries.bound(sid),
-                lost=lambda sid: self.deliveries.lost(sid),
+                bound=lambda sid: self.deliveries.agents.bound(sid),
+                lost=lambda sid: self.deliveries.agents.lost(sid),
                 settled=lambda: self.deliveries.settle(),
             )
         )
         self.inquiries = Inquiries(self._outcomes.concluded)
-        self.deliveries = Deliveries(
-            state,
-            self.outlets,
-            self.counters,
-            node=node,
-            apply=self._outcomes.apply,
-            serves=services.serves,
-            parks=parks,
-        )
+        recorder = RequestRecorder(state, self.outlets, self.counters, node=node, apply=self._outcomes.apply)
+        self.deliveries = ParkedActions(state, self.outlets, recorder, serves=services.serves, parks=parks)
         send, apply = self.outlets.send_abroad, self._outcomes.apply_for
         self.foreign = ForeignObjects(node, state, remote, services.observers, send=send, apply=apply)
         self._guests = GuestTraffic(state, self._delivery, guests, self.foreign.observe, forward=self._forward)
@@ -248,7 +242,7 @@ class Bus:
         """Route a reply that the node made in place of somebody else."""
         if self.foreign.is_answer(message):
             self.foreign.answered(message, "")
-        elif not (self.deliveries.is_used and self.deliveries.outbox.link_refused(message)):
+        elif not (self.deliveries.is_used and self.deliveries.answers.link_refused(message)):
             self._route_own(message)
         self.outlets.wake()
 

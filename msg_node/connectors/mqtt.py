@@ -253,7 +253,7 @@ class MqttBinding:
         if session.port is None:
             return
         if session.may_lack and session.port.sid is not None:
-            self._reception.bus.deliveries.hand_over_again(session.port.sid)
+            self._reception.bus.deliveries.agents.hand_over_again(session.port.sid)
         session.may_lack = False
         session.port.flush()
 

@@ -29,7 +29,7 @@ class _Said(NamedTuple):
     at: float
 
 
-class LastWords:
+class RecentResults:
     """The final words about actions that were completed."""
 
     def __init__(self, *, max_words: int = FINISHED_REMEMBERED, max_bytes: int = FINISHED_BYTES) -> None:

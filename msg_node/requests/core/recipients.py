@@ -1,4 +1,4 @@
-"""For whom a request of ours waits: the queue that it lines up in. Source: message specification, section 19."""
+"""Recipients of requests, which are the keys of their queues. Source: message specification, section 19."""
 
 from __future__ import annotations
 
@@ -36,3 +36,8 @@ def has_to_be_found(tables: RequestTables, message: Message, origin: int) -> boo
     """Whether a message is for a user of whom our own registry knows nothing."""
     user = user_named(message.to_key) if tables.rules.resolves_users else None
     return user is not None and not tables.users.hyperty_for([user], origin)
+
+
+def is_domain(queue: str) -> bool:
+    """True for the name of another domain, False for the key of an address."""
+    return ":" not in queue and "/" not in queue and "." in queue

@@ -103,7 +103,7 @@ async def push_house(folder: Path, statuses: list[int] | None = None, *, rest: f
                 rest_seconds=rest,
                 keep=lambda: house.bus.tell_events([]),
             )
-            house.bus.deliveries.on_parked = push.somebody_waits
+            house.bus.deliveries.recorder.on_parked = push.somebody_waits
             await nursery.start(push.run)
             yield House(house, server, push, key)
         nursery.cancel_scope.cancel()

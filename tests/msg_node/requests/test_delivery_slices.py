@@ -94,7 +94,7 @@ async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(h
         request = action(f"hyperty://{FOREIGN}/h", one, ttl=TTL_SECONDS, requestId=f"d-{one:012d}")
         assert house.bus.from_link(FOREIGN, [parsed(request)]) == [None]
     for entry in parking.queues.entries(AGENT):
-        house.bus.deliveries.finish(entry, EXPIRED)
+        house.bus.deliveries.recorder.finish(entry, EXPIRED)
     assert parking.finished.forget_old(time.time()) == 0
     assert parking.finished.forget_old(time.time() + TTL_SECONDS + 1) == PARKED_EXPIRED_AT_ONCE
     sweep_all(house)

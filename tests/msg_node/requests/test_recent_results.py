@@ -8,7 +8,7 @@ import pytest
 
 from msg_node.requests.core.delivery_status import CANCELLED, Status, Word
 from msg_node.requests.core.parked import ParkedRequest, Sender
-from msg_node.requests.core.recent_results import LastWords
+from msg_node.requests.core.recent_results import RecentResults
 from protofly import codec
 from protofly.limits import REPEATED_SECONDS
 from protofly.message import Message
@@ -40,7 +40,7 @@ def entry(message: Message, sender: Sender = Sender(ANA)) -> ParkedRequest:  # n
 
 
 def test_only_the_same_request_of_the_same_sender_is_told_how_it_ended_and_only_for_a_while() -> None:
-    words = LastWords()
+    words = RecentResults()
     words.keep(entry(request()), DONE, NOW)
     assert words.about(request(), Sender(ANA), NOW + REPEATED_SECONDS) == ("d-1", DONE)
     for other in (request(2), request("1"), request(on=False), request(sender=ANA + "2")):
@@ -53,14 +53,14 @@ def test_only_the_same_request_of_the_same_sender_is_told_how_it_ended_and_only_
 
 @pytest.mark.parametrize("word", [CANCELLED, Word(Status.FAILED, 503, "overload"), Word(Status.EXPIRED, 410)])
 def test_what_was_not_done_may_be_tried_again(word: Word) -> None:
-    words = LastWords()
+    words = RecentResults()
     words.keep(entry(request()), word, NOW)
     assert words.about(request(), Sender(ANA), NOW) is None
 
 
 def test_few_are_remembered_and_the_oldest_go_first() -> None:
     addresses = len(request().from_key) + len(request().to_key) + 1  # and a digit
-    words = LastWords(max_words=3, max_bytes=3 * addresses + 10)
+    words = RecentResults(max_words=3, max_bytes=3 * addresses + 10)
     for number in range(5):
         words.keep(entry(request(number)), DONE, NOW)
     assert [words.about(request(number), Sender(ANA), NOW) is not None for number in range(5)] == [0, 0, 1, 1, 1]
@@ -96,7 +96,7 @@ async def test_a_sender_whose_line_broke_before_the_answer_asks_again_and_the_ag
 
 
 def test_what_nobody_can_repeat_any_more_is_forgotten_with_the_next_word() -> None:
-    words = LastWords()
+    words = RecentResults()
     for number in range(1000):
         words.keep(entry(request(number)), DONE, NOW)
     words.keep(entry(request(1000)), DONE, NOW + REPEATED_SECONDS + 1)

@@ -1,0 +1,108 @@
+"""Makes what happens to a request durable, then reports it to its sender.
+
+A sender that waits for a reply is answered directly, any other through its inbox. No report leaves before what it
+promises is on the disk. Source: message specification, section 19.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
+from secrets import randbits
+
+from msg_node.bus.send_queues import Outlets
+from msg_node.kernel.service import ServiceResult
+from msg_node.requests.core.delivery_messages import status_reply, waiting_word
+from msg_node.requests.core.delivery_status import Status, Word
+from msg_node.requests.core.parked import ParkedRequest
+from msg_node.requests.core.recent_results import RecentResults
+from msg_node.requests.core.tables import RequestTables
+from msg_node.requests.senders import Apply, Senders, to_nobody
+from protofly.address import domain_of
+from protofly.errors import Code
+from protofly.message import Message
+
+_ID_BITS = 31
+
+
+class RequestRecorder:
+    """Stores requests that wait, ends those that are finished, and reports both.
+
+    Args:
+        node: Address of this node.
+        apply: See `Apply`.
+
+    Attributes:
+        url: Address of our service `delivery`, in whose name requests are reported and cancelled.
+        ids: For messages of our own.
+        recent: Results of actions that ended lately.
+        on_parked: Called with the queue of each request that is stored.
+    """
+
+    def __init__(
+        self, state: RequestTables, outlets: Outlets, counters: Counter[str], *, node: str, apply: Apply
+    ) -> None:
+        self._state = state
+        self._parking = state.delivery.parking
+        self._apply = apply
+        self.counters = counters
+        self.url = f"domain://msg-node.{domain_of(node)}/delivery"
+        self.ids = count(randbits(_ID_BITS))  # message specification, section 3, rule 7
+        self.senders = Senders(state, outlets, counters, url=self.url, apply=apply, ids=self.ids)
+        self.recent = RecentResults()
+        self.on_parked: Callable[[str], None] = lambda _queue: None
+
+    def park(self, entries: Iterable[ParkedRequest]) -> None:
+        """Store requests, and answer senders that wait for a reply that theirs is parked."""
+        for entry in entries:
+            if not entry.is_stored:
+                self._parking.store(entry)
+                self.counters["actions parked"] += 1
+                self.on_parked(entry.queue)
+            is_owed = entry in self._parking.owed or entry.is_invitation
+            self._parking.owed.discard(entry)
+            if not is_owed:
+                continue
+            reply = status_reply(entry, waiting_word(entry))
+            answer = partial(self._parked, entry)
+            self._apply(ServiceResult(replies=[reply], changes=self._state.take_changes()), answer)
+        self.commit()
+
+    def finish(self, entry: ParkedRequest, word: Word, *, answer: Message | None = None) -> None:
+        """End an open request with its final answer, and send that to its sender if it waits, else to its inbox."""
+        is_owed, now = entry in self._parking.owed, time.time()
+        self._parking.finish(entry, word, now)
+        self.recent.keep(entry, word, now)
+        self.counters[f"actions {word.status.value}"] += 1
+        if not ((is_owed or entry.is_invitation) and self.senders.reply(entry, word, answer)):
+            self.senders.notify(entry, word)
+
+    def withdraw(self, entry: ParkedRequest) -> None:
+        """End a request that is refused after all, without a report; no effect when it has ended."""
+        if self._parking.is_open(entry):
+            self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE), time.time())
+            self.commit()
+
+    def report_again(self, entry: ParkedRequest) -> None:
+        """Answer a repetition of an open request: how it stands, unless the reply to the first one is still to come."""
+        self.counters["repeated requests"] += 1
+        if entry not in self._parking.owed:
+            self.senders.send_to_sender(entry, status_reply(entry, waiting_word(entry)))
+
+    def commit(self) -> None:
+        """Have stored what has changed and no reply waits for."""
+        changes = self._state.take_changes()
+        if changes:
+            self._apply(ServiceResult(changes=changes), to_nobody)
+
+    def _parked(self, entry: ParkedRequest, reply: Message) -> None:
+        """Send the reply that a request is parked, or that it could not be stored: then it ends."""
+        if bytes(reply.peek.code).startswith(b"5"):
+            self.withdraw(entry)
+        if entry.sender.domain:
+            self.senders.send_abroad(entry.sender.domain, reply)
+        else:
+            self.senders.send_to(entry.asker, reply)
