@@ -19,9 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.mutation.callers import callers_of
 from tests.mutation.equivalents import stale
-from tests.mutation.report import Verdict, show_shares, show_survivors
+from tests.mutation.report import Verdict, show_shares, show_stale, show_survivor
 from tests.mutation.targets import Group, chosen
-from tests.mutation.trials import Bounds, Trial, drawn, tried
+from tests.mutation.trials import Bounds, Outcome, Trial, drawn, tried
 
 _PRELOADED: Final = ("cryptography.x509", "hypothesis.stateful", "jsonschema_rs", "pytest_trio", "trio.testing")
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS")
@@ -72,14 +72,16 @@ def _judged(group: Group, paths: list[Path], arguments: argparse.Namespace, cons
         progress.remove_task(finding)
         trying = progress.add_task(group.name, total=len(mutations))
 
-        def on_trial(_: Trial) -> None:
+        def on_trial(trial: Trial) -> None:
             progress.advance(trying)
+            if trial.outcome is Outcome.SURVIVED:
+                show_survivor(trial, console)
 
         trials = tried(group, mutations, callers, bounds, on_trial)
     if callers.useless:
         console.print(f"{group.name}: {len(callers.useless)} tests are of no use here, such as {callers.useless[0]}")
     verdict = Verdict(group, trials, stale(group))
-    show_survivors(verdict, console)
+    show_stale(verdict, console)
     return verdict
 
 

@@ -82,7 +82,7 @@ class _Running:
             fields = (
                 Path(f"/proc/{self._pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
             )
-            cpu_ticks = int(fields[11]) + int(fields[12])  # in user and in kernel mode; proc(5)
+            cpu_ticks = sum(map(int, fields[11:15]))  # in user and in kernel mode, and of children that ended; proc(5)
             if cpu_ticks != self._cpu_ticks:
                 self._cpu_ticks, self._idle_since = cpu_ticks, now
         return now - self._idle_since > _IDLE_SECONDS

@@ -69,10 +69,8 @@ class Verdict:
         }
 
 
-def show_survivors(verdict: Verdict, console: Console) -> None:
-    """Print every survivor with its two lines, and what is stale."""
-    for trial in verdict.survivors:
-        _show_survivor(trial, console)
+def show_stale(verdict: Verdict, console: Console) -> None:
+    """Print entries of the list of equivalents that name no change."""
     for entry in verdict.stale:
         console.print(f"[yellow]stale[/] {escape(entry)}", soft_wrap=True)
 
@@ -97,7 +95,8 @@ def show_shares(verdicts: Sequence[Verdict], console: Console) -> None:
         console.print("late: " + ", ".join(f"{module} {count}" for module, count in slow.most_common()))
 
 
-def _show_survivor(trial: Trial, console: Console) -> None:
+def show_survivor(trial: Trial, console: Console) -> None:
+    """Print one survivor with its two lines."""
     one = trial.mutation
     kind = f"[red]guard[/], {one.kind}" if one.is_guard else one.kind
     tests = f"{trial.tests} tests" if trial.tests else "no test calls it"

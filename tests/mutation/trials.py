@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -19,11 +20,14 @@ from tests.mutation.imports import imported_directly
 from tests.mutation.inside import ChangedModule, Selection, run_tests
 from tests.mutation.mutations import Mutation
 from tests.mutation.processes import Task, run_all
+from tests.mutation.swapping import Host, swap
 from tests.mutation.targets import ROOT, Group, module_name
 
 _START_SECONDS: Final = 20.0
 """CPU that imports may take, and whatever takes longer because of the change."""
 _PATIENCE: Final = 5.0
+_HOST_SECONDS: Final = 3600.0
+"""CPU of a process that only collects tests and waits for others."""
 
 
 class Outcome(StrEnum):
@@ -50,6 +54,18 @@ class _Answer(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
+class _Work:
+    """A change, and the tests that may notice it in their order."""
+
+    mutation: Mutation
+    tests: dict[str, float]
+
+    @property
+    def cpu_seconds(self) -> float:
+        return _START_SECONDS + sum(self.tests.values()) * _PATIENCE
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """How much is spent: processes at a time, and seconds of tests for each change that none of them notices."""
 
@@ -70,32 +86,80 @@ def drawn(group: Group, paths: Sequence[Path], *, number: int, seed: str, only_g
 def tried(
     group: Group, mutations: Sequence[Mutation], callers: Callers, bounds: Bounds, on_trial: Callable[[Trial], None]
 ) -> list[Trial]:
-    """Try changes: first with the tests that import the module themselves, then with all others that call it."""
+    """Try changes: with swapped functions first; what survives that, with its module changed from the import on.
+
+    There the tests run that import the module themselves, then all others that call it.
+    """
     listed = reasons(equivalents_of(group))
     done: dict[int, Trial] = {}
+
+    def end(number: int, trial: Trial) -> None:
+        done[number] = trial
+        on_trial(trial)
+
     for number, one in enumerate(mutations):
         if one.key in listed:
-            done[number] = Trial(one, Outcome.EQUIVALENT, listed[one.key])
-            on_trial(done[number])
+            end(number, Trial(one, Outcome.EQUIVALENT, listed[one.key]))
+    for module in sorted({one.module for number, one in enumerate(mutations) if number not in done and one.function}):
+        numbers = [number for number, one in enumerate(mutations) if number not in done and one.module == module]
+        for number, trial in _swapped({number: mutations[number] for number in numbers}, callers, bounds):
+            end(number, trial)
     survived: dict[int, Trial] = {number: Trial(one, Outcome.SURVIVED) for number, one in enumerate(mutations)}
     for is_near in (True, False):
         left = [number for number in survived if number not in done]
         wanted = {number: _tests_for(mutations[number], callers, is_near, bounds) for number in left}
         numbers = [number for number in left if wanted[number]]
-        tasks = [_task(mutations[number], wanted[number]) for number in numbers]
+        works = [_Work(mutations[number], wanted[number]) for number in numbers]
+        tasks = [Task(partial(_attempt, work), work.cpu_seconds) for work in works]
         for place, ended in run_all(tasks, bounds.workers):
             number = numbers[place]
             trial = _trial(survived[number], ended.answer, ended.is_late)
             if trial.outcome is Outcome.SURVIVED:
                 survived[number] = trial
             else:
-                done[number] = trial
-                on_trial(trial)
+                end(number, trial)
     for number, trial in survived.items():
         if number not in done:
-            done[number] = trial
-            on_trial(trial)
+            end(number, trial)
     return [done[number] for number in range(len(mutations))]
+
+
+def _swapped(mutations: Mapping[int, Mutation], callers: Callers, bounds: Bounds) -> Iterator[tuple[int, Trial]]:
+    """Those of some changes of one module that are noticed when the changed function is swapped; see `swapping`."""
+    tests = {
+        number: _tests_for(one, callers, True, bounds) | _tests_for(one, callers, False, bounds)
+        for number, one in mutations.items()
+    }
+    works = {number: _Work(one, tests[number]) for number, one in mutations.items() if one.function and tests[number]}
+    if not works:
+        return
+    [(_, ended)] = run_all([Task(partial(_hosted, works, bounds.workers), _HOST_SECONDS)], 1)
+    answers = msgspec.json.decode(ended.answer or b"[]", type=list[tuple[int, str, bool]])
+    for number, raw, is_late in answers:
+        trial = _trial(Trial(mutations[number], Outcome.SURVIVED), raw.encode(), is_late)
+        if trial.outcome is not Outcome.SURVIVED:
+            yield number, trial
+
+
+def _hosted(works: Mapping[int, _Work], workers: int, folder: Path) -> object:
+    """In a process of its own: collect tests, then fork a process for each change."""
+    seconds = {nodeid: took for work in works.values() for nodeid, took in work.tests.items()}
+
+    def work_off(host: Host) -> list[tuple[int, str, bool]]:
+        numbers = [] if host.failed else list(works)
+        tasks = [Task(partial(_attempt_swapped, works[number], host), works[number].cpu_seconds) for number in numbers]
+        return [(numbers[place], ended.answer.decode(), ended.is_late) for place, ended in run_all(tasks, workers)]
+
+    plugin = Host(seconds, work_off)
+    run_tests(files_of(list(seconds)), plugin, folder)
+    return plugin.result
+
+
+def _attempt_swapped(work: _Work, host: Host, _folder: Path) -> _Answer:
+    path = ROOT.joinpath(*work.mutation.module.split(".")).with_suffix(".py")
+    if swap(work.mutation, path, source_of(path)):
+        host.run(list(work.tests))
+    return _Answer(host.failed, host.ran)
 
 
 def _tests_for(mutation: Mutation, callers: Callers, is_near: bool, bounds: Bounds) -> dict[str, float]:
@@ -105,12 +169,9 @@ def _tests_for(mutation: Mutation, callers: Callers, is_near: bool, bounds: Boun
     return chosen_within(some, bounds.budget_seconds)
 
 
-def _task(mutation: Mutation, tests: dict[str, float]) -> Task:
-    return Task(lambda folder: _attempt(mutation, tests, folder), _START_SECONDS + sum(tests.values()) * _PATIENCE)
-
-
-def _attempt(mutation: Mutation, tests: dict[str, float], folder: Path) -> _Answer:
+def _attempt(work: _Work, folder: Path) -> _Answer:
     """In a process of its own: run tests against the changed module."""
+    mutation, tests = work.mutation, work.tests
     path = ROOT.joinpath(*mutation.module.split(".")).with_suffix(".py")
     assert mutation.module not in sys.modules
     sys.meta_path.insert(0, ChangedModule(mutation.module, path, mutation.applied_to(source_of(path))))

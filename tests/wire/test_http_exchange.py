@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
@@ -39,6 +40,97 @@ def test_an_answer_that_ends_with_its_line_is_whole() -> None:
     ours = exchange()
     assert ours.receive(b"HTTP/1.0 404 Not Found\r\n\r\nno") is None
     assert ours.receive(b"") == HttpAnswer(404, {}, b"no")
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "host"),
+    [
+        ("https://b.example", b"/", b"b.example"),
+        ("https://b.example:443/x?", b"/x", b"b.example"),
+        ("http://b.example:80?y=2", b"/?y=2", b"b.example"),
+        ("http://b.example:443/", b"/", b"b.example:443"),
+        ("https://b.example:80/", b"/", b"b.example:80"),
+    ],
+)
+def test_a_request_names_no_default_port_and_always_a_path(url: str, target: bytes, host: bytes) -> None:
+    sent = HttpExchange(url, headers={}, max_bytes=10, domain="b.example").data_to_send()
+    assert sent.startswith(b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n")
+    assert b"\r\nAccept-Encoding: identity\r\nConnection: close\r\n" in sent
+
+
+def test_a_get_with_a_body_says_its_length_and_head_without_none() -> None:
+    assert exchange(body=b"abc").data_to_send().endswith(b"Content-Length: 3\r\n\r\nabc")
+    assert b"Content-Length" not in exchange(method="HEAD").data_to_send()
+
+
+def test_status_and_headers_are_judged_before_the_body_and_may_be_refused() -> None:
+    seen: list[tuple[int, dict[str, str]]] = []
+
+    def check(status: int, headers: Mapping[str, str]) -> None:
+        seen.append((status, dict(headers)))
+        raise PeerError(Code.POLICY, "no")
+
+    ours = HttpExchange("https://b.example", headers={}, max_bytes=10, domain="b.example", check_head=check)
+    assert ours.receive(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 OK\r\nX-A: 1\r\n") is None
+    assert seen == []
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.POLICY):
+        ours.receive(b"Content-Length: 3\r\n\r\nabc")
+    assert seen == [(201, {"x-a": "1", "content-length": "3"})]
+    assert ours.body_bytes == 0
+
+
+def test_cookies_and_what_concerns_only_the_line_are_forgotten() -> None:
+    head = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nConnection: close\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\n"
+    answer = exchange().receive(head + b"Content-Length: 0\r\n\r\n")
+    assert answer is not None
+    assert answer.headers == {"x-a": "1", "content-length": "0"}
+
+
+@pytest.mark.parametrize(("coding", "is_taken"), [("identity", True), ("Identity", True), ("gzip", False), ("", False)])
+def test_a_content_coding_that_was_not_asked_for_is_refused(coding: str, is_taken: bool) -> None:
+    answer = f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: 2\r\n\r\nab".encode()
+    assert outcome([answer]) == ("answer" if is_taken else "bad-reply")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b""],
+        [b"HTTP/1.1 200 OK\r\n", b""],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", b""],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", b""],
+    ],
+)
+def test_an_answer_that_ends_too_early_is_none(pieces: list[bytes]) -> None:
+    assert outcome(pieces) == "bad-reply"
+
+
+def test_how_much_of_the_body_has_come_is_known() -> None:
+    ours = exchange()
+    assert ours.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab") is None
+    assert ours.body_bytes == 2
+    assert ours.receive(b"cd") is None
+    assert ours.body_bytes == 4
+
+
+def test_a_body_of_many_small_pieces_is_bounded() -> None:
+    ours = exchange(max_bytes=10)
+    assert ours.receive(b"HTTP/1.1 200 OK\r\n\r\n") is None
+    for _ in range(5):
+        assert ours.receive(b"ab") is None
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.DOCUMENT_TOO_LARGE):
+        ours.receive(b"a")
+
+
+def test_what_is_no_body_is_bounded_as_well() -> None:
+    """Provisional answers without end: 64 KiB beside the body, and not a byte more."""
+    hint = b"HTTP/1.1 103 Early Hints\r\nX-A: 7890123\r\n\r\n"
+    assert len(hint) == 42
+    ours = exchange(max_bytes=42 - (64 << 10) % 42)
+    for _ in range((64 << 10) // 42 + 1):
+        assert ours.receive(hint) is None
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.DOCUMENT_TOO_LARGE):
+        ours.receive(b"H")
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=8))

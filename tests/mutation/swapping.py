@@ -1,0 +1,90 @@
+"""Trying changes of functions in a process that has collected the tests already: the code of one function is swapped.
+
+Theory of operation. Most of what a trial costs is to start pytest, to import and to collect. A *host* does that once
+for a module, and forks a process for each change of it; there the changed function gets its new code, and the tests
+run at once. What a test notices then is noticed. What no test notices is tried again in the slow way, with the whole
+module changed from its import on: a function may have done its work at import, and its result may have been kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+
+from tests.mutation.inside import Selection
+from tests.mutation.mutations import Mutation
+
+
+class Host(Selection):
+    """Collects some tests; in place of running them, calls `work` with this plugin, and keeps what it returns."""
+
+    def __init__(self, seconds: Mapping[str, float], work: Callable[[Host], object]) -> None:
+        super().__init__(seconds)
+        self._work = work
+        self._items: dict[str, pytest.Item] = {}
+        self.result: object = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Nothing is run here: see `run`."""
+        self._items = {item.nodeid: item for item in session.items}
+        self.result = self._work(self)
+        return True
+
+    def run(self, nodeids: Sequence[str]) -> None:
+        """Run collected tests in this order until one fails; in a process of its own."""
+        items = [self._items[nodeid] for nodeid in nodeids if nodeid in self._items]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.failed:
+                return
+
+
+def swap(mutation: Mutation, path: Path, source: bytes) -> bool:
+    """Give the loaded function that a change is in the code that it has with the change.
+
+    Returns:
+        False when nothing was swapped: the change is in no function, or in what is evaluated when it is defined.
+    """
+    found = _changed_function(mutation, path, source)
+    if found is None:
+        return False
+    old, new = found
+    functions = [
+        one
+        for one in gc.get_objects()
+        if type(one) is FunctionType and one.__code__.co_filename == str(path) and one.__code__ == old
+    ]
+    for function in functions:
+        if len(function.__code__.co_freevars) != len(new.co_freevars):
+            return False  # the change takes the last use of an outer variable away
+        function.__code__ = new
+    return bool(functions)
+
+
+def _changed_function(mutation: Mutation, path: Path, source: bytes) -> tuple[CodeType, CodeType] | None:
+    """Code of the outermost function around a change, as it is and with the change."""
+    before = list(_functions_in(compile(source, str(path), "exec")))
+    after = list(_functions_in(compile(mutation.applied_to(source), str(path), "exec")))
+    if [one.co_qualname for one in before] != [one.co_qualname for one in after]:
+        return None
+    for old, new in zip(before, after, strict=True):
+        is_around = f"{mutation.function}.".startswith(f"{old.co_qualname}.")
+        if is_around and old != new:  # the first one; those behind it may only have moved by a line
+            return old, new
+    return None
+
+
+def _functions_in(code: CodeType) -> Iterator[CodeType]:
+    """Functions of a module and of its classes, without what is inside of them."""
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            if one.co_flags & inspect.CO_OPTIMIZED:
+                yield one
+            else:
+                yield from _functions_in(one)

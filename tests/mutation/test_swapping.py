@@ -1,0 +1,83 @@
+"""A loaded function gets the code of a change, where that is possible; everything else stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.mutation.mutations import Mutation, mutations_of
+from tests.mutation.swapping import swap
+
+SOURCE = b"""
+LIMIT = 3
+
+class Scale:
+    @property
+    def size(self):
+        return 10
+
+    @size.setter
+    def size(self, value):
+        self.kept = value + 1
+
+def doubled(value, by=2):
+    return [one * by for one in (value,)]
+
+def outer(bound):
+    def inner(value):
+        if value > bound:
+            return "large"
+        return "small"
+    return inner
+
+kept = outer(5)
+"""
+PATH = Path("/nowhere/scale.py")
+
+
+def loaded() -> Any:
+    module: dict[str, Any] = {"__name__": "scale"}
+    exec(compile(SOURCE, str(PATH), "exec"), module)
+    return SimpleNamespace(**module)
+
+
+def change(function: str, after: str) -> Mutation:
+    [found] = [one for one in mutations_of(SOURCE, "scale") if (one.function, one.after) == (function, after)]
+    return found
+
+
+def test_a_function_is_changed_where_it_is_already_known() -> None:
+    module = loaded()
+    known_before = module.doubled
+    assert swap(change("doubled", "return [one // by for one in (value,)]"), PATH, SOURCE)
+    assert known_before(9) == [4]
+    assert module.outer(5)(6) == "large"
+
+
+@pytest.mark.parametrize(("after", "seen"), [("return 11", (11, 2)), ("self.kept = value - 1", (10, 0))])
+def test_of_two_functions_of_one_name_the_changed_one_is_swapped(after: str, seen: tuple[int, int]) -> None:
+    scale = loaded().Scale()
+    assert swap(change("Scale.size", after), PATH, SOURCE)
+    scale.size = 1
+    assert (scale.size, scale.kept) == seen
+
+
+def test_an_inner_function_is_changed_in_what_is_made_from_then_on() -> None:
+    module = loaded()
+    assert swap(change("outer.inner", "if value >= bound:"), PATH, SOURCE)
+    assert module.outer(5)(5) == "large"
+    assert module.kept(5) == "small"  # what was made before is only seen when the module is changed from its import on
+
+
+@pytest.mark.parametrize(("function", "after"), [("", "LIMIT = 4"), ("doubled", "def doubled(value, by=3):")])
+def test_what_is_in_no_function_cannot_be_swapped(function: str, after: str) -> None:
+    module = loaded()
+    assert not swap(change(function, after), PATH, SOURCE)
+    assert module.doubled(1) == [2]
+
+
+def test_a_function_that_is_not_loaded_cannot_be_swapped() -> None:
+    assert not swap(change("doubled", "return [one // by for one in (value,)]"), Path("/nowhere/other.py"), SOURCE)
