@@ -27,6 +27,7 @@ from policy.core.engine import Facts
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
 from protofly.message import Message
 from protofly.records import MessageRecord, envelope_digest
 
@@ -116,9 +117,13 @@ class Inbound:
                 link.counters["duplicates"] += 1
                 continue
             processed = number or processed
+            usual = side.border.without_trailer(raw)
+            if usual is not None and usual[0].type != FORWARD:
+                self._enter(usual[0], usual[1], len(raw), now, batch, entries)
+                continue
             try:
                 for message in codec.decode(raw):
-                    self._enter(message, len(raw), now, batch, entries)
+                    self._enter(message, b"", len(raw), now, batch, entries)
             except codec.BrokenMessageError as exc:
                 link.counters["broken"] += 1
                 link.events.broken(exc)
@@ -130,21 +135,25 @@ class Inbound:
             raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=link.domain)
 
     def _enter(
-        self, message: Message, size: int, now: float, batch: list[Message], entries: list[MessageRecord]
+        self, message: Message, msg_id: bytes, size: int, now: float, batch: list[Message], entries: list[MessageRecord]
     ) -> None:
-        """Check, clean and judge one message; those that may pass join the batch."""
+        """Check, clean and judge one message; those that may pass join the batch.
+
+        One that has crossed the border comes with its id in both sides' records.
+        """
         link, border = self._link, self._side_now.border
         try:
-            self._check_sender(message, border)
+            if message.peek.source or message.from_ not in border.known_senders:
+                self._check_sender(message, border)
             if message.type in INTERWORKING_TYPES:
                 raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this", domain=link.domain)
-            inner, msg_id = border.cross(message)
+            inner, msg_id = (message, msg_id) if msg_id else border.cross(message)
             from_domain = link.domain if self._is_legacy else domain_of(inner.from_)  # its ranges are of its domain
             to_domain = domain_of(inner.to)
             identify = self._context.identify
             who = UNIDENTIFIED if identify is None else identify(inner, link.domain, now)
         except PeerError as exc:
-            link.records.refused(message, id_carried(message), exc.code, now, size)
+            link.records.refused(message, msg_id or id_carried(message), exc.code, now, size)
             self._refuse(message, exc)
             return
         hops = border.hops_crossed

@@ -36,6 +36,8 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _QUOTE = ord('"')
 _MANY = NESTING_LEVELS + 1
 _ABSENT = Raw()
+_BEFORE_NOTHING = b" \t\r\n{"
+"""What stands before the last brace of a body that may be empty."""
 _BODY_NAME = re.compile(rb'[{,\s]"body"\s*:\s*\Z')
 _LOOKED_AT_BYTES = 64  # for the name among blanks; more of them are looked through the long way
 
@@ -433,14 +435,29 @@ _VERDICTS = {True: b'"auth":true', False: b'"auth":false'}
 def as_delivered(message: Message) -> Message:
     """The form in which a message goes to a runtime of ours: without `via`, and with the verdict of our gate in `auth`.
 
-    A message without a body gets none. Source: message specification, sections 1.3 and 20.6, and section 21, row 70.
+    A message without a body gets none. Nobody reads `auth` in it any more, so that the peek stays as it is. Source:
+    message specification, sections 1.3 and 20.6, and section 21, row 70.
     """
-    body = message.body
+    raw, body, verdict = message.raw, message.body, message.verdict
     if message.peek.via:
         body = without_members(body, ("via",))
-    if message.verdict is not None and message.body:
-        body = append_members(body, _VERDICTS[message.verdict])
+    elif verdict is not None and has_members_at_end(raw, body):
+        mark = b"," + _VERDICTS[verdict] + b"}"
+        raw, body = raw[:-2] + mark + b"}", body[:-1] + mark
+        return Message(
+            message.id, message.type, message.from_, message.to, body, raw, message.peek, message.is_late, verdict
+        )
+    if verdict is not None and message.body:
+        body = append_members(body, _VERDICTS[verdict])
     return message if body is message.body else with_body(message, body)
+
+
+def has_members_at_end(raw: bytes, body: bytes) -> bool:
+    """Whether the text of a decoded message ends with its body, and that with a member.
+
+    Then a comma and another member in front of the last two braces add it to the body, and change nothing else.
+    """
+    return len(body) > 2 and body[-2] not in _BEFORE_NOTHING and raw.endswith(b"}}") and ends_with_body(raw, body)
 
 
 def append_members(body: bytes, members: bytes) -> bytes:

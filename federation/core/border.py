@@ -30,10 +30,11 @@ _OUTWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via", "trace")
 _INWARD_FLAGS = NODE_FLAGS
 _TRACE = b'"trace":"mn:'
 _OWN_TRACE = b'"mn:'
-_ID_HEX_CHARS = 32
-_BEFORE_NOTHING = b" \t\r\n{"
+_TRAILER = b"," + _TRACE
+_ID_BYTES = 16
+_TRAILER_BYTES = len(_TRAILER) + 2 * _ID_BYTES
+"""The trailer of a node like ours up to the end of the id, which is written in hexadecimal digits."""
 _KNOWN_SENDERS = 1024
-"""What stands before the last brace of a body that may be empty."""
 
 
 class Crossing(NamedTuple):
@@ -229,6 +230,7 @@ class InwardBorder:
 
     Attributes:
         hops_crossed: Entries of `via` of the message that crossed last.
+        known_senders: Need no other check, unless they name a source.
     """
 
     def __init__(self, node: str, speaker: Speaker, *, max_hops: int = MAX_HOPS) -> None:
@@ -238,21 +240,21 @@ class InwardBorder:
         self._known_via = b""
         self._known_tail = b""
         self._known_hops = 0
-        self._known_senders: set[str] = set()
+        self.known_senders: set[str] = set()
         self.hops_crossed = 0
 
     def check_sender(self, message: Message) -> None:
         """The sender, and the source if one is named, must be of the linked domains.
 
+        A sender that is found good joins the `known_senders`.
+
         Raises:
             PeerError: SPOOFED_SOURCE, or BAD_HEADER when the sender is no address.
         """
-        sender = message.from_
-        if message.peek.source or sender not in self._known_senders:
-            check_speaks_for(message, self.speaker)
-            if len(self._known_senders) >= _KNOWN_SENDERS:
-                self._known_senders.clear()
-            self._known_senders.add(sender)
+        check_speaks_for(message, self.speaker)
+        if len(self.known_senders) >= _KNOWN_SENDERS:
+            self.known_senders.clear()
+        self.known_senders.add(message.from_)
 
     def _judge_hops(self, via: bytes) -> None:
         """Judge the addresses that the last `via` of a body names; messages of one link mostly name the same.
@@ -263,7 +265,8 @@ class InwardBorder:
         if via != self._known_via:
             hops = _hops(via) if via else []
             check_hops(hops, self._node, max_hops=self._max_hops)
-            self._known_via, self._known_tail, self._known_hops = via, b'","via":' + via + b"}", len(hops)
+            self._known_via, self._known_hops = via, len(hops)
+            self._known_tail = b'","via":' + via + b"}" if via else b""
         self.hops_crossed = self._known_hops
 
     def cross(self, message: Message) -> tuple[Message, bytes]:
@@ -275,34 +278,55 @@ class InwardBorder:
         Raises:
             PeerError: LOOP, HOP_LIMIT or BAD_BODY; what `cleaned_forward` raises.
         """
+        self._judge_hops(bytes(message.peek.via))
         crossed = self._cross_unmarked(message) or self._cross_marked(message)
         inner, msg_id = crossed
         if inner.type == FORWARD and inner.body:
             return codec.with_body(inner, cleaned_forward(inner.body, self.speaker.may_use)), msg_id
         return crossed
 
-    def _cross_unmarked(self, message: Message) -> tuple[Message, bytes] | None:
-        """Take off the trailer of another node like ours, where it stands at the end and nothing else is to be done."""
-        peek = message.peek
-        self._judge_hops(bytes(peek.via))
-        if peek.auth or peek.session_token or peek.asserted_identity or not peek.via:
+    def without_trailer(self, raw: bytes) -> tuple[Message, bytes] | None:
+        """Decode a text without its trailer, where that is all that `cross` would change, but for what is forwarded.
+
+        Nearly every text of a link names the hops that the one before it named. Those were judged then: what is left
+        is to cut the trailer off and to decode the rest. If the rest is valid, the cut was made behind a member of the
+        last object of the text; within a text, or deeper, it would have left something open. None where that object is
+        not the body, and for everything else.
+        """
+        found = self._trailer(raw, len(raw) - 1)
+        if found is None or not raw.endswith(b"}}"):
             return None
-        body, tail = message.body, self._known_tail
-        start = len(body) - len(tail) - _ID_HEX_CHARS - len(_TRACE)
-        if start < 1 or not body.endswith(tail) or body[start : start + len(_TRACE)] != _TRACE:
+        start, msg_id = found
+        try:
+            messages = codec.decode(raw[:start] + b"}}")
+        except codec.BrokenMessageError:
+            return None
+        inner = messages[0]
+        if len(messages) > 1 or not _is_clean(inner) or not codec.has_members_at_end(inner.raw, inner.body):
+            return None
+        self.hops_crossed = self._known_hops
+        return inner, msg_id
+
+    def _trailer(self, text: bytes, end: int) -> tuple[int, bytes] | None:
+        """Where the trailer of another node like ours begins in a text that ends with it, and the id in it."""
+        tail = self._known_tail
+        start = end - len(tail) - _TRAILER_BYTES
+        if start < 1 or not tail or not text.endswith(tail, 0, end) or not text.startswith(_TRAILER, start):
             return None
         try:
-            msg_id = bytes.fromhex(body[start + len(_TRACE) : -len(tail)].decode())
+            msg_id = bytes.fromhex(text[start + len(_TRAILER) : end - len(tail)].decode())
         except ValueError:
             return None
-        head = body[:start]
-        if head.endswith(b","):
-            inner = codec.with_body(message, head[:-1] + b"}")
-            left = inner.peek  # a member that was given twice is still there
-            if left.via or left.trace or (left.source and codec.repeats_members(inner.body)):
-                return None
-            return inner, msg_id
-        return (_without_body(message), msg_id) if head == b"{" else None
+        return (start, msg_id) if len(msg_id) == _ID_BYTES else None
+
+    def _cross_unmarked(self, message: Message) -> tuple[Message, bytes] | None:
+        """Take off the trailer of another node like ours, where it stands at the end and nothing else is to be done."""
+        found = self._trailer(message.body, len(message.body))
+        if found is None:
+            return None
+        start, msg_id = found
+        inner = codec.with_body(message, message.body[:start] + b"}")
+        return (inner, msg_id) if _is_clean(inner) else None
 
     def _cross_marked(self, message: Message) -> tuple[Message, bytes]:
         hops = hops_of(message)
@@ -325,12 +349,19 @@ def _with_members(message: Message, members: bytes) -> tuple[bytes, bytes]:
         The body as the far side gets it back when it takes the members off, and the whole text.
     """
     raw, body = message.raw, message.body
-    has_members = len(body) > 2 and body[-2] not in _BEFORE_NOTHING
-    if has_members and raw.endswith(b"}}") and codec.ends_with_body(raw, body):
+    if codec.has_members_at_end(raw, body):
         return body, raw[:-2] + b"," + members + b"}}"
     longer = codec.append_members(body, members)
     shorter = longer[: -len(members) - 1].removesuffix(b",") + b"}"
     return shorter if shorter != b"{}" else b"", codec.with_body(message, longer).raw
+
+
+def _is_clean(inner: Message) -> bool:
+    """Whether a message without its trailer has nothing more that is to be taken off; members may be given twice."""
+    left = inner.peek
+    if left.via or left.trace or left.auth or left.session_token or left.asserted_identity:
+        return False
+    return not left.source or not codec.repeats_members(inner.body)
 
 
 def _without_body(message: Message) -> Message:
@@ -347,7 +378,7 @@ def id_carried(message: Message) -> bytes:
     if trace.startswith(_OWN_TRACE):
         with suppress(ValueError):
             msg_id = bytes.fromhex(trace[len(_OWN_TRACE) : -1].decode())
-    return msg_id if len(msg_id) == 16 else derived_id(message, trace)
+    return msg_id if len(msg_id) == _ID_BYTES else derived_id(message, trace)
 
 
 def derived_id(message: Message, trace: bytes) -> bytes:

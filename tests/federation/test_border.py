@@ -55,6 +55,56 @@ def test_a_message_arrives_with_the_bytes_with_which_it_left(body: dict[str, Any
         assert inner.raw == outgoing.raw
 
 
+HEAD = '{"id":1,"type":"create","from":"hyperty://a.example/h","to":"comm://b.example/r"'
+MSG_ID = "0123456789abcdef" * 2
+HOPS = json.dumps([OUR_NODE, STUB], separators=(",", ":"))
+TRAILER = f'"trace":"mn:{MSG_ID}","via":{HOPS}'
+
+
+@pytest.mark.parametrize(
+    ("text", "is_usual"),
+    [
+        (f'{HEAD},"body":{{"a":1,{TRAILER}}}}}', True),
+        (f'{HEAD},"body" : {{ "a" : {{}} ,"b":[1] ,{TRAILER}}}}}', False),  # a blank in front of the comma
+        (f'{HEAD},"body" : {{ "a" : {{}} ,"b":[1],{TRAILER}}}}}', True),
+        (f'{HEAD},"body":{{"source":"hyperty://a.example/h","b":[1],{TRAILER}}}}}', True),
+        (f'{HEAD},"body":{{"source":1,"source":2,{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{ ,{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{"a":1,,{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{"a":,{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{"a":1,{TRAILER}}}}} ', False),
+        (f'{HEAD},"body":{{"a":1,{TRAILER}}} }}', False),
+        (f'{HEAD},"body":{{"a":1,{TRAILER.replace(MSG_ID, "zz" * 16)}}}}}', False),
+        (f'{HEAD},"body":{{"a":1,{TRAILER.replace(MSG_ID, " " * 32)}}}}}', False),
+        (f'{HEAD},"body":{{"a":1,"auth":true,{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{"sessionToken":"x",{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{"\\u0076ia":["x"],{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{"trace":"x","a":1,{TRAILER}}}}}', False),
+        (f'{HEAD},"body":{{"a":{{"b":1,{TRAILER}}}}}}}', False),
+        (f'{HEAD},"body":{{"a":1}},"x":{{"a":1,{TRAILER}}}}}', False),
+        (f'{HEAD},"x":{{"b":1}},"body":{{"b":1,{TRAILER}}}}}', True),
+        (f'{{"body":{{ "a":1,{TRAILER}}},{HEAD[1:]}}}', False),
+        (f'{HEAD.replace("comm:", "comm" + chr(92) + "u003a")},"body":{{"a":1,{TRAILER}}}}}', True),
+        (f'{HEAD},"body":{{"a":"{{",{TRAILER}}}}}', True),
+        (f'{HEAD},"body":{{"a":"}},{TRAILER}}}}}', False),
+    ],
+)
+def test_a_text_without_its_trailer_is_what_crosses_the_border_or_is_left_to_be_looked_at(
+    text: str, *, is_usual: bool
+) -> None:
+    border = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"})))
+    raw = text.encode()
+    assert border.without_trailer(raw) is None  # these hops were not judged yet
+    border.cross(message('{"via":' + HOPS + "}"))
+    found = border.without_trailer(raw)
+    assert (found is not None) == is_usual
+    if found is not None:
+        [arrived] = codec.decode(raw)
+        assert found == InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(arrived)
+        assert border.hops_crossed == 2
+
+
 @given(body=BODIES)
 def test_both_sides_hash_the_same_envelope(body: dict[str, Any]) -> None:
     outgoing = message(json.dumps(body))
