@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from federation.core.outbound_queue import Pending
-from federation.core.transactions import Tracking, Transactions, mirrored, tracking_of
+from federation.core.transactions import NOTHING, ONE_REPLY, Tracking, Transactions, mirrored, tracking_of
 from federation.link_context import LinkContext
 from protofly import codec
 from protofly.address import domain_of
@@ -43,17 +43,17 @@ class AwaitedReplies:
 
     def sent(self, message: Message, now: float, ttl_seconds: float) -> None:
         """A message was queued for the domain; `now` is monotonic seconds."""
-        tracking = self._tracking_of(message)
-        if tracking is Tracking.ONE_REPLY:
+        tracking = tracking_of(message)
+        if tracking is NOTHING:
+            return
+        if self._awaits_one(message, tracking):
             self._transactions.started(message, now, ttl_seconds)
-        elif tracking is Tracking.ANY_REPLIES and domain_of(message.to) != self._domain:
+        elif domain_of(message.to) != self._domain:
             self._transactions.addressed(message, now)
 
-    def _tracking_of(self, message: Message) -> Tracking:
+    def _awaits_one(self, message: Message, tracking: Tracking) -> bool:
         """To observers of ours abroad no answer in the object's name counts, so silence is none either."""
-        tracking = tracking_of(message)
-        is_ours = tracking is Tracking.ONE_REPLY and domain_of(message.to) in self._our_domains
-        return Tracking.ANY_REPLIES if is_ours else tracking
+        return tracking is ONE_REPLY and domain_of(message.to) not in self._our_domains
 
     def is_open(self, reply: Message) -> bool:
         """Whether a reply would answer an open request, or comes from observers that were notified."""
@@ -93,7 +93,7 @@ class AwaitedReplies:
     def failed(self, pending: Pending, code: Code, detail: str, now: float) -> None:
         """A message of ours ends here: its sender is told why, if it still waits."""
         was_open = self._transactions.answered(pending.message, now)
-        if was_open or self._tracking_of(pending.message) is not Tracking.ONE_REPLY:
+        if was_open or not self._awaits_one(pending.message, tracking_of(pending.message)):
             self.answer(pending.message, code, detail)
 
     def expire(self, now: float, *, detail: str = "", value: object = None) -> int:

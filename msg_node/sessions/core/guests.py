@@ -52,13 +52,13 @@ class Guests:
         """The domain of a guest's session, "" for the sessions of our own domain."""
         return self._domains.get(sid, "")
 
-    def without_transit(self, to: str, numbers: Collection[int]) -> tuple[int, ...]:
+    def without_transit(self, to: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """The sessions among listeners to whom a message of another domain may go: never from one domain to a third.
 
         Guests hear what is said to addresses of ours, and nothing that is for another domain.
         """
         if not self._domains or domain_of(to) in self._our_domains:
-            return tuple([number for number in numbers if number > 0])
+            return numbers if min(numbers, default=0) > 0 else tuple([number for number in numbers if number > 0])
         return tuple([number for number in numbers if number > 0 and number not in self._domains])
 
     def check_quota(self, sid: int, number: int) -> None:
