@@ -121,7 +121,7 @@ class _Demo:
         await nursery.start(laboratory.run)
         if laboratory.was_used_before:
             view.note("[dim]keys, trust marks and stubs caches of an earlier run are used; --fresh starts anew[/]")
-        chat = GroupChat(self._scene, laboratory.doors, trace=uuid.uuid4().hex, on_step=view.stepped)
+        chat = GroupChat(self._scene, laboratory.access_points, trace=uuid.uuid4().hex, on_step=view.stepped)
         view.doing(self._scene.title)
         view.watch(chat.ledger)
         await chat.run()
@@ -138,9 +138,12 @@ class _Demo:
         await laboratory.start_nodes()
         seeker = self._scene.reporter
         sought = next(person for person in self._scene.person if person.domain != seeker.domain)
-        door = laboratory.doors[seeker.domain]
+        access_point = laboratory.access_points[seeker.domain]
         client = RuntimeClient(
-            url=door.url, runtime=f"{seeker.runtime}-again", ssl_context=door.ssl_context, on_message=lambda _: None
+            url=access_point.url,
+            runtime=f"{seeker.runtime}-again",
+            ssl_context=access_point.ssl_context,
+            on_message=lambda _: None,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(client.run)
@@ -173,7 +176,7 @@ class _Demo:
         self._console.print("\n[bold]Both nodes keep running.[/] Ctrl-C stops them.")
         for domain, node in self._laboratory.nodes.items():
             self._console.print(
-                f"  {domain}: runtimes connect to [cyan]{node.door.url}[/] (dialect A, subprotocol none)"
+                f"  {domain}: runtimes connect to [cyan]{node.access_point.url}[/] (dialect A, subprotocol none)"
             )
             self._console.print(
                 f"    status: [cyan]{node.status_url}[/]   settings: {node.folder.settings}", soft_wrap=True

@@ -58,7 +58,7 @@ class DemoView:
         self._doing = what
 
     def watch(self, ledger: Ledger) -> None:
-        """Show the progress of these books."""
+        """Show the progress of this ledger."""
         self._ledger = ledger
 
     def prepared(self, done: Preparation) -> None:

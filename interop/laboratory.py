@@ -25,7 +25,7 @@ from interop.domain_files import HOST, DomainFolder, Encryption, PeerEntry, Port
 from interop.free_ports import free_ports, reserve
 from interop.name_server import NameServer
 from interop.node_status import NodeStatus, fetch_status
-from interop.participant import Door
+from interop.participant import AccessPoint
 from interop.processes import Child
 from protofly.errors import SettingsError
 
@@ -75,13 +75,15 @@ class LaboratoryNode:
         return self._child.pid if self._child else 0
 
     @property
-    def door(self) -> Door:
+    def access_point(self) -> AccessPoint:
         """Where its runtimes connect."""
-        return Door(url=self.listen_url, ssl_context=self._context if self.listen_url.startswith("wss") else None)
+        return AccessPoint(
+            url=self.listen_url, ssl_context=self._context if self.listen_url.startswith("wss") else None
+        )
 
     @property
     def status_url(self) -> str:
-        """Where it tells its status."""
+        """Where it reports its status."""
         return f"https://{HOST}:{self.ports.site}/status"
 
     @property
@@ -132,9 +134,9 @@ class Laboratory:
         self._on_prepared = on_prepared
 
     @property
-    def doors(self) -> dict[str, Door]:
+    def access_points(self) -> dict[str, AccessPoint]:
         """Where the runtimes of each domain connect."""
-        return {domain: node.door for domain, node in self.nodes.items()}
+        return {domain: node.access_point for domain, node in self.nodes.items()}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Prepare what is missing, start both nodes, keep them until cancelled.

@@ -1,4 +1,4 @@
-"""The books of a conversation: what was due at whom, and what arrived.
+"""The account of a conversation: what each participant must receive, and what arrived.
 
 Theory of operation: a *flow* is everything one party says to one other on one subject. The speaker enters each
 message as due, in order, with

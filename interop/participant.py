@@ -23,12 +23,12 @@ from interop.scene import Person
 
 CHAT: Final = "chat"
 CHANGES: Final = "changes"
-FAREWELL: Final = "farewell"
+GOODBYE: Final = "farewell"
 _ANSWERS_WAITING: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class AccessPoint:
     """Where the runtimes of one domain connect. No context: plain `ws://`."""
 
     url: str
@@ -67,7 +67,7 @@ def as_text(value: object) -> str:
 class Participant:
     """A person with a session."""
 
-    def __init__(self, person: Person, door: Door, room: RoomState, ledger: Ledger) -> None:
+    def __init__(self, person: Person, access_point: AccessPoint, room: RoomState, ledger: Ledger) -> None:
         self.person = person
         self.hyperty = ""
         self.invitations: list[str] = []
@@ -75,7 +75,7 @@ class Participant:
         self.uncalled_for: list[str] = []
         self.traced_at_us: dict[str, int] = {}
         self.client = RuntimeClient(
-            url=door.url, runtime=person.runtime, ssl_context=door.ssl_context, on_message=self._take
+            url=access_point.url, runtime=person.runtime, ssl_context=access_point.ssl_context, on_message=self._take
         )
         self._room = room
         self._ledger = ledger
@@ -139,7 +139,7 @@ class Participant:
                 self._names.get(str(message.body.get("source")), ""), CHANGES, message.body.get("version"), message
             )
         elif message.to == self.hyperty and message.type == "event":
-            self._enter(self._names.get(message.from_, ""), FAREWELL, message.body.get("number"), message)
+            self._enter(self._names.get(message.from_, ""), GOODBYE, message.body.get("number"), message)
         elif message.id is not None and message.type != "response":
             self._to_answer.send_nowait(message)
         else:

@@ -282,58 +282,9 @@ class RuntimeClient:
         """Let the connection go without `close`: the node keeps the session for its grace time."""
         self._closed.set()
 
-    async def allocate(self, domain: str, scheme: str, number: int) -> list[str]:
-        """Addresses of `scheme` in `domain`, made by the node and owned by this session."""
-        answer = await self.granted(
-            "create",
-            f"{self.runtime}/address-allocation",
-            f"domain://msg-node.{domain}/address-allocation",
-            {"scheme": scheme, "value": {"number": number, "allocationKey": f"{self.runtime}/{scheme}"}},
-        )
-        value = answer.value
-        allocated = value.get("allocated") if isinstance(value, dict) else None
-        if not isinstance(allocated, list) or len(allocated) != number:
-            raise UnexpectedAnswerError(f"allocation of {number} {scheme} addresses", answer)
-        return [str(address) for address in allocated]
-
-    async def release(self, domain: str, scheme: str) -> Answer:
-        """Give back the block that `allocate` got for `scheme`."""
-        return await self.granted(
-            "delete",
-            f"{self.runtime}/address-allocation",
-            f"domain://msg-node.{domain}/address-allocation",
-            {"resource": f"{self.runtime}/{scheme}"},
-        )
-
-    async def register(self, domain: str, entry: Members) -> Answer:
-        """Put a hyperty or a data object into the registry of `domain`."""
-        return await self.granted("create", f"{self.runtime}/registry", f"domain://registry.{domain}", {"value": entry})
-
-    async def unregister(self, domain: str, url: str) -> Answer:
-        """Mark a registry entry as disconnected."""
-        body = {"resource": url, "attribute": "status", "value": "disconnected"}
-        return await self.granted("update", f"{self.runtime}/registry", f"domain://registry.{domain}", body)
-
-    async def look_up(self, from_: str, domain: str, user: str) -> Answer:
-        """Ask the registry of `domain` for the hyperties of `user`."""
-        body = {"resource": f"/hyperty/user/{user}", "criteria": {"resources": ["chat"], "dataSchemes": ["comm"]}}
-        return await self.granted("read", from_, f"domain://registry.{domain}", body)
-
-    async def subscribe(self, domain: str, resources: Sequence[str]) -> Answer:
-        """Become a listener of `resources` at the node of `domain`."""
-        return await self._manage("subscribe", domain, resources)
-
-    async def unsubscribe(self, domain: str, resources: Sequence[str]) -> Answer:
-        """Take that back."""
-        return await self._manage("unsubscribe", domain, resources)
-
-    async def _manage(self, type_: str, domain: str, resources: Sequence[str]) -> Answer:
-        return await self.granted(
-            type_,
-            f"{self.runtime}/sm",
-            f"domain://msg-node.{domain}/sm",
-            {"resources": list(resources), "source": self.runtime},
-        )
+    def at(self, domain: str) -> DomainServices:
+        """The services of a domain."""
+        return DomainServices(self, domain)
 
     async def granted(self, type_: str, from_: str, to: str, body: Members | None = None) -> Answer:
         """Send a request that must succeed.
@@ -346,3 +297,68 @@ class RuntimeClient:
         if not answer.is_ok:
             raise UnexpectedAnswerError(f"{type_} for {to}", answer)
         return answer
+
+
+class DomainServices:
+    """Services of a domain's node and registry, as one runtime uses them. Errors are those of `granted`."""
+
+    def __init__(self, client: RuntimeClient, domain: str) -> None:
+        self._client = client
+        self._domain = domain
+
+    async def allocate(self, scheme: str, number: int) -> list[str]:
+        """Addresses of `scheme` in the domain, made by the node and owned by this session."""
+        answer = await self._client.granted(
+            "create",
+            f"{self._client.runtime}/address-allocation",
+            f"domain://msg-node.{self._domain}/address-allocation",
+            {"scheme": scheme, "value": {"number": number, "allocationKey": f"{self._client.runtime}/{scheme}"}},
+        )
+        value = answer.value
+        allocated = value.get("allocated") if isinstance(value, dict) else None
+        if not isinstance(allocated, list) or len(allocated) != number:
+            raise UnexpectedAnswerError(f"allocation of {number} {scheme} addresses", answer)
+        return [str(address) for address in allocated]
+
+    async def release(self, scheme: str) -> Answer:
+        """Give back the block that `allocate` got for `scheme`."""
+        return await self._client.granted(
+            "delete",
+            f"{self._client.runtime}/address-allocation",
+            f"domain://msg-node.{self._domain}/address-allocation",
+            {"resource": f"{self._client.runtime}/{scheme}"},
+        )
+
+    async def register(self, entry: Members) -> Answer:
+        """Put a hyperty or a data object into the registry of the domain."""
+        return await self._client.granted(
+            "create", f"{self._client.runtime}/registry", f"domain://registry.{self._domain}", {"value": entry}
+        )
+
+    async def unregister(self, url: str) -> Answer:
+        """Mark a registry entry as disconnected."""
+        body = {"resource": url, "attribute": "status", "value": "disconnected"}
+        return await self._client.granted(
+            "update", f"{self._client.runtime}/registry", f"domain://registry.{self._domain}", body
+        )
+
+    async def look_up(self, from_: str, user: str) -> Answer:
+        """Ask the registry of the domain for the hyperties of `user`."""
+        body = {"resource": f"/hyperty/user/{user}", "criteria": {"resources": ["chat"], "dataSchemes": ["comm"]}}
+        return await self._client.granted("read", from_, f"domain://registry.{self._domain}", body)
+
+    async def subscribe(self, resources: Sequence[str]) -> Answer:
+        """Become a listener of `resources` at the node of the domain."""
+        return await self._manage("subscribe", resources)
+
+    async def unsubscribe(self, resources: Sequence[str]) -> Answer:
+        """Take that back."""
+        return await self._manage("unsubscribe", resources)
+
+    async def _manage(self, type_: str, resources: Sequence[str]) -> Answer:
+        return await self._client.granted(
+            type_,
+            f"{self._client.runtime}/sm",
+            f"domain://msg-node.{self._domain}/sm",
+            {"resources": list(resources), "source": self._client.runtime},
+        )

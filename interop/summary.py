@@ -1,4 +1,4 @@
-"""What one demo run brought: gathered from the books of the runtimes and from what the nodes say. Pure."""
+"""What one demo run brought: gathered from the ledger of the runtimes and the status of the nodes. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class WarmContact:
 
 
 def summarise(chat: GroupChat, nodes: Mapping[str, NodeStatus], warm: WarmContact | None) -> Summary:
-    """Close the books."""
+    """Compare what was due with what arrived, and sum up."""
     totals = chat.ledger.totals()
     latencies = chat.ledger.crossing_latencies_ns()
     refused = sum(refusal.is_as_expected for refusal in chat.refusals)

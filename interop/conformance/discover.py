@@ -9,15 +9,13 @@ from collections.abc import Sequence
 import trio
 
 from interop.conformance import session_steps
+from interop.conformance.conversation import Conversation
 from interop.conformance.filling import Manner
-from interop.conformance.model import Dialect, Opens, Profile, case
+from interop.conformance.model import Dialect, Opens, Profile
 from interop.conformance.outcome import NoAnswerError, NodeFaultError
-from interop.conformance.play import Player
 from interop.conformance.stage import Node
 from interop.conformance.wire import LineClosedError, LineRefusedError, WireFaultError
 from protofly.errors import Code, TransportError
-
-_PROBE = case("probe", "5", "a session can be opened and the subscription manager answers", cast="probe")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ async def discover(node: Node, dialects: Sequence[Dialect], profile: Profile) ->
     offered = list[Dialect]()
     candidates = [node.domain] if node.domain else domain_candidates(node.target.host)
     if not candidates:
-        detail = f"{node.target.url} does not tell which domain the node speaks for; say it with --domain"
+        detail = f"{node.target.url} does not say which domain the node speaks for; say it with --domain"
         raise TransportError(Code.SETTINGS, detail, phase="connect")
     for dialect in dialects:
         for domain in candidates:
@@ -81,27 +79,27 @@ async def _probe(node: Node, manner: Manner) -> tuple[Node, str]:
 
 async def _try_session(node: Node, manner: Manner) -> str:
     async with trio.open_nursery() as nursery:
-        player = Player(nursery, node, _PROBE, manner)
+        talk = Conversation(nursery, node, manner, ["probe"])
         reason, unreachable = "", None
         try:
-            await session_steps.perform(player, Opens("probe"))
-            await player.fence(player.participants["probe"])
+            await session_steps.perform(talk, Opens("probe"))
+            await talk.fence(talk.participants["probe"])
         except NodeFaultError as exc:
-            if not _was_granted(player):
+            if not _was_granted(talk):
                 reason = "; ".join([str(exc), *map(str, exc.differences)])
         except (NoAnswerError, LineClosedError, LineRefusedError, WireFaultError) as exc:
             reason = str(exc)
         except TransportError as exc:
             unreachable = exc
-        await session_steps.clear_stage(player)
+        await session_steps.clear_stage(talk)
         nursery.cancel_scope.cancel()
     if unreachable is not None:
         raise unreachable  # here, where no nursery wraps it into a group
     return reason
 
 
-def _was_granted(player: Player) -> bool:
+def _was_granted(talk: Conversation) -> bool:
     """Whether the session was opened, in words that a case will find fault with."""
-    heard = player.participants["probe"].heard if "probe" in player.participants else None
+    heard = talk.participants["probe"].heard if "probe" in talk.participants else None
     body = heard.get("body", heard) if isinstance(heard, dict) else {}
     return isinstance(body, dict) and 200 in {body.get("code"), body.get("response")}

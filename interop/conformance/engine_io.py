@@ -226,7 +226,7 @@ class EngineIoLine(Line):
         """The object in the next event."""
         packet = await self._incoming.receive()
         if isinstance(packet, Exception):
-            self._packets.send_nowait(packet)  # for whoever asks next
+            self._packets.send_nowait(packet)  # for the next request
             raise packet
         if packet == _CLOSE or packet.startswith(_MESSAGE + _DISCONNECT):
             self._packets.send_nowait(packet)

@@ -27,7 +27,7 @@ class Verdict(Enum):
     PASSED = "passed"
     FAILED = "failed"
     NO_ANSWER = "no-answer"
-    """Something had to come, and nothing came in time: wrong or slow, which only the operator can tell."""
+    """Something had to come, and nothing came in time: wrong or slow, which only the operator can know."""
     NOT_APPLICABLE = "not-applicable"
 
 

@@ -63,7 +63,7 @@ async def run(
         cases: Which cases.
         profile: Which rules are demanded.
         parallel: How many runs at the same time; each has runtimes of its own.
-        on_outcome: Told about each run when it has ended.
+        on_outcome: Called with each run when it has ended.
     """
     wanted = [(case, dialect) for dialect in discovery.offered for case in cases]
     outcomes = dict[tuple[Case, Dialect], Outcome]()

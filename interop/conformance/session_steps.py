@@ -6,10 +6,11 @@ Source: message specification, sections 5.1 to 5.4.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
+from interop.conformance.conversation import Conversation
 from interop.conformance.filling import fill_text
 from interop.conformance.jsontext import Json, shorten, write
 from interop.conformance.matching import UUID, Anything, Maybe, Number, Open, Text
@@ -19,66 +20,65 @@ from interop.conformance.stage import Participant, connect
 from interop.conformance.wire import LineClosedError, LineRefusedError, WireFaultError
 from protofly.errors import TransportError
 
-if TYPE_CHECKING:
-    from interop.conformance.play import Player
-
 SESSION: Final = "mn:/session"
-_FAREWELL_SECONDS: Final = 1.0
+_CLOSING_SECONDS: Final = 1.0
 _FACTS: Final = {"expires": Maybe(Number()), "ping": Maybe(Number()), "functions": Maybe(Anything())}
 
 
-async def perform(player: Player, step: Step) -> None:
+async def perform(talk: Conversation, step: Step) -> None:
     """Begin or end a session, or try to."""
     match step:
         case Opens():
-            await _open(player, step)
+            await _open(talk, step)
         case CannotOpen():
-            await _expect_refusal(player, step)
+            await _expect_refusal(talk, step)
         case Connects():
-            await _connect(player, step.who, _runtime(player, step.who, step.runtime))
+            await _connect(talk, step.who, _runtime(talk, step.who, step.runtime))
         case Leaves():
-            await _leave(player, player.participants[step.who])
+            await _leave(talk, talk.participants[step.who])
         case Loses():
-            player.transcript.note(step.who, "→", "(the transport is lost)")
-            await player.participants[step.who].line.drop()
+            talk.transcript.note(step.who, "→", "(the transport is lost)")
+            await talk.participants[step.who].line.drop()
         case _:
             raise TypeError(f"unknown step {step!r}")
 
 
-def _runtime(player: Player, who: str, given: str) -> str:
-    runtime = fill_text(given, player.names) if given else player.names.get(who, "")
-    return runtime or f"runtime://{player.node.domain}/{player.node.runtime_prefix}{player.names['n']}-{who}"
+def _runtime(talk: Conversation, who: str, given: str) -> str:
+    runtime = fill_text(given, talk.names) if given else talk.names.get(who, "")
+    return runtime or f"runtime://{talk.node.domain}/{talk.node.runtime_prefix}{talk.names['n']}-{who}"
 
 
-async def _connect(player: Player, who: str, runtime: str, *, bearer: str = "", is_direct: bool = False) -> Participant:
-    dialect = player.manner.dialect
-    player.transcript.note(who, "→", f"(connects in dialect {dialect.value} as {runtime})")
-    line = await connect(player.nursery, player.node, dialect, runtime, bearer=bearer, is_direct=is_direct)
+async def _connect(
+    talk: Conversation, who: str, runtime: str, *, bearer: str = "", is_direct: bool = False
+) -> Participant:
+    dialect = talk.manner.dialect
+    talk.transcript.note(who, "→", f"(connects in dialect {dialect.value} as {runtime})")
+    line = await connect(talk.nursery, talk.node, dialect, runtime, bearer=bearer, is_direct=is_direct)
     participant = Participant(who, runtime, line)
-    player.participants[who] = participant
+    talk.participants[who] = participant
     old_spelling = runtime.replace("runtime:", "hyperty-runtime:", 1)
     rest = runtime.partition(":")[2]
-    player.names |= {who: runtime, f"{who}.session": runtime, f"{who}.old": old_spelling, f"{who}.rest": rest}
+    talk.names |= {who: runtime, f"{who}.session": runtime, f"{who}.old": old_spelling, f"{who}.rest": rest}
     return participant
 
 
-async def _open(player: Player, step: Opens) -> None:
-    needs_token = step.with_token or not player.node.is_anonymous_welcome
-    bearer = player.node.token if needs_token else ""
-    runtime = _runtime(player, step.who, step.runtime)
-    participant = await _connect(player, step.who, runtime, bearer=bearer, is_direct=step.is_direct)
-    if player.manner.dialect.has_session_messages:
-        await player.say(participant, _open_message(participant, bearer))
-        await player.expect(participant, player.mirrored(participant, _opened(player)))
+async def _open(talk: Conversation, step: Opens) -> None:
+    needs_token = step.with_token or not talk.node.is_anonymous_welcome
+    bearer = talk.node.token if needs_token else ""
+    runtime = _runtime(talk, step.who, step.runtime)
+    participant = await _connect(talk, step.who, runtime, bearer=bearer, is_direct=step.is_direct)
+    if talk.manner.dialect.has_session_messages:
+        await talk.say(participant, _open_message(participant, bearer))
+        await talk.expect(participant, talk.mirrored(participant, _opened(talk)))
         body = participant.heard.get("body", {}) if isinstance(participant.heard, dict) else {}
         participant.token = body.get("runtimeToken", "")
-        player.names[f"{step.who}.session"] = participant.session
-    elif player.manner.dialect is Dialect.B:
-        await player.say(participant, {"cmd": "connect", "data": {"runtimeURL": participant.runtime}})
-        words: Json = "connected" if player.manner.profile is Profile.STRICT else Text()
-        await player.expect(participant, {"cmd": "connect", "response": 200, "data": {"msg": words}})
+        talk.names[f"{step.who}.session"] = participant.session
+    elif talk.manner.dialect is Dialect.B:
+        await talk.say(participant, {"cmd": "connect", "data": {"runtimeURL": participant.runtime}})
+        words: Json = "connected" if talk.manner.profile is Profile.STRICT else Text()
+        await talk.expect(participant, {"cmd": "connect", "response": 200, "data": {"msg": words}})
     else:
-        await player.fence(participant)  # dialect C has no reply: from here on the session is known to exist
+        await talk.fence(participant)  # dialect C has no reply: from here on the session is known to exist
 
 
 def _open_message(participant: Participant, bearer: str) -> dict[str, Json]:
@@ -86,12 +86,12 @@ def _open_message(participant: Participant, bearer: str) -> dict[str, Json]:
     return message | {"body": {"credentials": {"kind": "bearer", "token": bearer}}} if bearer else message
 
 
-def _opened(player: Player) -> Json:
+def _opened(talk: Conversation) -> Json:
     """The body of a granted `open`: with a token over WebSocket, where socket.io's stubs expect none."""
     token: Json = Text(r"\S{16,}", "token that cannot be guessed")
-    if player.manner.profile is Profile.REFERENCE:
+    if talk.manner.profile is Profile.REFERENCE:
         return Open({"code": 200, "runtimeToken": Maybe(Text(UUID, "uuid"))})
-    if player.manner.dialect is not Dialect.A:
+    if talk.manner.dialect is not Dialect.A:
         token = Maybe(token)
     return {
         "code": 200,
@@ -102,38 +102,38 @@ def _opened(player: Player) -> Json:
     }
 
 
-async def _expect_refusal(player: Player, step: CannotOpen) -> None:
-    bearer = fill_text(step.bearer, player.names)
-    runtime = _runtime(player, step.who, step.runtime)
+async def _expect_refusal(talk: Conversation, step: CannotOpen) -> None:
+    bearer = fill_text(step.bearer, talk.names)
+    runtime = _runtime(talk, step.who, step.runtime)
     try:
-        participant = await _connect(player, step.who, runtime, bearer=bearer)
+        participant = await _connect(talk, step.who, runtime, bearer=bearer)
     except LineRefusedError as exc:
-        player.transcript.note(step.who, "←", str(exc))
+        talk.transcript.note(step.who, "←", str(exc))
         if exc.status < 400:
             raise NodeFaultError(f"refused, but not with an HTTP status: {exc}") from exc
         return
-    if player.manner.dialect.has_session_messages:
-        await player.say(participant, _open_message(participant, bearer))
+    if talk.manner.dialect.has_session_messages:
+        await talk.say(participant, _open_message(participant, bearer))
         refusal = Refusal(step.code, (step.reason,))
-        await player.expect(participant, player.mirrored(participant, refusal))
+        await talk.expect(participant, talk.mirrored(participant, refusal))
         return
-    if player.manner.dialect is Dialect.B:
-        await player.say(participant, {"cmd": "connect", "data": {"runtimeURL": runtime}})
+    if talk.manner.dialect is Dialect.B:
+        await talk.say(participant, {"cmd": "connect", "data": {"runtimeURL": runtime}})
         refused = {
             "cmd": "connect",
             "response": Number(400, 599, whole=True),
             "data": {"msg": Text(), "reason": Maybe(Text())},
         }
-        await player.expect(participant, refused)
-    await _expect_end(player, participant)
+        await talk.expect(participant, refused)
+    await _expect_end(talk, participant)
 
 
-async def _leave(player: Player, participant: Participant) -> None:
-    await player.say(participant, _farewell(player.manner.dialect, participant))
-    await _expect_end(player, participant)
+async def _leave(talk: Conversation, participant: Participant) -> None:
+    await talk.say(participant, _closing(talk.manner.dialect, participant))
+    await _expect_end(talk, participant)
 
 
-def _farewell(dialect: Dialect, participant: Participant) -> dict[str, Json]:
+def _closing(dialect: Dialect, participant: Participant) -> dict[str, Json]:
     facts = {"runtimeURL": participant.runtime}
     if dialect is Dialect.B:
         return {"cmd": "disconnect", "data": facts}
@@ -142,27 +142,27 @@ def _farewell(dialect: Dialect, participant: Participant) -> dict[str, Json]:
     return {"id": next(participant.ids), "type": "close", "from": participant.session, "to": SESSION}
 
 
-async def _expect_end(player: Player, participant: Participant) -> None:
+async def _expect_end(talk: Conversation, participant: Participant) -> None:
     try:
-        message = await player.receive(participant, "the closing of the connection")
+        message = await talk.receive(participant, "the closing of the connection")
     except LineClosedError as exc:
-        player.transcript.note(participant.name, "←", str(exc))
+        talk.transcript.note(participant.name, "←", str(exc))
         return
     raise NodeFaultError(f"expected the closing of the connection, got {shorten(write(message))}")
 
 
-async def clear_stage(player: Player) -> None:
+async def clear_stage(talk: Conversation) -> None:
     """End all sessions in order, so that a live node keeps nothing of the suite; never fails."""
     async with trio.open_nursery() as nursery:
-        for participant in player.participants.values():
-            nursery.start_soon(_go, player.manner.dialect, participant)
+        for participant in talk.participants.values():
+            nursery.start_soon(_go, talk.manner.dialect, participant)
 
 
 async def _go(dialect: Dialect, participant: Participant) -> None:
     gone = (LineClosedError, WireFaultError, TransportError, trio.BrokenResourceError, trio.ClosedResourceError)
-    with suppress(*gone), trio.move_on_after(_FAREWELL_SECONDS):
-        await participant.line.send(write(_farewell(dialect, participant)))
+    with suppress(*gone), trio.move_on_after(_CLOSING_SECONDS):
+        await participant.line.send(write(_closing(dialect, participant)))
         while True:
             await participant.line.receive()
-    with suppress(*gone), trio.move_on_after(_FAREWELL_SECONDS):
+    with suppress(*gone), trio.move_on_after(_CLOSING_SECONDS):
         await participant.line.drop()

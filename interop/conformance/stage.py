@@ -21,7 +21,7 @@ PATHS: Final = {Dialect.A: "/ws", Dialect.B: "/stub/connect", Dialect.C: "/stub/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The node under test, and what the suite was told about it.
+    """The node under test, and what the suite knows about it.
 
     `token` is a bearer token valid for the runtimes of the suite; `runtime_prefix` begins their names.
     `is_anonymous_welcome` says whether sessions may be opened without it. `patience_seconds` bounds each wait.

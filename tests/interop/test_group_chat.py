@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from interop import group_chat
+from interop import chat_cast
 from interop.group_chat import GroupChat, Step
-from interop.participant import Door
+from interop.participant import AccessPoint
 from interop.processes import leaves
 from interop.runtime_client import UnexpectedAnswerError
 from interop.scene import Scene
@@ -18,7 +18,7 @@ from .fake_node import FakeNodes, Message, Mischief
 
 @pytest.fixture(autouse=True)
 def _short_settling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_chat, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(chat_cast, "SETTLE_SECONDS", 0.2)
 
 
 @asynccontextmanager
@@ -29,7 +29,7 @@ async def played(
     nodes = FakeNodes(scene.domains, mischief)
     async with trio.open_nursery() as nursery:
         port = await nursery.start(nodes.run)
-        doors = {domain: Door(url=f"ws://127.0.0.1:{port}/ws") for domain in scene.domains}
+        doors = {domain: AccessPoint(url=f"ws://127.0.0.1:{port}/ws") for domain in scene.domains}
         chat = GroupChat(scene, doors, trace="t1", on_step=steps.append)
         with trio.fail_after(20):
             await chat.run()

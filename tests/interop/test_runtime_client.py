@@ -69,7 +69,7 @@ async def test_an_unknown_token_is_an_unexpected_answer() -> None:
 
 async def test_requests_between_runtimes_are_answered_with_the_mirrored_header() -> None:
     async with clients("ana", "bo") as (nursery, made, inboxes):
-        [address] = await made["bo"].allocate("a.example", "hyperty", 1)
+        [address] = await made["bo"].at("a.example").allocate("hyperty", 1)
 
         async def answer_when_it_comes() -> None:
             while not inboxes["bo"]:
@@ -88,7 +88,7 @@ async def test_a_second_answer_to_one_request_is_not_swallowed() -> None:
         return [message] * (2 if message["type"] == "response" else 1)
 
     async with clients("ana", "bo", mischief=doubled) as (nursery, made, inboxes):
-        [address] = await made["bo"].allocate("a.example", "hyperty", 1)
+        [address] = await made["bo"].at("a.example").allocate("hyperty", 1)
 
         async def answer_when_it_comes() -> None:
             while not inboxes["bo"]:

@@ -71,7 +71,7 @@ async def test_nothing_is_lost_or_doubled_when_the_worker_is_killed_amid_the_cha
     with trio.fail_after(LIMIT_SECONDS):
         async with trio.open_nursery() as nursery:
             await nursery.start(laboratory.run)
-            chat = GroupChat(chatty, laboratory.doors, trace="t", on_step=steps.append)
+            chat = GroupChat(chatty, laboratory.access_points, trace="t", on_step=steps.append)
             nursery.start_soon(_kill_worker_amid, chat.ledger, laboratory)
             await chat.run()
             after = await laboratory.nodes["a.example"].status()

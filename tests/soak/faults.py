@@ -172,7 +172,7 @@ class Faults:
 
     async def stall_handshakes(self) -> None:
         """Connections that say nothing."""
-        await hold_handshakes(self.world.a.door, HALF_OPEN, 5)
+        await hold_handshakes(self.world.a.access_point, HALF_OPEN, 5)
 
     async def stall_site(self) -> None:
         """Requests at the site that end in the middle."""
@@ -191,7 +191,7 @@ class Faults:
     async def _many(self, number: int, name: str, acts: Callable[[RawRuntime], Awaitable[None]]) -> None:
         async with trio.open_nursery() as nursery:
             for index in range(number):
-                nursery.start_soon(misbehave, self.world.a.door, f"runtime://a.example/{name}-{index}", acts)
+                nursery.start_soon(misbehave, self.world.a.access_point, f"runtime://a.example/{name}-{index}", acts)
 
 
 async def _silence(stream: trio.SSLStream[trio.SocketStream]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import trio
 
-from interop.participant import Door
+from interop.participant import AccessPoint
 from interop.runtime_client import Answer, Incoming, Members, RuntimeClient, UnexpectedAnswerError
 from protofly.errors import Code, TransportError
 from wire.core.websocket import ClientWebSocket
@@ -30,7 +30,7 @@ _LOST = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, TransportE
 class Party:
     """One runtime of one domain, which answers 200 to every request and comes back whenever its line ends."""
 
-    def __init__(self, account: Account, door: Callable[[], Door], domain: str, name: str) -> None:
+    def __init__(self, account: Account, door: Callable[[], AccessPoint], domain: str, name: str) -> None:
         self.account = account
         self.domain = domain
         self.runtime = f"runtime://{domain}/{name}"
@@ -63,7 +63,7 @@ class Party:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.client.run)
                 if not self.hyperty:
-                    [self.hyperty] = await self.client.allocate(self.domain, "hyperty", 1)
+                    [self.hyperty] = await self.client.at(self.domain).allocate("hyperty", 1)
                 self.is_up.set()
         finally:
             self._went_down()
@@ -132,7 +132,7 @@ async def converse(one: Party, other: Party, flow: str, *, seconds: float, sprea
 async def publish_changes(reporter: Party, observers: list[Party], *, seconds: float, spread: random.Random) -> None:
     """A data object of one domain with observers in it: each hears every change, once and in order."""
     await reporter.is_up.wait()
-    [room] = await reporter.client.allocate(reporter.domain, "comm", 1)
+    [room] = await reporter.client.at(reporter.domain).allocate("comm", 1)
     expected = dict.fromkeys((one.runtime for one in observers), 0)
 
     def hears(observer: Party) -> Callable[[Incoming], None]:
@@ -149,7 +149,7 @@ async def publish_changes(reporter: Party, observers: list[Party], *, seconds: f
     for observer in observers:
         observer.on_event = hears(observer)
         await observer.is_up.wait()
-        await observer.client.subscribe(observer.domain, [f"{room}/changes"])
+        await observer.client.at(observer.domain).subscribe([f"{room}/changes"])
 
     async def act(number: int) -> None:
         body = {"version": number, "value": "x" * 200, "source": reporter.hyperty}
@@ -240,7 +240,7 @@ class RawRuntime:
         self._websocket = websocket
 
     @classmethod
-    async def open(cls, door: Door, runtime: str) -> RawRuntime:
+    async def open(cls, door: AccessPoint, runtime: str) -> RawRuntime:
         """Connect and open a session."""
         port = int(door.url.rpartition(":")[2].partition("/")[0])
         tcp = await trio.open_tcp_stream("127.0.0.1", port)
@@ -264,7 +264,7 @@ class RawRuntime:
         await trio.aclose_forcefully(self._stream)
 
 
-async def hold_handshakes(door: Door, number: int, seconds: float) -> None:
+async def hold_handshakes(door: AccessPoint, number: int, seconds: float) -> None:
     """Open so many TCP connections that say nothing, and hold them."""
     port = int(door.url.rpartition(":")[2].partition("/")[0])
     async with trio.open_nursery() as nursery:
@@ -280,7 +280,7 @@ async def hold_handshakes(door: Door, number: int, seconds: float) -> None:
             nursery.start_soon(hold)
 
 
-async def misbehave(door: Door, runtime: str, acts: Callable[[RawRuntime], Awaitable[None]]) -> None:
+async def misbehave(door: AccessPoint, runtime: str, acts: Callable[[RawRuntime], Awaitable[None]]) -> None:
     """One bare session that does something and vanishes."""
     with suppress(*_LOST, ssl.SSLError):
         one = await RawRuntime.open(door, runtime)

@@ -109,11 +109,11 @@ class Cast:
         new = partial(Party, world.account)
         a, b = world.a, world.b
         self.anna, self.carla, self.sender, self.agent, self.reporter, self.registrar = (
-            new(lambda: a.door, "a.example", name)
+            new(lambda: a.access_point, "a.example", name)
             for name in ("anna", "carla", "sender", "agent", "reporter", "registrar")
         )
-        self.observers = [new(lambda: a.door, "a.example", f"observer-{number}") for number in range(6)]
-        self.bruno, self.boris = (new(lambda: b.door, "b.example", name) for name in ("bruno", "boris"))
+        self.observers = [new(lambda: a.access_point, "a.example", f"observer-{number}") for number in range(6)]
+        self.bruno, self.boris = (new(lambda: b.access_point, "b.example", name) for name in ("bruno", "boris"))
         self.faults = Faults(world, self.carla, self.anna, spread)
         self._traffic = trio.CancelScope()
         self._is_settling = trio.Event()
@@ -135,7 +135,7 @@ class Cast:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.agent.stay)
                 await self.agent.is_up.wait()
-                await self.agent.client.subscribe("a.example", [AGENT])
+                await self.agent.client.at("a.example").subscribe([AGENT])
                 nursery.cancel_scope.cancel()
 
     async def _talk(self) -> None:

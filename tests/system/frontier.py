@@ -101,7 +101,7 @@ class Frontier:
 
     async def talker(self, name: str) -> Talker:
         """One more runtime of our domain."""
-        talker = Talker(self.node.door, f"runtime://{DOMAIN}/{name}")
+        talker = Talker(self.node.access_point, f"runtime://{DOMAIN}/{name}")
         await talker.open(self.nursery)
         return talker
 

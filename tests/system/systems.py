@@ -39,7 +39,7 @@ class System:
         return self.laboratory.nodes["b.example"]
 
     async def talker(self, node: LaboratoryNode, name: str) -> Talker:
-        talker = Talker(node.door, f"runtime://{node.domain}/{name}")
+        talker = Talker(node.access_point, f"runtime://{node.domain}/{name}")
         await talker.open(self.nursery)
         return talker
 
@@ -115,7 +115,9 @@ async def _autopsy(node: LaboratoryNode) -> str:
     """What a node says after a test has failed."""
     log = "\n".join(node.folder.log.read_text().splitlines()[-25:])
     try:
-        async with httpx.AsyncClient(verify=node.door.ssl_context or True, trust_env=False, timeout=3) as client:
+        async with httpx.AsyncClient(
+            verify=node.access_point.ssl_context or True, trust_env=False, timeout=3
+        ) as client:
             return f"{node.domain}: {(await client.get(node.status_url)).text}\n{log}"
     except httpx.HTTPError as exc:
         return f"{node.domain} does not answer: {exc!r}\n{log}"

@@ -8,7 +8,7 @@ from typing import cast
 
 import trio
 
-from interop.participant import Door
+from interop.participant import AccessPoint
 from interop.runtime_client import Answer, Incoming, Members, RuntimeClient
 from protofly.errors import TransportError
 
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 20.0
 class Talker:
     """One runtime of one domain. `heard` is everything but answers, in order of arrival."""
 
-    def __init__(self, door: Door, runtime: str) -> None:
+    def __init__(self, door: AccessPoint, runtime: str) -> None:
         self.heard: list[Incoming] = []
         self.hyperty = ""
         self.domain = runtime.split("/")[2]
@@ -32,7 +32,7 @@ class Talker:
         await nursery.start(self.client.run)
         if not self.hyperty:
             nursery.start_soon(self._answer_requests)
-            [self.hyperty] = await self.client.allocate(self.domain, "hyperty", 1)
+            [self.hyperty] = await self.client.at(self.domain).allocate("hyperty", 1)
 
     def _hear(self, message: Incoming) -> None:
         self.heard.append(message)

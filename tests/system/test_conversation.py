@@ -28,7 +28,7 @@ def short_scene() -> Scene:
 
 async def converse(system: System) -> GroupChat:
     steps: list[Step] = []
-    chat = GroupChat(short_scene(), system.laboratory.doors, trace="traced", on_step=steps.append)
+    chat = GroupChat(short_scene(), system.laboratory.access_points, trace="traced", on_step=steps.append)
     await chat.run()
     assert chat.is_faultless, (chat.ledger.totals(), chat.uncalled_for, chat.refusals)
     return chat

@@ -44,7 +44,7 @@ async def parked(talker: Talker) -> list[str]:
 
 async def an_agent(system: System) -> Talker:
     agent = await system.talker(system.b, "agent")
-    await agent.client.subscribe("b.example", [AGENT])
+    await agent.client.at("b.example").subscribe([AGENT])
     return agent
 
 

@@ -157,10 +157,10 @@ async def test_a_killed_node_comes_back_with_sessions_addresses_subscriptions_an
 ) -> None:
     async with running_system(tmp_path) as system:
         anna, bruno = await system.couple()
-        [room] = await anna.client.allocate("a.example", "comm", 1)
-        await anna.client.subscribe("a.example", [f"{room}/children/messages"])
-        await bruno.client.subscribe("a.example", [f"{room}/children/messages"])  # only observers write children
-        await anna.client.register("a.example", entry_of(anna, "user://a.example/anna"))
+        [room] = await anna.client.at("a.example").allocate("comm", 1)
+        await anna.client.at("a.example").subscribe([f"{room}/children/messages"])
+        await bruno.client.at("a.example").subscribe([f"{room}/children/messages"])  # only observers write children
+        await anna.client.at("a.example").register(entry_of(anna, "user://a.example/anna"))
         acknowledged: list[str] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(register_until_the_line_breaks, anna, acknowledged)
@@ -174,7 +174,7 @@ async def test_a_killed_node_comes_back_with_sessions_addresses_subscriptions_an
         assert (await bruno.ask(anna.hyperty, 101)).is_ok
         await bruno.client.notify("create", bruno.hyperty, f"{room}/children/messages", {"value": 102})
         assert await anna.hear_numbers(bruno.hyperty, 103) == list(range(103))
-        found = await bruno.client.look_up(bruno.hyperty, "a.example", "user://a.example/anna")
+        found = await bruno.client.at("a.example").look_up(bruno.hyperty, "user://a.example/anna")
         assert isinstance(found.value, dict)
         assert anna.hyperty in found.value
         assert len(acknowledged) > 10

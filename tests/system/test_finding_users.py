@@ -75,8 +75,8 @@ async def published(folder: Path, registry: str, *more: str) -> str:
 async def registered(bruno: Talker, guid: str) -> None:
     """Let the registry of b.example know that this hyperty is that user's."""
     entry = {"user": USER, "guid": guid_address(guid), "descriptor": "hyperty-catalogue://b.example/hyperty/chat"}
-    answer = await bruno.client.register(
-        "b.example", {"url": bruno.hyperty, "runtime": bruno.client.runtime, "resources": ["chat"], **entry}
+    answer = await bruno.client.at("b.example").register(
+        {"url": bruno.hyperty, "runtime": bruno.client.runtime, "resources": ["chat"], **entry}
     )
     assert answer.is_ok, answer
 

@@ -173,7 +173,7 @@ SERVICES: Final = (
     case(
         "address-catalogue-address",
         "20.4",
-        "hyperty-catalogue://: nobody's address, or read by the node for whoever asks; 404 for what is not there",
+        "hyperty-catalogue://: nobody's address, or read by the node for anyone who asks; 404 for what is not there",
         Asks("ana", "read", "hyperty-catalogue://catalogue.{d}/.well-known/hyperty/X"),
         Answered("ana", Refusal(404, ("no-route", "no-such-domain", "not-registered"))),
     ),

@@ -53,7 +53,7 @@ def heard(address: str, *, type_: str = "update") -> tuple[Step, ...]:
 
 
 def unheard(address: str) -> tuple[Step, ...]:
-    """What bo says to an address does not arrive at ana, and is an event: nobody is told."""
+    """What bo says to an address does not arrive at ana, and is an event: there is no answer."""
     return event_to(address), Silent("ana", after="bo"), Silent("bo")
 
 

@@ -291,7 +291,7 @@ CHILDREN: Final = (
     case(
         "sync-child-acknowledged",
         "9.5",
-        "such a reply carries a from that the replier does not own; told apart by body.source",
+        "such a reply carries a from that the replier does not own; distinguished by body.source",
         owns("ana", "o", "comm"),
         owns("bo", "h"),
         listens("bo", "{o}/changes"),
@@ -351,7 +351,7 @@ OBJECTS: Final = (
     case(
         "sync-object-read",
         "9.7",
-        "read to O: 200 value, by the reporter; it goes to the owner only, whoever listens",
+        "read to O: 200 value, by the reporter; it goes to the owner only, not to listeners",
         owns("ana", "o", "comm"),
         listens("bo", "{o}/changes"),
         Asks("cy", "read", "{o}", {"attribute": "topic"}),
