@@ -20,7 +20,7 @@ _STATE_FILES = ("secret", "state.sqlite", "trust.sqlite", "tokens.sqlite", "guid
 
 
 def check_data_dir(folder: Path) -> str | Finding:
-    """Whether the node can keep its state there, and nobody else changes it. Raises FileError."""
+    """Check that the node can write its state there, and others cannot. Raises FileError."""
     text = check_spool(folder)
     warning = check_private_folder(folder)
     for name in _STATE_FILES:
@@ -29,15 +29,15 @@ def check_data_dir(folder: Path) -> str | Finding:
 
 
 def check_spool(folder: Path) -> str:
-    """Whether files can be written there. Raises FileError."""
-    return f"{folder}{'' if check_writable_folder(folder) else ' (will be made)'}"
+    """Check that files can be written there. Raises FileError."""
+    return f"{folder}{'' if check_writable_folder(folder) else ' (will be created)'}"
 
 
 def check_bind(settings: Settings, bound: ListenSettings | SiteSettings) -> str:
-    """Whether the address can be bound, or is by this very node. Raises FileError."""
+    """Check that the address can be bound, or is bound by this very node. Raises FileError."""
     host, port = bound.host, bound.port
     if port and bound is settings.site and (host, port) == (settings.listen.host, settings.listen.port):
-        raise FileError("port-in-use", f"{host} port {port}", "is that of [listen], too", "choose another port")
+        raise FileError("port-in-use", f"{host} port {port}", "is also that of [listen]", "choose another port")
     text = f"{host}:{port}{'' if bound.certificate is not None else ', without TLS'}"
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -49,13 +49,13 @@ def check_bind(settings: Settings, bound: ListenSettings | SiteSettings) -> str:
         if exc.errno == errno.EADDRINUSE and running is not None and port in running.ports:
             return f"{text}, in use by this node (process {running.pid})"
         word = "port-in-use" if exc.errno == errno.EADDRINUSE else "address-unusable"
-        action = "stop what listens there, or choose another port" if exc.errno == errno.EADDRINUSE else ""
+        action = "stop the program that listens there, or choose another port" if exc.errno == errno.EADDRINUSE else ""
         raise FileError(word, f"{host} port {port}", f"cannot be bound: {exc.strerror or exc}", action) from exc
     return text
 
 
 def check_certificate(settings: Settings, bound: ListenSettings | SiteSettings) -> str | Finding:
-    """Whether others take the certificate that is served there: key, life, names, pins. Raises FileError."""
+    """Check the certificate that is served there: key, validity, names and pins. Raises FileError."""
     assert bound.certificate is not None
     assert bound.key is not None
     found = check_own_certificate(bound.certificate, bound.key)
@@ -72,14 +72,14 @@ def check_certificate(settings: Settings, bound: ListenSettings | SiteSettings) 
         check_names(certificate, hosts, asked_by="nodes of other domains (node.domain, site.public_url)")
         uncovered = [alias for alias in settings.node.aliases if not certificate.covers(alias)]
         if uncovered and not isinstance(found, Finding):
-            text = f"is not for the aliases {', '.join(uncovered)}"
-            action = "get a certificate that has them, or publish them at another site"
+            text = f"does not cover the aliases {', '.join(uncovered)}"
+            action = "use a certificate that includes them, or publish them at another site"
             return remark(Level.WARNING, "certificate-foreign", text, file=str(bound.certificate), action=action)
     return found
 
 
 def check_own_certificate(path: Path, key: Path) -> str | Finding:
-    """Whether key and certificate fit, are closed to others, and are valid now. Raises FileError."""
+    """Check that key and certificate match, the key is private, and both are valid now. Raises FileError."""
     certificate = read_certificate(path)
     check_key_of(path, key)
     now = time.time()
@@ -90,9 +90,9 @@ def check_own_certificate(path: Path, key: Path) -> str | Finding:
         text = one.text.removeprefix(f"{one.term.title} ")
         return remark(Level.WARNING, one.code, text, file=str(path), action=one.action)
     if certificate.chain_ends_at - now <= 0:
-        text = "a certificate further up in its chain has expired"
+        text = "an issuer certificate in its chain has expired"
         return remark(
-            Level.WARNING, "chain-expired", text, file=str(path), action="put the issuer's current chain there"
+            Level.WARNING, "chain-expired", text, file=str(path), action="replace it by the current chain of the issuer"
         )
     left = "" if math.isinf(one.left_seconds) else f", {one.days_left} days left"
     return f"certificate {path} until {time.strftime('%Y-%m-%d', time.gmtime(certificate.ends_at))}{left}"
@@ -104,5 +104,5 @@ def _check_pins(certificate: CertificateFile, pins: tuple[str, ...]) -> None:
             "certificate-not-pinned",
             certificate.path,
             f"has the key {certificate.spki_sha256}, which publish.endpoint_spki does not name",
-            "other nodes refuse it: add that pin, or use the pinned key",
+            "other nodes will refuse it: add that pin, or use the pinned key",
         )

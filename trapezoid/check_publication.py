@@ -1,4 +1,4 @@
-"""Checks of what a domain publishes: keys, root, manifests, and how long they live."""
+"""Checks of what a domain publishes: keys, root, manifests, and their validity."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trapezoid.publishing import is_signed_for, newest_root
 
 
 def check_publication(settings: Settings) -> str | Finding:
-    """Whether keys, root and manifests fit together. Raises HostError, OSError."""
+    """Check that keys, root and manifests match. Raises HostError, OSError."""
     publisher, node_key = make_publisher(settings)
     publish = settings.publish
     assert publish is not None
     publication = publisher.folder.load()
     newest = newest_root(publisher.folder, settings.node.domain)
     if newest is None:
-        raise SettingsError(f"{publisher.folder.path}: no root is published here; run `trapezoid publish`")
+        raise SettingsError(f"{publisher.folder.path}: no root is published; run `trapezoid publish`")
     root = newest[1]
     strangers = [key_id for key_id in publisher.live_key_ids if key_id not in root.roles.live.keys]
     if strangers:
@@ -34,20 +34,20 @@ def check_publication(settings: Settings) -> str | Finding:
     for reference in references.values():
         if not is_signed_for(publisher.folder.manifest(reference.name).read_bytes(), root):
             raise SettingsError(
-                f"no pkg key that the published root names signed the manifest of {reference.name}; "
+                f"the manifest of {reference.name} is not signed by a pkg key of the published root; "
                 "run `trapezoid publish` with that module"
             )
     warning = check_private_folder(publish.keys_dir)
     if warning:
         return remark(Level.WARNING, "folder-readable", warning, file=str(publish.keys_dir))
     if publish.renew and any(publish.keys_dir.glob("pkg-*.pem")):
-        check_writable_folder(publish.site_dir)  # the node is to write renewed manifests there
+        check_writable_folder(publish.site_dir)  # renewed manifests are written there
     stubs = ", ".join(f"{name}: {reference.name} {reference.serial}" for name, reference in references.items())
     return f"root {root.version}, {stubs}, node key {node_key.key_id}"
 
 
 def check_documents(settings: Settings) -> Iterator[tuple[str, Callable[[], str | Finding]]]:
-    """One check for each published document: how long it is valid."""
+    """One check of validity for each published document."""
     assert settings.publish is not None
     try:
         terms = [*published_terms(SiteFolder(settings.publish.site_dir)), *live_on_disk(settings)]
@@ -64,7 +64,7 @@ def check_documents(settings: Settings) -> Iterator[tuple[str, Callable[[], str 
 
 def _check_term(term: Term, *, is_renewed: bool) -> str | Finding:
     one = judge(term, time.time())
-    action = "the node renews it by itself" if is_renewed else one.action
+    action = "the node renews it automatically" if is_renewed else one.action
     if one.is_failing or one.is_warning:
         level = Level.FAILING if one.is_failing and not is_renewed else Level.WARNING
         return remark(level, one.code, one.text, file=term.file, action=action)

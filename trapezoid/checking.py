@@ -1,7 +1,7 @@
-"""The one list of checks: `trapezoid check` shows all of it, and `trapezoid serve` goes through it before it starts.
+"""The checks of a configuration: `trapezoid check` prints their findings, `trapezoid serve` runs them before it starts.
 
-A finding has a level. `problem`: the node does not start. `failing`: it starts, and `/readyz` says 503 for the same
-reason, because its own runtimes can still talk. `warning`: somebody should look. Its code and file are for programs.
+A finding has a level. `problem`: the node does not start. `failing`: it starts, since its own runtimes can be served,
+and `/readyz` answers 503 for the same reason. `warning`: an operator should act.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from trapezoid.findings import Finding, Level, remark
 logger = logging.getLogger("trapezoid.check")
 
 Check = Callable[[], "str | Finding"]
-"""Returns what is good, or a finding that is not; raises HostError or OSError for a problem."""
+"""Returns a text if all is well, else a finding. Raises HostError or OSError for a problem."""
 
 
 def check_node(settings: Settings) -> list[Finding]:
-    """Run all checks; a failing one does not stop the others."""
+    """Run all checks. A failing one does not stop the others."""
     return [_run(part, check) for part, check in _checks(settings)]
 
 
 def check_start(settings: Settings) -> None:
-    """Run all checks for a node that is about to start, and log what does not keep it from starting.
+    """Run all checks for a node that is about to start, and log the findings that do not prevent that.
 
     Raises:
-        SettingsError: Everything that does, one line each.
+        SettingsError: The findings that do, one line each.
     """
     findings = check_node(settings)
     problems = [one.line for one in findings if one.level is Level.PROBLEM]
@@ -61,7 +61,7 @@ def check_start(settings: Settings) -> None:
 
 def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
     listen, site = settings.listen, settings.site
-    yield "settings", lambda: f"{settings.node_id}, {_counted(len(settings.peer), 'peer')} named"
+    yield "settings", lambda: f"{settings.node_id}, {_counted(len(settings.peer), 'peer')}"
     yield "node.data_dir", lambda: check_data_dir(settings.node.data_dir)
     yield "records.spool_dir", lambda: check_spool(settings.spool_dir)
     yield "listen", lambda: check_bind(settings, listen)
@@ -82,10 +82,10 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
 
 
 def _checks_of_services(settings: Settings) -> Iterator[tuple[str, Check]]:
-    """Files for people, and for the servers that the settings name."""
+    """Checks of sessions, identity and the external services of the settings."""
     yield "sessions", lambda: _check_sessions(settings)
     if settings.identity.provider or settings.global_registry is not None:
-        yield "people", lambda: _check_people(settings)
+        yield "identity", lambda: _check_identity(settings)
     elsewhere = {"registry": settings.registry, "qos": settings.qos, "catalogue.own": settings.catalogue.own}
     for table, backend in elsewhere.items():
         if backend is not None:
@@ -116,7 +116,7 @@ def _raise(error: FileError) -> str:
 
 
 def _check_interworking(settings: Settings) -> str:
-    """Who is admitted, and whether the access tokens can be read."""
+    """Check that access tokens can be read; list the domains that interwork. Raises SettingsError."""
     for read in token_readers(settings).values():
         read()
     made = build_interworking(settings)
@@ -125,7 +125,7 @@ def _check_interworking(settings: Settings) -> str:
 
 
 def _check_sessions(settings: Settings) -> str:
-    """The files that say whose tokens and certificates count."""
+    """Check the files that credentials are verified with; list the ways to open a session."""
     build_credentials(settings)
     meaning.server_context(settings)
     sessions = settings.sessions
@@ -133,27 +133,27 @@ def _check_sessions(settings: Settings) -> str:
     ways += [f"issuer {one.issuer}" for one in sessions.issuer]
     ways += ["client certificates" if settings.listen.client_ca is not None else ""]
     ways += ["anonymous" if sessions.anonymous else ""]
-    return ", ".join(filter(None, ways)) or "nobody can open a session"
+    return ", ".join(filter(None, ways)) or "no client can open a session"
 
 
-def _check_people(settings: Settings) -> str:
-    """The files about people; nobody is asked."""
-    told = []
+def _check_identity(settings: Settings) -> str:
+    """Check the files of identity providers and logins. Connects to none of them."""
+    found = []
     if settings.global_registry is not None:
         backend_context("global_registry", settings.global_registry)
-        told.append(f"GUIDs from {settings.global_registry.url}")
+        found.append(f"GUIDs from {settings.global_registry.url}")
     for provider in settings.identity.provider:
         if provider.jwks is not None:
             keys_in_file(provider)
-        told.append(f"provider {provider.issuer}")
+        found.append(f"provider {provider.issuer}")
     tokens = settings.identity.tokens
     if tokens is not None:
-        told.append(f"logins, tokens signed by {load_online_keys(tokens.keys_dir, 'token')[0].key_id}")
-    return ", ".join(told)
+        found.append(f"logins, tokens signed by {load_online_keys(tokens.keys_dir, 'token')[0].key_id}")
+    return ", ".join(found)
 
 
 def _check_push(push: PushSettings) -> str:
-    """The key that push services know us by, and the files for them; none is asked."""
+    """Check the push key and the files of push services. Connects to none of them."""
     key = PushKey(push.key, push.subject)
     for service in push.service:
         backend_context("push.service", service)
@@ -161,21 +161,21 @@ def _check_push(push: PushSettings) -> str:
 
 
 def _check_backend(table: str, backend: BackendSettings) -> str | Finding:
-    """The files for a server that the settings name; it is not asked."""
+    """Check the files of an external server. Does not connect to it."""
     if backend.ca_file is not None:
         read_file(backend.ca_file)
     if backend.certificate is None or backend.key is None:
         backend_context(table, backend)
-        return f"{backend.url}, without a certificate of ours"
+        return f"{backend.url}, without a client certificate"
     found = check_own_certificate(backend.certificate, backend.key)
     backend_context(table, backend)
     return found if isinstance(found, Finding) else f"{backend.url}, {found}"
 
 
 def _check_broker(mqtt: MqttSettings) -> str | Finding:
-    """The files for the broker; it is not asked."""
+    """Check the files of the MQTT broker. Does not connect to it."""
     check_broker_files(mqtt)
-    found = "without a certificate of ours"
+    found = "without a client certificate"
     if mqtt.certificate is not None and mqtt.key is not None:
         certified = check_own_certificate(mqtt.certificate, mqtt.key)
         if isinstance(certified, Finding):
@@ -186,19 +186,19 @@ def _check_broker(mqtt: MqttSettings) -> str | Finding:
 
 def _check_authorities(ca_file: Path | None) -> str:
     if ca_file is None:
-        return "those of the system"
+        return "system certificate authorities"
     read_file(ca_file)
     try:
         ssl.create_default_context(cafile=str(ca_file))
     except ssl.SSLError as exc:
-        raise FileError("certificate-malformed", ca_file, f"holds no certificate authorities: {exc.reason}") from exc
+        raise FileError("certificate-malformed", ca_file, f"contains no certificate authorities: {exc.reason}") from exc
     return str(ca_file)
 
 
 def _check_policies(settings: Settings) -> str:
     policies = meaning.build_gate(settings).policies
     files = len(settings.policy.files)
-    return f"{_counted(files, 'file')}, revision {policies.revision}{', their tests passed' if files else ''}"
+    return f"{_counted(files, 'file')}, revision {policies.revision}{', tests passed' if files else ''}"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -206,6 +206,6 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _check_sandbox(settings: Settings) -> str:
-    """How guests run, and on which engine: advisories name the version of the library, not of its package."""
+    """The confinement of stubs, and the version of the engine library, which advisories name (not its package)."""
     workers = "workers without system call filter" if settings.sandbox.insecure_no_seccomp else "confined workers"
     return f"{workers}, engine {engine_version()}"

@@ -1,7 +1,7 @@
-"""The `trapezoid` program.
+"""The entry point of the `trapezoid` program.
 
-`main` is the entry point. It sends `serve` on its way without loading the command-line library; all other commands are
-in `trapezoid.commands` and import what they need when they run, so that help is quick.
+`serve` runs without the command-line library. All other commands are in `trapezoid.commands`, and import what they need
+when they run, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command that the program's arguments name."""
+    """Run the command given in the arguments of the program."""
     if sys.argv[1:2] == ["serve"]:
         from trapezoid import serving
 

@@ -1,4 +1,4 @@
-"""The commands. Bodies import late: `trapezoid --help` loads this page and the library that it is written with."""
+"""The commands. Bodies import late, so that `trapezoid --help` loads little more than this module and typer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trapezoid import (
 )
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
-Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
@@ -37,7 +37,7 @@ app.add_typer(commands_policy.app, name="policy")
 app.add_typer(commands_records.app, name="records")
 app.add_typer(commands_stub.app, name="stub")
 app.add_typer(pipeline_app, name="pipeline")
-config_app = typer.Typer(help="About settings.", no_args_is_help=True)
+config_app = typer.Typer(help="Print the configuration, and its reference.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
 
@@ -64,12 +64,12 @@ def program(
         ),
     ] = False,
 ) -> None:
-    """A messaging node that federates with foreign domains through their own verified, sandboxed protostubs."""
+    """Run and administer a messaging node that federates with other domains through verified, sandboxed protostubs."""
 
 
 @app.command()
 def serve(config: Config) -> None:
-    """Run one node until it is told to stop."""
+    """Run a node until SIGINT or SIGTERM."""
     from trapezoid import serving
 
     serving.serve(config)
@@ -77,7 +77,7 @@ def serve(config: Config) -> None:
 
 @app.command()
 def check(config: Config, json: Json = False) -> None:
-    """Validate the settings and the files that they name, as `serve` does before it starts."""
+    """Validate the configuration and the files it references. Exits with 1 if `serve` would refuse to start."""
     with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from protofly.printable import escaped
@@ -95,9 +95,11 @@ def check(config: Config, json: Json = False) -> None:
 
 @config_app.command("reference")
 def config_reference(
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there; absent: standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write to. Default: standard output.")
+    ] = None,
 ) -> None:
-    """Print all settings as Markdown: this is docs/configuration.md."""
+    """Print the reference of all settings as Markdown (docs/configuration.md)."""
     from msg_node.settings.reference import configuration_reference
 
     if output is None:
@@ -108,7 +110,7 @@ def config_reference(
 
 @config_app.command("show")
 def config_show(config: Config) -> None:
-    """Print the settings in force, defaults included, as JSON."""
+    """Print the effective configuration, including defaults, as JSON."""
     with errors_reported(as_json=True):
         from msg_node.settings.load import load_settings, settings_as_json
 
@@ -118,21 +120,25 @@ def config_show(config: Config) -> None:
 @app.command()
 def demo(
     json: Json = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the nodes running and print how to connect.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier runs left: first contact again.")] = False,
-    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where both domains keep their files.")] = None,
-    scene: Annotated[Path | None, typer.Option(metavar="FILE", help="Another conversation than the usual one.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the nodes running and print how to connect.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete the state of earlier runs, for a first contact.")
+    ] = False,
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the files of both domains.")] = None,
+    scene: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the conversation to play instead of the default.")
+    ] = None,
     pipeline: Annotated[
-        bool, typer.Option("--pipeline", help="Then reconcile what both nodes wrote down, with Spark.")
+        bool, typer.Option("--pipeline", help="Reconcile the records of both nodes afterwards, with Spark.")
     ] = False,
 ) -> None:
-    """Start two domains on this machine and let them talk."""
+    """Run two domains on this machine and exchange messages between them."""
     with errors_reported(as_json=json):
         from interop.demo import default_state_dir, run
 
         status = run(json_output=json, keep=keep, fresh=fresh, state_dir=state, scene_file=scene)
         if pipeline and status == 0:
-            from trapezoid.demo_books import reconcile_demo
+            from trapezoid.demo_records import reconcile_demo
 
             status = reconcile_demo(state or default_state_dir(), as_json=json)
     raise typer.Exit(status)
@@ -146,17 +152,19 @@ app.command()(commands_guid.serve_global_registry)
 
 @app.command()
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Short runs, a few minutes at most.")] = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - for stdout.")] = None,
-    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where keys and caches are kept.")] = None,
-    only: Annotated[str, typer.Option(metavar="PART", help="One of the tables: trapezoid or domain.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Make short runs: a few minutes in total.")] = False,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - for standard output.")
+    ] = None,
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for keys and caches.")] = None,
+    only: Annotated[str, typer.Option(metavar="PART", help="Measure one part only: trapezoid or domain.")] = "",
 ) -> None:
-    """Measure the whole trapezoid beside its parts, and what goes on inside one domain."""
+    """Measure throughput and latency between two domains, of each part, and within one domain."""
     with errors_reported():
         from benchmarks.suite import Part, run
         from protofly.errors import SettingsError
 
         if only not in ("", *Part):
-            raise SettingsError(f"--only {only}: there are the parts {' and '.join(Part)}")
+            raise SettingsError(f"--only {only}: expected {' or '.join(Part)}")
         status = run(quick=quick, json_file=json, state_dir=state, parts=frozenset([Part(only)] if only else Part))
     raise typer.Exit(status)

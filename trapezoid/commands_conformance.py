@@ -1,15 +1,17 @@
-"""`trapezoid conformance`: hold a running node against the message specification."""
+"""`trapezoid conformance`: test a running node against the message specification."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from interop.conformance.model import Dialect, Profile
+from pipeline.option_groups import grouped
 from trapezoid.output import FOUND_WANTING, errors_reported, print_json
 
 if TYPE_CHECKING:
@@ -20,56 +22,89 @@ if TYPE_CHECKING:
     from interop.conformance.stage import Node
 
 
-def conformance(
-    url: Annotated[str, typer.Option(help="Where the node listens, for example wss://mn.example.org:8443.")] = "",
-    domain: Annotated[str, typer.Option(help="The node's own domain; absent: from the host's name.")] = "",
-    dialect: Annotated[
-        list[Dialect] | None, typer.Option(help="Only this one; may be given several times; absent: all.")
-    ] = None,
-    profile: Annotated[
-        Profile, typer.Option(help="strict: the specification. reference: what the reference nodes agree on.")
-    ] = Profile.STRICT,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help="Cases by id, by its first words, or by section.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """The node under test, and how to reach it."""
+
+    url: Annotated[str, typer.Option(help="Listener of the node, for example wss://mn.example.org:8443.")] = ""
+    domain: Annotated[str, typer.Option(help="Domain of the node. Default: taken from the host name.")] = ""
     token: Annotated[
-        str, typer.Option(envvar="TRAPEZOID_CONFORMANCE_TOKEN", help="Bearer token for the suite's runtimes.")
-    ] = "",
-    runtimes: Annotated[
-        str, typer.Option(metavar="PREFIX", help="How the names of the suite's runtimes begin.")
-    ] = "conformance-",
-    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate authority to believe.")] = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML there.")] = None,
-    parallel: Annotated[int, typer.Option(help="Cases at the same time.", min=1, max=64)] = 8,
-    patience: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait for one answer.", min=0.1)] = 5.0,
-    *,
+        str, typer.Option(envvar="TRAPEZOID_CONFORMANCE_TOKEN", help="Bearer token for the runtimes of the suite.")
+    ] = ""
+    runtimes: Annotated[str, typer.Option(metavar="PREFIX", help="Prefix of the names of the suite's runtimes.")] = (
+        "conformance-"
+    )
+    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate authorities to trust.")] = None
     insecure_dev: Annotated[
-        bool, typer.Option("--insecure-dev", help="Believe any certificate. For laboratories.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the conversation of every finding.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the cases, and play none.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Play conversations of the message specification against a node, and check every reply as a whole."""
-    with errors_reported(as_json=json):
-        from interop.conformance.cases import CASES
-        from interop.conformance.run import select
+        bool, typer.Option("--insecure-dev", help="Accept any certificate. For laboratories only.")
+    ] = False
+    patience: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait for one reply.", min=0.1)] = 5.0
+
+    def node(self) -> tuple[Node, Sequence[Dialect]]:
+        """The node, and the dialects that its URL may have. Raises HostError."""
         from interop.conformance.stage import Node
         from interop.conformance.wire import parse_target
 
-        cases = [case for case in select(CASES, only or ()) if profile in case.profiles]
+        if not self.url:
+            raise _usage("--url is missing, for example --url wss://mn.example.org:8443")
+        target, dialects = parse_target(self.url, _tls_context(self.ca, is_insecure=self.insecure_dev))
+        node = Node(
+            target=target,
+            domain=self.domain,
+            token=self.token,
+            runtime_prefix=self.runtimes,
+            patience_seconds=self.patience,
+        )
+        return node, dialects
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOptions:
+    """Which cases to run, and how many at a time."""
+
+    dialect: Annotated[
+        list[Dialect] | None, typer.Option(help="Test only this dialect. Repeatable. Default: all of them.")
+    ] = None
+    profile: Annotated[
+        Profile, typer.Option(help="strict: the specification. reference: what the reference nodes agree on.")
+    ] = Profile.STRICT
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="CASE", help="Run cases by id, prefix of an id, or section. Repeatable.")
+    ] = None
+    parallel: Annotated[int, typer.Option(help="Number of cases to run at the same time.", min=1, max=64)] = 8
+
+    def cases(self) -> list[Case]:
+        """The cases selected; never empty. Raises HostError."""
+        from interop.conformance.cases import CASES
+        from interop.conformance.run import select
+
+        cases = [case for case in select(CASES, self.only or ()) if self.profile in case.profiles]
         if not cases:
-            raise _usage(f"no case of profile {profile.value} is called {' or '.join(only or ())}; --list shows them")
+            names = " or ".join(self.only or ())
+            raise _usage(f"no case of profile {self.profile.value} matches {names}; --list shows all")
+        return cases
+
+
+@grouped
+def conformance(
+    target: NodeOptions,
+    chosen: CaseOptions,
+    *,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole conversation of each finding.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the cases without running them.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Test a running node against the message specification. Exits with 1 if there are findings."""
+    with errors_reported(as_json=json):
+        cases = chosen.cases()
         if list_:
             _list(cases, as_json=json)
             return
-        if not url:
-            raise _usage("say where the node listens, for example --url wss://mn.example.org:8443")
-        target, dialects = parse_target(url, _tls_context(ca, is_insecure=insecure_dev))
-        node = Node(target=target, domain=domain, token=token, runtime_prefix=runtimes, patience_seconds=patience)
+        node, dialects = target.node()
         if junit is not None:
             _check_writable(junit)
-        report = _play(node, dialect or dialects, cases, profile, parallel=parallel, is_quiet=json)
+        report = _run(node, chosen.dialect or dialects, cases, chosen, is_quiet=json)
         if junit is not None:
             from interop.conformance.report_files import write_junit
 
@@ -85,7 +120,7 @@ def _usage(detail: str) -> Exception:
 
 
 def _check_writable(file: Path) -> None:
-    """Before the cases are played: a report that cannot be written is worth nothing after it."""
+    """Fail before the cases run if the report cannot be written after them. Raises HostError."""
     try:
         file.touch()
     except OSError as exc:
@@ -106,7 +141,7 @@ def _tls_context(ca: Path | None, *, is_insecure: bool) -> ssl.SSLContext:
 
 
 def _why(exc: OSError) -> str:
-    """A file of authorities cannot be used; OpenSSL does not name what is missing."""
+    """Why a file of certificate authorities cannot be used; OpenSSL does not say what is missing."""
     import ssl
 
     return "holds no certificate in PEM form" if isinstance(exc, ssl.SSLError) else exc.strerror or str(exc)
@@ -123,9 +158,7 @@ def _list(cases: list[Case], *, as_json: bool) -> None:
     print_cases(cases)
 
 
-def _play(
-    node: Node, dialects: Sequence[Dialect], cases: list[Case], profile: Profile, *, parallel: int, is_quiet: bool
-) -> Report:
+def _run(node: Node, dialects: Sequence[Dialect], cases: list[Case], chosen: CaseOptions, *, is_quiet: bool) -> Report:
     import trio
     from rich.console import Console
     from rich.progress import Progress
@@ -133,14 +166,20 @@ def _play(
     from interop.conformance.discover import discover
     from interop.conformance.run import run
 
-    async def look_and_play() -> Report:
-        discovery = await discover(node, dialects, profile)
+    async def discover_and_run() -> Report:
+        discovery = await discover(node, dialects, chosen.profile)
         console = Console(file=sys.stderr, quiet=is_quiet)
         with Progress(console=console, transient=True) as progress:
-            task = progress.add_task("playing", total=len(cases) * len(discovery.offered))
-            return await run(discovery, cases, profile, parallel=parallel, on_outcome=lambda _: progress.advance(task))
+            task = progress.add_task("testing", total=len(cases) * len(discovery.offered))
+            return await run(
+                discovery,
+                cases,
+                chosen.profile,
+                parallel=chosen.parallel,
+                on_outcome=lambda _: progress.advance(task),
+            )
 
-    return trio.run(look_and_play)
+    return trio.run(discover_and_run)
 
 
 def _print(report: Report, *, as_json: bool, verbose: bool) -> None:

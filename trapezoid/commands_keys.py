@@ -1,4 +1,4 @@
-"""`trapezoid keys`: make and show the keys of a domain."""
+"""`trapezoid keys`: create and list the keys of a domain, and check when documents expire."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 Keys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="Folder of the private keys.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-app = typer.Typer(help="The keys of a domain.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and check the keys of a domain.", no_args_is_help=True)
 
 
 @app.command()
 def init(
-    domain: Annotated[str, typer.Argument(help="The domain that the keys are for.")],
+    domain: Annotated[str, typer.Argument(help="Domain that the keys belong to.")],
     keys: Keys,
-    algorithm: Annotated[Literal["ed25519", "p256"], typer.Option(help="p256 is for keys in hardware.")] = "ed25519",
+    algorithm: Annotated[
+        Literal["ed25519", "p256"], typer.Option(help="Signature algorithm; p256 is for keys in hardware.")
+    ] = "ed25519",
     json: Json = False,
 ) -> None:
-    """Make one key for each role (root, live, pkg, node). Nothing that exists is overwritten."""
+    """Create one key for each role (root, live, pkg, node). Existing files are never overwritten."""
     with errors_reported(as_json=json):
         from protofly.address import valid_domain
         from protofly.errors import SettingsError
@@ -34,7 +36,9 @@ def init(
 
         valid_domain(domain)
         if any(keys.glob("*.pem")):
-            raise SettingsError(f"{keys} holds keys already; one more of a role is made by `trapezoid keys add`")
+            raise SettingsError(
+                f"{keys} already contains keys; create another key for a role with `trapezoid keys add`"
+            )
         ring = make_keys(alg=algorithm)
         paths = save_keys(ring, keys, domain=domain)
         facts = {"domain": domain, "fingerprint": _fingerprint(domain, ring, 1), "files": [str(path) for path in paths]}
@@ -44,28 +48,30 @@ def init(
 @app.command()
 def token(
     keys: Keys,
-    algorithm: Annotated[Literal["ed25519", "p256"], typer.Option(help="p256 is for readers without Ed25519.")] = (
-        "ed25519"
-    ),
+    algorithm: Annotated[
+        Literal["ed25519", "p256"], typer.Option(help="Signature algorithm; p256 is for verifiers without Ed25519.")
+    ] = "ed25519",
     json: Json = False,
 ) -> None:
-    """Make a key that signs session tokens (identity.tokens); those that are there stay, and still verify."""
+    """Create a key that signs session tokens (identity.tokens). Existing keys stay and still verify."""
     with errors_reported(as_json=json):
         _add("token", keys, algorithm, as_json=json)
 
 
 @app.command()
 def add(
-    role: Annotated[Literal["root", "live", "pkg", "node"], typer.Argument(help="What the key is for.")],
+    role: Annotated[Literal["root", "live", "pkg", "node"], typer.Argument(help="Role of the key.")],
     keys: Keys,
-    algorithm: Annotated[Literal["ed25519", "p256"], typer.Option(help="p256 is for keys in hardware.")] = "ed25519",
+    algorithm: Annotated[
+        Literal["ed25519", "p256"], typer.Option(help="Signature algorithm; p256 is for keys in hardware.")
+    ] = "ed25519",
     json: Json = False,
 ) -> None:
-    """Make one more key of a role, to replace one that is there: docs/operating.md says how."""
+    """Create another key for a role, to replace an existing one as docs/operating.md describes."""
     with errors_reported(as_json=json):
         from stubkit.keys import load_keys
 
-        load_keys(keys)  # a folder with a name mistyped has none, and would get a set of one
+        load_keys(keys)  # raises for a mistyped folder, which would otherwise be created
         _add(role, keys, algorithm, as_json=json)
 
 
@@ -80,7 +86,7 @@ def _add(role: str, folder: Path, algorithm: Literal["ed25519", "p256"], *, as_j
 
 @app.command()
 def show(keys: Keys, json: Json = False) -> None:
-    """List the keys: role, id, algorithm, public half."""
+    """List the keys: role, id, algorithm and public key."""
     with errors_reported(as_json=json):
         from stubkit.keys import load_keys
 
@@ -94,11 +100,11 @@ def show(keys: Keys, json: Json = False) -> None:
 @app.command()
 def fingerprint(
     keys: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the private keys.")] = None,
-    site: Annotated[Path | None, typer.Option(metavar="DIR", help="Or: folder of `trapezoid publish`.")] = None,
-    threshold: Annotated[int, typer.Option(help="With --keys: root keys that must sign.", min=1)] = 1,
+    site: Annotated[Path | None, typer.Option(metavar="DIR", help="Published site folder, instead of --keys.")] = None,
+    threshold: Annotated[int, typer.Option(help="With --keys: number of root keys that must sign.", min=1)] = 1,
     json: Json = False,
 ) -> None:
-    """Print the key-set fingerprint: what partners put into their settings, and DNS into `k=`."""
+    """Print the key-set fingerprint, which partners pin in their configuration and DNS carries as `k=`."""
     with errors_reported(as_json=json):
         from protofly.errors import SettingsError
         from stubkit.keys import load_keys
@@ -110,7 +116,7 @@ def fingerprint(
         elif keys is not None:
             text = _fingerprint("keys.invalid", load_keys(keys), threshold)
         else:
-            raise SettingsError("name a folder with --keys or --site")
+            raise SettingsError("give either --keys or --site")
         if json:
             print_facts({"fingerprint": text}, as_json=True)
         else:
@@ -124,7 +130,7 @@ def _fingerprint(domain: str, ring: KeyRing, threshold: int) -> str:
 
 
 def _root(domain: str, ring: KeyRing, threshold: int) -> Root:
-    """The root that these keys would have; the fingerprint depends on its root keys and threshold only."""
+    """A root for these keys. The fingerprint depends only on its root keys and threshold."""
     from protofly.documents import decode_envelope, decode_root
     from stubkit.sign import RootTerms, sign_root
 
@@ -134,11 +140,15 @@ def _root(domain: str, ring: KeyRing, threshold: int) -> Root:
 
 @app.command()
 def expiry(
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings: certificates and live, too.")] = None,
-    site: Annotated[Path | None, typer.Option(metavar="DIR", help="Or: folder of `trapezoid publish`.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Configuration file; includes its certificates.")
+    ] = None,
+    site: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Published site folder, instead of --config.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Say how many days are left of root, manifests, live document and certificates; exit code 1 when too few."""
+    """List the days until root, manifests, live document and certificates expire. Exits with 1 if any is too few."""
     with errors_reported(as_json=json):
         import time
 
@@ -154,7 +164,7 @@ def expiry(
         elif site is not None:
             terms = published_terms(SiteFolder(site))
         else:
-            raise SettingsError("name settings with --config or a folder with --site")
+            raise SettingsError("give either --config or --site")
         expiries = judge_all(terms, time.time())
         is_good = not any(one.is_failing or one.is_warning for one in expiries)
         if json:
@@ -177,9 +187,11 @@ def expiry(
 
 @app.command()
 def records(
-    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")],
+    config: Annotated[
+        Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")
+    ],
 ) -> None:
-    """Print the public keys that sign this node's record segments, as `trapezoid pipeline --keys` takes them."""
+    """Print the public keys that sign the record segments of a node, for `trapezoid pipeline --keys`."""
     with errors_reported(as_json=True):
         from msg_node.settings.load import load_settings
         from trapezoid.output import print_json

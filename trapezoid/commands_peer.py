@@ -1,4 +1,4 @@
-"""`trapezoid peer`: what is remembered of partners, and how the operator trusts anew, forgets, grants more."""
+"""`trapezoid peer`: list and change the stored trust in other domains."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from catalogue_client.trust_store import TrustStore
     from msg_node.settings.model import Settings
 
-Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings, for example node.toml.")]
-Domain = Annotated[str, typer.Argument(help="The partner's domain.")]
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
+Domain = Annotated[str, typer.Argument(help="Domain of the peer.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; needed with --json and in scripts.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation. Required with --json and in scripts.")]
 
-app = typer.Typer(help="What is remembered of other domains.", no_args_is_help=True)
+app = typer.Typer(help="List and change the stored trust in other domains.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_peers(config: Config, json: Json = False) -> None:
-    """List the domains whose documents were accepted once: level, root version, serials, held updates."""
+    """List the peers whose documents were accepted: trust level, root version, serial and held updates."""
     with errors_reported(as_json=json), _trust_store(config) as store:
         print_rows([_row(store, domain) for domain in store.domains()], as_json=json)
 
@@ -36,11 +36,11 @@ def list_peers(config: Config, json: Json = False) -> None:
 def retrust(
     domain: Domain,
     config: Config,
-    fingerprint: Annotated[str, typer.Option(help="Key-set fingerprint that the partner told you out of band.")],
+    fingerprint: Annotated[str, typer.Option(help="New key-set fingerprint, received from the peer out of band.")],
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Forget a domain that lost its keys (broken-trust), and believe only this key set next."""
+    """Replace the trust in a domain that lost its keys (broken-trust): accept only this key set from now on."""
     with errors_reported(as_json=json):
         import trio
 
@@ -58,7 +58,7 @@ def retrust(
 
 @app.command()
 def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False) -> None:
-    """Undo a retrust that was not used yet; else forget all about a domain: the next contact is a first one."""
+    """Undo an unused retrust; otherwise delete the stored trust, so that the next contact is a first one."""
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
@@ -67,7 +67,7 @@ def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False)
 
         valid_domain(domain)
         if domain not in store.domains():
-            raise HostError(Code.NOT_REGISTERED, f"nothing is remembered of {domain}")
+            raise HostError(Code.NOT_REGISTERED, f"no trust is stored for {domain}")
         before = _row(store, domain)
         after = _replaced_row(store, domain)
         _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
@@ -78,11 +78,11 @@ def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False)
 @app.command()
 def approve(
     domain: Domain,
-    stub: Annotated[str, typer.Argument(help="Name of the stub whose update is held.")],
+    stub: Annotated[str, typer.Argument(help="Stub whose update is held.")],
     config: Config,
     json: Json = False,
 ) -> None:
-    """Grant what a held update of a stub wants (permissions-held)."""
+    """Approve the permissions that a held update of a stub requests (permissions-held)."""
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
@@ -95,11 +95,11 @@ def catalogue(
     domain: Domain,
     config: Config,
     authority: Annotated[
-        str, typer.Option("--at", metavar="HOST[:PORT]", help="Who serves it; absent: `catalogue.` and the domain.")
+        str, typer.Option("--at", metavar="HOST[:PORT]", help="Catalogue server. Default: catalogue.DOMAIN.")
     ] = "",
     json: Json = False,
 ) -> None:
-    """Show the default stub in an original catalogue. Nobody signed it, so nothing of it is kept or run."""
+    """Show the default stub of an original reTHINK catalogue. It is unsigned, so it is neither stored nor run."""
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
@@ -110,11 +110,11 @@ def catalogue(
 
 
 def _check_retrust(settings: Settings, domain: str, fingerprint: str) -> None:
-    """Refuse what cannot be meant.
+    """Refuse a retrust that must be a mistake.
 
     Raises:
         PeerError: NAME_INVALID.
-        SettingsError: It is no fingerprint, the settings pin another one, or it is about ourselves.
+        SettingsError: The text is no fingerprint, the settings pin another one, or domain or keys are our own.
     """
     from msg_node.settings.meaning import anchor_of
     from protofly.address import valid_domain
@@ -128,20 +128,20 @@ def _check_retrust(settings: Settings, domain: str, fingerprint: str) -> None:
         raise SettingsError(f"{domain} is our own domain")
     if not is_fingerprint(fingerprint):
         raise SettingsError(
-            f"--fingerprint {fingerprint!r}: 43 characters of base64url, as `trapezoid keys fingerprint` prints it"
+            f"--fingerprint {fingerprint!r}: expected 43 characters of base64url, from `trapezoid keys fingerprint`"
         )
     if settings.publish is not None:
-        with suppress(HostError):  # whatever is wrong with our own site, `check` says it
+        with suppress(HostError):  # `check` reports the faults of our own site
             is_ours = fingerprint == published_fingerprint(settings.publish.site_dir)
     if is_ours:
-        raise SettingsError("that is the fingerprint of our own keys; ask the partner for theirs")
+        raise SettingsError("this is the fingerprint of our own keys; ask the peer for theirs")
     pinned = anchor_of(settings, domain).fingerprint
     if pinned and pinned != fingerprint:
         raise SettingsError(f"the [[peer]] entry of {domain} pins {pinned}; change that first, and restart the node")
 
 
 def _row(store: TrustStore, domain: str) -> dict[str, object]:
-    """What is remembered of one domain; one that cannot be read does not hide the others."""
+    """The stored trust in one domain. An unreadable one is shown with its error, so that others are still listed."""
     from protofly.errors import PeerError
 
     try:
@@ -152,7 +152,7 @@ def _row(store: TrustStore, domain: str) -> dict[str, object]:
 
 
 def _replaced_row(store: TrustStore, domain: str) -> dict[str, object]:
-    """What `forget` would bring back."""
+    """The trust that `forget` would restore."""
     from protofly.errors import PeerError
 
     try:
@@ -165,7 +165,7 @@ def _replaced_row(store: TrustStore, domain: str) -> dict[str, object]:
 def _facts(domain: str, state: TrustState | None) -> dict[str, object]:
     return {
         "domain": domain,
-        "level": state.level.value if state is not None else "nothing remembered",
+        "level": state.level.value if state is not None else "nothing stored",
         "root": state.root_version if state is not None else 0,
         "serial": state.live_serial if state is not None else 0,
         "fingerprint": state.fingerprints[-1] if state is not None and state.fingerprints else "",
@@ -174,20 +174,20 @@ def _facts(domain: str, state: TrustState | None) -> dict[str, object]:
 
 
 def _confirm(change: dict[str, dict[str, object]], *, is_sure: bool, as_json: bool) -> None:
-    """Show before and after, and ask. Raises SettingsError when the answer is no, or cannot be had."""
+    """Show before and after, and ask. Raises SettingsError unless the answer is yes."""
     from protofly.errors import SettingsError
 
     if is_sure:
         return
     if as_json:
-        raise SettingsError("nothing was changed: add --yes, since --json asks nobody")
+        raise SettingsError("nothing was changed: --json needs --yes")
     print_rows([{"": name, **facts} for name, facts in change.items()], as_json=False)
     try:
-        is_sure = typer.confirm("Change it?", err=True)
+        is_sure = typer.confirm("Apply this change?", err=True)
     except typer.Abort:
         is_sure = False
     if not is_sure:
-        raise SettingsError("nothing was changed: it was not confirmed; --yes does so in scripts")
+        raise SettingsError("nothing was changed: not confirmed (use --yes in scripts)")
 
 
 def _print_change(

@@ -1,4 +1,4 @@
-"""`trapezoid policy`: try policies before they decide anything."""
+"""`trapezoid policy`: test policies before they are deployed."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-app = typer.Typer(help="Policies between domains.", no_args_is_help=True)
+app = typer.Typer(help="Test policies.", no_args_is_help=True)
 
 
 @app.callback()
 def policy() -> None:
-    """Policies between domains."""
+    """Test policies."""
 
 
 @app.command("test")
 def try_policies(
-    files: Annotated[list[Path] | None, typer.Argument(help="Policy files; absent: those of the settings.")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings, for peers and files.")] = None,
-    message: Annotated[str, typer.Option(help="JSON text of a message, or @FILE, or - for standard input.")] = "",
-    hook: Annotated[str, typer.Option(help="peer, out, in or local.")] = "out",
-    role: Annotated[list[str] | None, typer.Option(help="Role of the sender's session.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(help="Policy files. Default: those of --config.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Configuration file, for peers and policy files.")
+    ] = None,
+    message: Annotated[str, typer.Option(help="Message to judge: JSON text, @FILE, or - for standard input.")] = "",
+    hook: Annotated[str, typer.Option(help="Gate that judges: peer, out, in or local.")] = "out",
+    role: Annotated[list[str] | None, typer.Option(help="Role of the sender's session. Repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Load policies with their own tests; with a message, explain what the gate would do and why.
+    """Run the tests in policy files; with --message, also explain how a gate decides.
 
-    Exit code 0 = permitted (or only loaded), 1 = denied, 2 = the files or the message cannot be used.
+    Exits with 0 if permitted or without a message, 1 if denied, 2 if files or message are invalid.
     """
     with errors_reported(as_json=json):
         gate = _load(files or [], config)
@@ -49,7 +51,7 @@ def try_policies(
 
 
 def _load(files: list[Path], config: Path | None) -> Gate:
-    """The gates as the settings make them, with the policies of `files` if there are any."""
+    """Build the gates of the settings, with the policies of `files` if there are any. Raises SettingsError."""
     from msgspec import structs
 
     from policy.core.gate import Gate
@@ -58,7 +60,7 @@ def _load(files: list[Path], config: Path | None) -> Gate:
 
     if config is None:
         if not files:
-            raise SettingsError("name policy files, or settings with --config")
+            raise SettingsError("give policy files or --config")
         return Gate(read_policies(files))
     from msg_node.settings.load import load_settings
     from msg_node.settings.meaning import build_gate
@@ -76,7 +78,7 @@ def _hook(text: str) -> Hook:
     for hook in HOOKS:
         if hook == text:
             return hook
-    raise SettingsError(f"--hook is one of {', '.join(HOOKS)}")
+    raise SettingsError(f"--hook {text}: expected one of {', '.join(HOOKS)}")
 
 
 def _message(text: str) -> Message:
@@ -141,7 +143,7 @@ def _as_facts(explanation: Explanation) -> dict[str, object]:
 
 
 def _value_text(value: object) -> str:
-    """What an attribute was when rules read it, as JSON; sets in order."""
+    """The value of an attribute as rules read it, as JSON; sets are sorted."""
     import msgspec
 
     return msgspec.json.encode(value, order="deterministic").decode()

@@ -1,15 +1,17 @@
-"""`trapezoid records`: what a node wrote down, read from its spool: why was this refused, who talks with whom."""
+"""`trapezoid records`: search the audit records of a node in its spool, without Spark."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pipeline.option_groups import grouped
 from protofly.printable import escaped, escaped_json
 from trapezoid.output import FOUND_WANTING, errors_reported, print_json, print_rows
 
@@ -19,58 +21,98 @@ if TYPE_CHECKING:
     from trapezoid.spool_reading import Line, Remarks, Segment
     from trapezoid.spool_search import Query
 
-app = typer.Typer(help="Read what a node wrote down.", no_args_is_help=True)
+app = typer.Typer(help="Search the audit records of a node.", no_args_is_help=True)
 
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings of the node, for example node.toml.")
-]
-Spool = Annotated[
-    Path | None, typer.Option("--spool", metavar="DIR", help="A folder of segments, instead of --config.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Since = Annotated[
-    str, typer.Option(help="From then on: a time (2026-03-01T12:00) in UTC, or how long ago: 90s 30m 2h 7d.")
-]
-Until = Annotated[str, typer.Option(help="Up to then, in the same forms.")]
-Domain = Annotated[str, typer.Option(help="Only what concerns this domain.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="The newest so many.")]
+Domain = Annotated[str, typer.Option(help="Only records that involve this domain.")]
+Refused = Annotated[bool, typer.Option("--refused", help="Only messages and sessions that were refused.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of rows; the newest.")]
 
 FOLLOW_SECONDS = 0.5
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The spool to read."""
+
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Configuration file of the node.")] = None
+    spool: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of record segments, instead of --config.")
+    ] = None
+
+    def open(self) -> tuple[Path, Callable[[str], str] | None]:
+        """The folder, and the function that hashes its addresses if they are hashed. Raises SettingsError."""
+        from functools import partial
+
+        from protofly.errors import SettingsError
+        from protofly.records import address_key, hash_address
+
+        if self.config is not None and self.spool is None:
+            from msg_node.settings.load import load_settings
+
+            settings = load_settings(self.config)
+            secret = settings.node.data_dir / "secret"
+            if not settings.records.hash_addresses or not secret.exists():
+                return settings.spool_dir, None
+            from stubs_cache.store import load_secret
+
+            return settings.spool_dir, partial(hash_address, key=address_key(load_secret(secret)))
+        if self.config is not None or self.spool is None:
+            raise SettingsError("give either --config or --spool")
+        return self.spool, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Period:
+    """The time to look at."""
+
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Start: a UTC time (2026-03-01T12:00), or an age (90s 30m 2h 7d).")
+    ] = ""
+    until: Annotated[str, typer.Option(metavar="TIME", help="End, in the same forms.")] = ""
+
+    def bounds_us(self) -> tuple[int, int | None]:
+        """Both ends in µs since the Unix epoch; None is no end. Raises SettingsError."""
+        return _time_us(self.since, "--since") or 0, _time_us(self.until, "--until")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """What a record must have to be found."""
+
+    id_: Annotated[
+        str, typer.Option("--id", metavar="ID", help="Message id as recorded, or a record as boot/sequence number.")
+    ] = ""
+    from_: Annotated[str, typer.Option("--from", metavar="ADDRESS", help="Sender, or the runtime of a session.")] = ""
+    to: Annotated[str, typer.Option(metavar="ADDRESS", help="Recipient.")] = ""
+    domain: Domain = ""
+    code: Annotated[
+        str, typer.Option(help="Code, result or event, for example domain-blocked, denied or taken-over.")
+    ] = ""
+    rule: Annotated[str, typer.Option(metavar="SET/RULE", help="Policy rule that decided.")] = ""
+    refused: Refused = False
+
+
 @app.command()
-def find(
-    config: Config = None,
-    spool: Spool = None,
-    *,
-    id_: Annotated[str, typer.Option("--id", help="A message by its id in the records, or a record as boot/seq.")] = "",
-    from_: Annotated[str, typer.Option("--from", metavar="ADDRESS", help="Sender, or runtime of a session.")] = "",
-    to: Annotated[str, typer.Option("--to", metavar="ADDRESS", help="Recipient.")] = "",
-    domain: Domain = "",
-    code: Annotated[str, typer.Option(help="A code, outcome or event: domain-blocked, denied, taken-over.")] = "",
-    rule: Annotated[str, typer.Option(help="The rule that decided, as set/rule.")] = "",
-    since: Since = "",
-    until: Until = "",
-    refused: Annotated[bool, typer.Option("--refused", help="Only what was not let through.")] = False,
-    limit: Limit = 50,
-    json: Json = False,
-) -> None:
-    """Find records, the newest last, and say why each is as it is; exit code 1 when there is none."""
+@grouped
+def find(source: Source, filters: Filters, period: Period, *, limit: Limit = 50, json: Json = False) -> None:
+    """Find records and explain each, oldest first. Exits with 1 if there are none."""
     with errors_reported(as_json=json):
         from trapezoid.spool_search import ANSWERED_KINDS, Query, address_words, domain_word
 
-        folder, hashed = _spool_of(config, spool)
+        folder, hashed = source.open()
+        since_us, until_us = period.bounds_us()
         query = Query(
-            id=id_,
-            sender=address_words(from_, hashed) if from_ else frozenset(),
-            recipient=address_words(to, hashed) if to else frozenset(),
-            domain=domain_word(domain) if domain else "",
-            word=code,
-            rule=rule,
-            since_us=_time_us(since, "--since") or 0,
-            until_us=_time_us(until, "--until"),
-            is_refused=refused,
+            id=filters.id_,
+            sender=address_words(filters.from_, hashed) if filters.from_ else frozenset(),
+            recipient=address_words(filters.to, hashed) if filters.to else frozenset(),
+            domain=domain_word(filters.domain) if filters.domain else "",
+            word=filters.code,
+            rule=filters.rule,
+            since_us=since_us,
+            until_us=until_us,
+            is_refused=filters.refused,
         )
         remarks = _new_remarks()
         found = _newest(_matching(folder, ANSWERED_KINDS, query, remarks), limit)
@@ -79,21 +121,21 @@ def find(
 
 
 @app.command()
+@grouped
 def tail(
-    config: Config = None,
-    spool: Spool = None,
+    source: Source,
     *,
     domain: Domain = "",
-    refused: Annotated[bool, typer.Option("--refused", help="Only what was not let through.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    refused: Refused = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new records until Ctrl-C.")] = False,
     limit: Limit = 20,
     json: Json = False,
 ) -> None:
-    """Show the newest records; with --json and --follow one object per line."""
+    """Print the newest records. With --json and --follow, prints one object per line."""
     with errors_reported(as_json=json):
         from trapezoid.spool_search import ANSWERED_KINDS, Query, domain_word
 
-        folder, _ = _spool_of(config, spool)
+        folder, _ = source.open()
         query = Query(domain=domain_word(domain) if domain else "", is_refused=refused)
         remarks = _new_remarks()
         positions: dict[SegmentName, int] = {}
@@ -108,69 +150,39 @@ def tail(
 
 
 @app.command()
+@grouped
 def who(
-    config: Config = None,
-    spool: Spool = None,
+    source: Source,
+    period: Period,
     *,
-    by: Annotated[str, typer.Option(help="domain, or address.")] = "domain",
+    by: Annotated[Literal["domain", "address"], typer.Option(help="Count by domain or by address.")] = "domain",
     domain: Domain = "",
-    since: Since = "",
-    until: Until = "",
     limit: Limit = 50,
     json: Json = False,
 ) -> None:
-    """Show who talks with whom: messages between domains, delivered and refused, the busiest pair first."""
+    """Count messages between domains, delivered and refused, busiest pair first. Exits with 1 if there are none."""
     with errors_reported(as_json=json):
-        from protofly.errors import SettingsError
         from protofly.records import Kind
         from trapezoid.spool_search import Query, domain_word, traffic_of, traffic_row
 
-        if by not in {"domain", "address"}:
-            raise SettingsError("--by: `domain` or `address`")
-        folder, _ = _spool_of(config, spool)
-        query = Query(
-            domain=domain_word(domain) if domain else "",
-            since_us=_time_us(since, "--since") or 0,
-            until_us=_time_us(until, "--until"),
-        )
+        folder, _ = source.open()
+        since_us, until_us = period.bounds_us()
+        query = Query(domain=domain_word(domain) if domain else "", since_us=since_us, until_us=until_us)
         remarks = _new_remarks()
         lines = (line for _, line in _matching(folder, frozenset({Kind.MESSAGE}), query, remarks))
         pairs = traffic_of(lines, by_address=by == "address")
         rows = [traffic_row(pair, traffic) for pair, traffic in list(pairs.items())[:limit]]
     if json:
-        print_json({"pairs": rows, "left_out": max(0, len(pairs) - limit), **_told(remarks)})
+        print_json({"pairs": rows, "left_out": max(0, len(pairs) - limit), **_reading_facts(remarks)})
     elif rows:
         print_rows(rows, as_json=False)
-        _warn(remarks, f"{len(pairs) - limit} more pairs: --limit" if len(pairs) > limit else "")
+        _warn(remarks, f"{len(pairs) - limit} more pairs; raise --limit to see them" if len(pairs) > limit else "")
     else:
-        _warn(remarks, "no message between domains in these records")
+        _warn(remarks, "no messages between domains in these records")
     raise typer.Exit(0 if rows else FOUND_WANTING)
 
 
 # Reading.
-
-
-def _spool_of(config: Path | None, spool: Path | None) -> tuple[Path, Callable[[str], str] | None]:
-    """The folder, and how its addresses are hashed if they are. Raises SettingsError."""
-    from functools import partial
-
-    from protofly.errors import SettingsError
-    from protofly.records import address_key, hash_address
-
-    if (config is None) == (spool is None):
-        raise SettingsError("say either --config or --spool")
-    if spool is not None or config is None:
-        assert spool is not None
-        return spool, None
-    from msg_node.settings.load import load_settings
-
-    settings = load_settings(config)
-    secret = settings.node.data_dir / "secret"
-    if not settings.records.hash_addresses or not secret.exists():
-        return settings.spool_dir, None
-    from stubs_cache.store import load_secret
-
-    return settings.spool_dir, partial(hash_address, key=address_key(load_secret(secret)))
 
 
 def _new_remarks() -> Remarks:
@@ -186,7 +198,10 @@ def _matching(
     remarks: Remarks,
     positions: dict[SegmentName, int] | None = None,
 ) -> Iterator[tuple[Kind, Line]]:
-    """Records that a query admits, segment by segment; `positions` says where to begin, and then where they ended."""
+    """Yield the records that a query admits, segment by segment.
+
+    `positions` has the offset to start at in each segment, and is updated to where reading ended.
+    """
     from trapezoid.spool_reading import lines_of, segments_in
 
     for segment in segments_in(folder, kinds):
@@ -231,7 +246,9 @@ def _time_us(text: str, option: str) -> int | None:
         moment = datetime.fromisoformat(text)
         return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1e6)
     except (ValueError, OverflowError) as exc:
-        raise SettingsError(f"{option} {text}: a time such as 2026-03-01T12:00 (UTC), or 90s 30m 2h 7d ago") from exc
+        raise SettingsError(
+            f"{option} {text}: expected a time such as 2026-03-01T12:00 (UTC), or an age such as 90s, 30m, 2h or 7d"
+        ) from exc
 
 
 # Showing.
@@ -241,23 +258,23 @@ def _show(found: list[tuple[Kind, Line]], remarks: Remarks, *, as_json: bool) ->
     from trapezoid.spool_search import row_of
 
     if as_json:
-        print_json({"records": [_fact(kind, line) for kind, line in found], **_told(remarks)})
+        print_json({"records": [_fact(kind, line) for kind, line in found], **_reading_facts(remarks)})
         return
     rows = [row_of(kind, line) for kind, line in _without_twins(found)]
     if rows:
         print_rows(rows, as_json=False)
-    _warn(remarks, "" if rows else "no such record")
+    _warn(remarks, "" if rows else "no records match")
 
 
 def _without_twins(found: list[tuple[Kind, Line]]) -> Iterator[tuple[Kind, Line]]:
-    """A denied message has two records; people need the second one only for rules on trial."""
+    """Leave out the decision record of a message that has a message record as well, except for rules on trial."""
     from protofly.records import Kind
 
-    told = [line.get("msg_id") for kind, line in found if kind is Kind.MESSAGE]  # whatever it is: not all are texts
-    ids = {one for one in told if isinstance(one, str)}
+    recorded = [line.get("msg_id") for kind, line in found if kind is Kind.MESSAGE]  # any JSON value
+    ids = {one for one in recorded if isinstance(one, str)}
     for kind, line in found:
-        is_told = isinstance(line.get("msg_id"), str) and line["msg_id"] in ids
-        if kind is not Kind.DECISION or line.get("shadow") or not is_told:
+        is_twin = isinstance(line.get("msg_id"), str) and line["msg_id"] in ids
+        if kind is not Kind.DECISION or line.get("shadow") or not is_twin:
             yield kind, line
 
 
@@ -267,7 +284,7 @@ def _fact(kind: Kind, line: Line) -> dict[str, Any]:
     return {"kind": kind.value, **line, "why": why(line)}
 
 
-def _told(remarks: Remarks) -> dict[str, object]:
+def _reading_facts(remarks: Remarks) -> dict[str, object]:
     return {"segments": remarks.segments, "damaged": remarks.texts()}
 
 
@@ -280,7 +297,7 @@ def _warn(remarks: Remarks, text: str) -> None:
 def _follow(
     folder: Path, query: Query, found: list[tuple[Kind, Line]], positions: dict[SegmentName, int], *, as_json: bool
 ) -> None:
-    """Print what is there and then what comes, one line each, until interrupted."""
+    """Print the records found and then new ones, one line each, until interrupted."""
     import msgspec
 
     from trapezoid.spool_search import ANSWERED_KINDS, row_of

@@ -1,4 +1,4 @@
-"""`trapezoid status`: how a running node is, as its site tells operators."""
+"""`trapezoid status`: fetch and show the state of a running node."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 if TYPE_CHECKING:
     import ssl
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The node's site, for example https://mn.example.org:8444.")]
-Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Authorities that its certificate may be of.")]
-Token = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="Bearer token of `site.status_token_sha256`.")
+Url = Annotated[str, typer.Argument(metavar="URL", help="Site of the node, for example https://mn.example.org:8444.")]
+Ca = Annotated[
+    Path | None, typer.Option("--ca", metavar="FILE", help="PEM file with the certificate authorities to trust.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print everything, as JSON.")]
+Token = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="File with the bearer token of `site.status_token_sha256`."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")]
 
 _SECONDS = 5.0
 _BYTES = 8 << 20
 
 
 def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = False) -> None:
-    """Show how a running node is; exit code 1 when something keeps it from doing all its work."""
+    """Show the state of a running node. Exits with 1 if it has problems."""
     with errors_reported(as_json=json):
         token = "" if token_file is None else _text_of(token_file)
         node = _fetch(url, "/status", ca, token)
@@ -44,7 +47,7 @@ def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = Fa
 
 
 def _legacy(link: dict[str, Any]) -> str:
-    """For whom an interworking stub speaks."""
+    """The address ranges of an interworking stub."""
     ranges = (link.get("stub") or {}).get("interworking")
     return "" if ranges is None else f", interworking for {ranges or 'nobody'}"
 
@@ -59,7 +62,7 @@ def _text_of(path: Path) -> str:
 
 
 def _context(ca: Path | None) -> ssl.SSLContext:
-    """TLS towards the node; `ca` stands in place of the authorities of the system. Raises SettingsError."""
+    """TLS towards the node; `ca` replaces the certificate authorities of the system. Raises SettingsError."""
     import ssl
 
     from msg_node.storage.tls_files import believe
@@ -72,7 +75,7 @@ def _context(ca: Path | None) -> ssl.SSLContext:
 
 
 def _fetch(url: str, page: str, ca: Path | None, token: str) -> dict[str, Any]:
-    """One page of the site. Raises SettingsError, TransportError."""
+    """Fetch one page of the site. Raises SettingsError, TransportError."""
     import http.client
     import ssl
     from urllib.parse import urlsplit
@@ -102,15 +105,13 @@ def _fetch(url: str, page: str, ca: Path | None, token: str) -> dict[str, Any]:
         finally:
             connection.close()
         if answer.status == 403:
-            detail = (
-                f"{url}{page} is for the node's own machine over TLS, or for the bearer of the token: say --token-file"
-            )
+            detail = f"{url}{page} is served only to the node's own machine over TLS, or with a token: use --token-file"
             raise TransportError(Code.HTTP_STATUS, detail)
         if answer.status not in {200, 503}:
             raise TransportError(Code.HTTP_STATUS, f"{url}{page}: {answer.status} {answer.reason}")
         return msgspec.json.decode(body, type=dict[str, Any])
     except ssl.SSLCertVerificationError as exc:
-        detail = f"{url}: {exc.verify_message}; --ca names other authorities"
+        detail = f"{url}: {exc.verify_message}; use --ca to trust another certificate authority"
         raise TransportError(Code.TLS_FAILED, detail, phase="connect") from exc
     except (OSError, http.client.HTTPException, msgspec.MsgspecError) as exc:
         raise TransportError(Code.CONNECT_FAILED, f"{url}: {exc}", phase="connect") from exc

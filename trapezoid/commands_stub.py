@@ -1,4 +1,4 @@
-"""`trapezoid stub`: the kit of a stub's author."""
+"""`trapezoid stub`: build, check and pack protostubs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_UNPROVED = "it says `live` before its far end is verified: publish it with --no-auth, or with --range if it interworks"
+_UNPROVED = "it reports `live` before the peer is verified: publish it with --no-auth, or --range if it interworks"
 
-app = typer.Typer(help="Write, try and pack protostubs.", no_args_is_help=True)
+app = typer.Typer(help="Build, check and pack protostubs.", no_args_is_help=True)
 
 
 @app.command()
 def build(
-    source: Annotated[Path, typer.Argument(help="C source.")],
-    output: Annotated[Path | None, typer.Argument(help="Module to write; absent: beside the source.")] = None,
+    source: Annotated[Path, typer.Argument(help="C source file.")],
+    output: Annotated[Path | None, typer.Argument(help="Module to write. Default: next to the source.")] = None,
     json: Json = False,
 ) -> None:
-    """Compile a stub written in C, the same bytes on every machine."""
+    """Compile a stub written in C. The module is the same, byte for byte, on every machine."""
     with errors_reported(as_json=json):
         from stubkit.build import build as build_module
 
@@ -35,11 +35,13 @@ def build(
 
 @app.command()
 def check(
-    module: Annotated[Path, typer.Argument(help="The module.")],
-    endpoint: Annotated[list[str] | None, typer.Option(help="Endpoint name that the stub may open.")] = None,
+    module: Annotated[Path, typer.Argument(help="WebAssembly module of the stub.")],
+    endpoint: Annotated[
+        list[str] | None, typer.Option(help="Name of an endpoint that the stub may open. Repeatable.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Run a stub against the contract, in a real sandbox, and say what it costs."""
+    """Test a stub against the stub contract in a real sandbox, and measure its cost. Exits with 1 if it fails."""
     with errors_reported(as_json=json):
         import msgspec
 
@@ -55,14 +57,14 @@ def check(
 
 @app.command()
 def pack(
-    module: Annotated[Path, typer.Argument(help="The module.")],
-    folder: Annotated[Path, typer.Argument(help="Where to write.")],
-    authority: Annotated[str, typer.Option(help="Host, and port unless 443, of the catalogue that will serve it.")],
-    description: Annotated[str, typer.Option(help="One line about it.")] = "",
-    manifest: Annotated[Path | None, typer.Option(metavar="FILE", help="Signed manifest to carry along.")] = None,
+    module: Annotated[Path, typer.Argument(help="WebAssembly module of the stub.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    authority: Annotated[str, typer.Option(help="Host of the catalogue that will serve it, with the port unless 443.")],
+    description: Annotated[str, typer.Option(help="Describe the stub in one line.")] = "",
+    manifest: Annotated[Path | None, typer.Option(metavar="FILE", help="Signed manifest to include.")] = None,
     json: Json = False,
 ) -> None:
-    """Write descriptor and source package for a catalogue of the original kind."""
+    """Write descriptor and source package for an original reTHINK catalogue."""
     with errors_reported(as_json=json):
         from stubkit.pack import pack_stub
 
@@ -72,7 +74,7 @@ def pack(
 
 
 def _print_report(report: CheckReport) -> None:
-    """What the module is, a line for each step, and the verdict."""
+    """Print the module, a line for each step, and the verdict."""
     facts = report.facts
     about = {"module": report.path, "bytes": report.module_bytes}
     if facts is not None:

@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, about which file, and what to do."""
+"""Results of checks: level, file and advice."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
     FAILING = "failing"
-    """A node starts with it and is not ready."""
+    """The node starts, and is not ready."""
     PROBLEM = "problem"
-    """A node does not start with it."""
+    """The node does not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check and what came out of it. `text` says all of it; `code`, `file` and `action` are for programs."""
+    """The result of one check. `text` is complete; `code`, `file` and `action` repeat parts of it for programs."""
 
     part: str
     is_good: bool
@@ -31,12 +31,12 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """For people: part, text, and the code unless all is well."""
+        """One line of text: part, text, and the code unless the level is OK."""
         return f"{self.part}: {self.text}{'' if self.level is Level.OK else f' [{self.code}]'}"
 
 
 def remark(level: Level, code: str, text: str, *, file: str = "", action: str = "", part: str = "") -> Finding:
-    """A finding that is not simply good. Its text gets the file and what to do; the list of checks adds the part."""
+    """Make a finding that is not OK. File and action are added to its text unless it has them already."""
     named = f"{file}: {text}" if file and file not in text else text
     advised = f"{named}; {action}" if action and action not in text else named
     return Finding(part, level is Level.WARNING, advised, level, code, file, action)

@@ -1,6 +1,6 @@
-"""The folder in which a person keeps a GUID: the private key, the salt, and the record that was signed last.
+"""A folder with the files of a GUID: the private key, the salt, and the newest record.
 
-    key.pem     private key (PKCS #8), mode 0600; losing it is losing the GUID
+    key.pem     private key (PKCS #8), mode 0600; a lost key is a lost GUID
     salt        text, mode 0600; the GUID follows from key and salt
     record.jwt  the newest signed record
 
@@ -30,7 +30,7 @@ SALT_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class GuidFolder:
-    """A GUID whose key we have."""
+    """A GUID and its private key."""
 
     folder: Path
     key: ec.EllipticCurvePrivateKey
@@ -44,14 +44,14 @@ class GuidFolder:
 
     @property
     def record_file(self) -> Path:
-        """Where the record is that was signed last."""
+        """File of the newest record."""
         return self.folder / "record.jwt"
 
     def record(self) -> GuidRecord | None:
-        """The record that was signed last, None before the first.
+        """The newest record; None before the first.
 
         Raises:
-            SettingsError: The file is no record of this GUID.
+            SettingsError: The file is not a valid record of this GUID.
         """
         if not self.record_file.exists():
             return None
@@ -63,10 +63,10 @@ class GuidFolder:
             raise SettingsError(f"{self.record_file}: {exc.detail}") from exc
 
     def sign(self, draft: Draft) -> str:
-        """Sign a record and keep it; it is on disk before this returns.
+        """Sign a record and store it. It is on disk when this returns.
 
         Raises:
-            SettingsError: It cannot be written.
+            SettingsError: The file cannot be written.
         """
         jwt = make_record(draft, self.key, encoding=self.encoding)
         part = self.record_file.with_name(f"record-{token_hex(4)}.tmp")
@@ -80,10 +80,10 @@ class GuidFolder:
 
 
 def make_folder(folder: Path, *, salt: str = "") -> GuidFolder:
-    """Make a key and, unless one is given, a salt. Nothing that exists is overwritten.
+    """Create a key and, unless given, a random salt. Never overwrites files.
 
     Raises:
-        SettingsError: There is a key already, or the folder cannot be written to.
+        SettingsError: A key exists already, or the folder cannot be written.
     """
     key = ec.generate_private_key(ec.SECP256K1())
     salt = salt or base64.b32encode(token_bytes(SALT_BYTES)).decode().lower()
@@ -97,19 +97,19 @@ def make_folder(folder: Path, *, salt: str = "") -> GuidFolder:
 
 
 def load_folder(folder: Path, *, encoding: Encoding = "raw") -> GuidFolder:
-    """The GUID of a folder.
+    """Load the GUID of a folder.
 
     Raises:
-        SettingsError: No such folder, a key that others may read, or something that is no key.
+        SettingsError: The folder is missing, or its key is readable by others or invalid.
     """
     key_file = folder / "key.pem"
     try:
         if key_file.stat().st_mode & 0o077:
-            raise SettingsError(f"{key_file}: others may read this key; say: chmod 600 {key_file}")
+            raise SettingsError(f"{key_file}: this key is readable by others; run: chmod 600 {key_file}")
         key = load_private_key(key_file.read_bytes())
         salt = (folder / "salt").read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as exc:
-        raise SettingsError(f"{exc.filename}: {exc.strerror}; make one with `trapezoid guid new`") from exc
+        raise SettingsError(f"{exc.filename}: {exc.strerror}; create one with `trapezoid guid new`") from exc
     except ValueError as exc:
         raise SettingsError(f"{key_file}: {exc}") from exc
     return GuidFolder(folder, key, salt, encoding)

@@ -1,7 +1,7 @@
-"""The log on standard error: one line of text or one JSON object for each event, and nothing that drives a terminal.
+"""The log on standard error: one line of text or one JSON object per event, safe to show on a terminal.
 
-Much in the log was said by strangers. Whatever is not printable is escaped, tracebacks are indented so that no line in
-them looks like an event, and nobody fills the log: see `federation.log_allowance`.
+Logs contain text from untrusted peers. Characters that are not printable are escaped, tracebacks are indented so that
+none of their lines looks like an event, and the rate of lines is limited: see `federation.log_allowance`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from msg_node.settings.model import LogSettings
 
 TEXT_CHARS: Final = 4 << 10
-"""Of what one event says, without its traceback."""
+"""Maximum length of the message of an event, without its traceback."""
 _INDENT: Final = "    "
 
 
@@ -36,7 +36,7 @@ def set_up_log(settings: LogSettings) -> None:
 
 
 def escape_without_set_up() -> None:
-    """For commands that set up no log: warnings and errors of ours reach the terminal all the same."""
+    """Format and limit warnings and errors of commands that call no `set_up_log`."""
     handler = logging.lastResort
     if handler is not None:
         handler.setFormatter(_TextFormatter())

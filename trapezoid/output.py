@@ -1,6 +1,6 @@
-"""What commands print: facts as tables or as one JSON object; errors in one place, with an exit code to go by.
+"""Output of commands: facts as tables or as one JSON object, and errors with their exit code.
 
-Exit codes: 0 done, 1 checked and found wanting, 2 could not be done.
+Exit codes: 0 success, 1 checked and found wanting, 2 failed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def print_json(facts: object) -> None:
     """One JSON object on standard output."""
     try:
         text = msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
-    except (UnicodeEncodeError, OverflowError):  # the name of a file that is not UTF-8, a number beyond 64 bits
+    except (UnicodeEncodeError, OverflowError):  # a file name that is not UTF-8, or a number beyond 64 bits
         text = json.dumps(msgspec.to_builtins(facts), indent=2)
     sys.stdout.write(escaped_json(text) + "\n")
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Names and values, for people or for programs."""
+    """Print names and values, as columns or as one JSON object."""
     if as_json:
         print_json(facts)
         return
@@ -41,7 +41,7 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
-    """A list of equal objects."""
+    """Print a list of objects that have the same members, as a table or as JSON."""
     if as_json or not rows:
         print_json(rows)
         return
@@ -52,7 +52,7 @@ def print_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
 def _print_columns(
     lines: Sequence[Sequence[str]], *, bold_column: int | None = None, bold_row: int | None = None
 ) -> None:
-    """Texts below each other. No value is ever broken: digests, fingerprints and file names are there to be copied."""
+    """Print aligned columns. Values are never wrapped, so that digests and file names can be copied."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.text import Text
@@ -70,14 +70,14 @@ def _print_columns(
 
 
 def _lines(value: object) -> list[str]:
-    """The lines of a value; one of a list for each entry."""
+    """The lines of a value; a list has one for each entry."""
     texts = value if isinstance(value, list | tuple) else [value]
     return [line for text in texts for line in escaped(str(text), keep="\n").split("\n")]
 
 
 @contextlib.contextmanager
 def errors_reported(*, as_json: bool = False) -> Iterator[None]:
-    """Turn our errors into a message and exit code 2; anything else is a bug and keeps its traceback."""
+    """Print a HostError and exit with 2. Any other exception is a bug and keeps its traceback."""
     try:
         yield
     except HostError as exc:

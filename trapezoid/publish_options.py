@@ -1,7 +1,7 @@
-"""What one run of `publish` works with: what was asked for, and for the rest what is published already.
+"""The options of one run of `publish`: those given, completed with those that are published already.
 
-The published documents are the memory: an option that is not repeated stays as they say, so that a later run takes
-nothing away by leaving something out. `reset` names options that go back to their defaults.
+The published documents remember the options: one that is not given again keeps its value, so that a later run removes
+nothing by omission. `reset` names options that return to their defaults.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from protofly.documents import Manifest, decode_envelope, decode_manifest, decod
 from protofly.errors import SettingsError
 from sandbox.core.module_check import inspect_module
 from stubkit.keys import KeyRing
+from trapezoid.publish_request import PublishRequest
 
 LINK_STUB: Final = Path("stubs") / "trapezoid_link" / "link.wasm"
 OPTIONS: Final = {
@@ -31,42 +32,28 @@ OPTIONS: Final = {
     "module": "module",
     "threshold": "threshold",
 }
-"""Options that are remembered, as the command line and `--reset` name them, and as a request does."""
+"""Options that are remembered: their names on the command line and in `--reset`, and in a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishRequest:
-    """What to publish. None stands for what is published already, or else the default.
-
-    `url` is how others reach the site, `selector` the name under which `live` lists the stub.
-    """
+class SigningSite:
+    """The site folder to publish into, its domain, the keys that sign, and the time of signing."""
 
     domain: str
     keys: KeyRing
-    site: Path
+    path: Path
     now: float
-    selector: str = "default"
-    module: Path | None = None
-    url: str | None = None
-    description: str | None = None
-    aliases: tuple[str, ...] | None = None
-    endpoints: tuple[str, ...] | None = None
-    ranges: tuple[str, ...] | None = None
-    """Legacy addresses of an interworking stub, such as `sip://legacy.example`."""
-    needs_auth: bool | None = None
-    """Whether the stub's protocol proves both nodes; it may not say `live` before. Interworking stubs never need to."""
-    threshold: int | None = None
-    serial: int = 0
-    """0 = one more than published."""
-    revoke: tuple[str, ...] = ()
-    """SHA-256 of modules to take back."""
-    reset: frozenset[str] = frozenset()
-    """Names of options that go back to their defaults; `all` are those that are not given."""
+    """Seconds since the Unix epoch."""
+
+    @property
+    def folder(self) -> SiteFolder:
+        """The files of the site."""
+        return SiteFolder(self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOptions:
-    """All options of one run; the names are those of `PublishRequest`."""
+    """The options in force for one run; the names are those of `PublishRequest`."""
 
     module: Path
     url: str
@@ -77,43 +64,48 @@ class PublishOptions:
     needs_auth: bool = True
     threshold: int = 1
     kept: tuple[str, ...] = ()
-    """Options that were not given and are no defaults: the documents that were published before say them."""
+    """Names of options that were not given and differ from the defaults: taken from the published documents."""
 
     def facts(self) -> dict[str, object]:
-        """For people and programs, as the command line names them."""
+        """Options and values, named as on the command line."""
         return {name: getattr(self, attribute) for name, attribute in OPTIONS.items()}
 
 
 def default_module() -> Path:
-    """Our own link stub: in a checkout, or where an installation puts its data. Raises SettingsError."""
+    """Path of the built-in link stub, in a checkout or an installation. Raises SettingsError."""
     checkout = Path(__file__).resolve().parent.parent / "examples" / LINK_STUB
     installed = Path(sys.prefix) / "share" / "trapezoid" / LINK_STUB
     for path in (checkout, installed):
         if path.is_file():
             return path
-    raise SettingsError("the link stub is not installed here; name a module")
+    raise SettingsError("the built-in link stub is not installed; name a module")
 
 
-def complete(request: PublishRequest, index: Publication | None) -> PublishOptions:
-    """The options of a run over a site folder with this index.
+def complete(site: SigningSite, request: PublishRequest, index: Publication | None) -> PublishOptions:
+    """Complete the options given with those published in this index, and with the defaults.
 
     Raises:
         SettingsError: An option to reset does not exist or is given as well, or a file cannot be read.
         PeerError: A published document is malformed.
     """
-    given = {name: value for name in OPTIONS.values() if (value := getattr(request, name)) is not None}
-    for name in sorted(request.reset - {"all"}):
+    given: dict[str, Any] = {}
+    for name in OPTIONS.values():
+        value = getattr(request, name)
+        if value is not None and value != []:
+            given[name] = tuple(value) if isinstance(value, list) else value
+    named = frozenset(request.reset or ())
+    for name in sorted(named - {"all"}):
         if name not in OPTIONS:
-            raise SettingsError(f"--reset {name}: there are {', '.join(OPTIONS)}, all")
+            raise SettingsError(f"--reset {name}: expected one of {', '.join(OPTIONS)}, all")
         if OPTIONS[name] in given:
             raise SettingsError(f"--reset {name} and --{name} contradict each other")
     defaults = PublishOptions(
         module=default_module(),
-        url=f"https://{request.domain}",
-        description=f"connects a messaging node to {request.domain}",
+        url=f"https://{site.domain}",
+        description=f"connects a messaging node to {site.domain}",
     )
-    reset = set(OPTIONS.values()) if "all" in request.reset else {OPTIONS[name] for name in request.reset}
-    published = {name: value for name, value in _published(request, index).items() if name not in reset}
+    reset = set(OPTIONS.values()) if "all" in named else {OPTIONS[name] for name in named}
+    published = {name: value for name, value in _published(site, request.selector, index).items() if name not in reset}
     chosen = {**published, **given}
     kept = [option for option, name in OPTIONS.items() if name not in given and name in published]
     options = replace(defaults, **chosen)
@@ -121,19 +113,19 @@ def complete(request: PublishRequest, index: Publication | None) -> PublishOptio
         options,
         url=(options.url or defaults.url).rstrip("/"),
         description=options.description or defaults.description,
-        needs_auth=options.needs_auth and not options.ranges,  # a legacy has no proof of ours to ask for
+        needs_auth=options.needs_auth and not options.ranges,  # a legacy service cannot prove a node
         kept=tuple(name for name in kept if getattr(options, OPTIONS[name]) != getattr(defaults, OPTIONS[name])),
     )
 
 
-def _published(request: PublishRequest, index: Publication | None) -> dict[str, Any]:
-    """What the documents of the site say about the options, as far as there are any."""
+def _published(site: SigningSite, selector: str, index: Publication | None) -> dict[str, Any]:
+    """The options that the documents of the site state; empty without an index."""
     if index is None:
         return {}
-    folder, domain = SiteFolder(request.site), request.domain
+    folder, domain = site.folder, site.domain
     root = decode_root(decode_envelope(read_file(folder.root(index.root_version))).payload, domain=domain)
     found: dict[str, Any] = {"aliases": tuple(root.aliases), "threshold": root.roles.root.threshold}
-    same = index.stubs.get(request.selector)
+    same = index.stubs.get(selector)
     stub = same or next(iter(index.stubs.values()), None)
     if stub is None:
         return found
@@ -155,7 +147,7 @@ def _published(request: PublishRequest, index: Publication | None) -> dict[str, 
 
 
 def _is_built_in(stub: PublishedStub) -> bool:
-    """Whether a stub is the one of this program, and so goes on with the program's versions."""
+    """Return True if a stub is the built-in one, which is replaced when the program is."""
     if stub.is_built_in is not None:
         return stub.is_built_in
     return stub.reference.name == inspect_module(read_file(default_module())).name

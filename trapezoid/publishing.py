@@ -36,7 +36,8 @@ from protofly.errors import SettingsError
 from sandbox.core.module_check import ModuleFacts, inspect_module
 from stubkit.pack import build_descriptor, build_source_package, class_name
 from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root, stub_reference
-from trapezoid.publish_options import PublishOptions, PublishRequest, complete, default_module
+from trapezoid.publish_options import PublishOptions, SigningSite, complete, default_module
+from trapezoid.publish_request import PublishRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,57 +58,57 @@ class PublishReport:
     is_new_root: bool
     is_new_manifest: bool
     previous_fingerprint: str
-    """"" when there was none before."""
+    """Empty if nothing was published before."""
+    is_new_fingerprint: bool
+    """True if partners that pinned the previous fingerprint need the new one."""
     options: dict[str, object]
     kept: tuple[str, ...]
     """Options that were not given: they are as published before."""
 
-    @property
-    def is_new_fingerprint(self) -> bool:
-        """Whether partners that pinned the domain have to be told another fingerprint."""
-        return bool(self.previous_fingerprint) and self.previous_fingerprint != self.fingerprint
-
 
 CheckModule = Callable[[Path, PublishOptions], None]
-"""Tries a module that would be published for the first time. Raises SettingsError when it breaks the contract."""
+"""Checks a module before its first publication. Raises SettingsError if it breaks the stub contract."""
 
 
 def _accept(_module: Path, _options: PublishOptions) -> None:
     pass
 
 
-def publish(request: PublishRequest, *, check: CheckModule = _accept) -> PublishReport:
-    """Bring a site folder up to date.
+def publish(site: SigningSite, request: PublishRequest, *, check: CheckModule = _accept) -> PublishReport:
+    """Sign and write whatever of a site folder differs from a request. Repeating a call changes nothing.
 
     Args:
-        request: What is asked for; what it leaves open stays as published.
+        site: The folder, its domain and keys.
+        request: The options; those that it leaves open stay as published.
         check: Called before a module, or one with other permissions, is signed; nothing is written when it raises.
 
     Raises:
-        SettingsError: Keys are missing, files cannot be used, the folder is of another domain.
-        PeerError: The name is no domain, or the module breaks the stub contract.
+        SettingsError: Keys are missing, files cannot be read or written, or the folder belongs to another domain.
+        PeerError: The domain name is invalid, or the module breaks the stub contract.
     """
-    valid_domain(request.domain)
-    folder = SiteFolder(request.site)
-    options = complete(request, _published(folder, request.domain))
+    valid_domain(site.domain)
+    options = complete(site, request, _published(site))
     module = _read(options.module)
     facts = inspect_module(module)
-    if _is_other_stub(folder, request, options, module, facts.name):
+    if _is_other_stub(site, options, module, facts.name):
         check(options.module, options)
-    with folder.locked():
-        return _publish(folder, request, options, module, facts)
+    with site.folder.locked():
+        return _publish(site, request, options, module, facts)
 
 
 def _publish(
-    folder: SiteFolder, request: PublishRequest, options: PublishOptions, module: bytes, facts: ModuleFacts
+    site: SigningSite, request: PublishRequest, options: PublishOptions, module: bytes, facts: ModuleFacts
 ) -> PublishReport:
-    index = _published(folder, request.domain)
-    before = newest_root(folder, request.domain)
-    root, is_new_root = _root(folder, request, options)
-    document = decode_root(decode_envelope(root).payload, domain=request.domain)
-    manifest, is_new_manifest = _manifest(folder, request, options, module, facts, document)
-    reference = stub_reference(manifest, domain=request.domain)
-    signed = decode_manifest(decode_envelope(manifest).payload, domain=request.domain)
+    folder, domain = site.folder, site.domain
+    index = _published(site)
+    before = newest_root(folder, domain)
+    root, is_new_root = _root(site, options)
+    document = decode_root(decode_envelope(root).payload, domain=domain)
+    manifest, is_new_manifest = _manifest(site, request.serial, options, module, facts, document)
+    reference = stub_reference(manifest, domain=domain)
+    signed = decode_manifest(decode_envelope(manifest).payload, domain=domain)
+    fingerprint = key_set_fingerprint(document)
+    previous_fingerprint = key_set_fingerprint(before[1]) if before is not None else ""
 
     _write(folder.module(signed.module.sha256), module)
     _write(folder.root(document.version), root)
@@ -121,11 +122,11 @@ def _publish(
         class_name=class_name(reference.name),
         is_built_in=module == _read(default_module()),
     )
-    _write(request.site / INDEX_NAME, _index(index, request, stub, root, document))
+    _write(site.path / INDEX_NAME, _index(index, request, stub, root, document))
     return PublishReport(
-        domain=request.domain,
-        site=str(request.site),
-        fingerprint=key_set_fingerprint(document),
+        domain=domain,
+        site=str(site.path),
+        fingerprint=fingerprint,
         root_version=document.version,
         root_expires=document.expires.isoformat(),
         stub=reference.name,
@@ -136,31 +137,30 @@ def _publish(
         manifest_expires=signed.expires.isoformat(),
         is_new_root=is_new_root,
         is_new_manifest=is_new_manifest,
-        previous_fingerprint=key_set_fingerprint(before[1]) if before is not None else "",
+        previous_fingerprint=previous_fingerprint,
+        is_new_fingerprint=previous_fingerprint not in ("", fingerprint),
         options={**options.facts(), "module": "built in" if stub.is_built_in else str(options.module)},
         kept=options.kept,
     )
 
 
-def _is_other_stub(
-    folder: SiteFolder, request: PublishRequest, options: PublishOptions, module: bytes, name: str
-) -> bool:
-    """Whether this module with these permissions was not published yet."""
-    path = folder.manifest(name)
+def _is_other_stub(site: SigningSite, options: PublishOptions, module: bytes, name: str) -> bool:
+    """Return True if this module with these permissions is not what is published under its name."""
+    path = site.folder.manifest(name)
     if not path.exists():
         return True
-    manifest = decode_manifest(decode_envelope(_read(path)).payload, domain=request.domain)
+    manifest = decode_manifest(decode_envelope(_read(path)).payload, domain=site.domain)
     permissions = manifest.permissions
     published = (manifest.module.sha256, tuple(permissions.connect), permissions.auth)
     return published != (hashlib.sha256(module).hexdigest(), options.endpoints, options.needs_auth)
 
 
-def _published(folder: SiteFolder, domain: str) -> Publication | None:
-    if not (folder.path / INDEX_NAME).exists():
+def _published(site: SigningSite) -> Publication | None:
+    if not (site.path / INDEX_NAME).exists():
         return None
-    index = folder.load()
-    if index.domain != domain:
-        raise SettingsError(f"{folder.path} is of {index.domain}")
+    index = site.folder.load()
+    if index.domain != site.domain:
+        raise SettingsError(f"{site.path} belongs to {index.domain}")
     return index
 
 
@@ -178,76 +178,71 @@ def published_fingerprint(site: Path) -> str:
     folder = SiteFolder(site)
     newest = newest_root(folder, folder.load().domain)
     if newest is None:
-        raise SettingsError(f"{site}: no root is published here")
+        raise SettingsError(f"{site}: no root is published")
     return key_set_fingerprint(newest[1])
 
 
-def _root(folder: SiteFolder, request: PublishRequest, options: PublishOptions) -> tuple[bytes, bool]:
+def _root(site: SigningSite, options: PublishOptions) -> tuple[bytes, bool]:
     """The current root, or a new version when keys, threshold or aliases changed or it is about to expire."""
-    newest = newest_root(folder, request.domain)
-    keys = request.keys
+    newest = newest_root(site.folder, site.domain)
+    keys = site.keys
     if newest is None:
-        return _sign_root(request, options, 1), True
+        return _sign_root(site, options, 1), True
     envelope, root = newest
     is_same = set(options.aliases) == set(root.aliases) and options.threshold == root.roles.root.threshold
-    if not keys.root:  # they are elsewhere, as they should be
+    if not keys.root:  # kept elsewhere, as recommended
         if not is_same:
-            raise SettingsError("other aliases or another threshold need a new root; publish where the root keys are")
+            raise SettingsError("a change of aliases or threshold needs a new root; publish where the root keys are")
         return envelope, False
     is_same = is_same and {key.key_id for key in (*keys.root, *keys.live, *keys.pkg)} == set(root.keys)
-    if is_same and not judge(document_term(Kind.ROOT, "", root), request.now).is_due:
+    if is_same and not judge(document_term(Kind.ROOT, "", root), site.now).is_due:
         return envelope, False
     at_hand = {key.key_id for key in keys.root}
     if len(at_hand & set(root.roles.root.keys)) < root.roles.root.threshold:
-        raise SettingsError("the old root keys must sign a new root as well; put their files into the keys folder")
-    return _sign_root(request, options, root.version + 1), True
+        raise SettingsError("the old root keys must also sign a new root; put their files into the keys folder")
+    return _sign_root(site, options, root.version + 1), True
 
 
-def _sign_root(request: PublishRequest, options: PublishOptions, version: int) -> bytes:
+def _sign_root(site: SigningSite, options: PublishOptions, version: int) -> bytes:
     return sign_root(
-        request.keys,
-        domain=request.domain,
-        now=request.now,
+        site.keys,
+        domain=site.domain,
+        now=site.now,
         terms=RootTerms(version=version, threshold=options.threshold, aliases=options.aliases),
     )
 
 
 def is_signed_for(manifest: bytes, root: Root) -> bool:
-    """Whether enough package keys that this root names signed a manifest's envelope. Raises PeerError."""
+    """Return True if enough `pkg` keys of this root signed the envelope of a manifest. Raises PeerError."""
     role = root.roles.pkg
     return decode_envelope(manifest).signers(root.keys, allowed=role.keys) >= role.threshold
 
 
 def _manifest(
-    folder: SiteFolder,
-    request: PublishRequest,
-    options: PublishOptions,
-    module: bytes,
-    facts: ModuleFacts,
-    root: Root,
+    site: SigningSite, serial: int, options: PublishOptions, module: bytes, facts: ModuleFacts, root: Root
 ) -> tuple[bytes, bool]:
-    """The current manifest when it still fits module and root, else a new one with the next serial."""
+    """The current manifest if it still fits module and root, else a new one; `serial` 0 takes the next number."""
     sha256 = hashlib.sha256(module).hexdigest()
     urls = [f"{options.url}{WELL_KNOWN}/module/{sha256}.wasm"]
-    path = folder.manifest(facts.name)
+    path = site.folder.manifest(facts.name)
     previous: Manifest | None = None
     if path.exists():
         envelope = _read(path)
-        previous = decode_manifest(decode_envelope(envelope).payload, domain=request.domain)
+        previous = decode_manifest(decode_envelope(envelope).payload, domain=site.domain)
         is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
         is_same = is_same and previous.permissions.connect == list(options.endpoints)
         is_same = is_same and previous.permissions.ranges == list(options.ranges)
         is_same = is_same and previous.permissions.auth == options.needs_auth and is_signed_for(envelope, root)
-        is_due = judge(document_term(Kind.MANIFEST, facts.name, previous), request.now).is_due
-        if is_same and not request.serial and not is_due:
+        is_due = judge(document_term(Kind.MANIFEST, facts.name, previous), site.now).is_due
+        if is_same and not serial and not is_due:
             return envelope, False
     last = previous.serial if previous else 0
-    if request.serial and request.serial <= last:
-        raise SettingsError(f"serial {request.serial} is not above the published {last}")
+    if serial and serial <= last:
+        raise SettingsError(f"serial {serial} is not above the published {last}")
     release = StubRelease(
-        domain=request.domain,
+        domain=site.domain,
         name=facts.name,
-        serial=request.serial or last + 1,
+        serial=serial or last + 1,
         version=facts.version,
         urls=urls,
         connect=options.endpoints,
@@ -255,10 +250,10 @@ def _manifest(
         ranges=options.ranges,
         replaces=last or None,
     )
-    manifest = sign_manifest(request.keys, module, release, now=request.now)
+    manifest = sign_manifest(site.keys, module, release, now=site.now)
     if not is_signed_for(manifest, root):
         raise SettingsError(
-            "the root names no pkg key that is at hand; publish where the root keys are, so that it does"
+            "the root names none of the pkg keys in the folder; publish where the root keys are, to sign a new root"
         )
     return manifest, True
 
@@ -278,9 +273,9 @@ def _index(
     index: Publication | None, request: PublishRequest, stub: PublishedStub, root_envelope: bytes, root: Root
 ) -> bytes:
     revoked = index.revoked if index else Revoked()
-    modules = sorted({*revoked.modules, *request.revoke})
+    modules = sorted({*revoked.modules, *(request.revoke or ())})
     published = Publication(
-        domain=request.domain,
+        domain=root.domain,
         root_version=root.version,
         root_sha256=document_sha256(root_envelope),
         aliases=tuple(root.aliases),
@@ -298,7 +293,7 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file as a whole; one that has the content already is left alone."""
+    """Replace a file atomically; do not touch one that has the content already. Raises SettingsError."""
     try:
         if path.exists() and path.read_bytes() == content:
             return

@@ -1,4 +1,4 @@
-"""The public keys by which others check what our nodes wrote down."""
+"""The public keys that verify the records of a node."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def record_keys(settings: Settings) -> dict[str, dict[str, str]]:
     """Public node keys by key id, as `trapezoid pipeline --keys` takes them.
 
     Raises:
-        SettingsError: The node has no keys of its own, so what it writes is signed by a key that nobody can know.
+        SettingsError: The node has no permanent keys; its records are signed by a key made at each start.
     """
     if settings.publish is None:
         raise SettingsError(
-            "settings without [publish]: the records of this node are signed by a key made at its start"
+            "settings without [publish]: the records of this node are signed by a key made at each start"
         )
     keys = {}
     for key in load_online_keys(settings.publish.keys_dir, "node"):

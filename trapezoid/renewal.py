@@ -1,7 +1,7 @@
-"""`trapezoid publish --renew`, and what a running node does with a `pkg` key: the same documents with new dates.
+"""Renew published documents: `trapezoid publish --renew`, and a running node that has a `pkg` key.
 
-Nothing but dates, numbers and signatures changes, so this needs none of the options of `publish`, and a second run
-finds nothing due. A document is renewed when `msg_node/kernel/expiry.py` calls it due, with the keys that are at hand.
+Only dates, version numbers and signatures change, so no option of `publish` is needed, and a second run changes
+nothing. `msg_node/kernel/expiry.py` decides which documents are due.
 
 Source: trust and hosts, section 3.4.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from msg_node.admin.expiry_watch import Renew, expiry_facts, published_terms
-from msg_node.kernel.expiry import Expiry, Kind, judge_all
+from msg_node.kernel.expiry import Expiry, Kind, Term, judge_all
 from msg_node.settings.model import Settings
 from msg_node.site.publication import INDEX_NAME, Publication, SiteFolder
 from msg_node.storage.file_checks import read_file
@@ -38,7 +38,7 @@ from stubkit.sign import MANIFEST_VALIDITY_SECONDS, ROOT_VALIDITY_SECONDS, stub_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalReport:
-    """What one run did. `left_due` is what should have been renewed and could not be, with the reason."""
+    """The result of one run. `left_due` lists documents that are due and could not be renewed, with the reason."""
 
     domain: str
     site: str
@@ -47,7 +47,7 @@ class RenewalReport:
     expiries: tuple[Expiry, ...]
 
     def facts(self) -> dict[str, object]:
-        """For programs."""
+        """As JSON for programs."""
         return {
             "domain": self.domain,
             "site": self.site,
@@ -58,37 +58,34 @@ class RenewalReport:
 
 
 def renew(site: Path, keys: KeyRing, *, domain: str, now: float) -> RenewalReport:
-    """Renew the documents of a site folder that are due, and touch nothing when none is.
+    """Renew the documents of a site folder that are due. Writes nothing if none is.
 
-    The root comes first: manifests have to be signed by keys that the new one names, and it names those of the old.
+    The root is renewed first, because manifests must be signed by keys that the new root names.
 
     Args:
-        site: Folder of `trapezoid publish`.
-        keys: Those at hand; what needs others is left, and said.
-        domain: Whose site it has to be.
+        site: Folder written by `trapezoid publish`.
+        keys: The keys available; documents that need others are reported as left.
+        domain: Domain that the site must belong to.
         now: Unix seconds.
 
     Raises:
-        SettingsError: The folder is of another domain, or files cannot be read or written.
+        SettingsError: The folder belongs to another domain, or files cannot be read or written.
         PeerError: A published document is malformed.
     """
     folder = SiteFolder(site)
     if folder.load().domain != domain:
-        raise SettingsError(f"{site} is of {folder.load().domain}, not of {domain}")
+        raise SettingsError(f"{site} belongs to {folder.load().domain}, not to {domain}")
     if _settled(folder) == folder.load() and not any(one.is_due for one in judge_all(published_terms(folder), now)):
         return _report(folder, (), (), now)
     renewed: list[str] = []
     left: list[str] = []
-    with folder.locked():  # somebody else may have been faster: everything is read again
+    with folder.locked():  # another process may have renewed them before we got the lock: read everything again
         publication = _settled(folder)
         for one in sorted(judge_all(published_terms(folder), now), key=lambda one: one.term.kind is not Kind.ROOT):
             if not one.is_due:
                 continue
             try:
-                if one.term.kind is Kind.ROOT:
-                    publication = _renew_root(folder, publication, keys, now)
-                else:
-                    publication = _renew_manifest(folder, publication, one.term.name, keys, now)
+                publication = _renew_document(folder, publication, one.term, keys, now)
             except SettingsError as exc:
                 left.append(f"{one.term.title}: {exc.detail}")
             else:
@@ -99,7 +96,7 @@ def renew(site: Path, keys: KeyRing, *, domain: str, now: float) -> RenewalRepor
 
 
 def node_renewal(settings: Settings) -> Renew | None:
-    """What a running node renews by itself: manifests, when `keys_dir` holds a `pkg` key; never the root."""
+    """The renewal for a running node: manifests, if `keys_dir` has a `pkg` key; never the root."""
     publish = settings.publish
     if publish is None or not publish.renew:
         return None
@@ -118,10 +115,10 @@ def _renew_manifests(site: Path, keys_dir: Path, domain: str, now: float) -> Seq
 
 
 def _settled(folder: SiteFolder) -> Publication:
-    """The index as it should be: it names the manifests that are there.
+    """The index, naming the manifests that the folder has.
 
-    A run that ended between a manifest and the index leaves an index that names the manifest before. Readers would
-    refuse what they get, and as the new manifest is not due, no later run would look at it.
+    A run that ended after a manifest and before the index left an index that names the previous manifest. Readers would
+    refuse the new one, and as that is not due, no later run would repair it.
     """
     publication = folder.load()
     stubs = dict(publication.stubs)
@@ -130,6 +127,12 @@ def _settled(folder: SiteFolder) -> Publication:
         if reference.serial > stub.reference.serial:
             stubs[selector] = msgspec.structs.replace(stub, reference=reference)
     return msgspec.structs.replace(publication, stubs=stubs)
+
+
+def _renew_document(folder: SiteFolder, publication: Publication, term: Term, keys: KeyRing, now: float) -> Publication:
+    if term.kind is Kind.ROOT:
+        return _renew_root(folder, publication, keys, now)
+    return _renew_manifest(folder, publication, term.name, keys, now)
 
 
 def _renew_root(folder: SiteFolder, publication: Publication, keys: KeyRing, now: float) -> Publication:
@@ -173,17 +176,17 @@ def _renew_manifest(folder: SiteFolder, publication: Publication, name: str, key
 
 
 def _signers(at_hand: Sequence[SigningKey], named: Sequence[str], threshold: int, role: str) -> list[SigningKey]:
-    """The keys that count. Raises SettingsError when they are too few."""
+    """The available keys that the root names. Raises SettingsError if they are fewer than the threshold."""
     counting = [key for key in at_hand if key.key_id in named]
     if len(counting) < threshold:
         raise SettingsError(
-            f"needs {threshold} of the {role} keys {', '.join(named)}, and {len(counting)} are in the folder of keys"
+            f"needs {threshold} of the {role} keys {', '.join(named)}, but the keys folder has {len(counting)}"
         )
     return counting
 
 
 def _write_signature(folder: SiteFolder, path: Path, envelope: bytes) -> None:
-    """Put a new manifest into a catalogue object of the original kind, which carries it as `signature`."""
+    """Replace the manifest in an original catalogue object, which has it as `signature`."""
     stored = folder.read_object(path)
     if stored is not None:
         stored["signature"] = msgspec.Raw(msgspec.json.encode(envelope.decode()))

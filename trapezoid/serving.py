@@ -1,4 +1,4 @@
-"""`trapezoid serve`: kept apart from other commands, so that a node carries no command-line library in its memory."""
+"""`trapezoid serve`: separate from other commands, so that a node does not load the command-line library."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a node until it is told to stop."""
-    parser = argparse.ArgumentParser(prog="trapezoid serve", description="Run one node.")
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="settings, for example node.toml")
+    """Run a node until SIGINT or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="trapezoid serve", description="Run a node until SIGINT or SIGTERM.")
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="Configuration file, for example node.toml."
+    )
     serve(parser.parse_args(arguments).config)
 
 
 def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
-    """Read the settings and run the node. Prints `ready {…}` on standard output once everything is up.
+    """Load the settings and run the node. Prints `ready {…}` on standard output once it serves.
 
     Args:
         config: The settings file.
-        sandbox: Where stubs run, when it is to be another than the real one: a benchmark measures what that costs.
+        sandbox: Runs the stubs in place of the real sandbox, whose cost a benchmark measures.
     """
     with errors_reported():
         from msg_node.settings.load import load_settings
@@ -50,17 +52,17 @@ def _run(settings: Settings, sandbox: Sandbox | None) -> None:
     from msg_node.running import running_alone
     from trapezoid.renewal import node_renewal
 
-    main = partial(serve_node, settings, on_ready=tell_ready, sandbox=sandbox, renew=node_renewal(settings))
+    main = partial(serve_node, settings, on_ready=print_ready, sandbox=sandbox, renew=node_renewal(settings))
     ports = tuple(one.port for one in (settings.listen, settings.site) if one is not None)
     with running_alone(settings.node.data_dir, ports):
         run_services(main)
 
 
 def run_services(main: Callable[[], Awaitable[None]]) -> None:
-    """Run what runs services in nurseries, until it ends.
+    """Run a program that runs services in nurseries, until it ends.
 
     Raises:
-        HostError: The first plain reason, when there is no other kind of error beside it.
+        HostError: The first one, if a group has no other kind of error.
     """
     import trio
 
@@ -81,7 +83,7 @@ def _first(group: BaseExceptionGroup[HostError]) -> HostError:
     return error
 
 
-def tell_ready(facts: dict[str, object]) -> None:
-    """Say on standard output that everything is up, and where: `ready {…}`, one line."""
+def print_ready(facts: dict[str, object]) -> None:
+    """Print that the node serves, and where, as one line on standard output: `ready {…}`."""
     sys.stdout.write(f"ready {msgspec.json.encode(facts).decode()}\n")
     sys.stdout.flush()

@@ -1,7 +1,7 @@
-"""Records out of a node's spool, line by line, while the node goes on writing it.
+"""Read records from a spool, line by line, while the node may be writing it.
 
-Whatever else lies in the folder is passed over, and what is damaged is passed over and told: a frame with a wrong
-checksum costs its own lines, a torn end those behind it. Every size is bounded before anything is decompressed.
+Other files in the folder are ignored. Damage is reported, and costs only what it touches: a frame with a wrong checksum
+its own lines, a torn end the lines after it. Every size is bounded before anything is decompressed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _decode_line = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(slots=True)
 class Remarks:
-    """What could not be read. `damaged` counts by file, with the reason."""
+    """Counts of what was read and what could not be. `damaged` counts by file and reason."""
 
     segments: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
 
     def note(self, path: Path, what: str) -> None:
-        """Something of a file was passed over."""
+        """Count one piece of a file that was skipped."""
         self.damaged[f"{path.name}: {what}"] += 1
 
     def texts(self) -> list[str]:
@@ -57,11 +57,11 @@ class Segment:
 
     @property
     def is_open(self) -> bool:
-        """Whether the node still writes it."""
+        """True while the node writes it."""
         return self.path.name.endswith(OPEN_SUFFIX)
 
     def newest_us(self) -> int | None:
-        """Time of its newest record by its manifest, None when that is not known."""
+        """Time of its newest record in µs since the Unix epoch, from its manifest; None if that cannot be read."""
         manifest = self.path.with_name(f"{self.name}{MANIFEST_SUFFIX}")
         try:
             return decode_manifest(_regular_bytes(manifest, MANIFEST_BYTES_MAX)).max_ts_us
@@ -70,7 +70,7 @@ class Segment:
 
 
 def segments_in(spool: Path, kinds: frozenset[Kind]) -> list[Segment]:
-    """The segments of some kinds, oldest first.
+    """List the segments of some kinds, oldest first.
 
     Raises:
         SettingsError: The folder cannot be read.
@@ -90,7 +90,7 @@ def segments_in(spool: Path, kinds: frozenset[Kind]) -> list[Segment]:
 
 
 def lines_of(segment: Segment, remarks: Remarks, *, start: int = 0) -> Iterator[tuple[int, Line]]:
-    """The lines of a segment from a byte position on, each with the position behind its frame, where to go on."""
+    """Yield the lines of a segment from a byte position on, each with the end of its frame, where to continue."""
     remarks.segments += 1
     path = segment.path
     try:
@@ -117,7 +117,7 @@ def lines_of(segment: Segment, remarks: Remarks, *, start: int = 0) -> Iterator[
         for text in raw.splitlines():
             line = _line_in(text)
             if line is None:
-                remarks.note(path, "line that is no record")
+                remarks.note(path, "a line is not a record")
             else:
                 yield position, line
     if position < len(data) and not segment.is_open:
@@ -141,12 +141,12 @@ def _line_in(text: bytes) -> Line | None:
 
 
 def _regular_bytes(path: Path, most_bytes: int) -> bytes:
-    """The content of a regular file: nothing else is opened for long. Raises OSError."""
+    """The content of a regular file. Never blocks on anything else. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise OSError(0, "no regular file")
+            raise OSError(0, "not a regular file")
         if facts.st_size > most_bytes:
             raise OSError(0, f"longer than {most_bytes} bytes")
         return file.read(most_bytes)

@@ -1,4 +1,4 @@
-"""Questions about records: which ones, why was a message refused, who talks with whom. Pure; see `spool_reading`."""
+"""Search records: find them, explain refusals, count traffic. Pure; `spool_reading` reads the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protofly.records import Kind
 
 Line = Mapping[str, Any]
 ANSWERED_KINDS: Final = frozenset({Kind.MESSAGE, Kind.DECISION, Kind.LINK, Kind.SESSION})
-"""Kinds that say what became of a message or of a connection."""
+"""Kinds that record the fate of a message or a connection."""
 GOOD_OUTCOMES: Final = frozenset({"delivered", "duplicate"})
 REFUSED_EVENTS: Final = frozenset({"refused", "spoofed"})
 _DOMAINS: Final = ("src_domain", "dst_domain", "link_domain", "domain")
@@ -23,21 +23,21 @@ _STEPS: Final = {
     "rate": "the rate of the [[peer]] entry",
     "list": "a list of the settings",
     "policy": "a rule",
-    "default": "no rule said anything, and the [[peer]] entry permits nothing by default",
-    "node": "the node itself, before or behind the gates",
+    "default": "no rule applied, and the [[peer]] entry denies by default",
+    "node": "the node itself, before or after the gates",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which records are looked for; what is empty asks for nothing.
+    """What records must have to be found. Empty values match everything.
 
     Attributes:
         id: A message by its `msg_id` or the `id` of its sender, or a record as `boot/seq`.
         sender, recipient: Addresses as the records have them (`AddressWords`).
         word: A code, an outcome or an event.
         since_us, until_us: Bounds of the time, in µs since the Unix epoch.
-        is_refused: Only what was not delivered or not let in.
+        is_refused: Match only refusals (`is_refusal`).
     """
 
     id: str = ""
@@ -51,7 +51,7 @@ class Query:
     is_refused: bool = False
 
     def admits(self, line: Line) -> bool:
-        """Whether a record is one of those."""
+        """Return True if a record matches."""
         return (
             line["ts_us"] >= self.since_us
             and (self.until_us is None or line["ts_us"] <= self.until_us)
@@ -66,7 +66,7 @@ class Query:
 
 
 def is_refusal(line: Line) -> bool:
-    """Whether a record tells of something that was not let through."""
+    """Return True for the record of a message, decision or connection that was refused."""
     if "outcome" in line:
         return _text(line, "outcome") not in GOOD_OUTCOMES
     if "permitted" in line:
@@ -91,18 +91,18 @@ def _ids(line: Line) -> set[object]:
 
 
 def address_words(address: str, hashed: Callable[[str], str] | None) -> frozenset[str]:
-    """An address in every form in which records may have it: as it is written, canonical, and hashed."""
+    """All forms in which records may have an address: as written, canonical, and hashed."""
     forms = {address}
-    with contextlib.suppress(PeerError):  # already a hash, or what somebody wrote instead of an address
+    with contextlib.suppress(PeerError):  # already a hash, or not an address
         forms.add(canonical_key(address))
     return frozenset(forms | ({hashed(form) for form in forms} if hashed is not None else set()))
 
 
-# Words for people.
+# Texts.
 
 
 def row_of(kind: Kind, line: Line) -> dict[str, str]:
-    """A record as a row for people: when, who, to whom, what became of it, and why."""
+    """A record as a row of texts: time, kind, sender, recipient, type, outcome, reason and id."""
     return {
         "time": time_text(line["ts_us"]),
         "kind": kind.value,
@@ -122,7 +122,7 @@ def _outcome(line: Line) -> str:
 
 
 def why(line: Line) -> str:
-    """Why a record is as it is: the code and what it means, the step that decided, the rule, the policies in force."""
+    """Explain a record: its code with the meaning, the step that decided, the rule, and the policy revision."""
     code = _text(line, "outcome_code", "code") or ("" if "outcome" in line else _text(line, "reason"))
     parts = [f"{code}: {_NAMES[code]}" if code in _NAMES else code]
     if "outcome" in line and _text(line, "reason") in _STEPS and is_refusal(line):
@@ -145,16 +145,16 @@ def time_text(ts_us: int) -> str:
 
 
 def _text(line: Line, *names: str) -> str:
-    """The first of these members that is a text."""
+    """The first of these members that is a non-empty text, else empty."""
     return next((line[name] for name in names if isinstance(line.get(name), str) and line[name]), "")
 
 
-# Who talks with whom.
+# Traffic.
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What passed, or did not, between two."""
+    """Counts of the messages between two domains or addresses."""
 
     delivered: int = 0
     refused: int = 0
@@ -174,7 +174,7 @@ class Traffic:
 
 
 def traffic_of(lines: Iterable[Line], *, by_address: bool) -> dict[tuple[str, str], Traffic]:
-    """Messages by sender and recipient, the busiest pair first."""
+    """Count messages by sender and recipient, busiest pair first."""
     names = ("src_key", "dst_key") if by_address else ("src_domain", "dst_domain")
     found: dict[tuple[str, str], Traffic] = {}
     for line in lines:
@@ -197,5 +197,5 @@ def traffic_row(pair: tuple[str, str], traffic: Traffic) -> dict[str, object]:
 
 
 def domain_word(domain: str) -> str:
-    """A domain as records have it; an address gives its own."""
+    """A domain in the form of records; of an address, its domain."""
     return domain_of(domain) if "://" in domain else domain.strip().rstrip(".").lower()

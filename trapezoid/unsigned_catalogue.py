@@ -1,4 +1,4 @@
-"""What an original catalogue offers, for an operator who meets a domain that publishes nothing signed.
+"""Show what an original reTHINK catalogue offers, for a domain that publishes nothing signed.
 
 Source: data formats, sections 2.3 to 2.7; trust and hosts, section 3.5 (level `unsigned`).
 """
@@ -20,17 +20,17 @@ _WASM = b"\0asm"
 
 
 async def describe(settings: Settings, store: TrustStore, domain: str, authority: str) -> dict[str, object]:
-    """Facts about the default stub of a domain, by the rules for connections that the settings give.
+    """Fetch the facts of the default stub of a domain, under the connection rules of the settings.
 
     Args:
-        settings: Name servers, authorities, and what addresses the domain may have.
-        store: What is remembered of domains: one that has signed is not looked up in an unsigned place.
-        domain: Whose catalogue it is.
-        authority: Host and port that serve it, "" for those of the specification.
+        settings: Name servers, certificate authorities, and the addresses allowed.
+        store: Stored trust: a domain that has signed before is refused here.
+        domain: Domain of the catalogue.
+        authority: Host and port of the server; empty for that of the specification.
 
     Raises:
         PeerError: UNSIGNED_REFUSED, ADDRESS_REFUSED, NAME_INVALID, DOCUMENT_MALFORMED and what fetching raises.
-        TransportError: Nobody answered.
+        TransportError: The server did not answer.
     """
     valid_domain(domain)
     dialler = Dialler(DnsClient(settings.discovery.nameservers), allow_addresses=allowed_addresses(settings))

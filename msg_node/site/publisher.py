@@ -99,7 +99,7 @@ def make_publisher(settings: Settings) -> tuple[Publisher, SigningKey]:
 
 def _check_publication(publication: Publication, settings: Settings) -> None:
     if publication.domain != settings.node.domain:
-        raise SettingsError(f"publish.site_dir is of {publication.domain}, this node speaks for {settings.node.domain}")
+        raise SettingsError(f"publish.site_dir belongs to {publication.domain}, this node to {settings.node.domain}")
     unproved = set(settings.node.aliases) - set(publication.aliases)
     if unproved:
         raise SettingsError(f"node.aliases: the published root does not name {', '.join(sorted(unproved))}")

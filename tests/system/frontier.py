@@ -20,7 +20,8 @@ from interop.laboratory import LaboratoryNode
 from interop.name_server import NameServer
 from interop.runtime_client import Answer
 from stubkit.keys import load_keys, make_keys, save_keys
-from trapezoid.publish_options import PublishRequest, default_module
+from trapezoid.publish_options import SigningSite, default_module
+from trapezoid.publish_request import PublishRequest
 from trapezoid.publishing import publish
 
 from .foreign import ForeignDomain
@@ -148,16 +149,9 @@ class Frontier:
 def _prepare(folder: DomainFolder, node: LaboratoryNode) -> str:
     folder.data.mkdir(mode=0o700, parents=True)
     save_keys(make_keys(), folder.keys)
-    request = PublishRequest(
-        domain=DOMAIN,
-        keys=load_keys(folder.keys),
-        site=folder.site,
-        module=default_module(),
-        now=time.time(),
-        url=node.site_url,
-    )
+    site = SigningSite(domain=DOMAIN, keys=load_keys(folder.keys), path=folder.site, now=time.time())
     folder.policy.write_text('id = "open"\nversion = "1"\nrule_combining_algorithm = "first-applicable"\nrules = []\n')
-    return publish(request).fingerprint
+    return publish(site, PublishRequest(module=default_module(), url=node.site_url)).fingerprint
 
 
 @asynccontextmanager

@@ -42,7 +42,7 @@ def certificates(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("table", ["registry", "qos", "catalogue.own"])
 def test_a_server_without_our_certificate_is_named(tmp_path: Path, table: str) -> None:
     found = finding(tmp_path, table, "")
-    assert found == Finding(table, is_good=True, text="https://nobody.invalid, without a certificate of ours")
+    assert found == Finding(table, is_good=True, text="https://nobody.invalid, without a client certificate")
 
 
 def test_the_key_for_push_services_is_read(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from protofly.documents import Manifest, decode_envelope, decode_manifest, docum
 from stubkit.keys import load_keys
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN, STATUS_TOKEN_SHA256
 from trapezoid.commands import app
-from trapezoid.publish_options import PublishRequest, default_module
+from trapezoid.publish_options import SigningSite, default_module
+from trapezoid.publish_request import PublishRequest
 from trapezoid.publishing import publish
 
 DOMAIN = "a.example"
@@ -42,16 +43,9 @@ class Site:
         assert run("keys", "init", DOMAIN, "--keys", self.keys).exit_code == 0
 
     def publish(self, *, days_ago: float, module: Path | None = None, selector: str = "default") -> None:
-        publish(
-            PublishRequest(
-                domain=DOMAIN,
-                keys=load_keys(self.keys),
-                site=self.path,
-                module=module or default_module(),
-                selector=selector,
-                now=time.time() - days_ago * DAY,
-            )
-        )
+        now = time.time() - days_ago * DAY
+        site = SigningSite(domain=DOMAIN, keys=load_keys(self.keys), path=self.path, now=now)
+        publish(site, PublishRequest(module=module or default_module(), selector=selector))
 
     def renew(self, *more: object) -> tuple[int, Any]:
         done = run("publish", DOMAIN, "--keys", self.keys, "--site", self.path, "--renew", "--json", *more)
@@ -160,10 +154,10 @@ def test_renewing_takes_no_other_options_and_no_other_domain(site: Site, tmp_pat
     before = site.content()
     for more in ((ECHO,), ("--url", "https://x.example"), ("--alias", "c.example"), ("--selector", "other")):
         code, facts = site.renew(*more)
-        assert (code, "leave out" in facts["error"]["detail"]) == (2, True)
+        assert (code, "omit the module" in facts["error"]["detail"]) == (2, True)
     run("keys", "init", "b.example", "--keys", tmp_path / "b")
     done = run("publish", "b.example", "--keys", tmp_path / "b", "--site", site.path, "--renew")
-    assert (done.exit_code, f"is of {DOMAIN}" in done.stderr) == (2, True)
+    assert (done.exit_code, f"belongs to {DOMAIN}" in done.stderr) == (2, True)
     assert site.content() == before
 
 

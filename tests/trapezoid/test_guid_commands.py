@@ -133,12 +133,12 @@ def test_record_that_does_not_hold_is_said_with_its_flaw(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--registry", "http://127.0.0.1:9"), "without TLS"),
+        (("--registry", "http://127.0.0.1:9"), "does not use TLS"),
         (("--registry", "ftp://a.example"), "is not https://"),
         (("--registry", "http://127.0.0.1:9", "--insecure-plaintext"), "connect-failed"),
         (("--registry", "https://a.example", "--user", "ana"), "--user ana"),
         (("--registry", "https://a.example", "--user", "user://idp.example/ana=UPPER"), "not a domain name"),
-        (("--registry", "https://a.example", "--forget-user", "user://idp.example/x"), "does not have it"),
+        (("--registry", "https://a.example", "--forget-user", "user://idp.example/x"), "does not contain it"),
         (("--registry", "https://a.example", "--ca", "/nowhere"), "/nowhere"),
     ],
 )

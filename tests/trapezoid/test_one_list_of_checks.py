@@ -274,7 +274,7 @@ def test_a_port_of_somebody_else_is_a_problem_to_both(house: House) -> None:
         code, checks = house.check()
         returncode, log = house.serve()
     assert (code, checks["site"]["code"], returncode) == (1, "port-in-use", 2)
-    assert "stop what listens there" in log
+    assert "stop the program that listens there" in log
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def test_forget_undoes_a_retrust_and_the_marks_are_back(node: Node) -> None:
 def test_forget_without_a_retrust_forgets_the_domain_and_only_it(node: Node) -> None:
     other = TrustState(domain="c.example", level=TrustLevel.WEB, root=b"{}", root_version=1, fingerprints=[LOST])
     node.remember(other)
-    assert node.facts("forget", "b.example", "--yes")["after"]["level"] == "nothing remembered"
+    assert node.facts("forget", "b.example", "--yes")["after"]["level"] == "nothing stored"
     assert [row["domain"] for row in node.facts("list")] == ["c.example"]
     done = node.run("forget", "b.example", "--yes")
     assert (done.exit_code, "not-registered" in done.stderr) == (2, True)

@@ -137,8 +137,8 @@ def test_a_module_that_stub_check_refuses_is_not_published(shop: Shop, tmp_path:
     shop.facts()
     before = shop.content()
     for words, complaint in (
-        ((ECHO,), "before its far end is verified"),
-        ((LINK, "--endpoint", "elsewhere"), "nothing is published"),
+        ((ECHO,), "before the peer is verified"),
+        ((LINK, "--endpoint", "elsewhere"), "not published"),
     ):
         done = shop.publish(*words)
         assert (done.exit_code, complaint in done.stderr) == (2, True), done.output
@@ -147,7 +147,7 @@ def test_a_module_that_stub_check_refuses_is_not_published(shop: Shop, tmp_path:
 
 
 def test_stub_check_and_publish_agree_about_a_stub_without_proof(shop: Shop) -> None:
-    assert "note     it says `live` before" in shop.run("stub", "check", ECHO).stdout
+    assert "note     it reports `live` before" in shop.run("stub", "check", ECHO).stdout
     assert "--no-auth" not in shop.run("stub", "check", LINK).stdout
     assert "--no-auth" in shop.publish(ECHO).stderr
     assert [shop.facts(ECHO, *more)["serial"] for more in (["--no-auth"], ["--no-auth"], [])] == [1, 1, 1]

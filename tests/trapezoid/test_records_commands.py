@@ -17,6 +17,7 @@ from protofly.record_segments import (
     OPEN_SUFFIX,
     SEALED_SUFFIX,
     SegmentFacts,
+    SegmentFile,
     SegmentName,
     encode_manifest,
     frame_compressor,
@@ -187,7 +188,7 @@ def test_records_are_found_by_what_operators_know(spool: Path, arguments: list[s
 def test_nothing_found_says_so_and_exits_with_1(spool: Path) -> None:
     done = run("find", "--spool", spool, "--domain", "nobody.example")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "no such record" in done.stderr
+    assert "no records match" in done.stderr
 
 
 def test_tail_shows_the_newest_last(spool: Path) -> None:
@@ -251,7 +252,7 @@ def test_lines_that_are_no_records_are_passed_over_and_counted(spool: Path, line
     write(spool, Kind.MESSAGE, frame_compressor().compress(lines), frame([message(31)]), number=4)
     records = found("find", "--spool", spool, "--id", "1/31")
     assert [one["seq"] for one in records] == [31]
-    assert "line that is no record" in run("tail", "--spool", spool).stderr
+    assert "a line is not a record" in run("tail", "--spool", spool).stderr
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_foreign_files_in_the_folder_are_not_touched(spool: Path, tmp_path: Path
     (spool / "mdr-mn-1.a.example-1-000092.open").write_bytes(b"")
     done = run("find", "--spool", spool, "--from", ANA)
     assert done.exit_code == 0
-    assert "no regular file" in done.stderr
+    assert "not a regular file" in done.stderr
     assert stat.S_ISFIFO((spool / "mdr-mn-1.a.example-1-000090.jsonl.zst").stat().st_mode)
 
 
@@ -304,7 +305,11 @@ def test_segments_older_than_asked_for_are_not_read(spool: Path, monkeypatch: py
     facts = SegmentFacts(first_seq=1, opened_us=START_US)
     facts.add([START_US], [], [])
     manifest = make_manifest(
-        name, facts, closure="time", size_bytes=1, sha256="0" * 64, prev_sha256="", closed_us=START_US
+        name,
+        facts,
+        file=SegmentFile(size_bytes=1, sha256="0" * 64, prev_sha256=""),
+        closure="time",
+        closed_us=START_US,
     )
     (spool / f"{name}{MANIFEST_SUFFIX}").write_bytes(encode_manifest(manifest))
     done = json.loads(run("who", "--spool", spool, "--since", "2026-05-28T20:26:41", "--json").stdout)

@@ -44,7 +44,7 @@ def test_what_fails_while_services_start_is_one_plain_reason(tmp_path: Path) -> 
         )
         done = serve("--config", str(config))
     assert done.returncode == 2
-    assert "cannot be bound: Address already in use; stop what listens there" in done.stderr
+    assert "cannot be bound: Address already in use; stop the program that listens there" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -105,7 +105,7 @@ def test_problems_are_shown_and_are_the_exit_code(site: Site, tmp_path: Path) ->
 
 def test_what_cannot_be_asked_is_exit_code_two(site: Site, tmp_path: Path) -> None:
     code, text = run(site, tmp_path, token="wrong")
-    assert (code, "say --token-file" in text) == (2, True)
+    assert (code, "use --token-file" in text) == (2, True)
     for url in ("ftp://x", "nonsense", "http://127.0.0.1:1", "http://[::1"):
         assert CliRunner().invoke(app, ["status", url]).exit_code == 2
 
@@ -122,5 +122,5 @@ def test_a_certificate_of_an_unknown_authority_is_answered_with_the_option_that_
     asked = ["status", f"https://127.0.0.1:{site.server_port}", "--token-file", str(tmp_path / "token")]
     refused = CliRunner().invoke(app, asked)
     assert refused.exit_code == 2
-    assert "--ca names other authorities" in refused.output
+    assert "use --ca" in refused.output
     assert CliRunner().invoke(app, [*asked, "--ca", str(tmp_path / "ca.pem")]).exit_code == 0

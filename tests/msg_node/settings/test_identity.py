@@ -93,7 +93,7 @@ def test_check_looks_at_the_files_about_people(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, REGISTRY + PROVIDER + 'jwks = "keys.json"\n'))
 
     def people() -> tuple[bool, str]:
-        (found,) = [one for one in check_node(settings) if one.part == "people"]
+        (found,) = [one for one in check_node(settings) if one.part == "identity"]
         return found.is_good, found.text
 
     assert people() == (False, f"provider {ISSUER}: {tmp_path / 'keys.json'}: No such file or directory")
@@ -108,7 +108,7 @@ def test_check_looks_at_the_keys_that_sign_tokens(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, PROVIDER + 'jwks = "keys.json"\n' + TOKENS))
 
     def people() -> tuple[bool, str]:
-        (found,) = [one for one in check_node(settings) if one.part == "people"]
+        (found,) = [one for one in check_node(settings) if one.part == "identity"]
         return found.is_good, found.text
 
     assert people() == (

@@ -18,7 +18,8 @@ from msg_node.site.site import Site
 from protofly.errors import SettingsError
 from stubkit.keys import load_keys, make_keys, save_keys
 from tests.msg_node.site.test_site import LoopbackDialler, serving
-from trapezoid.publish_options import PublishRequest
+from trapezoid.publish_options import SigningSite
+from trapezoid.publish_request import PublishRequest
 from trapezoid.publishing import publish
 
 STUB = "chat.legacy.example"
@@ -51,16 +52,8 @@ async def test_stub_of_a_legacy_is_published_with_its_ranges_and_endpoints(tmp_p
     save_keys(make_keys(), tmp_path / "keys")
     (tmp_path / "data").mkdir()
     publish(
-        PublishRequest(
-            domain=STUB,
-            keys=load_keys(tmp_path / "keys"),
-            site=tmp_path / "site",
-            module=CHAT,
-            now=time.time(),
-            url=f"http://{STUB}",
-            endpoints=("lines", "api"),
-            ranges=("chat://legacy.example",),
-        )
+        SigningSite(domain=STUB, keys=load_keys(tmp_path / "keys"), path=tmp_path / "site", now=time.time()),
+        PublishRequest(module=CHAT, url=f"http://{STUB}", endpoints=["lines", "api"], ranges=["chat://legacy.example"]),
     )
     path = tmp_path / "node.toml"
     path.write_text(SETTINGS + ENDPOINTS)

@@ -33,7 +33,8 @@ from msg_node.storage.key_files import load_online_keys
 from protofly.documents import TrustLevel, decode_envelope, decode_live, document_sha256
 from protofly.errors import SettingsError
 from stubkit.keys import KeyRing, make_keys, save_keys
-from trapezoid.publish_options import PublishRequest, default_module
+from trapezoid.publish_options import SigningSite, default_module
+from trapezoid.publish_request import PublishRequest
 from trapezoid.publishing import publish
 
 DOMAIN = "a.example"
@@ -50,9 +51,9 @@ class Published:
     def site(self) -> Path:
         return self.folder / "site"
 
-    def publish(self, **changes: Any) -> None:
-        request = {"keys": self.keys, "module": default_module(), "now": NOW, "url": f"http://{DOMAIN}", **changes}
-        publish(PublishRequest(domain=DOMAIN, site=self.site, **request))
+    def publish(self, *, keys: KeyRing | None = None, now: float = NOW, revoke: list[str] | None = None) -> None:
+        site = SigningSite(domain=DOMAIN, keys=keys or self.keys, path=self.site, now=now)
+        publish(site, PublishRequest(module=default_module(), url=f"http://{DOMAIN}", revoke=revoke))
 
 
 def settings_for(folder: Path, **changes: Any) -> Settings:
@@ -255,7 +256,7 @@ def test_serials_grow_over_restarts_and_after_lost_state(published: Published) -
 def test_a_new_publication_is_signed_at_once(published: Published) -> None:
     publisher, _ = make_publisher(published.settings)
     publisher.refresh(now=NOW)
-    published.publish(revoke=("f" * 64,))
+    published.publish(revoke=["f" * 64])
     os.utime(published.site / "publication.json", (NOW + 5, NOW + 5))
     assert publisher.refresh(now=NOW + 10)
     assert publisher.live is not None
@@ -304,7 +305,7 @@ def test_a_publication_of_another_domain_is_refused(published: Published) -> Non
         site=published.settings.site,
         publish=published.settings.publish,
     )
-    with pytest.raises(SettingsError, match=r"is of a\.example"):
+    with pytest.raises(SettingsError, match=r"belongs to a\.example"):
         Site.from_settings(settings)
 
 

@@ -1,4 +1,4 @@
-"""What `trapezoid demo --pipeline` adds: the books of both nodes, taken in, settled, reconciled, and told on a page."""
+"""`trapezoid demo --pipeline`: ingest, settle and reconcile the records of both nodes, and write a report."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KEYS_NAME = "record-keys.json"
 
 
 def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
-    """Run the pipeline over everything that the demo's nodes have written.
+    """Run the pipeline over all records of the demo's nodes.
 
     Returns:
-        The pipeline's exit code.
+        The exit code of the pipeline.
 
     Raises:
         SettingsError: Spark is not installed, the folder has no nodes, or its lake cannot be used.
@@ -36,7 +36,7 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
     state_dir = state_dir.absolute()
     settings = [load_settings(file) for file in sorted(state_dir.glob("*/node.toml"))]
     if not settings:
-        raise SettingsError(f"{state_dir}: no nodes have run here")
+        raise SettingsError(f"{state_dir}: no node has run here")
     keys = {key_id: key for one in settings for key_id, key in record_keys(one).items()}
     keys_file = state_dir / KEYS_NAME
     keys_file.write_bytes(msgspec.json.encode(keys))
@@ -54,7 +54,7 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
         for name, work in jobs(Lake(lake_folder, session), what):
             terminal.job(name, work)
     except LakeError as exc:
-        raise SettingsError(f"{exc}; --fresh forgets what earlier runs left") from exc
+        raise SettingsError(f"{exc}; use --fresh to delete the state of earlier runs") from exc
     finally:
         session.stop()
     if as_json:
