@@ -59,6 +59,7 @@ from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import NodeState, StateParts, make_state, restore
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.records.quarantine import Quarantine
+from msg_node.records.segment_writer import SegmentOptions
 from msg_node.records.writer import RecordsWriter, WriterOptions
 from msg_node.registries.core.stub_inventory import StubInventory, state_events
 from msg_node.registries.core.twin import Twin
@@ -371,10 +372,12 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> R
     options = WriterOptions(
         is_strict=chosen.durability == "strict",
         queue_records=chosen.queue_records,
-        segment_bytes=chosen.segment_bytes,
-        segment_seconds=chosen.segment_seconds,
         sync_seconds=chosen.sync_seconds,
-        address_key=address_key(secret) if chosen.hash_addresses else None,
+        segments=SegmentOptions(
+            segment_bytes=chosen.segment_bytes,
+            segment_seconds=chosen.segment_seconds,
+            address_key=address_key(secret) if chosen.hash_addresses else None,
+        ),
     )
     signer = Signer(node_key.key_id, node_key.sign)
     return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)

@@ -25,6 +25,7 @@ from protofly.record_segments import (
     SEALED_SUFFIX,
     TEMPORARY_SUFFIX,
     SegmentFacts,
+    SegmentFile,
     SegmentName,
     Signer,
     make_manifest,
@@ -152,10 +153,12 @@ def _seal_recovered(
     unsigned = make_manifest(
         name,
         _facts(lines, chain.links.get(name.kind), name),
+        file=SegmentFile(
+            size_bytes=whole_bytes,
+            sha256=hashlib.sha256(data[:whole_bytes]).hexdigest(),
+            prev_sha256=chain.prev_sha256(name.kind),
+        ),
         closure="recovered",
-        size_bytes=whole_bytes,
-        sha256=hashlib.sha256(data[:whole_bytes]).hexdigest(),
-        prev_sha256=chain.prev_sha256(name.kind),
         closed_us=time.time_ns() // 1000,
     )
     manifest = sign_manifest(unsigned, signer)

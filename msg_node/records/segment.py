@@ -19,6 +19,7 @@ from protofly.record_segments import (
     SEALED_SUFFIX,
     TEMPORARY_SUFFIX,
     SegmentFacts,
+    SegmentFile,
     SegmentName,
     Signer,
     encode_manifest,
@@ -78,10 +79,10 @@ class OpenSegment:
             make_manifest(
                 self.name,
                 self.facts,
+                file=SegmentFile(
+                    size_bytes=self._whole_bytes, sha256=self._sha256.hexdigest(), prev_sha256=prev_sha256
+                ),
                 closure=closure,
-                size_bytes=self._whole_bytes,
-                sha256=self._sha256.hexdigest(),
-                prev_sha256=prev_sha256,
                 closed_us=closed_us,
             ),
             signer,

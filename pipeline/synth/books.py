@@ -18,6 +18,7 @@ from protofly.record_segments import (
     MANIFEST_SUFFIX,
     SEALED_SUFFIX,
     SegmentFacts,
+    SegmentFile,
     SegmentName,
     Signer,
     by_pair,
@@ -130,10 +131,10 @@ class _Stream:
         manifest = make_manifest(
             self._name,
             facts,
+            file=SegmentFile(
+                size_bytes=self._size_bytes, sha256=self._sha256.hexdigest(), prev_sha256=self._prev_sha256
+            ),
             closure=closure,
-            size_bytes=self._size_bytes,
-            sha256=self._sha256.hexdigest(),
-            prev_sha256=self._prev_sha256,
             closed_us=closed_us,
         )
         manifest = sign_manifest(manifest, self._book.signer)

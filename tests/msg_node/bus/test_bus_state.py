@@ -74,8 +74,8 @@ async def test_a_full_disk_is_told_and_what_was_refused_is_kept_when_there_is_ro
     monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.02)
     async with runtime_house(tmp_path) as house:
         ana = await house.opened("ana")
-        pages = house.store._connection.execute("PRAGMA page_count").fetchone()[0]
-        house.store._connection.execute(f"PRAGMA max_page_count = {pages}")  # a real SQLITE_FULL
+        pages = house.store._file._connection.execute("PRAGMA page_count").fetchone()[0]
+        house.store._file._connection.execute(f"PRAGMA max_page_count = {pages}")  # a real SQLITE_FULL
         allocation = {"scheme": "comm", "value": {"number": 100}}
         for _ in range(50):
             reply = await ana.ask("create", ALLOCATION, allocation)
@@ -85,7 +85,7 @@ async def test_a_full_disk_is_told_and_what_was_refused_is_kept_when_there_is_ro
         assert (await ana.ask("read", runtime_address("nobody")))["body"]["code"] == 404
         with trio.fail_after(10):
             while house.store.statistics().last_error:
-                house.store._connection.execute("PRAGMA max_page_count = 1073741823")
+                house.store._file._connection.execute("PRAGMA max_page_count = 1073741823")
                 await trio.sleep(0.01)
         assert (await ana.ask("create", ALLOCATION, allocation))["body"]["code"] == 200
         assert "full" in caplog.text

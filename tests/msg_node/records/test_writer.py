@@ -10,13 +10,16 @@ import textwrap
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import trio
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from msg_node.records.segment_writer import SegmentOptions
 from msg_node.records.writer import RecordsWriter, WriterOptions, WriterState
+from protofly import limits
 from protofly.errors import SettingsError
 from protofly.record_segments import Signer
 from protofly.records import (
@@ -75,8 +78,16 @@ async def wait_written(writer: RecordsWriter, records: int) -> None:
     await wait_until(lambda: writer.statistics().written >= records)
 
 
-def options(**changes: object) -> WriterOptions:
-    return WriterOptions(**{"sync_seconds": 0.005, "retry_seconds": 0.01, **changes})  # type: ignore[arg-type]
+def options(
+    *, queue_records: int = limits.RECORD_QUEUE_RECORDS, is_strict: bool = False, **segments: Any
+) -> WriterOptions:
+    return WriterOptions(
+        sync_seconds=0.005,
+        retry_seconds=0.01,
+        queue_records=queue_records,
+        is_strict=is_strict,
+        segments=SegmentOptions(**segments),
+    )
 
 
 def manifests(spool: Path, kind: Kind = Kind.MESSAGE) -> list[SegmentManifest]:

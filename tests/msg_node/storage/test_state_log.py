@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from msg_node.kernel.changes import LOGGED, Change, Table
+from msg_node.kernel.changes import LOGGED, Table
 from msg_node.storage import state_log
+from msg_node.storage.state_file import StateFile
 from msg_node.storage.state_log import StateLog
-from msg_node.storage.state_store import StateStore, _Waiting
 from protofly.errors import Code, HostError
-from tests.msg_node.storage.test_state_store import commit, running
 
 TABLE = Table.ADDRESSES
 KEYS = st.sampled_from(["hyperty://a/1", "hyperty://a/2", 'thing://a/"quoted"', "ünïcode", "", "comm://a/\\u0000"])
@@ -101,31 +100,28 @@ def test_rows_of_a_file_of_version_1_move_into_the_logs(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     for _ in range(2):  # moved once, and no more
-        store = StateStore(path)
-        rows = store.load()
-        left = {name for (name,) in store._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        store._connection.close()
+        file = StateFile(path)
+        rows = file.load()
+        left = {name for (name,) in file._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        file.close()
         for table in LOGGED:
             assert list(rows[table].items()) == [(f"{table.value} {n}", b'{"n":%d}' % n) for n in range(1_500)]
             assert table.value not in left
 
 
-async def test_commit_that_failed_is_neither_in_the_log_nor_in_its_counts(tmp_path: Path) -> None:
+def test_commit_that_failed_is_neither_in_the_log_nor_in_its_counts(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
-    store = StateStore(path)
-    store.load()
-    async with running(store):
-        await commit(store, Change(TABLE, "before", Raw(b"{}")))
-        store._connection.execute("PRAGMA query_only = ON")
-        counts = store._logs[TABLE].counts
-        error = store._commit(_batch(Change(TABLE, "refused", Raw(b"{}")), Change(TABLE, "before", None)))
-        assert error is not None
-        assert error.code is Code.STORAGE
-        assert store._logs[TABLE].counts == counts
-        store._connection.execute("PRAGMA query_only = OFF")
-    again = StateStore(path)
+    file = StateFile(path)
+    file.commit({TABLE: {"before": Raw(b"{}")}})
+    file._connection.execute("PRAGMA query_only = ON")
+    counts = file._logs[TABLE].counts
+    with pytest.raises(HostError, check=lambda error: error.code is Code.STORAGE):
+        file.commit({TABLE: {"refused": Raw(b"{}"), "before": None}})
+    assert file._logs[TABLE].counts == counts
+    file.close()
+    again = StateFile(path)
     assert again.load()[TABLE] == {"before": b"{}"}
-    again._connection.close()
+    again.close()
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{", b'"x"', b"\xff", None, 7])
@@ -134,10 +130,3 @@ def test_log_that_is_not_ours_is_a_storage_error(connection: sqlite3.Connection,
     connection.execute("INSERT INTO addresses_log (changes) VALUES (?)", (text,))
     with pytest.raises(HostError, check=lambda error: error.code is Code.STORAGE):
         log.load()
-
-
-def _batch(*changes: Change) -> _Waiting:
-    batch = _Waiting()
-    for change in changes:
-        batch.rows[change.table][change.key] = change.row
-    return batch

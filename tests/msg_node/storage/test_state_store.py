@@ -32,7 +32,7 @@ def rows_on_disk(path: Path) -> dict[str, bytes]:
     """What another process finds after this one is gone."""
     store = StateStore(path)
     rows = store.load()[Table.SESSIONS]
-    store._connection.close()
+    store._file.close()
     return rows
 
 
@@ -69,7 +69,7 @@ async def test_committed_rows_are_there_in_the_next_process(path: Path) -> None:
         await commit(store, put("1", b'{"a":2}'), Change(Table.SESSIONS, "2", None))
     again = StateStore(path)
     loaded = again.load()
-    again._connection.close()
+    again._file.close()
     assert loaded[Table.SESSIONS] == {"1": b'{"a":2}'}
     assert loaded[Table.PARKED] == {"x": b"raw"}
     assert set(loaded) == set(Table)
@@ -173,8 +173,8 @@ async def test_nobody_is_told_before_the_commit(path: Path, monkeypatch: pytest.
     seen: list[bool] = []
 
     def on_durable() -> None:
-        connection_rows = store._connection.execute("SELECT count(*) FROM sessions").fetchone()[0]
-        seen.append(connection_rows == 1 and not store._connection.in_transaction)
+        connection_rows = store._file._connection.execute("SELECT count(*) FROM sessions").fetchone()[0]
+        seen.append(connection_rows == 1 and not store._file._connection.in_transaction)
 
     async with running(store):
         store.submit([put("1")], on_durable)
@@ -212,8 +212,8 @@ async def test_full_disk_is_told_and_the_rows_follow_when_there_is_room(
 ) -> None:
     monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.01)
     store = StateStore(path)
-    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-    store._connection.execute(f"PRAGMA max_page_count = {pages}")  # a real SQLITE_FULL, without filling a disk
+    pages = store._file._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._file._connection.execute(f"PRAGMA max_page_count = {pages}")  # a real SQLITE_FULL, without filling a disk
     big = b"x" * 100_000
     failed, durable = trio.Event(), trio.Event()
     errors: list[HostError] = []
@@ -231,7 +231,7 @@ async def test_full_disk_is_told_and_the_rows_follow_when_there_is_room(
         assert "full" in store.statistics().last_error
         store.submit([put("later", b"1"), put("big", big + b"2")], lambda: None, lambda _: None)
         with store._lock:
-            store._connection.execute("PRAGMA max_page_count = 1073741823")
+            store._file._connection.execute("PRAGMA max_page_count = 1073741823")
         await commit(store)
         assert store.statistics().last_error == ""
         assert not durable.is_set()  # who was told "not durable" is not told otherwise
@@ -270,8 +270,8 @@ async def test_failed_commit_leaves_the_file_as_it_was(path: Path) -> None:
     failed = trio.Event()
     async with running(store):
         await commit(store, put("before"))
-        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        pages = store._file._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._file._connection.execute(f"PRAGMA max_page_count = {pages}")
         changes = [Change(Table.SESSIONS, "before", None), put("big", b"x" * 100_000)]
         store.submit(changes, lambda: None, lambda _: failed.set())
         with trio.fail_after(10):
@@ -315,7 +315,7 @@ async def test_too_much_waiting_for_a_broken_disk_is_refused(path: Path, monkeyp
     store = StateStore(path)
     failed = trio.Event()
     async with running(store):
-        store._connection.execute("PRAGMA query_only = ON")
+        store._file._connection.execute("PRAGMA query_only = ON")
         store.submit([put("1"), put("2")], lambda: None, lambda _: failed.set())
         with trio.fail_after(10):
             await failed.wait()
@@ -324,7 +324,7 @@ async def test_too_much_waiting_for_a_broken_disk_is_refused(path: Path, monkeyp
             store.submit([put("3"), put("4")], lambda: None)
         assert store.statistics().waiting_rows == 2
         assert store.statistics().failures == 1
-        store._connection.execute("PRAGMA query_only = OFF")
+        store._file._connection.execute("PRAGMA query_only = OFF")
     assert list(rows_on_disk(path)) == ["1", "2"]
 
 
@@ -335,7 +335,7 @@ def test_file_of_a_running_node_is_refused(path: Path) -> None:
     store = StateStore(path)
     with pytest.raises(HostError, match="in use by a running node"):
         StateStore(path)
-    store._connection.close()
+    store._file.close()
 
 
 def test_file_that_is_no_database_is_refused_and_kept(path: Path) -> None:
@@ -346,7 +346,7 @@ def test_file_that_is_no_database_is_refused_and_kept(path: Path) -> None:
 
 
 def test_file_of_a_newer_version_is_refused(path: Path) -> None:
-    StateStore(path)._connection.close()
+    StateStore(path)._file.close()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -363,7 +363,7 @@ def test_file_is_for_its_owner_only(path: Path) -> None:
     store = StateStore(path)
     assert path.stat().st_mode & 0o077 == 0
     assert path.with_name("state.sqlite-wal").stat().st_mode & 0o077 == 0
-    store._connection.close()
+    store._file.close()
 
 
 # kill -9.

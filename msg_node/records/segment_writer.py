@@ -1,0 +1,188 @@
+"""Writes batches of records into the segments of a spool. Blocking; belongs to the writer's thread.
+
+A batch is cut into frames, which wait here until the disk has taken them: `write_next` raises OSError as often as the
+disk fails, and no frame is written twice or out of order. Records that are lost keep their numbers: the manifest of
+their segment says how many they are.
+
+Source: pipeline study, section 8.1.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from msg_node.records.recovery import Chain, newest_boot, recover
+from msg_node.records.stream import ENCODING_ERRORS, Stream, encodable
+from protofly import limits
+from protofly.errors import MisuseError, SettingsError
+from protofly.record_segments import Signer
+from protofly.records import RECORD_TYPES, Closure, Record, hash_address
+from protofly.remembered import remembered
+
+logger = logging.getLogger("msg_node.records")
+
+_CACHED_HASHES = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentOptions:
+    """How to write segments. Sizes in raw bytes before compression, times in seconds."""
+
+    segment_bytes: int = limits.SEGMENT_BYTES
+    segment_seconds: float = limits.SEGMENT_SECONDS
+    address_key: bytes | None = None
+    """Secret for `hash_address`, 16 to 64 bytes; None writes addresses, and texts of others, as they are."""
+
+
+class SegmentWriter:
+    """The open segments of one spool, one for each kind of record.
+
+    Args:
+        spool: Folder for segments.
+        node: Name of this node, unique among all domains.
+        signer: Signs manifests; without it they are unsigned.
+        options: Sizes and times.
+    """
+
+    def __init__(self, spool: Path, node: str, signer: Signer | None, options: SegmentOptions) -> None:
+        self.spool = spool
+        self.written = self.sealed = self.recovered = self.sealed_bytes = 0
+        self._node = node
+        self._signer = signer
+        self._options = options
+        self._boot = time.time_ns() // 1_000_000
+        self._streams: dict[type[Record], Stream] = {}
+        self._frames: deque[tuple[Stream, list[Record]]] = deque()
+        self._chain: Chain | None = None
+        self._hash = remembered(_CACHED_HASHES)(partial(hash_address, key=options.address_key or b""))
+
+    def prepare(self) -> None:
+        """Take numbers above all that the spool has, which the caller has locked. Called once, before all others.
+
+        Raises:
+            SettingsError: The folder cannot be read.
+        """
+        if self._streams:
+            raise MisuseError("a records writer runs once")
+        try:
+            self._boot = max(self._boot, newest_boot(self.spool) + 1)
+        except OSError as exc:
+            raise SettingsError(f"records spool {self.spool}: {exc.strerror}") from exc
+        for kind, record_type in RECORD_TYPES.items():
+            self._streams[record_type] = Stream(kind, self.spool, self._node, self._boot)
+
+    def seconds_until_due(self) -> float | None:
+        """Time until a segment has to be sealed for its age; None without one."""
+        opened = [stream.opened_at for stream in self._streams.values() if stream.segment is not None]
+        if not opened:
+            return None
+        return max(0.0, min(opened) + self._options.segment_seconds - time.monotonic())
+
+    def recover(self) -> None:
+        """Seal what an earlier process left open. Does nothing after it has succeeded once. Raises OSError."""
+        if self._chain is None:
+            self._chain, sealed = recover(self.spool, signer=self._signer)
+            self.recovered = len(sealed)
+
+    def take(self, batch: list[Record]) -> None:
+        """Cut a batch into frames, which wait for `write_next`."""
+        by_type: dict[type[Record], list[Record]] = {record_type: [] for record_type in self._streams}
+        for record in batch:
+            record.v = record.schema_version
+            record.node = self._node
+            record.boot = self._boot
+            by_type[record.__class__].append(record)
+        if self._options.address_key is not None:
+            self._hash_addresses(batch)
+        for record_type, records in by_type.items():
+            for start in range(0, len(records), limits.RECORD_FRAME_RECORDS):
+                frame = records[start : start + limits.RECORD_FRAME_RECORDS]
+                self._frames.append((self._streams[record_type], frame))
+
+    def _hash_addresses(self, batch: list[Record]) -> None:
+        for record in batch:
+            for member in record.free_members:
+                setattr(record, member, None)
+            for member in record.address_members:
+                address = getattr(record, member)
+                if address is not None:
+                    setattr(record, member, self._hash(address))
+
+    def write_next(self) -> tuple[type[Record], int, int] | None:
+        """Write the oldest frame that waits.
+
+        Returns:
+            Its type of record, how many were written, and how many can never be, because they are not JSON; the others
+            of such a frame wait on. None when no frame waits.
+
+        Raises:
+            OSError: The frame waits on.
+        """
+        if not self._frames:
+            return None
+        stream, records = self._frames[0]
+        segment = stream.segment
+        if segment is not None and (stream.is_closing or segment.raw_bytes >= self._options.segment_bytes):
+            self._seal(stream, "size")
+        try:
+            stream.write(records)
+        except ENCODING_ERRORS as exc:
+            sound = _without_broken(records, exc)
+            self._frames[0] = (stream, sound)
+            return RECORD_TYPES[stream.kind], 0, len(records) - len(sound)
+        self._frames.popleft()
+        self.written += len(records)
+        return RECORD_TYPES[stream.kind], len(records), 0
+
+    def lose(self, record_type: type[Record], records: int) -> None:
+        """Count records of this type that will never come, for the manifest."""
+        self._streams[record_type].lose(records)
+
+    def settle(self, *, is_stopping: bool) -> None:
+        """Sync what was written, and seal segments by size and age, or all of them when stopping. Raises OSError."""
+        for stream in self._streams.values():
+            if is_stopping and stream.has_untold_losses:
+                stream.open_segment().write_frame(b"")
+            segment = stream.segment
+            if segment is None:
+                continue
+            if is_stopping:
+                self._seal(stream, "shutdown")
+            elif segment.raw_bytes >= self._options.segment_bytes:
+                self._seal(stream, "size")
+            elif stream.is_closing or time.monotonic() - stream.opened_at >= self._options.segment_seconds:
+                self._seal(stream, "time")
+            else:
+                segment.sync()
+
+    def abandon(self) -> dict[type[Record], int]:
+        """Close the files as they are. Returns the number of records that waited, by type."""
+        waiting = dict.fromkeys(self._streams, 0)
+        for stream, records in self._frames:
+            waiting[RECORD_TYPES[stream.kind]] += len(records)
+        self._frames.clear()
+        for stream in self._streams.values():
+            if stream.segment is not None:
+                stream.segment.abandon()
+        return waiting
+
+    def _seal(self, stream: Stream, closure: Closure) -> None:
+        assert self._chain is not None
+        size_bytes = stream.segment.whole_bytes if stream.segment else 0
+        stream.seal(closure, self._chain, self._signer)
+        self.sealed += 1
+        self.sealed_bytes += size_bytes
+
+
+def _without_broken(records: list[Record], exc: Exception) -> list[Record]:
+    """The records of a frame that can be encoded; none if that is not what failed, so as not to try for ever."""
+    sound = encodable(records)
+    if len(sound) == len(records):
+        sound = []
+    logger.error("%d records are not JSON and are dropped: %s", len(records) - len(sound), exc)
+    return sound
