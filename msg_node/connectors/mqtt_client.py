@@ -12,9 +12,8 @@ import random
 import select
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import trio
 from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311
@@ -34,7 +33,7 @@ from protofly.limits import (
 logger = logging.getLogger("msg_node.mqtt")
 
 NO_SUBSCRIBERS: Final = 0x10
-"""What a broker of version 5 says to a message that nobody is there for. Source: MQTT 5.0, section 3.4.2.1."""
+"""Reason code of version 5 for a message without a subscriber. Source: MQTT 5.0, section 3.4.2.1."""
 TOKEN_PROPERTY: Final = "token"  # noqa: S105 - a name
 _SHUTTING_DOWN: Final = 0x8B  # MQTT 5.0, section 3.14.2.1
 _ARRIVALS_AT_ONCE: Final = 200
@@ -42,7 +41,7 @@ _MISC_SECONDS: Final = 1.0
 
 
 class BrokerOptions(NamedTuple):
-    """Where the broker is, and as whom the node comes.
+    """Where the broker is, and how the node authenticates.
 
     `client_id` names the node's session at the broker, in which messages wait while the node is away.
     """
@@ -69,15 +68,27 @@ class Arrival(NamedTuple):
 
 
 class BrokerMemory(Enum):
-    """What a broker that is back knows of what was said before: all, what it had on disk, or nothing."""
+    """What a broker that has returned remembers: all, what it had on disk, or nothing."""
 
     KEPT = "kept"
     UNSURE = "unsure"
     LOST = "lost"
 
 
-TakeArrivals = Callable[[list[Arrival]], Awaitable[None]]
-"""Takes what arrived, in order; when it returns the broker is told that it need not keep it."""
+class BrokerUser(Protocol):
+    """The user of a connection to a broker. Nothing here may raise."""
+
+    async def take(self, arrivals: list[Arrival]) -> None:
+        """Handle messages, in order. They are acknowledged to the broker when this returns."""
+
+    def published(self, number: int, *, has_subscriber: bool) -> None:
+        """The broker has taken the message of this number. `has_subscriber`: not known to be without one (MQTT 5)."""
+
+    def available(self, memory: BrokerMemory) -> None:
+        """Messages can be published, for the first time or again."""
+
+    def lost(self) -> None:
+        """The connection is lost."""
 
 
 class _TlsSocket(ssl.SSLSocket):
@@ -96,37 +107,22 @@ class MqttClient:
     """One connection, made anew whenever it breaks.
 
     Args:
-        options: See there.
+        options: Where the broker is.
         topics: Topic filters to subscribe to.
-        take: See `TakeArrivals`.
-        published: Told when the broker has taken a message: its number, and whether anybody was there for it.
-        available: Told when messages can be published (again), and what the broker remembers.
-        lost: Told when the connection is lost.
+        user: Gets the messages, and is notified about the connection.
     """
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        *,
-        topics: list[str],
-        take: TakeArrivals,
-        published: Callable[[int, bool], None],
-        available: Callable[[BrokerMemory], None],
-        lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, options: BrokerOptions, topics: list[str], user: BrokerUser) -> None:
         self._options = options
         self._topics = topics
-        self._take = take
-        self._published = published
-        self._available = available
-        self._on_lost = lost
+        self._user = user
         self._arrived: list[Arrival] = []
         self._wants_write = trio.Event()
         self._socket: socket.socket | None = None
         self._connected = trio.Event()
         self.is_connected = False
         self.error = "not connected yet"
-        """Why there is no connection, "" while there is one."""
+        """Why there is no connection; empty while there is one."""
         self.retained_ignored = 0
         self._has_session = False
         self._ended_orderly = False
@@ -159,15 +155,15 @@ class MqttClient:
         client.on_socket_close = self._on_socket_close
         return client
 
-    # What the node asks for.
+    # Called by the node.
 
     def publish(self, topic: str, payload: bytes) -> int:
-        """Send a message, at least once; its number, or 0 when so much waits for the broker that it was not taken."""
+        """Send a message at least once. Returns its number, or 0 if the queue is full and it was not taken."""
         info = self._client.publish(topic, payload, qos=1)
         return 0 if info.rc == MQTTErrorCode.MQTT_ERR_QUEUE_SIZE else info.mid
 
     async def wait_connected(self) -> None:
-        """Wait until the broker is there and knows what the node listens to."""
+        """Wait until the node is connected and subscribed."""
         while not self.is_connected:
             await self._connected.wait()
 
@@ -249,7 +245,7 @@ class MqttClient:
         arrived, self._arrived = self._arrived, []
         if not arrived:
             return
-        await self._take(arrived)
+        await self._user.take(arrived)
         for one in arrived:
             if one.qos:
                 self._client.ack(one.mid, one.qos)
@@ -276,20 +272,20 @@ class MqttClient:
         self._connected = trio.Event()
         self._socket = None
         self.error = why
-        self._arrived.clear()  # the broker brings again what was not acknowledged
-        self._on_lost()
+        self._arrived.clear()  # the broker delivers again what was not acknowledged
+        self._user.lost()
 
     def _memory(self) -> BrokerMemory:
-        """What the broker remembers, as far as one can know: one that ends without a word may have been killed."""
+        """What the broker remembers, as far as is known: one that ended without a notice may have been killed."""
         if not self._has_session:
             return BrokerMemory.LOST
         return BrokerMemory.KEPT if self._ended_orderly else BrokerMemory.UNSURE
 
-    # What Paho tells, always from within one of the calls above.
+    # Called by Paho, always from within one of the calls above.
 
     def _on_connect(self, client: Client, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:
-            self.error = f"the broker refuses this node: {reason}"
+            self.error = f"the broker refuses the connection of this node: {reason}"
             logger.warning("%s", self.error)
             return
         self._has_session = flags.session_present
@@ -297,15 +293,15 @@ class MqttClient:
 
     def _on_subscribe(self, _client: Client, _data: Any, _mid: int, reasons: list[Any], _properties: Any) -> None:
         if any(reason.is_failure for reason in reasons):
-            self.error = f"the broker lets this node not subscribe: {', '.join(map(str, reasons))}"
+            self.error = f"the broker refuses the subscription of this node: {', '.join(map(str, reasons))}"
             logger.warning("%s", self.error)
             return
         memory, self._ended_orderly = self._memory(), False
         self.is_connected, self.error = True, ""
         self._connected.set()
         host, port = self._options.host, self._options.port
-        logger.info("connected to the broker %s:%d, which has %s what was before", host, port, _MEMORIES[memory])
-        self._available(memory)
+        logger.info("connected to the broker %s:%d, which has %s the state of this node", host, port, _MEMORIES[memory])
+        self._user.available(memory)
 
     def _on_disconnect(self, _client: Client, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
         self._ended_orderly = flags.is_disconnect_packet_from_server and reason.value == _SHUTTING_DOWN
@@ -315,7 +311,7 @@ class MqttClient:
             topic = message.topic
         except UnicodeDecodeError:
             topic = ""
-        if message.retain:  # said to nobody in particular, at some time: no message of a runtime
+        if message.retain:  # sent to all future subscribers: never a message of a runtime
             self.retained_ignored += 1
             topic = ""
         if topic:
@@ -326,7 +322,7 @@ class MqttClient:
             client.ack(message.mid, message.qos)
 
     def _on_publish(self, _client: Client, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
-        self._published(mid, reason is None or reason.value != NO_SUBSCRIBERS)
+        self._user.published(mid, has_subscriber=reason is None or reason.value != NO_SUBSCRIBERS)
 
     def _on_wants_write(self, _client: Client, _data: Any, _sock: Any) -> None:
         self._wants_write.set()
@@ -339,7 +335,7 @@ class MqttClient:
 
 _MEMORIES: Final = {
     BrokerMemory.KEPT: "kept",
-    BrokerMemory.UNSURE: "kept, as far as it came to its disk,",
+    BrokerMemory.UNSURE: "kept, as far as its disk has it,",
     BrokerMemory.LOST: "no memory of",
 }
 

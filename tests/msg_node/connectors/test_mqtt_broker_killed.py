@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from msg_node.connectors import mqtt
+from msg_node.connectors import mqtt_presence
 from msg_node.connectors.mqtt import MqttBinding
 from tests.support.mqtt_broker import Broker, MqttRuntime, mqtt_binding, needs_broker
 from tests.support.runtime_house import (
@@ -182,7 +182,7 @@ async def test_a_runtime_that_does_not_come_back_to_its_broker_is_lost_and_what_
     tmp_path: Path, is_version_5: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_broker()
-    monkeypatch.setattr(mqtt, "MQTT_DOUBT_SECONDS", 0.5)
+    monkeypatch.setattr(mqtt_presence, "MQTT_DOUBT_SECONDS", 0.5)
     (tmp_path / "broker").mkdir()
     broker = Broker(tmp_path / "broker", is_persistent=False)
     await broker.start()
