@@ -25,7 +25,7 @@ import trio
 from catalogue_client.fetcher import Dialler, Fetched, Fetcher
 from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
-from wire.core.http_exchange import HttpAnswer, HttpExchange
+from wire.core.http_exchange import HttpAnswer, HttpExchange, OutgoingRequest
 
 __all__ = ["Dialler", "HttpFetcher"]
 
@@ -136,8 +136,7 @@ class HttpFetcher(Fetcher):
 
     async def _ask(self, line: trio.abc.Stream, request: _Request) -> HttpAnswer:
         exchange = HttpExchange(
-            request.url,
-            headers={"Accept": "application/json, application/wasm;q=0.9, */*;q=0.1"},
+            OutgoingRequest(url=request.url, headers={"Accept": "application/json, application/wasm;q=0.9, */*;q=0.1"}),
             max_bytes=request.max_bytes,
             domain=request.domain,
             check_head=partial(_check_head, request),

@@ -85,7 +85,7 @@ class AwaitedReplies:
             peek = pending.message.peek
             if peek.receipt and pending.message.wants_receipt:
                 self._transactions.answered(pending.message, now)
-                self._context.answer(codec.response(pending.message, 200, source=self._context.node))
+                self._context.answer(codec.response(pending.message, 200, extra={"source": self._context.node}))
             if peek.trace:
                 self._context.traces.hop(pending.message.trace, "stub", pending.handed_seconds)
                 self._context.traces.hop(pending.message.trace, "acknowledged", now)

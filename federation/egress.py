@@ -31,7 +31,7 @@ from sandbox.core.exchange import EVENT_PAYLOAD_BYTES, ChannelKind, Event, Guest
 from sandbox.core.grants import denied
 from sandbox.core.open_request import OpenRequest, check_open, decode_open
 from wire.byte_channel import ByteChannel
-from wire.core.http_exchange import HttpExchange
+from wire.core.http_exchange import HttpExchange, OutgoingRequest
 from wire.core.websocket import ClientWebSocket
 
 logger = logging.getLogger("federation")
@@ -310,11 +310,9 @@ class Egress:
         """Send one request and hand over its answer; redirects are the stub's to understand."""
         line = channel.bytes_channel
         assert line is not None
+        headers = {**request.headers, "Authorization": f"Bearer {token}"} if token else request.headers
         exchange = HttpExchange(
-            url,
-            method=request.method or "GET",
-            headers={**request.headers, "Authorization": f"Bearer {token}"} if token else request.headers,
-            body=request.body.encode(),
+            OutgoingRequest(url=url, method=request.method or "GET", headers=headers, body=request.body.encode()),
             max_bytes=HTTP_ANSWER_BYTES,
             domain=self.rules.domain,
         )

@@ -380,14 +380,9 @@ class Services:
 
 def _reply(message: Message, answer: Answer, *, has_desc: bool) -> Message:
     """Dialect A reads the description as `desc`. Source: message specification, section 4."""
+    extra = {"reason": answer.reason, **(answer.members or {})} if answer.reason else answer.members
     return codec.response(
-        message,
-        answer.code,
-        description=answer.description,
-        reason=answer.reason or None,
-        value=answer.value,
-        extra=answer.members,
-        has_desc=has_desc,
+        message, answer.code, description=answer.description, value=answer.value, extra=extra, has_desc=has_desc
     )
 
 

@@ -351,34 +351,34 @@ def response(
     code: int,
     *,
     description: str | None = None,
-    reason: str | None = None,
     value: object = msgspec.UNSET,
-    source: str | None = None,
     extra: Mapping[str, object] | None = None,
     has_desc: bool = False,
 ) -> Message:
-    """Answer a request: mirrored header, same id text; with `has_desc` the description stands in `desc` as well.
+    """Answer a request: from and to exchanged, same id.
+
+    Args:
+        request: The request.
+        code: Status of the answer.
+        description: Text for people; that of the code by default.
+        value: Result of the request; left out by default.
+        extra: Further members of the body, such as `reason` and `source`.
+        has_desc: Repeat the description as `desc`, which dialect A reads.
 
     Source: message specification, sections 3 and 4.
     """
     description = description or DESCRIPTIONS.get(code, "")
-    if reason is None and source is None and not extra:
+    if not extra:
         text = _encode(_PlainAnswer(code, description, value, description if has_desc else msgspec.UNSET))
         return _written(request.id, "response", request.to, request.from_, text, _peek_of_code(code))
     body: dict[str, object] = {"code": code, "description": description}
-    if reason is not None:
-        body["reason"] = reason
     if value is not msgspec.UNSET:
         body["value"] = value
-    if source is not None:
-        body["source"] = source
-    if extra:
-        body.update(extra)
+    body.update(extra)
     if has_desc:
         body["desc"] = description
     text = _encode(body)
-    is_usual = source is None and (not extra or _PEEKED.isdisjoint(extra))
-    peek = _peek_of_code(code) if is_usual else _decode_peek(text)
+    peek = _peek_of_code(code) if _PEEKED.isdisjoint(extra) else _decode_peek(text)
     return _written(request.id, "response", request.to, request.from_, text, peek)
 
 
@@ -391,9 +391,10 @@ def _peek_of_code(code: int) -> BodyPeek:
 def refusal(
     request: Message, code: Code, *, source: str | None = None, value: object = msgspec.UNSET, detail: str = ""
 ) -> Message:
-    """Answer a request with one of our codes; `detail` goes into the description for people."""
+    """Answer a request with one of our codes; `detail` is added to its description, `source` names this node."""
     description = f"{code.description}: {detail}" if detail else code.description
-    return response(request, code.status, description=description, reason=code.word, value=value, source=source)
+    extra = {"reason": code.word} if source is None else {"reason": code.word, "source": source}
+    return response(request, code.status, description=description, value=value, extra=extra)
 
 
 def ends_with_body(raw: bytes, body: bytes) -> bool:

@@ -1,10 +1,10 @@
-"""The one door to Wasmtime: engine profile, compiling, and the fast path into a guest.
+"""The only user of Wasmtime: engine profile, compiling, and the fast path into a guest.
 
 Theory of operation: a guest has no imports, so a call is a copy in, one C call, a copy out. The binding's public call
 asks for the function's type and wraps it anew each time (24 us); this page keeps the addresses and calls the
 documented C functions itself (under 1 us), with the bounds checks that the public call would not have done either. It
 reads private attributes of the binding for that, which is why the version is pinned and every line here has a test.
-Small getters keep the interpreter lock, the guest's own call gives it back, so that the ticker can run.
+Small getters keep the interpreter lock; the call of the guest releases it, so that the ticker can run.
 
 Only a worker, a compile child, the zygote and tests import this page; the node's process never does.
 
@@ -31,7 +31,7 @@ from sandbox.core.frames import clean_text
 from sandbox.engine_version import engine_version
 
 PROFILE: Final = 1
-"""Number of the settings below: change it with them, it is part of the key of every piece of compiled code."""
+"""Number of the settings below, part of the cache key of compiled code: change it with them."""
 RESERVATION_BYTES: Final = 64 << 20
 GUARD_BYTES: Final = 64 << 10
 FRAMES_SHOWN: Final = 3
@@ -84,7 +84,7 @@ class Engine:
         self._engine = wasmtime.Engine(_profile())
 
     def compile(self, module: bytes) -> bytes:
-        """Machine code of one module that has passed the structural gate.
+        """Compile a module that has passed the module check.
 
         Raises:
             PeerError: MODULE_MALFORMED with the engine's reason.
@@ -96,7 +96,7 @@ class Engine:
             raise PeerError(Code.MODULE_MALFORMED, clean_text(str(error).encode())) from error
 
     def load(self, code: bytes) -> LoadedModule:
-        """Code that `compile` made under the same fingerprint; the caller has checked its authenticity.
+        """Load code that `compile` made under the same fingerprint; the caller has checked its authenticity.
 
         Raises:
             StubFaultError: STUB_FAILED, the code is for another engine.
@@ -107,7 +107,7 @@ class Engine:
             raise StubFaultError(Code.STUB_FAILED, clean_text(str(error).encode()), fault="load") from error
 
     def tick(self) -> None:
-        """Move the epoch on by one."""
+        """Advance the epoch by one."""
         self._engine.increment_epoch()
 
 
@@ -119,10 +119,10 @@ class LoadedModule:
         self._module = module
 
     def instantiate(self, budget: Budget) -> Guest:
-        """A fresh instance, `_initialize` done.
+        """Make an instance and run its `_initialize`.
 
         Raises:
-            StubFaultError: the module needs more than the budget, or `_initialize` failed.
+            StubFaultError: The module needs more than the budget, or `_initialize` failed.
         """
         store = wasmtime.Store(self._engine)
         try:
@@ -133,30 +133,23 @@ class LoadedModule:
 
 
 class Guest:
-    """One instance of a stub. After any fault it is good for nothing but `close`."""
+    """One instance of a stub. After any fault only `close` may be called."""
 
     def __init__(self, store: wasmtime.Store, module: wasmtime.Module, budget: Budget) -> None:
         self._store = store
         self._budget = budget
-        self._raw = (ctypes.c_uint64 * (2 * RAW_VALUE_WORDS))()
-        self._fuel = ctypes.c_uint64()
-        self._trap = ctypes.c_void_p()
-        self._raw_address = ctypes.addressof(self._raw)
-        self._fuel_address = ctypes.addressof(self._fuel)
-        self._trap_address = ctypes.addressof(self._trap)
-        self._context = _address(store._context())  # noqa: SLF001 - the fast path, see the top of the page
-        self._ticks = int(budget.cpu_milliseconds / MILLISECONDS_PER_TICK) + 1
-        self.fuel_used = 0
+        self.calls = FastCalls(store, budget)
         store.set_limits(budget.memory_bytes, budget.table_elements, instances=1, tables=1, memories=1)
-        self._arm(budget.fuel_instantiate)
-        self._exports = self._instantiate(module)
-        self._memory = self._exports["memory"]
-        if not isinstance(self._memory, wasmtime.Memory):
+        self.calls.arm(budget.fuel_instantiate)
+        self._exports = _instantiate(store, module)
+        memory = self._exports["memory"]
+        if not isinstance(memory, wasmtime.Memory):
             raise StubFaultError(Code.STUB_FAILED, "`memory` is no memory", fault="exports")
-        self._memory_struct = ctypes.addressof(self._memory._memory)  # noqa: SLF001 - as above
-        self._base = _address(self._memory.data_ptr(store))
+        self._memory = memory
+        self._memory_struct = ctypes.addressof(memory._memory)  # noqa: SLF001 - as above
+        self._base = _address(memory.data_ptr(store))
         if "_initialize" in self._exports:
-            self._run(self._function("_initialize"), budget.fuel_instantiate)
+            self.calls.run(self._function("_initialize"), budget.fuel_instantiate)
         self._window_function = self._function("window")
         self._handle_function = self._function("handle")
         self._window_bytes = 0
@@ -165,11 +158,11 @@ class Guest:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of linear memory now."""
-        return int(_data_size(self._context, self._memory_struct))
+        """Current size of the linear memory."""
+        return int(_data_size(self.calls.context, self._memory_struct))
 
     def handle(self, buffer: bytes, event_count: int) -> bytes:
-        """Hand over one event buffer, return the action buffer.
+        """Pass one event buffer to the stub. Returns its action buffer.
 
         Raises:
             StubFaultError: STUB_TRAPPED, STUB_OUT_OF_FUEL, STUB_TIMEOUT or STUB_OUTPUT.
@@ -178,10 +171,11 @@ class Guest:
         if size > self._window_bytes:
             self._open_window(size)
         _memmove(self._base + self._window, buffer, size)
-        raw = self._raw
+        calls = self.calls
+        raw = calls.raw
         raw[0] = self._window
         raw[RAW_VALUE_WORDS] = size
-        self._run(self._handle_function, self._budget.fuel_of_call(event_count, size))
+        calls.run(self._handle_function, self._budget.fuel_of_call(event_count, size))
         answer = raw[0]
         pointer, length = answer >> 32, answer & I32_MASK
         if not answer:
@@ -193,31 +187,59 @@ class Guest:
         return _string_at(self._base + pointer, length)
 
     def close(self) -> None:
-        """Give the memory back. A trap would keep the store alive in a reference cycle otherwise."""
+        """Free the memory. Without this, a trap would keep the store alive in a reference cycle."""
         self._store.close()
 
     def _open_window(self, size: int) -> None:
-        self._raw[0] = size
-        self._run(self._window_function, self._budget.fuel_per_event)
-        window = self._raw[0] & I32_MASK
+        raw = self.calls.raw
+        raw[0] = size
+        self.calls.run(self._window_function, self._budget.fuel_per_event)
+        window = raw[0] & I32_MASK
         if not window:
             raise StubFaultError(Code.STUB_OUTPUT, f"no window of {size} bytes", fault="no-window")
         if window + size > self.memory_bytes:
             raise StubFaultError(Code.STUB_OUTPUT, f"a window of {size} bytes at {window}", fault="wild")
         self._window, self._window_bytes = window, size
 
-    def _run(self, function: int, fuel: int) -> None:
-        """Call with both meters freshly armed; arguments and result are in the raw values."""
-        self._arm(fuel)
-        failure = _call(self._context, function, self._raw_address, 2, self._trap_address)
-        _get_fuel(self._context, self._fuel_address)
+    def _function(self, name: str) -> int:
+        """Address of an exported function. Its type is checked here, because the fast call checks nothing."""
+        function = self._exports.get(name)
+        if not isinstance(function, wasmtime.Func):
+            raise StubFaultError(Code.STUB_FAILED, f"no function `{name}`", fault="exports")
+        kind = function.type(self._store)
+        if ([str(value) for value in kind.params], [str(value) for value in kind.results]) != _SIGNATURES[name]:
+            raise StubFaultError(Code.STUB_FAILED, f"`{name}` has another type", fault="exports")
+        return ctypes.addressof(function._func)  # noqa: SLF001 - as above; `_exports` keeps it alive
+
+
+class FastCalls:
+    """Calls into one store with metered fuel and time, through `raw`: two arguments before, the result after."""
+
+    def __init__(self, store: wasmtime.Store, budget: Budget) -> None:
+        self.context = _address(store._context())  # noqa: SLF001 - the fast path, see the top of the page
+        self.raw = (ctypes.c_uint64 * (2 * RAW_VALUE_WORDS))()
+        self.fuel_used = 0
+        """Fuel of all calls since it was last set to 0."""
+        self._fuel = ctypes.c_uint64()
+        self._trap = ctypes.c_void_p()
+        self._raw_address = ctypes.addressof(self.raw)
+        self._fuel_address = ctypes.addressof(self._fuel)
+        self._trap_address = ctypes.addressof(self._trap)
+        self._ticks = int(budget.cpu_milliseconds / MILLISECONDS_PER_TICK) + 1
+
+    def run(self, function: int, fuel: int) -> None:
+        """Call a function with both meters freshly armed. Raises StubFaultError."""
+        self.arm(fuel)
+        failure = _call(self.context, function, self._raw_address, 2, self._trap_address)
+        _get_fuel(self.context, self._fuel_address)
         self.fuel_used += fuel - self._fuel.value
         if failure or self._trap.value:
             self._raise(failure)
 
-    def _arm(self, fuel: int) -> None:
-        _set_fuel(self._context, fuel)
-        _set_deadline(self._context, self._ticks)
+    def arm(self, fuel: int) -> None:
+        """Set the fuel and the deadline of what runs next."""
+        _set_fuel(self.context, fuel)
+        _set_deadline(self.context, self._ticks)
 
     def _raise(self, failure: int | None) -> NoReturn:
         if failure:
@@ -228,27 +250,18 @@ class Guest:
         self._trap.value = None
         raise _fault_of(wasmtime.Trap._from_ptr(trap))  # noqa: SLF001 - as above
 
-    def _instantiate(self, module: wasmtime.Module) -> InstanceExports:
-        try:
-            return wasmtime.Instance(self._store, module, []).exports(self._store)
-        except wasmtime.Trap as trap:
-            raise _fault_of(trap) from None  # the chain would keep the store alive
-        except wasmtime.WasmtimeError as error:
-            raise StubFaultError(Code.STUB_FAILED, clean_text(str(error).encode()), fault="instantiate") from None
 
-    def _function(self, name: str) -> int:
-        """Address of an exported function; its type is checked here because the fast call checks nothing."""
-        function = self._exports.get(name)
-        if not isinstance(function, wasmtime.Func):
-            raise StubFaultError(Code.STUB_FAILED, f"no function `{name}`", fault="exports")
-        kind = function.type(self._store)
-        if ([str(value) for value in kind.params], [str(value) for value in kind.results]) != _SIGNATURES[name]:
-            raise StubFaultError(Code.STUB_FAILED, f"`{name}` has another type", fault="exports")
-        return ctypes.addressof(function._func)  # noqa: SLF001 - as above; `_exports` keeps it alive
+def _instantiate(store: wasmtime.Store, module: wasmtime.Module) -> InstanceExports:
+    try:
+        return wasmtime.Instance(store, module, []).exports(store)
+    except wasmtime.Trap as trap:
+        raise _fault_of(trap) from None  # the chain would keep the store alive
+    except wasmtime.WasmtimeError as error:
+        raise StubFaultError(Code.STUB_FAILED, clean_text(str(error).encode()), fault="instantiate") from None
 
 
 def engine_fingerprint() -> str:
-    """One word of both versions, profile number and processor; compiled code is of use only under the same word."""
+    """Versions, profile number and processor as one word. Compiled code is usable only under the same fingerprint."""
     engine = engine_version()
     return f"wasmtime-{engine.library}-{engine.package}-p{PROFILE}-{hashlib.sha256(_processor()).hexdigest()[:16]}"
 
@@ -280,7 +293,7 @@ def _fault_of(trap: wasmtime.Trap) -> StubFaultError:
 
 
 def _processor() -> bytes:
-    """What code generation depends on, beside the engine: machine and feature flags."""
+    """What code generation depends on besides the engine: machine and CPU feature flags."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().splitlines()
     except OSError:

@@ -66,7 +66,7 @@ class Worker:
             guest = self._guest = self._module.instantiate(self._budget)
         except StubFaultError as error:
             return encode_reply(_refusal(error))
-        return encode_reply(Reply(GuestFault.NONE, guest.memory_bytes, guest.fuel_used, 0, [], ""))
+        return encode_reply(Reply(GuestFault.NONE, guest.memory_bytes, guest.calls.fuel_used, 0, [], ""))
 
     def _exchange(self, frame: bytes, count: int) -> bytes:
         guest = self._guest
@@ -75,7 +75,7 @@ class Worker:
         outputs: list[bytes] = []
         fault, text = GuestFault.NONE, ""
         began = time.thread_time_ns()
-        guest.fuel_used = 0
+        guest.calls.fuel_used = 0
         start = COMMAND.size + CALL.size * count
         try:
             for index in range(count):
@@ -85,7 +85,7 @@ class Worker:
         except StubFaultError as error:
             fault, text = GuestFault.of(error.code), error.detail
         cpu_us = (time.thread_time_ns() - began) // NANOSECONDS_PER_MICROSECOND
-        memory_bytes, fuel_used = guest.memory_bytes, guest.fuel_used
+        memory_bytes, fuel_used = guest.memory_bytes, guest.calls.fuel_used
         if fault is not GuestFault.NONE:
             self._drop()
         return encode_reply(Reply(fault, memory_bytes, fuel_used, cpu_us, outputs, text))

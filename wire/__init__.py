@@ -11,6 +11,7 @@ __all__ = [
     "ClientWebSocket",
     "HttpExchange",
     "HttpServing",
+    "OutgoingRequest",
     "ServerWebSocket",
     "judge_address",
     "parse_networks",
@@ -18,7 +19,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from wire.byte_channel import ByteChannel
-    from wire.core.http_exchange import HttpExchange
+    from wire.core.http_exchange import HttpExchange, OutgoingRequest
     from wire.core.http_serving import HttpServing
     from wire.core.network import judge_address, parse_networks
     from wire.core.websocket import ClientWebSocket, ServerWebSocket
@@ -30,6 +31,7 @@ else:
             "ClientWebSocket": "wire.core.websocket",
             "HttpExchange": "wire.core.http_exchange",
             "HttpServing": "wire.core.http_serving",
+            "OutgoingRequest": "wire.core.http_exchange",
             "ServerWebSocket": "wire.core.websocket",
             "judge_address": "wire.core.network",
             "parse_networks": "wire.core.network",

@@ -157,7 +157,7 @@ class ForeignObjects:
         for wish in step.granted:
             self._grant(wish)
         for wish, status, reason in step.refused:
-            self._reply(wish.sid, codec.response(wish.request, status, reason=reason, source=self._node))
+            self._reply(wish.sid, codec.response(wish.request, status, extra={"reason": reason, "source": self._node}))
             self._forget(map(key_or_refuse, (*wish.urls, *wish.refused)))  # kept for it while it was under way
 
     def _send_upstream(self, request: Message) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import trio
 
 from protofly.errors import Code, PeerError, SettingsError, TransportError
-from wire.core.http_exchange import HttpAnswer, HttpExchange
+from wire.core.http_exchange import HttpAnswer, HttpExchange, OutgoingRequest
 
 _RECEIVE_BYTES = 32 << 10
 _DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -73,10 +73,12 @@ class BackendHttp:
             PeerError: TLS_FAILED, BAD_REPLY (not HTTP, or cut), DOCUMENT_TOO_LARGE.
         """
         exchange = HttpExchange(
-            self.base_url + path,
-            method=method,
-            headers={"Accept": "application/json", **(headers or {})},
-            body=body,
+            OutgoingRequest(
+                url=self.base_url + path,
+                method=method,
+                headers={"Accept": "application/json", **(headers or {})},
+                body=body,
+            ),
             max_bytes=self._max_bytes,
             domain=self.host,
         )

@@ -308,7 +308,7 @@ class Bus:
         if refusal is not None:
             self._refuse(port, message, refusal)
         elif not route.domain and message.wants_receipt:  # abroad, the link says when the far end has it
-            self._enqueue(port, codec.response(message, 200, source=self._node))
+            self._enqueue(port, codec.response(message, 200, extra={"source": self._node}))
         return refusal
 
     def _to_sessions(self, message: Message, route: Route, sid: int, port: RuntimePort, now: float) -> Refusal | None:

@@ -282,7 +282,7 @@ class UserRouting:
         if message.peek.ttl:
             self._outlets.requests.sent(message, waiting.number)
         if message.wants_receipt and port is not None:
-            self._outlets.enqueue(port, codec.response(message, 200, source=self._node))
+            self._outlets.enqueue(port, codec.response(message, 200, extra={"source": self._node}))
         return None
 
     def _is_ours(self, number: int) -> bool:

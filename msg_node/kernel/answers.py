@@ -39,10 +39,10 @@ def session_refusal(
     message: Message, code: Code, value: dict[str, object] | None, *, source: str, has_desc: bool = True
 ) -> Message:
     """Refuse a message of a session; dialect A reads the description as `desc`."""
-    extra: dict[str, object] = {"desc": code.description} if has_desc else {}
+    extra: dict[str, object] = {"reason": code.word, "source": source}
     if value is not None:
         extra["value"] = value
-    return codec.response(message, code.status, reason=code.word, source=source, extra=extra)
+    return codec.response(message, code.status, extra=extra, has_desc=has_desc)
 
 
 def described(reply: Message) -> Message:

@@ -1,7 +1,7 @@
-"""How an address or a text must begin for a rule to matter: one comparison that rules out many rules.
+"""The prefixes that an attribute must have for a rule to apply: one comparison rules out many rules.
 
-Lists of addresses become rules side by side, each of which would be asked for every message. Where such neighbours all
-need the same attribute to begin in one of a few ways, and it begins in none of them, none of these rules applies.
+Lists of addresses become adjacent rules, each of which would be evaluated for every message. If all of them need the
+same attribute to start with one of a few texts, and it starts with none of them, none of these rules applies.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class Beginning(NamedTuple):
 def find_beginning(conditions: Iterable[Condition]) -> Beginning | None:
     """The first necessary beginning among conditions that all have to hold; they must have been compiled already."""
     for part in (inner for condition in conditions for inner in conjuncts(condition)):
-        if isinstance(part, Test) and part.operator in _OPERATORS:
-            attribute = ATTRIBUTES[part.attribute]
-            if attribute.kind in _KINDS and 0 < len(part.parameters) <= _MOST_TEXTS:
-                texts = _beginnings(part)
-                if all(texts):
-                    return Beginning(part.attribute, attribute.read, texts)
+        if not isinstance(part, Test) or part.operator not in _OPERATORS:
+            continue
+        attribute = ATTRIBUTES[part.attribute]
+        if attribute.kind in _KINDS and 0 < len(part.parameters) <= _MOST_TEXTS:
+            texts = _beginnings(part)
+            if all(texts):
+                return Beginning(part.attribute, attribute.read, texts)
     return None
 
 

@@ -18,7 +18,7 @@ from protofly.errors import Code, PeerError
 from tests.support.http_runtime import opened_http
 from tests.support.runtime_house import RuntimeHouse, runtime_house
 from tests.support.web import web_house
-from wire.core.http_exchange import HttpExchange
+from wire.core.http_exchange import HttpExchange, OutgoingRequest
 from wire.core.http_serving import HttpRequest, HttpServing
 from wire.core.websocket import ServerWebSocket
 
@@ -118,7 +118,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_asking_side_refuses_an_answer_that_can_be_read_in_two_ways(name: str) -> None:
-    exchange = HttpExchange("https://b.example/", headers={}, max_bytes=1000, domain="b.example")
+    exchange = HttpExchange(OutgoingRequest(url="https://b.example/", headers={}), max_bytes=1000, domain="b.example")
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_REPLY):
         exchange.receive(ANSWERS[name]) or exchange.receive(b"")
 

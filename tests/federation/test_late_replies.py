@@ -134,7 +134,10 @@ def test_repliers_that_name_themselves_may_all_reply_for_a_minute(monkeypatch: p
     assert far.says(named[0], reply()) == [(200, True), (200, True)]  # the first one again, and a nameless one
     monkeypatch.setattr(transactions, "SHARED_SECONDS", -1.0)
     far.link.send(request(2))
-    assert far.says(reply(2, source=f"{BO}/1"), reply(2, source=f"{BO}/2")) == [(200, False), (200, True)]
+    assert far.says(reply(2, extra={"source": f"{BO}/1"}), reply(2, extra={"source": f"{BO}/2"})) == [
+        (200, False),
+        (200, True),
+    ]
 
 
 def test_after_our_own_504_no_name_helps() -> None:
@@ -208,7 +211,7 @@ def test_what_is_remembered_of_ended_requests_is_bounded(
     open_ = Transactions(doubt_until=100.0)
     for number in range(50):
         open_.started(a_request(number), 0.0, 15.0)
-        answer = codec.response(a_request(number), 200, source=f"{BO}/{number}")
+        answer = codec.response(a_request(number), 200, extra={"source": f"{BO}/{number}"})
         assert open_.replied(answer, 1.0)
     assert len(getattr(open_, table)) == 10
 
@@ -216,7 +219,7 @@ def test_what_is_remembered_of_ended_requests_is_bounded(
 def test_the_minute_of_further_replies_ends() -> None:
     open_ = Transactions()
     open_.started(a_request(1), 0.0, 15.0)
-    open_.replied(codec.response(a_request(1), 200, source=f"{BO}/1"), 1.0)
-    second = codec.response(a_request(1), 200, source=f"{BO}/2")
+    open_.replied(codec.response(a_request(1), 200, extra={"source": f"{BO}/1"}), 1.0)
+    second = codec.response(a_request(1), 200, extra={"source": f"{BO}/2"})
     assert not open_.is_late(second, SHARED_SECONDS)
     assert open_.is_late(second, SHARED_SECONDS + 1.0)

@@ -266,7 +266,7 @@ def test_a_request_may_have_its_most_parts_and_no_more() -> None:
 
 def test_an_answer_says_its_description_a_second_time_only_for_who_wants_it() -> None:
     [request] = codec.decode(b'{"id":7,"type":"read","from":"a:b","to":"c:d"}')
-    for more in ({}, {"reason": "why"}, {"source": "e:f"}, {"extra": {"x": 1}}):
+    for more in ({}, {"extra": {"reason": "why"}}, {"extra": {"source": "e:f"}}, {"extra": {"x": 1}}):
         plain = json.loads(codec.response(request, 200, value=1, **more).raw)["body"]
         twice = json.loads(codec.response(request, 200, value=1, has_desc=True, **more).raw)["body"]
         assert plain | {"desc": plain["description"]} == twice

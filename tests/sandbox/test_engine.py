@@ -44,16 +44,16 @@ def test_events_go_in_and_actions_come_out(engine: Engine) -> None:
     assert decode_actions(answer) == [
         GuestAction(Action.DELIVER, n, raw) for n, raw in enumerate((b"one", b"", b"three"))
     ]
-    assert guest.fuel_used > 0
+    assert guest.calls.fuel_used > 0
 
 
 def test_fuel_is_counted_the_same_each_time(engine: Engine) -> None:
     guest = start(engine, guests.echo())
     used = []
     for _ in range(3):
-        guest.fuel_used = 0
+        guest.calls.fuel_used = 0
         guest.handle(buffer_of(b"same"), 1)
-        used.append(guest.fuel_used)
+        used.append(guest.calls.fuel_used)
     assert len(set(used)) == 1
 
 

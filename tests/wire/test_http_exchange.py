@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly.errors import Code, PeerError
-from wire.core.http_exchange import HttpAnswer, HttpExchange
+from wire.core.http_exchange import HttpAnswer, HttpExchange, OutgoingRequest
 
 WHOLE = b"HTTP/1.1 200 OK\r\nA: 1\r\na: 2\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
 
 
 def exchange(*, method: str = "GET", body: bytes = b"", max_bytes: int = 1000) -> HttpExchange:
     url = "https://mn.b.example:444/api?x=1"
-    return HttpExchange(url, method=method, headers={"X-A": ""}, body=body, max_bytes=max_bytes, domain="b.example")
+    return HttpExchange(
+        OutgoingRequest(url=url, method=method, headers={"X-A": ""}, body=body), max_bytes=max_bytes, domain="b.example"
+    )
 
 
 def test_a_request_names_host_port_target_and_length() -> None:
@@ -53,7 +55,7 @@ def test_an_answer_that_ends_with_its_line_is_whole() -> None:
     ],
 )
 def test_a_request_names_no_default_port_and_always_a_path(url: str, target: bytes, host: bytes) -> None:
-    sent = HttpExchange(url, headers={}, max_bytes=10, domain="b.example").data_to_send()
+    sent = HttpExchange(OutgoingRequest(url=url, headers={}), max_bytes=10, domain="b.example").data_to_send()
     assert sent.startswith(b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n")
     assert b"\r\nAccept-Encoding: identity\r\nConnection: close\r\n" in sent
 
@@ -70,7 +72,8 @@ def test_status_and_headers_are_judged_before_the_body_and_may_be_refused() -> N
         seen.append((status, dict(headers)))
         raise PeerError(Code.POLICY, "no")
 
-    ours = HttpExchange("https://b.example", headers={}, max_bytes=10, domain="b.example", check_head=check)
+    request = OutgoingRequest(url="https://b.example", headers={})
+    ours = HttpExchange(request, max_bytes=10, domain="b.example", check_head=check)
     assert ours.receive(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 OK\r\nX-A: 1\r\n") is None
     assert seen == []
     with pytest.raises(PeerError, check=lambda error: error.code is Code.POLICY):

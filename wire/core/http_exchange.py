@@ -1,7 +1,7 @@
 """One HTTP/1.1 request and its answer as bytes: no socket, no clock.
 
-The answer comes from foreign code: its size is bounded while it is read, redirects are handed over and never followed,
-content codings were not asked for and are refused.
+The answer is not trusted: its size is bounded while it is read, redirects are returned and never followed, and content
+codings, which were not asked for, are refused.
 
 Source: RFC 9110; RFC 9112.
 """
@@ -32,37 +32,54 @@ class HttpAnswer:
     body: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingRequest:
+    """One request; the caller has checked URL and headers.
+
+    Attributes:
+        url: `https:` or `http:`.
+        headers: Further headers, besides `Host`, `User-Agent` and those about the body.
+        method: A standard method; `HEAD` has an answer without body.
+        body: Sent unless it is empty.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    method: str = "GET"
+    body: bytes = b""
+
+    def data(self, protocol: h11.Connection) -> bytes:
+        """The request as bytes to send."""
+        parts = urlsplit(self.url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        host = parts.netloc.removesuffix(_DEFAULT_PORTS[parts.scheme])
+        whole = [("Host", host), ("User-Agent", "trapezoid"), ("Accept-Encoding", "identity")]
+        whole += [("Connection", "close"), *self.headers.items()]
+        if self.body or self.method not in {"GET", "HEAD"}:
+            whole.append(("Content-Length", str(len(self.body))))
+        request = h11.Request(method=self.method, target=target, headers=whole)
+        events = [request, *([h11.Data(data=self.body)] if self.body else []), h11.EndOfMessage()]
+        return b"".join(protocol.send(event) or b"" for event in events)
+
+
 class HttpExchange:
-    """Use: send `data_to_send` once, then call `receive` with what comes until it returns the answer.
+    """Use: send `data_to_send` once, then call `receive` with the bytes that arrive until it returns the answer.
 
     Args:
-        url: `https:` or `http:`; the caller has judged it.
-        method: A standard method; `HEAD` has an answer without body.
-        headers: Further request headers; the caller has judged them.
-        body: Sent when it is not empty.
+        request: The request.
         max_bytes: Largest body of the answer.
-        domain: Who is asked, for errors.
-        check_head: Called with status and headers before a byte of the body counts; may raise.
+        domain: The domain of the server, for errors.
+        check_head: Called with status and headers before a byte of the body is taken; may raise.
     """
 
     def __init__(
         self,
-        url: str,
+        request: OutgoingRequest,
         *,
-        method: str = "GET",
-        headers: Mapping[str, str],
-        body: bytes = b"",
         max_bytes: int,
         domain: str,
         check_head: Callable[[int, Mapping[str, str]], None] | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        host = parts.netloc.removesuffix(_DEFAULT_PORTS[parts.scheme])
-        whole = [("Host", host), ("User-Agent", "trapezoid"), ("Accept-Encoding", "identity")]
-        whole += [("Connection", "close"), *headers.items()]
-        if body or method not in {"GET", "HEAD"}:
-            whole.append(("Content-Length", str(len(body))))
         self._domain = domain
         self._check_head = check_head
         self._protocol = StrictConnection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
@@ -71,13 +88,11 @@ class HttpExchange:
         self._line_bytes_left = max_bytes + _HEAD_BYTES_MAX
         self._status = 0
         self._headers: dict[str, str] = {}
-        request = h11.Request(method=method, target=target, headers=whole)
-        events = [request, *([h11.Data(data=body)] if body else []), h11.EndOfMessage()]
-        self._request = b"".join(self._protocol.send(event) or b"" for event in events)
+        self._request = request.data(self._protocol)
 
     @property
     def body_bytes(self) -> int:
-        """How much of the body has come."""
+        """Bytes of the body received so far."""
         return len(self._body)
 
     def data_to_send(self) -> bytes:
@@ -85,7 +100,7 @@ class HttpExchange:
         return self._request
 
     def receive(self, data: bytes) -> HttpAnswer | None:
-        """Take what came, b"" for the end of the line; the answer once it is whole.
+        """Take received bytes, b"" at the end of the connection. Returns the answer once it is complete.
 
         Raises:
             PeerError: BAD_REPLY when it is not HTTP or ends too early, DOCUMENT_TOO_LARGE.
