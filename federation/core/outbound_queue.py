@@ -247,8 +247,6 @@ class OutboundQueue:
                 self._under_way.remove(pending)
                 self._under_way_bytes -= len(pending.wire)
                 return pending
-            if pending.number > number:
-                break
         return None
 
     def carrier_lost(self, now: float) -> None:

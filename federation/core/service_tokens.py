@@ -128,7 +128,7 @@ def origin_of(url: str) -> str:
         port = parts.port or 443
     except ValueError:
         return ""
-    if parts.scheme != "https" or not parts.hostname or parts.username is not None or parts.password is not None:
+    if parts.scheme != "https" or not parts.hostname or parts.username is not None:
         return ""
     return f"https://{parts.hostname}" if port == 443 else f"https://{parts.hostname}:{port}"
 

@@ -50,6 +50,11 @@ def verify(
     )
 
 
+def signed_with(name: str, text: str) -> bytes:
+    changes: dict[str, Any] = {name: text}
+    return token(**changes)
+
+
 def code_of(raw: bytes, expected: Expected = EXPECTED, **more: Any) -> Code:
     with pytest.raises(PeerError) as caught:
         verify(raw, expected, **more)
@@ -172,6 +177,41 @@ def test_an_honest_token_with_another_number_of_parts_is_malformed(count: int) -
     parts = token().split(b".")
     assert code_of(b".".join((*parts, *parts)[:count])) is Code.AUTH_MALFORMED
     assert verify(b".".join((*parts, *parts)[:3])).iss == "a.example"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("other", ["=", "==", "\n", "!", "é", "+"])
+def test_a_part_in_another_spelling_of_base64_is_malformed(place: int, other: str) -> None:
+    """The library passes over what is not of its alphabet; of two spellings one would be in no list of used tokens."""
+    parts = token().split(b".")
+    for changed in (parts[place] + other.encode(), other.encode() + parts[place]):
+        assert code_of(b".".join((*parts[:place], changed, *parts[place + 1 :]))) is Code.AUTH_MALFORMED
+
+
+def test_a_signature_with_bits_behind_its_end_is_malformed() -> None:
+    raw = token()
+    letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    last = letters.index(raw[-1:])  # 64 bytes are 86 letters: the last four bits say nothing
+    assert last % 16 == 0
+    assert code_of(raw[:-1] + letters[last + 1 : last + 2]) is Code.AUTH_MALFORMED
+
+
+@pytest.mark.parametrize("name", ["iss", "node", "aud", "ep", "nonce", "cb", "jti"])
+def test_a_claim_is_a_text_of_1_to_512_characters(name: str) -> None:
+    for text in ("", "x" * 513):
+        assert code_of(signed_with(name, text)) is Code.AUTH_MALFORMED
+    for text in ("x", "x" * 512):
+        with contextlib.suppress(PeerError):
+            auth.check_form(signed_with(name, text), EXPECTED, now=NOW)
+            continue
+        assert code_of(signed_with(name, text)) is not Code.AUTH_MALFORMED
+
+
+@pytest.mark.parametrize(("count", "is_sound"), [(0, False), (1, True), (16, True), (17, False)])
+def test_a_token_speaks_for_1_to_16_domains(count: int, is_sound: bool) -> None:
+    raw = token(doms=["a.example"] * count)
+    assert is_sound or code_of(raw) is Code.AUTH_MALFORMED
+    assert not is_sound or len(verify(raw).doms) == count
 
 
 def test_a_duplicate_claim_is_malformed() -> None:

@@ -151,6 +151,11 @@ class Lookups:
         return self.known[alias]
 
 
+def test_a_domain_is_no_alias_of_itself() -> None:
+    assert not AliasRules(listed={MAIN: [MAIN]}).may_be_alias(MAIN, MAIN)
+    assert AliasRules(listed={MAIN: [MAIN, LAB]}).listed(MAIN) == {LAB}
+
+
 async def test_of_what_is_claimed_only_what_is_proved_or_listed_counts(world: World) -> None:
     main, lab = await trusts(world)
     lookups = Lookups(lab)

@@ -173,6 +173,46 @@ def test_a_trace_that_pretends_to_be_ours_is_replaced() -> None:
     assert sent_id == received_id != bytes(16)
 
 
+MEMBERS = [
+    '"auth":true',
+    '"sessionToken":"t"',
+    '"assertedIdentity":"i"',
+    '"via":["runtime://c.example/mn"]',
+    '"trace":"0af7"',
+    '"source":"hyperty://a.example/h"',
+    '"x":{"via":"kept"}',
+]
+
+
+@given(members=st.lists(st.sampled_from(MEMBERS), max_size=4, unique=True), has_more=st.booleans())
+def test_only_what_means_nothing_here_is_taken_off_whatever_stands_before_the_trailer(
+    members: list[str], has_more: bool
+) -> None:
+    crossing = OutwardBorder(OUR_NODE, STUB).cross(message('{"y":1}' if has_more else ""), IDS.next(1.0))
+    text = crossing.wire.replace(b'"body":{', b'"body":{' + "".join(f"{one}," for one in members).encode())
+    inner, msg_id = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(codec.decode(text)[0])
+    assert msg_id == crossing.msg_id
+    assert dict(pairs(inner.raw)).get("body", []) == [
+        (name, value)
+        for name, value in dict(pairs(text))["body"]
+        if name not in {"via", "trace", "auth", "sessionToken", "assertedIdentity"}
+    ]
+
+
+def pairs(text: bytes) -> list[tuple[str, Any]]:
+    """Members of an object in their order, also those that are given twice."""
+    found: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
+    return found
+
+
+def test_what_only_looks_like_the_trailer_is_kept() -> None:
+    crossing = OutwardBorder(OUR_NODE, STUB).cross(message('{"y":1}'), IDS.next(1.0))
+    looks_alike = crossing.wire.replace(b'"trace":', b'"tracf":')
+    inner, msg_id = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(codec.decode(looks_alike)[0])
+    assert [name for name, _ in dict(pairs(inner.raw))["body"]] == ["y", "tracf"]
+    assert msg_id != crossing.msg_id
+
+
 def test_a_message_that_was_here_before_is_a_loop() -> None:
     with pytest.raises(PeerError) as caught:
         OutwardBorder(OUR_NODE, STUB).cross(message(json.dumps({"via": [OUR_NODE]})), bytes(16))

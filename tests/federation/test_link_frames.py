@@ -58,8 +58,9 @@ def test_lengths_that_do_not_add_up_are_a_protocol_error(payload: bytes) -> None
     assert caught.value.code is Code.PROTOCOL_ERROR
 
 
-def test_hello_names_a_stream() -> None:
-    hello = Hello(stream="0" * 32, domain="a.example", node="runtime://a.example/mn-1", delivered=7)
+@pytest.mark.parametrize("delivered", [0, 7, 2**32 - 1])
+def test_hello_names_a_stream(delivered: int) -> None:
+    hello = Hello(stream="0" * 32, domain="a.example", node="runtime://a.example/mn-1", delivered=delivered)
     assert decode_hello(decode_frame(encode_frame(FrameKind.HELLO, 1, msgspec.json.encode(hello)))) == hello
 
 
@@ -71,6 +72,11 @@ def test_hello_names_a_stream() -> None:
         encode_frame(FrameKind.HELLO, 1, b"{"),
         encode_frame(FrameKind.HELLO, 1, b'{"stream":"","domain":"a","node":"b"}'),
         encode_frame(FrameKind.HELLO, 1, b'{"stream":"' + b"0" * 32 + b'","domain":"a","node":"b","delivered":-1}'),
+        encode_frame(
+            FrameKind.HELLO, 1, b'{"stream":"' + b"0" * 32 + b'","domain":"a","node":"b","delivered":%d}' % 2**32
+        ),
+        encode_frame(FrameKind.HELLO, 1, b'{"stream":"' + b"0" * 31 + b'","domain":"a","node":"b"}'),
+        encode_frame(FrameKind.HELLO, 1, b'{"stream":"' + b"0" * 33 + b'","domain":"a","node":"b"}'),
     ],
 )
 def test_a_hello_that_says_too_little_is_a_protocol_error(frame: bytes) -> None:

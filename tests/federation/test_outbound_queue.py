@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from federation.core import outbound_queue
 from federation.core.outbound_queue import OutboundQueue, Pending, QueueLimits, deadline_of
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -123,6 +125,32 @@ def test_bytes_under_way_ask_senders_to_pause() -> None:
     assert asks_to_pause(queue)
     queue.accepted(1)
     assert not asks_to_pause(queue)
+
+
+def test_only_what_waits_can_be_taken() -> None:
+    queue = live_leg()
+    found = [queue.may_take]
+    submit(queue, 1)
+    found.append(queue.may_take)
+    queue.take_batch(10, 10_000, 1.0)
+    found.append(queue.may_take)
+    assert found == [False, True, False]
+
+
+def test_when_the_numbers_are_used_up_only_what_has_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbound_queue, "LAST_NUMBER", 2)
+    queue = live_leg()
+    batch = submit(queue, 4)
+    assert queue.take_batch(10, 10_000, 1.0) == batch[:2]
+    assert (queue.is_exhausted, queue.may_take, queue.take_batch(10, 10_000, 1.0)) == (True, False, [])
+    queue.carrier_lost(1.0)
+    queue.is_carried = True
+    assert queue.may_take
+    assert queue.take_batch(10, 10_000, 1.0) == batch[:2]
+    assert queue.accepted(2) == batch[:2]
+    queue.begin_stream("1" * 32)
+    assert queue.take_batch(10, 10_000, 1.0) == batch[2:]
+    assert [one.number for one in batch] == [1, 2, 1, 2]
 
 
 def test_a_batch_stays_inside_the_window() -> None:

@@ -6,7 +6,14 @@ import tracemalloc
 
 import pytest
 
-from federation.core.transactions import ADDRESSED_SECONDS, MAX_ADDRESSED, Tracking, Transactions, tracking_of
+from federation.core.transactions import (
+    ADDRESSED_SECONDS,
+    MAX_ADDRESSED,
+    Tracking,
+    Transactions,
+    is_provisional,
+    tracking_of,
+)
 from protofly import codec
 from protofly.message import Message
 
@@ -31,6 +38,36 @@ def test_a_final_reply_closes_the_transaction() -> None:
     assert open_.replied(reply(request(), 200), 1.0)
     assert not open_.replied(reply(request(), 200), 1.0)
     assert open_.expired(99.0) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "is_early"),
+    [
+        ("100", True),
+        ("199", True),
+        ("200", False),
+        ("404", False),
+        ("10", False),
+        ("1", False),
+        ("1000", False),
+        ("1999", False),
+        ("null", False),
+    ],
+)
+def test_a_reply_is_provisional_by_a_code_of_three_digits_below_200(code: str, is_early: bool) -> None:
+    raw = f'{{"id":1,"type":"response","from":"comm://b.example/r","to":"hyperty://a.example/h","body":{{"code":{code}}}}}'
+    assert is_provisional(codec.decode(raw.encode())[0]) is is_early
+
+
+def test_a_message_without_an_id_answers_nothing() -> None:
+    without_id = codec.build(id=None, type="event", from_="comm://b.example/r", to="hyperty://a.example/h")
+    open_ = Transactions()
+    open_.started(request(), 0.0, 15.0)
+    open_.addressed(request(), 0.0)
+    assert open_.is_open(reply(request(2), 200))  # of those who were told
+    assert not open_.is_open(without_id)
+    assert not open_.is_asked(without_id)
+    assert not open_.replied(without_id, 1.0)
 
 
 def test_a_provisional_reply_restarts_the_timer() -> None:

@@ -2,17 +2,19 @@
 
 Theory of operation. Most of what a trial costs is to start pytest, to import and to collect. A *host* does that once
 for a module, and forks a process for each change of it; there the changed function gets its new code, and the tests
-run at once. What a test notices then is noticed. What no test notices is tried again in the slow way, with the whole
-module changed from its import on: a function may have done its work at import, and its result may have been kept.
+run at once. What a test notices then is noticed. A function that was called before, while tests were imported and
+collected, may have left results that are kept: what no test notices of it is tried again in the slow way, with the
+whole module changed from its import on.
 """
 
 from __future__ import annotations
 
 import gc
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 
 import pytest
 
@@ -23,15 +25,33 @@ from tests.mutation.mutations import Mutation
 class Host(Selection):
     """Collects some tests; in place of running them, calls `work` with this plugin, and keeps what it returns."""
 
-    def __init__(self, seconds: Mapping[str, float], work: Callable[[Host], object]) -> None:
+    def __init__(self, seconds: Mapping[str, float], module: Path, work: Callable[[Host], object]) -> None:
         super().__init__(seconds)
+        self._module = str(module)
+        self._called: set[str] = set()
         self._work = work
         self._items: dict[str, pytest.Item] = {}
         self.result: object = []
 
+    def pytest_collection(self) -> None:
+        """Watch what is called before the tests run."""
+        super().pytest_collection()
+        sys.settrace(self._trace)
+
+    def _trace(self, frame: FrameType, _event: str, _argument: object) -> None:
+        code = frame.f_code
+        if code.co_filename == self._module and code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
+            self._called.add(code.co_qualname)
+
+    def was_called(self, function: str) -> bool:
+        """Whether a function, or one inside of it, was called while tests were imported and collected."""
+        called = {name.replace(".<locals>", "") for name in self._called}
+        return any(f"{name}.".startswith(f"{function}.") or f"{function}.".startswith(f"{name}.") for name in called)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Nothing is run here: see `run`."""
+        sys.settrace(None)
         self._items = {item.nodeid: item for item in session.items}
         self.result = self._work(self)
         return True

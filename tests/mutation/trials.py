@@ -49,8 +49,11 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct):
+    """`is_open`: no test has failed, and one may if the module is changed from its import on."""
+
     failed: str
     ran: int
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def tried(
 
 
 def _swapped(mutations: Mapping[int, Mutation], callers: Callers, bounds: Bounds) -> Iterator[tuple[int, Trial]]:
-    """Those of some changes of one module that are noticed when the changed function is swapped; see `swapping`."""
+    """What becomes of those changes of one module of which a swapped function says enough; see `swapping`."""
     tests = {
         number: _tests_for(one, callers, True, bounds) | _tests_for(one, callers, False, bounds)
         for number, one in mutations.items()
@@ -137,7 +140,8 @@ def _swapped(mutations: Mapping[int, Mutation], callers: Callers, bounds: Bounds
     answers = msgspec.json.decode(ended.answer or b"[]", type=list[tuple[int, str, bool]])
     for number, raw, is_late in answers:
         trial = _trial(Trial(mutations[number], Outcome.SURVIVED), raw.encode(), is_late)
-        if trial.outcome is not Outcome.SURVIVED:
+        is_open = raw and msgspec.json.decode(raw, type=_Answer).is_open
+        if trial.outcome is not Outcome.SURVIVED or not is_open:
             yield number, trial
 
 
@@ -150,16 +154,18 @@ def _hosted(works: Mapping[int, _Work], workers: int, folder: Path) -> object:
         tasks = [Task(partial(_attempt_swapped, works[number], host), works[number].cpu_seconds) for number in numbers]
         return [(numbers[place], ended.answer.decode(), ended.is_late) for place, ended in run_all(tasks, workers)]
 
-    plugin = Host(seconds, work_off)
+    module = ROOT.joinpath(*next(iter(works.values())).mutation.module.split(".")).with_suffix(".py")
+    plugin = Host(seconds, module, work_off)
     run_tests(files_of(list(seconds)), plugin, folder)
     return plugin.result
 
 
 def _attempt_swapped(work: _Work, host: Host, _folder: Path) -> _Answer:
     path = ROOT.joinpath(*work.mutation.module.split(".")).with_suffix(".py")
-    if swap(work.mutation, path, source_of(path)):
+    is_swapped = swap(work.mutation, path, source_of(path))
+    if is_swapped:
         host.run(list(work.tests))
-    return _Answer(host.failed, host.ran)
+    return _Answer(host.failed, host.ran, not is_swapped or host.was_called(work.mutation.function))
 
 
 def _tests_for(mutation: Mutation, callers: Callers, is_near: bool, bounds: Bounds) -> dict[str, float]:

@@ -194,6 +194,15 @@ def test_target_with_nothing_below_it_still_tells_messages_apart(empty: PolicySe
     assert "actionType" in policies.facts_read
 
 
+@pytest.mark.parametrize("written", ["comm:/Room", "comm:Room", "comm:///Room", "COMM:/Room"])
+def test_neighbours_on_one_address_apply_however_the_rule_writes_it(written: str) -> None:
+    policies = one_policy(
+        deny("other", check("msgTo", "equals", "comm://b.example/other")), deny("d", check("msgTo", "equals", written))
+    )
+    assert said(policies.decide(some_facts(a_message(to="comm:/Room")))) == ("deny", "s/d")
+    assert policies.decide(some_facts(a_message(to="comm:/Rooms"))).effect is Effect.NOT_APPLICABLE
+
+
 @pytest.mark.parametrize("spelling", ["re-open", "reopen", "re_open"])
 def test_spellings_of_re_open_are_one_type(spelling: str) -> None:
     policies = one_policy(deny("d", check("actionType", "equals", "re-open")))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protofly.errors import PeerError
 from protofly.limits import MESSAGE_FRAGMENTS
-from wire.core.websocket import INVALID_DATA, TOO_BIG, UNSUPPORTED, ClientWebSocket, ServerWebSocket
+from wire.core.websocket import INVALID_DATA, TOO_BIG, UNSUPPORTED, ClientWebSocket, ServerWebSocket, WebSocket
 
 
 def connected(*, is_binary: bool = False, max_bytes: int = 1 << 20) -> tuple[ClientWebSocket, ServerWebSocket]:
@@ -142,6 +142,31 @@ def test_a_bearer_token_of_the_request_is_known() -> None:
     assert server.bearer == "abc"
 
 
+def test_headers_are_known_once_the_request_has_come_and_until_it_is_answered() -> None:
+    client = ClientWebSocket("ws://a.example/ws", headers={"X-A": "1"}, is_binary=False)
+    server = ServerWebSocket()
+    assert server.header("X-A") == ""
+    server.receive(client.data_to_send())
+    assert (server.header("x-a"), server.header("X-B")) == ("1", "")
+    server.accept()
+    assert server.header("X-A") == ""
+
+
+def test_a_header_that_is_given_twice_has_no_value() -> None:
+    request = ClientWebSocket("ws://a.example/ws", is_binary=False).data_to_send()
+    server = ServerWebSocket()
+    server.receive(request.replace(b"\r\n\r\n", b"\r\nX-A: 1\r\nX-A: 1\r\nAuthorization: Basic abc\r\n\r\n"))
+    assert server.request_path == "/ws"
+    assert (server.header("X-A"), server.bearer) == ("", "")
+
+
+def test_a_client_that_ends_its_side_behind_the_request_is_answered() -> None:
+    server = ServerWebSocket()
+    server.receive(ClientWebSocket("ws://a.example/ws", is_binary=False).data_to_send())
+    assert server.receive(b"") == []
+    assert server.is_upgrade
+
+
 def test_a_close_is_echoed_and_then_nothing_is_sent() -> None:
     client, server = connected()
     client.close(1000)
@@ -183,6 +208,9 @@ class Oracle(ServerWebSocket):
     def accept(self, *, subprotocol: str | None = None, is_binary: bool | None = None) -> None:
         super().accept(subprotocol=subprotocol, is_binary=is_binary)
         self._frames_itself = False
+
+    def receive(self, data: bytes) -> list[bytes]:
+        return WebSocket.receive(self, data) if self.is_open else super().receive(data)
 
 
 FRAMES = st.builds(

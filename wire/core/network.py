@@ -183,13 +183,13 @@ def _bare(address: Address) -> Address:
 
 
 def _is_in(address: Address, networks: Iterable[Network]) -> bool:
-    return any(address.version == network.version and address in network for network in networks)
+    return any(address in network for network in networks)
 
 
 def _refused_as(address: Address) -> str:
     """What the address is instead of a host on the Internet, "" if it is one."""
     for network, meaning in _SPECIAL:
-        if address.version == network.version and address in network:
+        if address in network:
             return meaning
     if address.version == 6 and address not in _GLOBAL_UNICAST:
         return "not global unicast"
