@@ -66,7 +66,7 @@ from msg_node.registries.core.twin import Twin
 from msg_node.registries.stub_leases import StubLeases
 from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.services import Services
-from msg_node.sessions.core.session_service import SessionService
+from msg_node.sessions.core.session_service import Announced, SessionService
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from msg_node.settings import meaning, mqtt
 from msg_node.settings.addresses import build_missed, build_pools, build_rules, kept_objects
@@ -398,10 +398,12 @@ def _build_bus(
     sessions = SessionService(
         state.lifecycle,
         state.own,
-        grace_seconds=settings.sessions.grace_seconds,
-        ping_seconds=settings.sessions.ping_seconds,
-        poll_seconds=settings.https.poll_seconds,
-        functions=("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
+        announced=Announced(
+            ("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
+            settings.sessions.grace_seconds,
+            settings.sessions.ping_seconds,
+            settings.https.poll_seconds,
+        ),
         permit=partial(meaning.permit_session, decisions, settings.node.domain),
         permit_guest=guests.open if settings.sessions.guests else None,
     )

@@ -14,9 +14,7 @@ import msgspec
 from msg_node.addresses.core.allocation_service import AllocationService
 from msg_node.addresses.core.observers import Observers
 from msg_node.addresses.core.subscription_service import SubscriptionService
-from msg_node.kernel.certificates import PeerCertificate
 from msg_node.kernel.credentials import OPERATOR
-from msg_node.kernel.proof import Offered
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import SESSION_KEY, check_criteria
 from msg_node.kernel.service import (
@@ -31,7 +29,7 @@ from msg_node.kernel.service import (
     ServiceResult,
     SessionNews,
 )
-from msg_node.kernel.session import Dialect
+from msg_node.kernel.session import Dialect, Line
 from msg_node.node_state import NodeState
 from msg_node.registries.core.registry_entry import IncompleteError
 from msg_node.registries.core.registry_service import RegistryService
@@ -229,54 +227,38 @@ class Services:
             told = self._notifications(answer.status_changes) + [self._event(event) for event in answer.events]
         return ServiceResult(replies, told, changes=self._state.take_changes())
 
-    def handle_session(
-        self,
-        message: Message,
-        connection: int,
-        *,
-        now: float,
-        seed: bytes,
-        bearer: str = "",
-        certificate: PeerCertificate | None = None,
-        dialect: Dialect = Dialect.SESSION_MESSAGES,
-    ) -> ServiceResult:
+    def handle_session(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         """Serve one message to `mn:/session`; the replies are for the connection it came from.
 
         Args:
             message: The request.
-            connection: Number of the connection, given by the connector and never used twice.
+            line: Its connection.
             now: Seconds since the Unix epoch.
             seed: At least 32 fresh random bytes.
-            bearer: Token of the `Authorization` header of the upgrade, if there was one.
-            certificate: The verified certificate of the connection, if there was one.
-            dialect: What the connection speaks.
         """
-        offered = Offered(bearer, certificate)
         try:
-            return self._session_verb(message, connection, offered, dialect, now=now, seed=seed)
+            return self._session_verb(message, line, now=now, seed=seed)
         except PeerError as exc:
-            refusal = _reply(message, _refusal(exc), has_desc=dialect.reads_desc)
-            step = self._session_service.refused(message, connection, exc)
+            refusal = _reply(message, _refusal(exc), has_desc=line.dialect.reads_desc)
+            step = self._session_service.refused(message, line.connection, exc)
             return self._result([] if message.is_response else [refusal], step)
 
-    def _session_verb(
-        self, message: Message, connection: int, offered: Offered, dialect: Dialect, *, now: float, seed: bytes
-    ) -> ServiceResult:
+    def _session_verb(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         service = self._session_service
-        if message.type == "open" or (message.type in _REOPEN_TYPES and not dialect.has_token):
+        if message.type == "open" or (message.type in _REOPEN_TYPES and not line.dialect.has_token):
             members = codec.request_members(message.body)
-            step = service.open(message, members, connection, now=now, seed=seed, offered=offered, dialect=dialect)
+            step = service.open(message, members, line, now=now, seed=seed)
         elif message.type in _REOPEN_TYPES:
             members = codec.request_members(message.body)
-            step = service.re_open(message, members, connection, now=now, offered=offered)
+            step = service.re_open(message, members, line, now=now)
         elif message.type == "close":
-            step = self._session_service.close(connection, now=now)
+            step = service.close(line.connection, now=now)
         elif message.type == "ping":
             pong = codec.build(id=message.id, type="pong", from_=message.to, to=message.from_)
             return ServiceResult(replies=[pong])
         else:
             raise PeerError(Code.BAD_TYPE, "sessions know open, re-open, close and ping")
-        replies = [] if step.members is None else [_session_reply(message, step.members, dialect)]
+        replies = [] if step.members is None else [_session_reply(message, step.members, line.dialect)]
         return self._result(replies, step)
 
     # Events.

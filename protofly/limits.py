@@ -221,7 +221,7 @@ REGISTRY_CACHED_ANSWERS: Final = 10_000
 REGISTRY_CLOCK_SKEW_SECONDS: Final = 60.0
 REGISTRY_PERSONS_FOLLOWED: Final = 16  # hyperties of one user whose data objects are asked for
 REGISTRY_STATUSES_REMEMBERED: Final = 10_000
-REGISTRY_FAREWELLS_AT_ONCE: Final = 100
+REGISTRY_DISCONNECTS_AT_ONCE: Final = 100
 REGISTRY_RAW_BYTES: Final = 32 << 10  # of each answer; up to sixteen of them beside what they mean fit into a message
 
 # QoS broker. Source: message specification, section 14.

@@ -23,11 +23,11 @@ from protofly.limits import REGISTRY_POLL_SECONDS
 
 logger = logging.getLogger("msg_node")
 
-FAREWELL_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 
 
 class RegistryWatch:
-    """Polls and says farewell.
+    """Polls the registry, and reports to it which entries are disconnected.
 
     Args:
         relay: Knows what is to be said, and what an answer means.
@@ -54,7 +54,7 @@ class RegistryWatch:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._say_farewells)
+            nursery.start_soon(self._report_disconnects)
             if self._poll_seconds:
                 nursery.start_soon(self._poll)
             task_status.started()
@@ -80,20 +80,20 @@ class RegistryWatch:
         if changes:
             self._tell(changes)
 
-    async def _say_farewells(self) -> None:
+    async def _report_disconnects(self) -> None:
         while True:
-            await trio.sleep(FAREWELL_SECONDS)
-            for entry in self._relay.farewells(time.time()):
-                if not await self._say_farewell(entry):
-                    break  # it is away: again in a while
-                self._relay.farewell_said(entry)
+            await trio.sleep(REPORT_SECONDS)
+            for entry in self._relay.unreported(time.time()):
+                if not await self._report_disconnect(entry):
+                    break  # it cannot be reached: again in a while
+                self._relay.reported(entry)
 
-    async def _say_farewell(self, entry: Entry) -> bool:
-        """Tell the registry that an entry cannot be reached; whether it has taken it."""
+    async def _report_disconnect(self, entry: Entry) -> bool:
+        """Report to the registry that an entry cannot be reached. Returns True when it has accepted that."""
         try:
             answer = await self._backend.call(disconnect_call(entry))
         except HostError as error:
-            self.counters[f"farewells {error.code.word}"] += 1
+            self.counters[f"disconnects {error.code.word}"] += 1
             return False
-        self.counters["farewells said"] += not answer.is_failure
+        self.counters["disconnects reported"] += not answer.is_failure
         return not answer.is_failure

@@ -35,9 +35,11 @@ from msg_node.bus.user_routing import UserRouting
 from msg_node.kernel.answers import described, session_refusal, validator_reply
 from msg_node.kernel.directories import OWN, Source
 from msg_node.kernel.identifiers import SEED_BYTES
+from msg_node.kernel.proof import Offered
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.service import Event
+from msg_node.kernel.session import Line
 from msg_node.node_state import NodeState
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
 from msg_node.registries.core.twin_service import keep_value
@@ -343,12 +345,9 @@ class Bus:
             self._clear_holder(message)
         result = self._services.handle_session(
             message,
-            port.connection,
+            Line(port.connection, Offered(port.bearer, port.certificate), port.dialect),
             now=now,
             seed=urandom(SEED_BYTES),
-            bearer=port.bearer,
-            certificate=port.certificate,
-            dialect=port.dialect,
         )
         self._outcomes.apply(result, answer)
 

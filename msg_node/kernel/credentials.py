@@ -56,17 +56,30 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class CertificateRules:
+    """What client certificates prove.
+
+    Attributes:
+        entries: Certificates that are named in the settings.
+        domains: Domains for whose runtimes a certificate may speak by its own names.
+        is_needed: No session without one, whatever else is offered.
+    """
+
+    entries: tuple[CertificateEntry, ...] = ()
+    domains: frozenset[str] = frozenset()
+    is_needed: bool = False
+
+
 class Credentials:
-    """Whom the settings accept.
+    """The proofs that the settings accept.
 
     Args:
         credentials: Bearer tokens.
         allows_anonymous: One may come without any proof.
         anonymous_runtimes: Patterns of the runtimes for which one may.
         issuers: Whose tokens count; without keys (`set_issuer_keys`) none does.
-        certificates: Client certificates that are named; None when the listener asks for none.
-        certificate_domains: Domains for whose runtimes a certificate may speak by its own names.
-        needs_certificate: Nobody comes without one, whatever else he offers.
+        certificates: What client certificates prove; None when the listener asks for none.
     """
 
     def __init__(
@@ -76,9 +89,7 @@ class Credentials:
         allows_anonymous: bool = True,
         anonymous_runtimes: Sequence[str] = ("*",),
         issuers: Iterable[IssuerRules] = (),
-        certificates: Iterable[CertificateEntry] | None = None,
-        certificate_domains: Iterable[str] = (),
-        needs_certificate: bool = False,
+        certificates: CertificateRules | None = None,
     ) -> None:
         self._anonymous_runtimes = tuple(anonymous_runtimes) if allows_anonymous else ()
         self._by_digest: dict[str, list[Credential]] = {}
@@ -87,11 +98,9 @@ class Credentials:
         self._issuers: Mapping[str, IssuerRules] = {rules.issuer: rules for rules in issuers}
         self._keys: dict[str, tuple[VerificationKey, ...]] = {}
         self._takes_certificates = certificates is not None
-        self._certificates = tuple(certificates or ())
-        self._certificate_domains = frozenset(certificate_domains)
-        self._needs_certificate = needs_certificate
+        self._certificates = certificates or CertificateRules()
         self.wants_keys: Callable[[str], None] = lambda _: None
-        """Told the issuer when a token names a key that is not known."""
+        """Called with the issuer when a token names a key that is not known."""
         self._checks: dict[str, Callable[[TokenProof], str]] = {}
 
     def set_issuer_keys(self, issuer: str, keys: Iterable[VerificationKey]) -> None:
@@ -115,7 +124,7 @@ class Credentials:
             proven = self._check_certificate(offered.certificate, runtime_key, now)
             if proven is not None:
                 return proven
-        if self.allows_anonymous(runtime_key) and not self._needs_certificate:
+        if self.allows_anonymous(runtime_key) and not self._certificates.is_needed:
             return ANONYMOUS
         if offered.certificate is not None:
             raise PeerError(Code.BAD_TOKEN, "the client certificate is not for this runtime")
@@ -127,7 +136,7 @@ class Credentials:
         Raises:
             PeerError: NO_CREDENTIALS.
         """
-        if self._needs_certificate and offered.certificate is None:
+        if self._certificates.is_needed and offered.certificate is None:
             raise PeerError(Code.NO_CREDENTIALS, "this node wants a client certificate")
 
     def allows_anonymous(self, runtime_key: str) -> bool:
@@ -140,13 +149,15 @@ class Credentials:
         When it expires is not asked here: that is known where it is stored.
         """
         if not credential:
-            return self.allows_anonymous(runtime_key) and not self._needs_certificate
+            return self.allows_anonymous(runtime_key) and not self._certificates.is_needed
         kind, _, rest = credential.partition(" ")
         if kind == JWT:
             rules = self._issuers.get(rest.partition(" ")[0])
             return rules is not None and covers_any(rules.runtimes, runtime_key)
         if kind == _CERTIFICATE:
-            is_named = any(one.credential == credential and one.is_for(runtime_key) for one in self._certificates)
+            is_named = any(
+                one.credential == credential and one.is_for(runtime_key) for one in self._certificates.entries
+            )
             return is_named or (credential == _of_runtime(runtime_key) and self._may_name(runtime_key))
         return any(one.is_for(runtime_key) for one in self._by_digest.get(credential, ()))
 
@@ -157,7 +168,9 @@ class Credentials:
             return told if self.is_valid(credential, runtime_key) else frozenset()
         if kind == _CERTIFICATE:
             return _union(
-                one.roles for one in self._certificates if one.credential == credential and one.is_for(runtime_key)
+                one.roles
+                for one in self._certificates.entries
+                if one.credential == credential and one.is_for(runtime_key)
             )
         return _union(one.roles for one in self._by_digest.get(credential, ()) if one.is_for(runtime_key))
 
@@ -215,7 +228,7 @@ class Credentials:
         """What a certificate proves for a runtime; None: nothing."""
         if not self._takes_certificates or now >= certificate.expires_at:
             return None
-        entries = [one for one in self._certificates if one.names(certificate) and one.is_for(runtime_key)]
+        entries = [one for one in self._certificates.entries if one.names(certificate) and one.is_for(runtime_key)]
         names_itself = runtime_key in certificate.runtimes and self._may_name(runtime_key)
         if not entries:
             own = Proven(_of_runtime(runtime_key), frozenset(), certificate.expires_at, is_in_full=True)
@@ -226,7 +239,7 @@ class Credentials:
         return Proven(first.credential, roles, certificate.expires_at, is_in_full)
 
     def _may_name(self, runtime_key: str) -> bool:
-        return self._takes_certificates and domain_of(runtime_key) in self._certificate_domains
+        return self._takes_certificates and domain_of(runtime_key) in self._certificates.domains
 
 
 def _of_runtime(runtime_key: str) -> str:

@@ -1,4 +1,4 @@
-"""What an opener offers to prove who he is, and what came of it. Source: message specification, section 5.1."""
+"""Proofs of identity: what an opener offers, and what was proven. Source: message specification, section 5.1."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from msg_node.kernel.certificates import PeerCertificate
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What somebody offers as proof: a bearer token, "" without one, and the certificate of his connection."""
+    """Proofs that are offered: a bearer token, "" without one, and the certificate of the connection."""
 
     token: str = ""
     certificate: PeerCertificate | None = None
 
 
+NOTHING_OFFERED = Offered()
+
+
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """Who somebody is for one runtime.
+    """What is proven about a client that speaks for one runtime.
 
     Attributes:
-        credential: What is stored of it, "" for somebody anonymous.
+        credential: What is stored of it, "" for an anonymous client.
         roles: What policies see as `session.roles`.
         expires_at: When the proof ends, in seconds since the Unix epoch; None: never.
         is_in_full: It names this runtime itself and not only a pattern that covers it.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, Literal, TypeVar, cast
+from typing import Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -100,6 +100,19 @@ class ConnectorName(Generic[_Question, _Reply]):
     word: str
 
 
+class Lane(NamedTuple):
+    """Inquiries of one lane are asked in the order in which they came; "": in no order.
+
+    `is_sharing`: this one may go together with others of its lane that share.
+    """
+
+    name: str = ""
+    is_sharing: bool = False
+
+
+NO_LANE = Lane()
+
+
 class Inquiry(msgspec.Struct, frozen=True):
     """What is to be asked outside before there is an answer; made by `inquire`.
 
@@ -109,8 +122,8 @@ class Inquiry(msgspec.Struct, frozen=True):
         conclude: Makes the answer, or a further inquiry, of its reply and the time (seconds since the Unix epoch).
         failed: Makes them of the error in place of a reply; None: the code of the error is the answer.
         seconds: How long it may take, the wait for its turn included.
-        lane: Inquiries of one lane are asked in the order in which they came; "": in no order.
-        is_sharing: It may go together with others of its lane that share.
+        lane: See `Lane`.
+        is_sharing: See `Lane`.
     """
 
     connector: str
@@ -129,8 +142,7 @@ def inquire(
     *,
     failed: Callable[[HostError, float], Answer | Inquiry] | None = None,
     seconds: float = INQUIRY_SECONDS,
-    lane: str = "",
-    is_sharing: bool = False,
+    lane: Lane = NO_LANE,
 ) -> Inquiry:
     """Ask `connector`, and let `conclude` make the answer of its reply.
 
@@ -139,7 +151,7 @@ def inquire(
     keeps its place in it, unless something had to become durable in between. See `Inquiry`.
     """
     typed = cast("Callable[[object, float], Answer | Inquiry]", conclude)
-    return Inquiry(connector.word, question, typed, failed, seconds, lane, is_sharing)
+    return Inquiry(connector.word, question, typed, failed, seconds, lane.name, lane.is_sharing)
 
 
 class Asked(msgspec.Struct, frozen=True):

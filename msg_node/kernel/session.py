@@ -7,7 +7,7 @@ from enum import Enum
 
 import msgspec
 
-from msg_node.kernel.proof import ANONYMOUS, Proven
+from msg_node.kernel.proof import ANONYMOUS, NOTHING_OFFERED, Offered, Proven
 from protofly.errors import Code
 
 _WITH_TOKEN = frozenset({"a", "a/https", "a/mqtt"})
@@ -128,6 +128,21 @@ class Session:
             login=self.proof.login,
             wants_late=self.wants_late,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The connection that a request for a session came over.
+
+    Attributes:
+        connection: Number, given by the connector and never used twice.
+        offered: Proofs that came with the connection itself.
+        dialect: How the runtime speaks.
+    """
+
+    connection: int
+    offered: Offered = NOTHING_OFFERED
+    dialect: Dialect = Dialect.SESSION_MESSAGES
 
 
 @dataclass(frozen=True, slots=True)

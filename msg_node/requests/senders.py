@@ -22,7 +22,7 @@ from msg_node.requests.core.delivery_messages import (
     status_reply,
 )
 from msg_node.requests.core.delivery_status import Word
-from msg_node.requests.core.inbox import InboxEntry
+from msg_node.requests.core.inbox import InboxEntry, Notice
 from msg_node.requests.core.parked import ParkedRequest, Sender
 from msg_node.requests.core.tables import RequestTables, is_sender
 from protofly.limits import INBOX_TOLD_AT_ONCE
@@ -91,13 +91,15 @@ class Senders:
             )
             return
         notice = self._books.inboxes.deposit(
-            entry.request.from_key,
-            entry.sender,
-            entry.request_id,
-            entry.queue,
-            notice_body(entry, word),
-            is_final=word.status.is_final,
-            now=time.time(),
+            Notice(
+                entry.request.from_key,
+                entry.sender,
+                entry.request_id,
+                entry.queue,
+                notice_body(entry, word),
+                word.status.is_final,
+            ),
+            time.time(),
         )
         self._tell([notice], 1)
 

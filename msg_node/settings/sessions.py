@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msg_node.identity.core.session_tokens import own_rules
 from msg_node.kernel.bearer_tokens import IssuerRules
 from msg_node.kernel.certificates import CertificateEntry
-from msg_node.kernel.credentials import Credential, Credentials
+from msg_node.kernel.credentials import CertificateRules, Credential, Credentials
 from msg_node.kernel.issuer_keys import VerificationKey, key_of_pem, keys_of_jwks
 from msg_node.kernel.runtime_address import is_pattern
 from msg_node.kernel.signed_tokens import ALGORITHMS
@@ -85,14 +85,20 @@ def build_credentials(settings: Settings) -> Credentials:
         allows_anonymous=sessions.anonymous,
         anonymous_runtimes=sessions.anonymous_runtimes,
         issuers=[*(_rules(one, settings.own_domains) for one in sessions.issuer), *own],
-        certificates=None if listen.client_ca is None else [_entry(one) for one in sessions.certificate],
-        certificate_domains=settings.own_domains,
-        needs_certificate=listen.client_certificate == "required",
+        certificates=None if listen.client_ca is None else _certificate_rules(settings),
     )
     for issuer in sessions.issuer:
         if issuer.has_keys:
             credentials.set_issuer_keys(issuer.issuer, _keys(issuer))
     return credentials
+
+
+def _certificate_rules(settings: Settings) -> CertificateRules:
+    return CertificateRules(
+        tuple(_entry(one) for one in settings.sessions.certificate),
+        frozenset(settings.own_domains),
+        is_needed=settings.listen.client_certificate == "required",
+    )
 
 
 def _own_rules(settings: Settings) -> IssuerRules:

@@ -12,6 +12,7 @@ from msg_node.kernel.changes import Table
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.directories import Source
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Ended, Probe
+from msg_node.kernel.session import Line
 from protofly import codec
 from protofly.errors import Code
 from protofly.limits import RELEASED_AT_ONCE
@@ -114,7 +115,7 @@ def test_re_open_brings_back_everything(house: StateHouse) -> None:
 @pytest.mark.parametrize("type_", ["re-open", "reopen", "re_open", "RE-OPEN"])
 def test_failed_re_open_says_500_as_stubs_of_this_dialect_know_it(house: StateHouse, type_: str) -> None:
     raw = codec.encode_message(id=1, type=type_, from_=f"{ANA}/wrong", to="mn:/session")
-    result = house.services.handle_session(codec.decode(raw)[0], 1, now=house.now, seed=house.seed())
+    result = house.services.handle_session(codec.decode(raw)[0], Line(1), now=house.now, seed=house.seed())
     body = body_of(result.replies[0])
     assert (body["code"], body["reason"]) == (500, "bad-token")
     assert str(body["desc"]).startswith("Reconnection fail.")
@@ -295,7 +296,7 @@ def test_any_body_gives_an_answer_and_consistent_rows(to: str, type_: str, body:
     raw = codec.encode_message(id=1, type=type_, from_=ANA, to=to, body=json.dumps(body).encode())
     message = codec.decode(raw)[0]
     if to == "mn:/session":
-        result = house.services.handle_session(message, 2, now=house.now, seed=house.seed())
+        result = house.services.handle_session(message, Line(2), now=house.now, seed=house.seed())
     else:
         result = house.services.handle(message, sid, now=house.now, seed=house.seed())
     house.keep(result.changes)

@@ -12,8 +12,10 @@ from msg_node.kernel.certificates import PeerCertificate
 from msg_node.kernel.changes import Change, Journal, Table
 from msg_node.kernel.credentials import Credential, Credentials
 from msg_node.kernel.own_names import OwnNames
+from msg_node.kernel.proof import Offered
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import ServiceResult
+from msg_node.kernel.session import Line
 from msg_node.node_state import StateParts, make_state, restore
 from msg_node.services import Services
 from msg_node.sessions.core.session_service import Permit, SessionService, permit_all
@@ -136,7 +138,7 @@ class StateHouse:
         """One message to `mn:/session`."""
         message = codec.build(id=1, type=type_, from_=from_, to="mn:/session", body=body)
         result = self.services.handle_session(
-            message, connection, now=self.now, seed=self.seed(), bearer=bearer, certificate=certificate
+            message, Line(connection, Offered(bearer, certificate)), now=self.now, seed=self.seed()
         )
         self.keep(result.changes)
         return result

@@ -21,7 +21,7 @@ from typing import Protocol
 from msg_node.kernel.directories import ListenerDirectory, OwnerDirectory, SessionDirectory
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.kernel.rest_calls import Answers, Call, Calls
-from msg_node.kernel.service import Answer, ConnectorName, Event, Inquiry, ServiceRequest, inquire
+from msg_node.kernel.service import NO_LANE, Answer, ConnectorName, Event, Inquiry, Lane, ServiceRequest, inquire
 from msg_node.qos.core.leases import Amounts, Kind, Lease, Leases
 from msg_node.qos.core.qos_rest import (
     PROVIDERS,
@@ -321,7 +321,7 @@ class QosService:
             conclude,
             failed=_failed,
             seconds=QOS_CALL_SECONDS,
-            lane=f"qos {lane}" if lane else "",
+            lane=Lane(f"qos {lane}") if lane else NO_LANE,
         )
 
 

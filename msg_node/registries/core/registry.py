@@ -21,6 +21,7 @@ from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.deadlines import Deadlines
 from msg_node.kernel.registrations import Index, Status, StatusChange
 from msg_node.registries.core.registry_entry import Changed, Entry, apply, new_entry
+from msg_node.registries.core.unreported import UnreportedDisconnects
 from protofly.address import canonical_key, parse
 from protofly.errors import Code, PeerError
 from protofly.limits import REGISTRY_ENTRIES_PER_SESSION, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
@@ -29,7 +30,11 @@ _Place = TypeVar("_Place")
 
 
 class DomainRegistry:
-    """All entries of one domain."""
+    """All entries of one domain.
+
+    Attributes:
+        unreported: Entries whose disconnection another registry does not know of yet.
+    """
 
     def __init__(self, journal: Journal, *, per_session: int = REGISTRY_ENTRIES_PER_SESSION) -> None:
         self._journal = journal
@@ -37,9 +42,8 @@ class DomainRegistry:
         self._entries: dict[str, Entry] = {}
         self._index: dict[Index, dict[str, dict[str, None]]] = {index: {} for index in Index}
         self._by_sid: dict[int, dict[str, None]] = {}
-        self.keeps_farewells = False
-        self._farewells: dict[str, None] = {}
-        self._ended: dict[int, tuple[float, dict[str, None]]] = {}  # holders that are gone: since when, what is left
+        self.unreported = UnreportedDisconnects()
+        self._ended: dict[int, tuple[float, dict[str, None]]] = {}  # holders that are gone: since when, which are left
         self._due = Deadlines()
 
     # Look-ups.
@@ -95,22 +99,6 @@ class DomainRegistry:
             return []
         return self._put(key, replace(old, status=status, refreshed_at=max(old.refreshed_at, now)), old)
 
-    def has_farewell(self, key: str) -> bool:
-        """Whether the end of a session has disconnected an entry, and nobody has said `farewell_said`."""
-        return key in self._farewells
-
-    def farewells(self, limit: int) -> list[Entry]:
-        """At most `limit` entries that the end of a session has disconnected, if `keeps_farewells` says so."""
-        keys = list(islice(self._farewells, limit))
-        entries = [entry for key in keys if (entry := self._entries.get(key)) is not None and not entry.is_connected]
-        for key in set(keys) - {entry.key for entry in entries}:
-            del self._farewells[key]  # somebody has it again
-        return entries
-
-    def farewell_said(self, key: str) -> None:
-        """`farewells` need not tell of an entry any more."""
-        self._farewells.pop(key, None)
-
     def update(self, key: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:
         """Change members of an entry, which refreshes it.
 
@@ -145,7 +133,7 @@ class DomainRegistry:
         return [StatusChange(key, entry.url, Status.DISCONNECTED)] if entry.is_connected else []
 
     def disconnect_session(self, sid: int, *, now: float) -> list[StatusChange]:
-        """A session ended: its entries cannot be reached any more. Where it has very many, sweeps see to the rest.
+        """A session ended: its entries cannot be reached any more. Sweeps do the rest where it has very many.
 
         A holder that comes back under the same number (an interworking stub) keeps what it registers from then on.
         """
@@ -155,7 +143,7 @@ class DomainRegistry:
     def sweep(self, *, now: float, limit: int = REGISTRY_SWEPT_AT_ONCE) -> list[StatusChange]:
         """Disconnect what was not refreshed in time, forget what has been disconnected for long.
 
-        At most `limit` entries of each kind are looked at; whoever sweeps calls again while that changes something.
+        At most `limit` entries of each kind are looked at; call again while that changes something.
         """
         changes = self._disconnect_ended(limit)
         for key in self._due.take_due(now, limit):
@@ -168,7 +156,7 @@ class DomainRegistry:
         return changes
 
     def restore(self, rows: Rows, *, sids: Collection[int], now: float) -> None:
-        """Take over what was stored; entries of sessions that are no more are disconnected.
+        """Take over what was stored; entries of sessions that have ended are disconnected.
 
         Raises:
             HostError: STORAGE.
@@ -193,15 +181,15 @@ class DomainRegistry:
                 old = self._entries[key]
                 status = Status.DISCONNECTED if old.is_connected else old.status
                 changes += self._put(key, replace(old, sid=0, status=status, refreshed_at=ended_at), old)
-                if self.keeps_farewells and old.is_connected:
-                    self._farewells[key] = None
+                if old.is_connected:
+                    self.unreported.add(key)
                 limit -= 1
             if not left:
                 del self._ended[sid]
         return changes
 
     def _spare(self, key: str, entry: Entry) -> None:
-        """Somebody has an entry again, or it is no more: the end of its holder does not concern it."""
+        """An entry has a holder again, or is deleted: the end of the old holder does not concern it."""
         ended = self._ended.get(entry.sid)
         if ended is not None:
             ended[1].pop(key, None)
@@ -240,7 +228,7 @@ class DomainRegistry:
 
 
 def _is_found_alike(old: Entry, new: Entry) -> bool:
-    """Whether two states of an entry stand in the same places: a keep-alive moves nothing."""
+    """True when two states of an entry are found in the same places: a keep-alive moves nothing."""
     return (
         old.sid == new.sid
         and old.user == new.user

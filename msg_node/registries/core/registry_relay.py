@@ -5,10 +5,10 @@ Towards runtimes it is the embedded registry: the same checks of who writes, the
 The external registry is the truth about entries. What our own sessions have registered is in our own registry
 as well, because only the node knows whose session an entry is, when that session ends, and who listens to its status.
 
-    create, update, delete ─▶ (entry unknown here? read it) ─▶ who may write? ─▶ call ─▶ into our book ─▶ reply
-    read ─▶ told a moment ago? ─▶ call ─▶ entries that were asked for ─▶ reply
-    session over ─▶ our book says disconnected ─▶ farewell to the registry (`farewells`)
-    registry polled ─▶ status news ─▶ our book, subscribers (`observe`)
+    create, update, delete ─▶ (entry unknown here? read it) ─▶ who may write? ─▶ call ─▶ into our entries ─▶ reply
+    read ─▶ answered a moment ago? ─▶ call ─▶ entries that were asked for ─▶ reply
+    session ended ─▶ disconnected here ─▶ reported to the registry (`unreported`, `reported`)
+    registry polled ─▶ status news ─▶ our entries, subscribers (`observe`)
 
 Requests of one session keep their order, reads among themselves go together. A runtime of ours that asks for it
 (`"raw": true`) gets what the registry said beside what the node made of it.
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from msg_node.kernel.registrations import Status, StatusChange
 from msg_node.kernel.resources import key_or_refuse, object_of, text_of
 from msg_node.kernel.rest_calls import Answered, Answers, Call, Calls
-from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
+from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Lane, ServiceRequest, inquire
 from msg_node.registries.core.registry_cache import RegistryCache
 from msg_node.registries.core.registry_entry import Changed, Entry, new_entry, read_changed, url_of
 from msg_node.registries.core.registry_query import By, Query, address_in, is_dataobject_search
@@ -49,7 +49,7 @@ from msg_node.registries.core.tables import RegistryTables
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import (
     REGISTRY_CACHE_SECONDS,
-    REGISTRY_FAREWELLS_AT_ONCE,
+    REGISTRY_DISCONNECTS_AT_ONCE,
     REGISTRY_PERSONS_FOLLOWED,
     REGISTRY_RAW_BYTES,
     REGISTRY_STATUSES_REMEMBERED,
@@ -71,7 +71,7 @@ class RegistryRelay(RegistryService):
         self._domains = state.domains.union(state.interworking.domains)
         self._cache = RegistryCache(max_seconds=cache_seconds)
         self._told: OrderedDict[str, Status] = OrderedDict()  # of entries that are not in our book
-        state.registry.keeps_farewells = True
+        state.registry.unreported.is_kept = True
 
     # Writes.
 
@@ -95,7 +95,7 @@ class RegistryRelay(RegistryService):
             raise PeerError(Code.NOT_OWNER, "the domain registry has this address for another user")
         self._cache.forget(entry)
         changes = self._state.registry.register(entry.url, changed, sid=request.caller.number, now=now)
-        return Answer(status_changes=changes + self._farewell_if_gone(request, now))
+        return Answer(status_changes=changes + self._disconnect_if_gone(request, now))
 
     def _update(self, request: ServiceRequest) -> Inquiry:
         members, value = request.members, object_of(request.members, "value")
@@ -124,7 +124,7 @@ class RegistryRelay(RegistryService):
         assert entry is not None
         self._cache.forget(known)
         self._cache.forget(entry)
-        return Answer(status_changes=changes + self._farewell_if_gone(request, now))
+        return Answer(status_changes=changes + self._disconnect_if_gone(request, now))
 
     def _delete(self, request: ServiceRequest) -> Inquiry:
         value = object_of(request.members, "value")
@@ -191,7 +191,7 @@ class RegistryRelay(RegistryService):
             return self._state.registry.delete(known.key)
         return [StatusChange(known.key, known.url, Status.DISCONNECTED)] if known.is_connected else []
 
-    def _farewell_if_gone(self, request: ServiceRequest, now: float) -> list[StatusChange]:
+    def _disconnect_if_gone(self, request: ServiceRequest, now: float) -> list[StatusChange]:
         """The session may have ended while the registry was asked: then nobody keeps the entry alive."""
         number = request.caller.number
         is_here = self._state.interworking.is_live(request.caller.domain) if request.caller.is_link else False
@@ -259,7 +259,7 @@ class RegistryRelay(RegistryService):
         known = registry.get(key)
         if known is not None and known.sid:
             return registry.observe(key, status, now=now)
-        if registry.has_farewell(key):
+        if key in registry.unreported:
             return []  # it cannot know yet
         before = self._told.get(key) if known is None else known.status
         if known is not None:
@@ -269,33 +269,37 @@ class RegistryRelay(RegistryService):
             self._told.popitem(last=False)
         return [] if before is status else [StatusChange(key, entry.url, status)]
 
-    def farewells(self, now: float) -> list[Entry]:
-        """Some of the entries that the registry is to be told about: their session has ended, they live on there."""
+    def unreported(self, now: float) -> list[Entry]:
+        """Some of the entries that are alive in the registry though their sessions have ended."""
         registry = self._state.registry
-        entries = registry.farewells(REGISTRY_FAREWELLS_AT_ONCE)
-        for entry in entries:
+        entries = []
+        for key in registry.unreported.oldest(REGISTRY_DISCONNECTS_AT_ONCE):
+            entry = registry.get(key)
+            if entry is None or entry.is_connected:
+                registry.unreported.discard(key)  # it has a holder again, or is deleted
+                continue
             self._cache.forget(entry)
             if entry.refreshed_at + entry.expires_seconds <= now:
-                registry.farewell_said(entry.key)  # the registry has found out by itself
-        return [entry for entry in entries if registry.has_farewell(entry.key)]
+                registry.unreported.discard(key)  # the registry has noticed by itself
+            else:
+                entries.append(entry)
+        return entries
 
-    def farewell_said(self, entry: Entry) -> None:
-        """The registry knows."""
-        self._state.registry.farewell_said(entry.key)
+    def reported(self, entry: Entry) -> None:
+        """The registry knows that an entry is disconnected."""
+        self._state.registry.unreported.discard(entry.key)
 
     def _ask(
         self, request: ServiceRequest, calls: tuple[Call, ...], conclude: Callable[[Answers, float], Answer | Inquiry]
     ) -> Inquiry:
         """Ask in the order of the session; who ask for another domain are many, and do not wait for each other."""
+        is_read = request.message.type == "read"
         return inquire(
             REGISTRY,
             Calls(calls),
             partial(_with_raw, conclude) if _wants_raw(request) else conclude,
             failed=_failed,
-            lane=""
-            if request.caller.is_link and request.message.type == "read"
-            else f"registry {request.caller.number}",
-            is_sharing=request.message.type == "read",
+            lane=Lane("" if is_read and request.caller.is_link else f"registry {request.caller.number}", is_read),
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, KeysView
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -68,6 +68,20 @@ class InboxEntry:
         )
 
 
+class Notice(NamedTuple):
+    """A report about a request, for the address `owner` in whose name `sender` sent it to `queue`.
+
+    `body` is that of the event; `is_final`: the request has ended.
+    """
+
+    owner: str
+    sender: Sender
+    request_id: str
+    queue: str
+    body: bytes
+    is_final: bool
+
+
 class Inboxes:
     """The inboxes of all sender addresses.
 
@@ -122,11 +136,10 @@ class Inboxes:
         """The word about a request."""
         return self._of_request.get(request_id)
 
-    def deposit(
-        self, owner: str, sender: Sender, request_id: str, queue: str, body: bytes, *, is_final: bool, now: float
-    ) -> InboxEntry:
-        """Keep a word for the address `owner`, in place of an older one about the same request."""
-        older = self._of_request.get(request_id)
+    def deposit(self, notice: Notice, now: float) -> InboxEntry:
+        """Keep a notice for its owner, in place of an older one about the same request."""
+        owner = notice.owner
+        older = self._of_request.get(notice.request_id)
         if older is not None:
             self._remove(older)
         theirs = self._of_owner.get(owner)
@@ -134,7 +147,9 @@ class Inboxes:
             self._drop(next(iter((self._not_final.get(owner) or theirs).values())))
         elif len(self._entries) >= self._max_entries:
             self._drop(next(iter(self._entries.values())))
-        entry = InboxEntry(self._next_number, owner, request_id, queue, body, now, sender, is_final)
+        entry = InboxEntry(
+            self._next_number, owner, notice.request_id, notice.queue, notice.body, now, notice.sender, notice.is_final
+        )
         self._next_number += 1
         self._insert(entry)
         self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())

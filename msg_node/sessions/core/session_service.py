@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,7 +25,7 @@ from msg_node.kernel.service import (
     SessionEventName,
     SessionNews,
 )
-from msg_node.kernel.session import Dialect, Opened, Opener, OpenRefused, Session
+from msg_node.kernel.session import Dialect, Line, Opened, Opener, OpenRefused, Session
 from msg_node.sessions.core.lifecycle import SessionLifecycle
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -86,16 +86,30 @@ class SessionStep:
     news: list[SessionNews] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What runtimes read about this node when their session is opened.
+
+    Attributes:
+        functions: Names of functions that not every node has.
+        grace_seconds: Time in which a lost session can be re-opened.
+        ping_seconds: Interval of our pings.
+        poll_seconds: Interval of polls, for runtimes over HTTP.
+    """
+
+    functions: tuple[str, ...] = ("federation",)
+    grace_seconds: float = SESSION_GRACE_SECONDS
+    ping_seconds: float = PING_SECONDS
+    poll_seconds: float = HTTP_POLL_SECONDS
+
+
 class SessionService:
     """Serves the session verbs for connections.
 
     Args:
         lifecycle: Opens and ends sessions with what they hold.
         own: The names of this node, which no runtime may take.
-        functions: What the open reply tells about this node.
-        grace_seconds: Told to runtimes as the time in which a lost session can be re-opened.
-        ping_seconds: Told to runtimes as the rhythm of our pings.
-        poll_seconds: Told to runtimes over HTTP as the rhythm of their polls.
+        announced: What replies say about this node.
         permit: Asks the policies about a runtime of our own.
         permit_guest: Asks the gate `peer` about a guest, who needs a credential besides; None: there are no guests.
     """
@@ -105,10 +119,7 @@ class SessionService:
         lifecycle: SessionLifecycle,
         own: OwnNames,
         *,
-        functions: Collection[str] = ("federation",),
-        grace_seconds: float = SESSION_GRACE_SECONDS,
-        ping_seconds: float = PING_SECONDS,
-        poll_seconds: float = HTTP_POLL_SECONDS,
+        announced: Announced | None = None,
         permit: Permit = permit_all,
         permit_guest: PermitGuest | None = None,
     ) -> None:
@@ -117,34 +128,21 @@ class SessionService:
         self._transitions = lifecycle.transitions
         self._own = own
         self._permit_own, self._permit_guest = permit, permit_guest
-        self._told = {"grace": grace_seconds, "ping": ping_seconds, "functions": list(functions)}
-        self._poll_seconds = poll_seconds
+        self._announced = Announced() if announced is None else announced
         self._unproved: Counter[int] = Counter()
 
     # Verbs.
 
-    def open(
-        self,
-        message: Message,
-        members: Members,
-        connection: int,
-        *,
-        now: float,
-        seed: bytes,
-        offered: Offered,
-        dialect: Dialect = Dialect.SESSION_MESSAGES,
-    ) -> SessionStep:
+    def open(self, message: Message, members: Members, line: Line, *, now: float, seed: bytes) -> SessionStep:
         """Open a session, or renew the one that the connection has.
 
         Args:
             message: The request; its `from` is the runtime address.
             members: Its body.
-            connection: Where it came from.
+            line: Where it came from. A token in the body goes before that of the connection. In a dialect without
+                tokens a second open of the same runtime is answered like the first one.
             now: Seconds since the Unix epoch.
             seed: Fresh randomness for the token.
-            offered: What came with the connection; a token in the body goes before its token.
-            dialect: What the connection speaks. Where it knows no token, a second open of the same runtime is
-                answered like the first one.
 
         Raises:
             PeerError: BAD_HEADER, NOT_OWNER, SPOOFED_SOURCE, NO_CREDENTIALS, BAD_TOKEN, or what the policies say;
@@ -153,7 +151,8 @@ class SessionService:
         runtime_key = message.from_key
         wants_late = _wants_late(members)
         is_guest = self._is_guest(runtime_key)
-        offered = Offered(_token(members) or offered.token, offered.certificate)
+        connection, dialect = line.connection, line.dialect
+        offered = Offered(_token(members) or line.offered.token, line.offered.certificate)
         proven = self._transitions.credentials.check(offered, runtime_key, now=now)
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
@@ -172,9 +171,7 @@ class SessionService:
             told = {"runtimeToken": token, **told}
         return self._opened(result, connection, told, status_changes, before)
 
-    def re_open(
-        self, message: Message, members: Members, connection: int, *, now: float, offered: Offered
-    ) -> SessionStep:
+    def re_open(self, message: Message, members: Members, line: Line, *, now: float) -> SessionStep:
         """Bring a session back by its session address, or renew the one that the connection has.
 
         `body.late` says anew whether the runtime wants late replies; without it that stays as it was.
@@ -189,18 +186,18 @@ class SessionService:
         session = self._sessions.by_session_address(message.from_key)
         if session is None:
             raise ReconnectionError(RECONNECTION_FAIL)
-        proven = self._proven_again(session, _token(members), offered, now)
+        proven = self._proven_again(session, _token(members), line.offered, now)
         roles = session.proof.roles if proven is None else proven.roles
         self._permit(message, roles, is_guest=session.is_guest)
         is_over = session.is_proof_over(now)
         before = self._session_of(session.runtime_key)
-        result, status_changes = self._lifecycle.re_open(message.from_key, connection, now=now, proven=proven)
+        result, status_changes = self._lifecycle.re_open(message.from_key, line.connection, now=now, proven=proven)
         if result is None:
             raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
         if wants_late is not None:
             self._transitions.want_late(result.sid, wants=wants_late)
         told: dict[str, object] = {"session": self._told_about(result.sid, now)}
-        return self._opened(result, connection, told, status_changes, before)
+        return self._opened(result, line.connection, told, status_changes, before)
 
     def close(self, connection: int, *, now: float) -> SessionStep:
         """End the session of a connection and close that; no reply."""
@@ -309,9 +306,15 @@ class SessionService:
     def _told_about(self, sid: int, now: float) -> dict[str, object]:
         session = self._sessions.get(sid)
         assert session is not None
-        told = {**self._told, "listening": [session.runtime, f"{session.runtime}/sm"]}
+        node = self._announced
+        told: dict[str, object] = {
+            "grace": node.grace_seconds,
+            "ping": node.ping_seconds,
+            "functions": list(node.functions),
+            "listening": [session.runtime, f"{session.runtime}/sm"],
+        }
         if session.dialect is Dialect.HTTPS:
-            told["poll"] = self._poll_seconds
+            told["poll"] = node.poll_seconds
         if session.wants_late:
             told[LATE] = True
         return told if session.ends is None else {**told, "expires": max(int(session.ends - now), 0)}

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from msg_node.bus import inquiries
-from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
+from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Lane, Service, ServiceRequest, inquire
 from msg_node.node_state import NodeState
 from protofly import limits
 from protofly.errors import Code, HostError, PeerError, TransportError
@@ -58,8 +58,9 @@ class OracleService:
             partial(self._conclude, method, request),
             failed=self._failed if method == "comforted" else None,
             seconds=self._seconds,
-            lane=f"{request.caller.number}" if method.startswith("in order") else "",
-            is_sharing=request.message.type == "read",
+            lane=Lane(
+                f"{request.caller.number}" if method.startswith("in order") else "", request.message.type == "read"
+            ),
         )
 
     def _conclude(self, method: str, request: ServiceRequest, reply: str, now: float) -> Answer | Inquiry:
@@ -67,7 +68,7 @@ class OracleService:
         if method == "again":
             return inquire(ORACLE_NAME, OracleQuestion(reply), partial(self._conclude, "", request))
         if method == "in order, twice":
-            lane = f"{request.caller.number}"
+            lane = Lane(f"{request.caller.number}")
             return inquire(ORACLE_NAME, OracleQuestion(reply), partial(self._conclude, "", request), lane=lane)
         if method == "for ever":
             return inquire(ORACLE_NAME, OracleQuestion(reply), partial(self._conclude, method, request))

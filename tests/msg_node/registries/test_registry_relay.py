@@ -221,13 +221,13 @@ async def test_an_entry_that_another_node_wrote_is_protected_and_can_be_taken_ov
 async def test_the_end_of_a_session_is_told_to_the_registry(
     registry: RestRegistry, ana: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry_watch, "FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(registry_watch, "REPORT_SECONDS", 0.01)
     await create(ana, room())
     async with trio.open_nursery() as nursery:
         await nursery.start(registry.watch.run)
         await ana.say(a_message("close", ana.address, "mn:/session", id_=1))
         with trio.fail_after(10):
-            while registry.watch.counters["farewells said"] < 2:
+            while registry.watch.counters["disconnects reported"] < 2:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert [one["status"] for one in (registry.peer.hyperties | registry.peer.objects).values()] == ["disconnected"] * 2
@@ -236,7 +236,7 @@ async def test_the_end_of_a_session_is_told_to_the_registry(
 async def test_the_end_of_a_session_is_told_when_the_registry_is_back_and_old_news_do_not_revive_the_entry(
     registry: RestRegistry, ana: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry_watch, "FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(registry_watch, "REPORT_SECONDS", 0.01)
     listener = await registry.house.opened("rt-listener")
     await listener.subscribed(f"{HYPERTY}/registration", to=SM)
     registry.server.always = says(Said(500))
@@ -253,7 +253,7 @@ async def test_the_end_of_a_session_is_told_when_the_registry_is_back_and_old_ne
         assert changes == []
         registry.server.always = None
         with trio.fail_after(10):
-            while not registry.watch.counters["farewells said"]:
+            while not registry.watch.counters["disconnects reported"]:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert registry.peer.hyperties[HYPERTY]["status"] == "disconnected"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msg_node.requests.core.inbox import Notice
 from msg_node.requests.core.parked import Sender, Submission
 from protofly import codec
 from tests.support.state_house import DOMAIN, StateHouse
@@ -33,7 +34,7 @@ def a_house() -> StateHouse:
     books = house.state.delivery
     entry = books.parking.submit(Submission(request, AGENT, sender, "d-1", 1e6), house.now)
     books.parking.store(entry)
-    books.inboxes.deposit(OWNER, sender, "d-2", AGENT, b'{"code":200,"status":"completed"}', is_final=True, now=1.0)
+    books.inboxes.deposit(Notice(OWNER, sender, "d-2", AGENT, b'{"code":200,"status":"completed"}', True), 1.0)
     return house
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from msg_node.kernel.changes import Journal
 from msg_node.requests.core.delivery_status import Status, word_of
-from msg_node.requests.core.inbox import Inboxes
+from msg_node.requests.core.inbox import Inboxes, Notice
 from msg_node.requests.core.parked import Sender
 from protofly import codec
 
@@ -28,7 +28,7 @@ class House:
         self.inboxes = Inboxes(self.journal, **options)
 
     def deposit(self, request_id: str, *, is_final: bool = True, now: float = 0.0, owner: str = ANA) -> int:
-        entry = self.inboxes.deposit(owner, SENDER, request_id, QUEUE, b'{"code":200}', is_final=is_final, now=now)
+        entry = self.inboxes.deposit(Notice(owner, SENDER, request_id, QUEUE, b'{"code":200}', is_final), now)
         return entry.number
 
     def requests(self, owner: str = ANA) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msg_node.kernel.certificates import CertificateEntry, PeerCertificate
-from msg_node.kernel.credentials import Credential, Credentials, digest_of
+from msg_node.kernel.credentials import CertificateRules, Credential, Credentials, digest_of
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Ended, Notice, Parked, ServiceResult
 from msg_node.sessions.core.session_service import PROOF_OVER, RECONNECTION_FAIL
 from protofly.errors import Code, PeerError
@@ -26,16 +26,16 @@ SKEW = 60.0
 LIFE = 300.0
 
 
-def gate(**changes: Any) -> Credentials:
+def gate(*, needs_certificate: bool = False, allows_anonymous: bool = True) -> Credentials:
+    entry = CertificateEntry(f"runtime://{DOMAIN}/rt-*", subject="CN=lab", roles=frozenset({"lab"}))
     made = Credentials(
         [
             Credential(digest_of("ana's"), ANA, frozenset({"operator"})),
             Credential(digest_of("pool's"), f"runtime://{DOMAIN}/*"),
         ],
         issuers=[LOGIN.rules(roles_claim="roles")],
-        certificates=[CertificateEntry(f"runtime://{DOMAIN}/rt-*", subject="CN=lab", roles=frozenset({"lab"}))],
-        certificate_domains=[DOMAIN],
-        **changes,
+        allows_anonymous=allows_anonymous,
+        certificates=CertificateRules((entry,), frozenset({DOMAIN}), is_needed=needs_certificate),
     )
     made.set_issuer_keys(LOGIN.issuer, LOGIN.keys)
     return made
