@@ -38,6 +38,7 @@ from protofly.limits import (
     RESTART_BASE_SECONDS,
     RESTART_MAX_SECONDS,
 )
+from protofly.pauses import doubling_seconds, jittered
 from protofly.records import StubEvent
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
@@ -202,8 +203,8 @@ class StubSupervisor:
 
     def _back_off(self, base_seconds: float, max_seconds: float) -> float:
         self._failures += 1
-        doubled = base_seconds * 2.0 ** min(self._failures - 1, 16)
-        return float(min(doubled, max_seconds) * random.uniform(0.9, 1.1))  # noqa: S311 - jitter, no secret
+        draw = random.random()  # noqa: S311 - jitter, no secret
+        return jittered(doubling_seconds(base_seconds, self._failures, max_seconds), draw=draw)
 
     async def _deploy_and_run(self) -> None:
         link, context = self._link, self._context

@@ -14,6 +14,7 @@ import trio
 
 from protofly import limits
 from protofly.errors import Code, PeerError, SettingsError, StubFaultError
+from protofly.pauses import doubling_seconds
 from sandbox.core.budget import Budget
 from sandbox.core.frames import REPLY_BYTES, TRAP_CHARS, Command, ForkKind, decode_compiled, encode_command
 from sandbox.core.module_check import inspect_module
@@ -67,7 +68,7 @@ class Sandbox:
         """
         if sys.platform != "linux":
             raise SettingsError("the sandbox needs Linux: pidfd, seccomp and parent-death signals")
-        delay = RESTART_BASE_SECONDS
+        failures = 0
         is_first = True
         while True:
             began = trio.current_time()
@@ -76,10 +77,10 @@ class Sandbox:
                 raise SettingsError(f"the sandbox does not start: {failure}")
             is_first = False
             self._zygote_restarts += 1
-            delay = RESTART_BASE_SECONDS if trio.current_time() - began > STEADY_SECONDS else delay
+            failures = 1 if trio.current_time() - began > STEADY_SECONDS else failures + 1
+            delay = doubling_seconds(RESTART_BASE_SECONDS, failures, RESTART_MAX_SECONDS)
             logger.warning("the zygote ended; every stub ended with it; next one in %.2f s", delay)
             await trio.sleep(delay)
-            delay = min(delay * 2, RESTART_MAX_SECONDS)
 
     async def _run_zygote(self, task_status: trio.TaskStatus[None]) -> str:
         """One life of a zygote; returns why it never became ready, or nothing."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from protofly import limits
+from protofly.pauses import doubling_seconds, jittered
 
-_JITTER: Final = 0.1
-_MOST_DOUBLINGS: Final = 32
 _REFRESH_SHARE: Final = 0.8
 
 
@@ -42,13 +41,7 @@ class Backoff:
 def backoff_seconds(failures: int, *, draw: float, is_waiting: bool = True) -> float:
     """Pause after the given number of failures in a row: 5 s, doubled each time, ± 10 %, bounded."""
     most = limits.DISCOVERY_BACKOFF_WAITING_SECONDS if is_waiting else limits.DISCOVERY_BACKOFF_IDLE_SECONDS
-    doublings = min(max(failures - 1, 0), _MOST_DOUBLINGS)
-    return min(most, jittered(limits.DISCOVERY_BACKOFF_BASE_SECONDS * 2.0**doublings, draw=draw))
-
-
-def jittered(seconds: float, *, draw: float) -> float:
-    """`seconds` ± 10 %, so that a thousand domains learned together are not asked together."""
-    return seconds * (1.0 - _JITTER + 2.0 * _JITTER * draw)
+    return min(most, jittered(doubling_seconds(limits.DISCOVERY_BACKOFF_BASE_SECONDS, failures, 2.0 * most), draw=draw))
 
 
 def document_life_seconds(max_age_seconds: float | None, *, draw: float) -> float:

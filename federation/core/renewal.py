@@ -9,13 +9,13 @@ a while. `Supply` adds a bound of its own: documents younger than a minute are n
 from __future__ import annotations
 
 from catalogue_client.core.state import DomainTrust
+from protofly.pauses import doubling_seconds, jittered
 from protofly.stub import VerifiedStub
 
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 600.0
 STEADY_SECONDS = 60.0
 """How long a line has to hold before its next failure counts as a first one."""
-_JITTER = 0.1
 
 
 class Renewal:
@@ -46,9 +46,10 @@ class Renewal:
     def asked(self, now: float, *, draw: float) -> None:
         """They are being asked for; `draw` is a random number in [0, 1)."""
         self._is_wanted = False
-        pause_seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._asked, 16), LONGEST_PAUSE_SECONDS)
-        self._next_at = now + pause_seconds * (1.0 - _JITTER + 2.0 * _JITTER * draw)
         self._asked += 1
+        self._next_at = now + jittered(
+            doubling_seconds(FIRST_PAUSE_SECONDS, self._asked, LONGEST_PAUSE_SECONDS), draw=draw
+        )
 
 
 def has_moved(stub: VerifiedStub, trust: DomainTrust) -> bool:

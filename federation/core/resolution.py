@@ -24,12 +24,13 @@ from itertools import accumulate
 from typing import Final, Self
 
 from catalogue_client.core.location import Location
-from federation.core.backoff import clamped_ttl_seconds, jittered
+from federation.core.backoff import clamped_ttl_seconds
 from federation.core.discovery_errors import DiscoveryStep, Failure
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
 from protofly import limits
 from protofly.address import valid_domain
 from protofly.errors import Code, PeerError, SettingsError
+from protofly.pauses import jittered
 from wire.core.network import HTTPS_PORT, judge_port
 
 SERVICE_LABEL: Final = "_rethink-mn"

@@ -34,6 +34,7 @@ from protofly.limits import (
     KEYS_REFRESH_SECONDS,
     KEYS_RETRY_MAX_SECONDS,
 )
+from protofly.pauses import doubling_seconds
 from protofly.signatures import parse_strict
 
 logger = logging.getLogger("msg_node.identity")
@@ -175,7 +176,7 @@ class IssuerKeyring:
             logger.error("keys of %s are too old and count no more", state.source.issuer)
             state.keys = 0
             self._on_keys(state.source.issuer, [])
-        return float(min(KEYS_ASKED_AGAIN_SECONDS * 2 ** min(state.failures - 1, 10), KEYS_RETRY_MAX_SECONDS))
+        return doubling_seconds(KEYS_ASKED_AGAIN_SECONDS, state.failures, KEYS_RETRY_MAX_SECONDS)
 
     async def _fetch(self, source: KeySource) -> tuple[list[VerificationKey], float]:
         """The keys, and how long they may be used without asking."""

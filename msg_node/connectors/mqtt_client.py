@@ -21,7 +21,6 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from federation.core.backoff import jittered
 from protofly.limits import (
     MQTT_CONNECT_SECONDS,
     MQTT_KEEP_ALIVE_SECONDS,
@@ -29,6 +28,7 @@ from protofly.limits import (
     MQTT_RETRY_SECONDS,
     MQTT_WINDOW_MESSAGES,
 )
+from protofly.pauses import doubling_seconds, jittered
 
 logger = logging.getLogger("msg_node.mqtt")
 
@@ -178,7 +178,7 @@ class MqttClient:
                     await self._serve()
                     logger.warning("the connection to the broker is lost")
                 failures += 1
-                seconds = min(MQTT_RETRY_SECONDS * 2 ** min(failures - 1, 8), 30.0)
+                seconds = doubling_seconds(MQTT_RETRY_SECONDS, failures, 30.0)
                 await trio.sleep(jittered(seconds, draw=random.random()))  # noqa: S311 - spreads load, protects nothing
         finally:
             self._client.disconnect()

@@ -24,6 +24,7 @@ from typing import Final
 
 from protofly import limits
 from protofly.errors import Code, MisuseError
+from protofly.pauses import doubling_seconds
 
 JITTER_SHARE: Final = 0.25
 DOUBLINGS_MAX: Final = 16
@@ -139,7 +140,7 @@ class Lifecycle:
             self._is_probing = False
             self._move(StubState.QUARANTINED, detail)
             return Restart(self._next_start, opens_circuit=True)
-        delay = min(limits.RESTART_BASE_SECONDS * 2**self._in_a_row, limits.RESTART_MAX_SECONDS)
+        delay = doubling_seconds(limits.RESTART_BASE_SECONDS, self._in_a_row + 1, limits.RESTART_MAX_SECONDS)
         self._in_a_row = min(self._in_a_row + 1, DOUBLINGS_MAX)
         self._next_start = now + delay * (1 + JITTER_SHARE * jitter)
         self._move(StubState.FAILED, detail)
