@@ -66,7 +66,7 @@ class Verdict(Enum):
     WRONG_DAY = "wrong-day", "ask for the right one"
     OUT_OF_ORDER = "out-of-order", "ask for it anew"
     """A row stands behind one that it should precede, or comes twice."""
-    MISSING_STEP = "missing-step", "do the steps in order; after a change of books begin with totals"
+    MISSING_STEP = "missing-step", "do the steps in order; after a change of records begin with totals"
     """Details without the totals that they explain, or of another version of the books."""
     CONTRADICTION = "contradiction", "ask for both anew; keep both files, they are signed"
     """Details that do not add up to the totals that their author has signed."""
