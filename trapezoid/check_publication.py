@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from msg_node.admin.expiry_watch import live_on_disk, published_terms
-from msg_node.kernel.expiry import Kind, Term, judge
+from msg_node.kernel.expiry import Term, TermKind, judge
 from msg_node.settings.model import Settings
 from msg_node.site.publication import SiteFolder
 from msg_node.site.publisher import make_publisher
@@ -58,7 +58,7 @@ def check_documents(settings: Settings) -> Iterator[tuple[str, Callable[[], str 
     for term in terms:
         yield (
             f"publish.{term.kind.value}",
-            partial(_check_term, term, is_renewed=is_renewed and term.kind is Kind.MANIFEST),
+            partial(_check_term, term, is_renewed=is_renewed and term.kind is TermKind.MANIFEST),
         )
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from msg_node.admin.expiry_watch import document_term
-from msg_node.kernel.expiry import Kind, judge
+from msg_node.kernel.expiry import TermKind, judge
 from msg_node.site.publication import INDEX_NAME, WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from protofly.address import valid_domain
 from protofly.documents import (
@@ -195,7 +195,7 @@ def _root(site: SigningSite, options: PublishOptions) -> tuple[bytes, bool]:
             raise SettingsError("a change of aliases or threshold needs a new root; publish where the root keys are")
         return envelope, False
     is_same = is_same and {key.key_id for key in (*keys.root, *keys.live, *keys.pkg)} == set(root.keys)
-    if is_same and not judge(document_term(Kind.ROOT, "", root), site.now).is_due:
+    if is_same and not judge(document_term(TermKind.ROOT, "", root), site.now).is_due:
         return envelope, False
     at_hand = {key.key_id for key in keys.root}
     if len(at_hand & set(root.roles.root.keys)) < root.roles.root.threshold:
@@ -233,7 +233,7 @@ def _manifest(
         is_same = is_same and previous.permissions.connect == list(options.endpoints)
         is_same = is_same and previous.permissions.ranges == list(options.ranges)
         is_same = is_same and previous.permissions.auth == options.needs_auth and is_signed_for(envelope, root)
-        is_due = judge(document_term(Kind.MANIFEST, facts.name, previous), site.now).is_due
+        is_due = judge(document_term(TermKind.MANIFEST, facts.name, previous), site.now).is_due
         if is_same and not serial and not is_due:
             return envelope, False
     last = previous.serial if previous else 0

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from msg_node.admin.expiry_watch import Renew, expiry_facts, published_terms
-from msg_node.kernel.expiry import Expiry, Kind, Term, judge_all
+from msg_node.kernel.expiry import Expiry, Term, TermKind, judge_all
 from msg_node.settings.model import Settings
 from msg_node.site.publication import INDEX_NAME, Publication, SiteFolder
 from msg_node.storage.file_checks import read_file
@@ -81,7 +81,7 @@ def renew(site: Path, keys: KeyRing, *, domain: str, now: float) -> RenewalRepor
     left: list[str] = []
     with folder.locked():  # another process may have renewed them before we got the lock: read everything again
         publication = _settled(folder)
-        for one in sorted(judge_all(published_terms(folder), now), key=lambda one: one.term.kind is not Kind.ROOT):
+        for one in sorted(judge_all(published_terms(folder), now), key=lambda one: one.term.kind is not TermKind.ROOT):
             if not one.is_due:
                 continue
             try:
@@ -108,7 +108,7 @@ def _renew_manifests(site: Path, keys_dir: Path, domain: str, now: float) -> Seq
         return ()
     ring = KeyRing(pkg=tuple(load_online_keys(keys_dir, "pkg", domain=domain)))
     report = renew(site, ring, domain=domain, now=now)
-    manifests = [text for text in report.left_due if text.startswith(Kind.MANIFEST.value)]
+    manifests = [text for text in report.left_due if text.startswith(TermKind.MANIFEST.value)]
     if manifests:
         raise SettingsError("; ".join(manifests))
     return report.renewed
@@ -130,7 +130,7 @@ def _settled(folder: SiteFolder) -> Publication:
 
 
 def _renew_document(folder: SiteFolder, publication: Publication, term: Term, keys: KeyRing, now: float) -> Publication:
-    if term.kind is Kind.ROOT:
+    if term.kind is TermKind.ROOT:
         return _renew_root(folder, publication, keys, now)
     return _renew_manifest(folder, publication, term.name, keys, now)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from federation.link_context import Refusal
 from msg_node.addresses.core.observers import Observers
-from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, Step, Wish
+from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, SubscriptionStep, Wish
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.answers import described
@@ -100,7 +100,7 @@ class ForeignObjects:
         """Answer whose request got no answer."""
         late = self._remote.expired(time.monotonic())
         if late:
-            self._settle(Step(refused=late))
+            self._settle(SubscriptionStep(refused=late))
 
     def forget_unheard(self) -> None:
         """Tell other domains what nobody here listens to any more."""
@@ -151,7 +151,7 @@ class ForeignObjects:
         }
         self._remote.restore(sorted(foreign))
 
-    def _settle(self, step: Step) -> None:
+    def _settle(self, step: SubscriptionStep) -> None:
         for upstream in step.upstream:
             self._send_upstream(upstream)
         for wish in step.granted:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from msg_node.kernel.expiry import Expiry, ExpiryState, Kind, Term, judge_all, news
+from msg_node.kernel.expiry import Expiry, ExpiryState, Term, TermKind, judge_all, news
 from msg_node.running import running_node
 from msg_node.settings.model import Settings
 from msg_node.site.publication import LIVE_NAME, SignedLive, SiteFolder
@@ -87,7 +87,7 @@ class ExpiryWatch:
 
     def _look(self) -> None:
         self._read()
-        if self.renew is not None and any(one.is_due and one.term.kind is Kind.MANIFEST for one in self.judged()):
+        if self.renew is not None and any(one.is_due and one.term.kind is TermKind.MANIFEST for one in self.judged()):
             self._renew_documents(self.renew)
             self._read()
         now = self._clock()
@@ -174,7 +174,7 @@ def live_on_disk(settings: Settings) -> list[Term]:
     path = settings.node.data_dir / LIVE_NAME
     if not path.exists() or running_node(settings.node.data_dir) is None:
         return []
-    return [document_term(Kind.LIVE, "document", decode_live(_payload(path), domain=settings.node.domain), path)]
+    return [document_term(TermKind.LIVE, "document", decode_live(_payload(path), domain=settings.node.domain), path)]
 
 
 def published_terms(folder: SiteFolder) -> list[Term]:
@@ -183,16 +183,16 @@ def published_terms(folder: SiteFolder) -> list[Term]:
     domain = publication.domain
     root_file = folder.root(publication.root_version)
     root = decode_root(_payload(root_file), domain=domain)
-    terms = [document_term(Kind.ROOT, str(root.version), root, root_file)]
+    terms = [document_term(TermKind.ROOT, str(root.version), root, root_file)]
     for name in sorted({stub.reference.name for stub in publication.stubs.values()}):
         path = folder.manifest(name)
-        terms.append(document_term(Kind.MANIFEST, name, decode_manifest(_payload(path), domain=domain), path))
+        terms.append(document_term(TermKind.MANIFEST, name, decode_manifest(_payload(path), domain=domain), path))
     return terms
 
 
 def live_terms(live: SignedLive | None) -> list[Term]:
     """The live document that is served, if there is one."""
-    return [] if live is None else [document_term(Kind.LIVE, "document", live.document)]
+    return [] if live is None else [document_term(TermKind.LIVE, "document", live.document)]
 
 
 def expiry_facts(one: Expiry) -> dict[str, object]:
@@ -216,7 +216,7 @@ def _payload(path: Path) -> bytes:
         raise FileError("document-malformed", path, exc.detail or exc.code.word, "run `trapezoid publish`") from exc
 
 
-def document_term(kind: Kind, name: str, document: Root | Manifest | Live, file: Path | None = None) -> Term:
+def document_term(kind: TermKind, name: str, document: Root | Manifest | Live, file: Path | None = None) -> Term:
     """The life of a document, called `name`."""
     begins = document.released if isinstance(document, Manifest) else document.issued
     return Term(kind, name, begins.timestamp(), document.expires.timestamp(), "" if file is None else str(file))

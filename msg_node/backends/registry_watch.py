@@ -15,7 +15,7 @@ import trio
 
 from msg_node.backends.backend import Backend
 from msg_node.kernel.registrations import StatusChange
-from msg_node.registries.core.registry_entry import Entry
+from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.registries.core.registry_relay import RegistryRelay
 from msg_node.registries.core.registry_rest import UPDATED, disconnect_call
 from protofly.errors import HostError
@@ -88,7 +88,7 @@ class RegistryWatch:
                     break  # it cannot be reached: again in a while
                 self._relay.reported(entry)
 
-    async def _report_disconnect(self, entry: Entry) -> bool:
+    async def _report_disconnect(self, entry: RegistryEntry) -> bool:
         """Report to the registry that an entry cannot be reached. Returns True when it has accepted that."""
         try:
             answer = await self._backend.call(disconnect_call(entry))

@@ -29,7 +29,7 @@ from msg_node.connectors.reception import ANY_ORIGIN, OnOpened, Reception
 from msg_node.connectors.socketio import SocketIo
 from msg_node.connectors.websocket import WebSocketChannel, serve_messages
 from msg_node.kernel.certificates import PeerCertificate, read_certificate
-from msg_node.kernel.dialects import Arrival, Entry, arrival_at
+from msg_node.kernel.dialects import Arrival, EntryPoint, arrival_at
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.session import Dialect
 from protofly.errors import PeerError, TransportError
@@ -144,13 +144,13 @@ class Door:
         """Answer the first request and serve what it asks for."""
         arrival = _arrival_in(head)
         certificate = read_certificate(line.peer_certificate) if line.peer_certificate else None
-        if arrival.entry is Entry.ENGINE_IO and arrival.parameters.get("transport") != "websocket":
+        if arrival.entry is EntryPoint.ENGINE_IO and arrival.parameters.get("transport") != "websocket":
             polling = PollingConnection(
                 self._socket_io, line, remote=remote, certificate=certificate, on_known=newcomer.opened
             )
             await polling.serve(head)
             return
-        if arrival.entry is Entry.HTTPS and self._https is not None:
+        if arrival.entry is EntryPoint.HTTPS and self._https is not None:
             newcomer.end = line.close  # Hypercorn takes a cancellation between two parts of an answer for a defect
             await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=newcomer.opened)
             return
@@ -181,15 +181,17 @@ class Door:
 
     def _may_enter(self, websocket: ServerWebSocket, arrival: Arrival) -> bool:
         """Whether an upgrade request is for something here and may have it; else it is answered."""
-        if arrival.entry in (Entry.NOBODY, Entry.HTTPS) or (arrival.entry is Entry.LINK and self._acceptor is None):
+        if arrival.entry in (EntryPoint.NOBODY, EntryPoint.HTTPS) or (
+            arrival.entry is EntryPoint.LINK and self._acceptor is None
+        ):
             headers = {REASON_HEADER: arrival.text} if arrival.status == 403 else {}
             websocket.reject(arrival.status or 404, f"{arrival.text or 'nobody is served here'}\n", headers=headers)
         elif not websocket.is_upgrade:
             with contextlib.suppress(PeerError):
                 websocket.accept()
-        elif arrival.entry is not Entry.LINK and not self.reception.admits(websocket.header("Origin")):
+        elif arrival.entry is not EntryPoint.LINK and not self.reception.admits(websocket.header("Origin")):
             websocket.reject(403, "pages of this origin may not connect\n")
-        elif arrival.entry is Entry.ENGINE_IO:
+        elif arrival.entry is EntryPoint.ENGINE_IO:
             trouble = self._socket_io.judge("GET", arrival.parameters, is_upgrade=True)
             if trouble is None:
                 return True
@@ -207,7 +209,7 @@ class Door:
         newcomer: Newcomer,
         remote: str,
     ) -> None:
-        if arrival.entry is Entry.LINK and self._acceptor is not None:
+        if arrival.entry is EntryPoint.LINK and self._acceptor is not None:
             websocket.allow_bytes(UNPROVED_BYTES)
             websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
             line.send_nowait(websocket.data_to_send())
@@ -216,17 +218,17 @@ class Door:
             self.counters["refused links"] = self._acceptor.refused
             return
         offered = Offered(websocket.bearer, certificate)
-        if arrival.entry in (Entry.COMMAND_FRAMES, Entry.QUERY):
+        if arrival.entry in (EntryPoint.COMMAND_FRAMES, EntryPoint.QUERY):
             offered = Offered(websocket.bearer or arrival.parameters.get("access_token", ""), certificate)
-        if arrival.entry is Entry.QUERY:
+        if arrival.entry is EntryPoint.QUERY:
             runtime = arrival.parameters["runtimeURL"]
             await self._matrix.serve_query(line, websocket, runtime, offered, newcomer.opened)
             return
         websocket.accept()
         line.send_nowait(websocket.data_to_send())
-        if arrival.entry is Entry.COMMAND_FRAMES:
+        if arrival.entry is EntryPoint.COMMAND_FRAMES:
             await self._matrix.serve_command_frames(line, websocket, offered, newcomer.opened)
-        elif arrival.entry is Entry.ENGINE_IO:
+        elif arrival.entry is EntryPoint.ENGINE_IO:
             websocket.allow_bytes(_event_bytes(self.reception.max_bytes))
             sid = arrival.parameters.get("sid", "")
             await self._socket_io.serve_websocket(line, websocket, sid, offered, newcomer.opened)
@@ -247,7 +249,7 @@ class Door:
 def _arrival_in(head: bytes) -> Arrival:
     """What the request line of a head asks for; whether the rest is a request is judged by those who read it."""
     if _END_OF_HEAD not in head:
-        return Arrival(Entry.NOBODY, status=400)
+        return Arrival(EntryPoint.NOBODY, status=400)
     parts = head.partition(b"\r\n")[0].split(b" ")
     return arrival_at(parts[1].decode("latin-1") if len(parts) == 3 else "")
 

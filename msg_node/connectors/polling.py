@@ -17,7 +17,7 @@ from msg_node.connectors.core.engine_io import Trouble
 from msg_node.connectors.engine_session import EngineSession
 from msg_node.connectors.socketio import SocketIo
 from msg_node.kernel.certificates import PeerCertificate
-from msg_node.kernel.dialects import Arrival, Entry, arrival_at
+from msg_node.kernel.dialects import Arrival, EntryPoint, arrival_at
 from msg_node.kernel.proof import Offered
 from protofly.errors import PeerError
 from protofly.limits import HTTP_REQUEST_SECONDS
@@ -122,7 +122,7 @@ class PollingConnection:
             self._origin = ""
             raise _RefusedError(403, Trouble.FORBIDDEN.body())
         arrival = arrival_at(request.target)
-        if arrival.entry is not Entry.ENGINE_IO:
+        if arrival.entry is not EntryPoint.ENGINE_IO:
             raise _RefusedError(404, b"only /socket.io/ here\n", kind=_TEXT)
         if request.method == "OPTIONS":
             return

@@ -25,10 +25,10 @@ from msg_node.backends.issuer_keyring import IssuerKeyring, KeySource
 from msg_node.bus.bus import Bus
 from msg_node.identity.core.assertions import ANY_DOMAIN, ProviderRules
 from msg_node.identity.core.identity_service import ISSUER_KEYS, IdentityService
-from msg_node.identity.core.issued_tokens import TokenBook, TokenMark
+from msg_node.identity.core.issued_tokens import IssuedTokens, TokenMark
 from msg_node.identity.core.login_service import TOKEN_MARKS, LoginService
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, holder, own_rules
-from msg_node.identity.core.verdicts import Verdict, Verdicts
+from msg_node.identity.core.verdicts import AssertionVerdict, Verdicts
 from msg_node.identity.token_store import TokenStore
 from msg_node.kernel.credentials import JWT
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
@@ -95,11 +95,11 @@ class People:
             return None
         keys = load_online_keys(chosen.keys_dir, "token")
         self._token_store = TokenStore(self._settings.node.data_dir / "tokens.sqlite")
-        book, now = TokenBook(), time.time()
-        book.restore(self._token_store.load(), now=now)
+        issued, now = IssuedTokens(), time.time()
+        issued.restore(self._token_store.load(), now=now)
         rules = own_rules(self._settings.node.domain, self._settings.own_domains)
         life = TokenLife(chosen.seconds, chosen.login_seconds)
-        tokens = SessionTokens(rules, keys, life, book, believes=self._believes)
+        tokens = SessionTokens(rules, keys, life, issued, believes=self._believes)
         credentials = self._state.transitions.credentials
         credentials.set_issuer_keys(rules.issuer, tokens.verification_keys)
         credentials.set_further_check(rules.issuer, tokens.check)
@@ -134,7 +134,7 @@ class People:
         bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
         if self._tokens is not None and self._token_store is not None:
             bus.inquiries.connect(TOKEN_MARKS, partial(_keep, self._token_store))
-            for login in self._tokens.book.revoked():  # the node may have died before its sessions knew
+            for login in self._tokens.issued.revoked():  # the node may have died before its sessions knew
                 self._state.transitions.end_login(login, now=time.time())
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
@@ -163,7 +163,7 @@ class People:
         if self._settings.identity.provider:
             told["identity"] = self._keyring.status()
         if self._tokens is not None:
-            told["tokens"] = {**dict(sorted(self._logins.counters.items())), "remembered": len(self._tokens.book)}
+            told["tokens"] = {**dict(sorted(self._logins.counters.items())), "remembered": len(self._tokens.issued)}
         return told
 
     def _took_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
@@ -191,7 +191,7 @@ class People:
         session = self._state.sessions.get(self._state.holders.speaker_of(key) or 0)
         return "" if session is None else session.proof.credential
 
-    def _check_stub(self, verdict: Verdict, domain: str) -> None:
+    def _check_stub(self, verdict: AssertionVerdict, domain: str) -> None:
         """A provider says where the stub of a user's domain is: it has to be where we get it. See `stub_claims`."""
         used = self._places.get(domain) or Location.of(domain).well_known_url
         if not names_stub_of(verdict.stub, domain, used):

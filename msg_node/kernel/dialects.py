@@ -30,7 +30,7 @@ NO_RUNTIME: Final = "runtimeURL Parameter is missing!"
 _PARAMETERS: Final = 16
 
 
-class Entry(Enum):
+class EntryPoint(Enum):
     """Who comes in by a path."""
 
     SESSION_MESSAGES = "session-messages"
@@ -52,7 +52,7 @@ class Arrival:
         text: What the refusal says.
     """
 
-    entry: Entry
+    entry: EntryPoint
     parameters: dict[str, str] = field(default_factory=dict)
     status: int = 0
     text: str = ""
@@ -62,27 +62,29 @@ def arrival_at(target: str) -> Arrival:
     """Tell the entry from a request target, path and query as they came."""
     path, _, query = target.partition("?")
     if path == RUNTIME_PATH:
-        return Arrival(Entry.SESSION_MESSAGES)
+        return Arrival(EntryPoint.SESSION_MESSAGES)
     if path == LINK_PATH:
-        return Arrival(Entry.LINK)
+        return Arrival(EntryPoint.LINK)
     if path in (MESSAGES_PATH, TWIN_PATH):
-        return Arrival(Entry.HTTPS)
+        return Arrival(EntryPoint.HTTPS)
     if path in ENGINE_PATHS:
-        return Arrival(Entry.ENGINE_IO, parameters_of(query))
+        return Arrival(EntryPoint.ENGINE_IO, parameters_of(query))
     if path == MATRIX_PATH:
         return _matrix_arrival(query)
     if path.startswith("/stub"):
-        return Arrival(Entry.NOBODY, status=403, text=BAD_PATH)
-    return Arrival(Entry.NOBODY, status=404, text="runtimes connect to /ws, /socket.io/, /stub/connect or /messages")
+        return Arrival(EntryPoint.NOBODY, status=403, text=BAD_PATH)
+    return Arrival(
+        EntryPoint.NOBODY, status=404, text="runtimes connect to /ws, /socket.io/, /stub/connect or /messages"
+    )
 
 
 def _matrix_arrival(query: str) -> Arrival:
     parameters = parameters_of(query)
     if "runtimeURL" not in query:
-        return Arrival(Entry.COMMAND_FRAMES, parameters)
+        return Arrival(EntryPoint.COMMAND_FRAMES, parameters)
     if not parameters.get("runtimeURL"):
-        return Arrival(Entry.NOBODY, status=403, text=NO_RUNTIME)
-    return Arrival(Entry.QUERY, parameters)
+        return Arrival(EntryPoint.NOBODY, status=403, text=NO_RUNTIME)
+    return Arrival(EntryPoint.QUERY, parameters)
 
 
 def parameters_of(query: str) -> dict[str, str]:

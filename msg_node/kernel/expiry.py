@@ -21,7 +21,7 @@ _DAY_SECONDS = 86_400.0
 _HOUR_SECONDS = 3_600.0
 
 
-class Kind(Enum):
+class TermKind(Enum):
     """What has a term. The value is the first word of its codes."""
 
     ROOT = "root"
@@ -42,10 +42,10 @@ class ExpiryState(Enum):
 
 _FAILING = frozenset({ExpiryState.EXPIRED, ExpiryState.EARLY})
 _ACTIONS = {
-    Kind.ROOT: "run `trapezoid publish --renew` where the root key is",
-    Kind.MANIFEST: "run `trapezoid publish --renew` where the pkg key is",
-    Kind.LIVE: "the log says why the node cannot sign a new one",
-    Kind.CERTIFICATE: "put a new certificate into its place and restart the node",
+    TermKind.ROOT: "run `trapezoid publish --renew` where the root key is",
+    TermKind.MANIFEST: "run `trapezoid publish --renew` where the pkg key is",
+    TermKind.LIVE: "the log says why the node cannot sign a new one",
+    TermKind.CERTIFICATE: "put a new certificate into its place and restart the node",
 }
 
 
@@ -56,7 +56,7 @@ class Term:
     `file` is for people on the node's own machine; an `Expiry` leaves it out of its sentences: strangers read them.
     """
 
-    kind: Kind
+    kind: TermKind
     name: str
     begins_at: float
     ends_at: float

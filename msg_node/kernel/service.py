@@ -248,7 +248,7 @@ SessionEventName = Literal["opened", "re-opened", "taken-over", "lost", "expired
 
 @dataclass(frozen=True, slots=True)
 class SessionNews:
-    """Something happened to a session, for the books; `sid` None where there is none.
+    """Something happened to a session, for the audit records; `sid` None where there is none.
 
     `addresses` and `subscriptions` are what it held when it ended.
     """
@@ -272,7 +272,7 @@ class ServiceResult(msgspec.Struct):
         changes: To be committed.
         effects: To be done at once, in order.
         notices: To be queued at once, before anything is closed.
-        news: For the books.
+        news: For the audit records.
     """
 
     replies: Sequence[Message] = ()

@@ -10,7 +10,7 @@ import time
 from msg_node.bus.send_queues import Outlets
 from msg_node.requests.cancellations import Cancellations
 from msg_node.requests.core.delivery_messages import handed_over
-from msg_node.requests.core.delivery_status import CANCELLED, Status, Word
+from msg_node.requests.core.delivery_status import CANCELLED, Status, StatusReport
 from msg_node.requests.core.tables import RequestTables
 from msg_node.requests.recorder import RequestRecorder
 from protofly.address import canonical_key
@@ -52,7 +52,7 @@ class AgentHandover:
         for index, entry in enumerate(entries):
             code = self._outlets.to_listeners((sid,), handed_over(entry, now), set(), entry.roles)
             if code in _DENIED:  # now as later
-                self._recorder.finish(entry, Word.of_code(Status.FAILED, code))
+                self._recorder.finish(entry, StatusReport.of_code(Status.FAILED, code))
                 continue
             if code is not None:
                 self._queues.untaken(entries[index:])

@@ -9,7 +9,7 @@ import time
 
 from msg_node.requests.agent_handover import AgentHandover
 from msg_node.requests.cancellations import Cancellations, is_undone
-from msg_node.requests.core.delivery_status import CANCELLED, Status, Word, word_of
+from msg_node.requests.core.delivery_status import CANCELLED, Status, StatusReport, report_of
 from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.recipients import is_domain
 from msg_node.requests.core.tables import RequestTables
@@ -63,7 +63,7 @@ class RequestAnswers:
         if not is_of_taker or entry.status is Status.PENDING:
             self._recorder.counters["refused answers"] += 1
             return True
-        self._reported(entry, word_of(message), message)
+        self._reported(entry, report_of(message), message)
         return True
 
     def link_refused(self, message: Message) -> bool:
@@ -75,7 +75,7 @@ class RequestAnswers:
         if entry is None or not is_domain(entry.queue):
             return False
         if code_of(message) not in NOT_NOW:
-            self._reported(entry, word_of(message))
+            self._reported(entry, report_of(message))
         elif entry.status is not Status.PENDING and not entry.is_acknowledged:
             self._parking.queues.untaken([entry])
         return True
@@ -95,10 +95,10 @@ class RequestAnswers:
         request_id = members.get("requestId")
         entry = self._parking.find("", request_id) if isinstance(request_id, str) else None
         if entry is not None and entry.queue == domain and message.to_key == f"{entry.request.from_key}/inbox":
-            self._reported(entry, word_of(message))
+            self._reported(entry, report_of(message))
         return True
 
-    def _reported(self, entry: ParkedRequest, word: Word, answer: Message | None = None) -> None:
+    def _reported(self, entry: ParkedRequest, word: StatusReport, answer: Message | None = None) -> None:
         """Apply one report: the final answer, that another node keeps the request, or that its taker works on it."""
         if word.status.is_final:
             self._recorder.finish(entry, word, answer=answer)

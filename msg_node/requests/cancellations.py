@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msg_node.bus.send_queues import Outlets
 from msg_node.requests.core.delivery_messages import cancellation
-from msg_node.requests.core.delivery_status import word_of
+from msg_node.requests.core.delivery_status import report_of
 from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.parking import Parking
 from msg_node.requests.core.recipients import is_domain
@@ -61,5 +61,5 @@ class Cancellations:
 
 def is_undone(reply: Message) -> bool:
     """True when a reply to a request to cancel says that the request is cancelled, or unknown there."""
-    word = word_of(reply)
+    word = report_of(reply)
     return word.code == 404 or (word.status.is_final and word.code < 300)

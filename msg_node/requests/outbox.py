@@ -11,7 +11,7 @@ from federation.link_context import Refusal
 from msg_node.bus.send_queues import Outlets
 from msg_node.requests.cancellations import Cancellations
 from msg_node.requests.core.delivery_messages import handed_over
-from msg_node.requests.core.delivery_status import Status, Word
+from msg_node.requests.core.delivery_status import Status, StatusReport
 from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.recipients import is_domain
 from msg_node.requests.core.tables import RequestTables
@@ -74,7 +74,7 @@ class Outbox:
                     return refusal if newest in entries[index:] else None
                 if entry is newest:
                     return refusal
-                self._recorder.finish(entry, Word.of_code(Status.FAILED, refusal.code))
+                self._recorder.finish(entry, StatusReport.of_code(Status.FAILED, refusal.code))
         self._outlets.wake()
         return None
 

@@ -19,7 +19,13 @@ from msg_node.kernel.identifiers import identifier
 from msg_node.requests.agent_handover import AgentHandover
 from msg_node.requests.answers import RequestAnswers
 from msg_node.requests.cancellations import Cancellations
-from msg_node.requests.core.delivery_messages import given_id, status_reply, told_again, waiting_word, wants_seconds
+from msg_node.requests.core.delivery_messages import (
+    given_id,
+    repeated_reply,
+    status_reply,
+    waiting_report,
+    wants_seconds,
+)
 from msg_node.requests.core.delivery_status import CANCELLED, EXPIRED, Status
 from msg_node.requests.core.guaranteed_events import GuaranteedEvents
 from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
@@ -105,7 +111,7 @@ class ParkedActions:
         result = self.recorder.recent.about(message, sender, now)
         if result is not None:
             self.recorder.counters["repeated requests"] += 1
-            self.recorder.senders.send_to(asker, told_again(message, *result))
+            self.recorder.senders.send_to(asker, repeated_reply(message, *result))
             return
         queue = queue or self.outbox.domain_of(message) or recipient_of(self._state, message, asker)
         self._submit(self._submission(message, queue, sender, asker, roles=roles), now)
@@ -142,12 +148,12 @@ class ParkedActions:
             if entry is not None:
                 self.recorder.counters["repeated requests"] += 1
                 if entry not in self._parking.owed:
-                    self._outlets.send_abroad(domain, status_reply(entry, waiting_word(entry)))
+                    self._outlets.send_abroad(domain, status_reply(entry, waiting_report(entry)))
                 return
             finished = self._parking.finished.find(domain, request_id)
             if finished is not None:
                 self.recorder.counters["repeated requests"] += 1
-                self._outlets.send_abroad(domain, told_again(message, request_id, finished.word))
+                self._outlets.send_abroad(domain, repeated_reply(message, request_id, finished.word))
                 return
         queue = queue or recipient_of(self._state, message, number)
         submission = self._submission(message, queue, Sender("", domain=domain), number)

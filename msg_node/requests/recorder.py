@@ -15,8 +15,8 @@ from secrets import randbits
 
 from msg_node.bus.send_queues import Outlets
 from msg_node.kernel.service import ServiceResult
-from msg_node.requests.core.delivery_messages import status_reply, waiting_word
-from msg_node.requests.core.delivery_status import Status, Word
+from msg_node.requests.core.delivery_messages import status_reply, waiting_report
+from msg_node.requests.core.delivery_status import Status, StatusReport
 from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.recent_results import RecentResults
 from msg_node.requests.core.tables import RequestTables
@@ -66,12 +66,12 @@ class RequestRecorder:
             self._parking.owed.discard(entry)
             if not is_owed:
                 continue
-            reply = status_reply(entry, waiting_word(entry))
+            reply = status_reply(entry, waiting_report(entry))
             answer = partial(self._parked, entry)
             self._apply(ServiceResult(replies=[reply], changes=self._state.take_changes()), answer)
         self.commit()
 
-    def finish(self, entry: ParkedRequest, word: Word, *, answer: Message | None = None) -> None:
+    def finish(self, entry: ParkedRequest, word: StatusReport, *, answer: Message | None = None) -> None:
         """End an open request with its final answer, and send that to its sender if it waits, else to its inbox."""
         is_owed, now = entry in self._parking.owed, time.time()
         self._parking.finish(entry, word, now)
@@ -83,14 +83,14 @@ class RequestRecorder:
     def withdraw(self, entry: ParkedRequest) -> None:
         """End a request that is refused after all, without a report; no effect when it has ended."""
         if self._parking.is_open(entry):
-            self._parking.finish(entry, Word.of_code(Status.FAILED, Code.STORAGE), time.time())
+            self._parking.finish(entry, StatusReport.of_code(Status.FAILED, Code.STORAGE), time.time())
             self.commit()
 
     def report_again(self, entry: ParkedRequest) -> None:
         """Answer a repetition of an open request: how it stands, unless the reply to the first one is still to come."""
         self.counters["repeated requests"] += 1
         if entry not in self._parking.owed:
-            self.senders.send_to_sender(entry, status_reply(entry, waiting_word(entry)))
+            self.senders.send_to_sender(entry, status_reply(entry, waiting_report(entry)))
 
     def commit(self) -> None:
         """Have stored what has changed and no reply waits for."""

@@ -21,7 +21,7 @@ from msg_node.requests.core.delivery_messages import (
     notice_body,
     status_reply,
 )
-from msg_node.requests.core.delivery_status import Word
+from msg_node.requests.core.delivery_status import StatusReport
 from msg_node.requests.core.inbox import InboxEntry, Notice
 from msg_node.requests.core.parked import ParkedRequest, Sender
 from msg_node.requests.core.tables import RequestTables, is_sender
@@ -51,7 +51,7 @@ class Senders:
         ids: Iterator[int],
     ) -> None:
         self._state = state
-        self._books = state.delivery
+        self._delivery = state.delivery
         self._outlets = outlets
         self._counters = counters
         self._url = url
@@ -59,7 +59,7 @@ class Senders:
         self._ids = ids
         self._to_tell: dict[str, None] = {}  # owners of inboxes, first come, first told
 
-    def reply(self, entry: ParkedRequest, word: Word, answer: Message | None = None) -> bool:
+    def reply(self, entry: ParkedRequest, word: StatusReport, answer: Message | None = None) -> bool:
         """Answer the request of a sender who is there; False when he is not."""
         if entry.is_invitation and answer is not None:
             reply = mirrored_answer(entry, answer)
@@ -81,7 +81,7 @@ class Senders:
         self._apply(result, partial(self.send_to, sid))
         return True
 
-    def notify(self, entry: ParkedRequest, word: Word) -> None:
+    def notify(self, entry: ParkedRequest, word: StatusReport) -> None:
         """Tell one word through the inbox of the sender; it is kept until he acknowledges it."""
         if entry.sender.domain:
             event = abroad_event(entry, word, self._url, next(self._ids))
@@ -90,7 +90,7 @@ class Senders:
                 partial(self.send_abroad, entry.sender.domain),
             )
             return
-        notice = self._books.inboxes.deposit(
+        notice = self._delivery.inboxes.deposit(
             Notice(
                 entry.request.from_key,
                 entry.sender,
@@ -105,7 +105,7 @@ class Senders:
 
     def tell_inboxes(self, owners: Iterable[str]) -> None:
         """Push what addresses have not been told to whoever speaks for them: some now, the rest by `tell_more`."""
-        self._to_tell.update(dict.fromkeys(owner for owner in owners if self._books.inboxes.has_untold(owner)))
+        self._to_tell.update(dict.fromkeys(owner for owner in owners if self._delivery.inboxes.has_untold(owner)))
         self.tell_more()
 
     def tell_more(self) -> int:
@@ -113,7 +113,7 @@ class Senders:
         left = INBOX_TOLD_AT_ONCE
         for owner in list(islice(self._to_tell, INBOX_TOLD_AT_ONCE)):
             del self._to_tell[owner]
-            left -= self._tell(self._books.inboxes.untold(owner), left)
+            left -= self._tell(self._delivery.inboxes.untold(owner), left)
         return INBOX_TOLD_AT_ONCE - left
 
     def _tell(self, notices: Iterable[InboxEntry], most: int) -> int:
@@ -127,7 +127,7 @@ class Senders:
             if count >= most or self._outlets.ports[sid].is_congested or one.owner in self._to_tell:
                 self._to_tell[one.owner] = None
                 break
-            self._books.inboxes.told(one)
+            self._delivery.inboxes.told(one)
             told.setdefault(sid, []).append(inbox_event(one, self._url))
             count += 1
         changes = self._state.take_changes()

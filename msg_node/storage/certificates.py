@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from msg_node.kernel.expiry import Kind, Term
+from msg_node.kernel.expiry import Term, TermKind
 from msg_node.storage.file_checks import FileError, check_key_place, read_file, read_private
 from protofly.documents import base64url
 
@@ -40,7 +40,7 @@ class CertificateFile:
 
     def term(self, name: str) -> Term:
         """Its life, called `name`."""
-        return Term(Kind.CERTIFICATE, name, self.begins_at, self.ends_at, str(self.path))
+        return Term(TermKind.CERTIFICATE, name, self.begins_at, self.ends_at, str(self.path))
 
     def covers(self, host: str) -> bool:
         """Whether clients that connect to `host`, a name or an address, take it."""

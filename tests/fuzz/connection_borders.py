@@ -12,7 +12,7 @@ import h11
 from msg_node.connectors.core import engine_io
 from msg_node.connectors.core.engine_io import Kind
 from msg_node.connectors.listener import _arrival_in
-from msg_node.kernel.dialects import Arrival, Entry, arrival_at, parameters_of
+from msg_node.kernel.dialects import Arrival, EntryPoint, arrival_at, parameters_of
 from protofly.errors import Code, PeerError
 from protofly.limits import HTTP_HEAD_BYTES, HTTP_HEADERS, PAYLOAD_PACKETS
 from tests.fuzz.target import Target
@@ -154,7 +154,7 @@ def check_head(data: bytes) -> None:
     else:
         for name in ("Origin", "Authorization", "Sec-WebSocket-Protocol"):
             server.header(name)
-        if arrival.entry is Entry.NOBODY:
+        if arrival.entry is EntryPoint.NOBODY:
             server.reject(arrival.status or 404, arrival.text)
         elif server.is_upgrade:
             server.accept(subprotocol="trapezoid-link.1")
@@ -184,9 +184,9 @@ def _status(answer: bytes) -> int:
 
 
 def _check_arrival(arrival: Arrival) -> None:
-    assert (arrival.status != 0) is (arrival.entry is Entry.NOBODY)
+    assert (arrival.status != 0) is (arrival.entry is EntryPoint.NOBODY)
     assert len(arrival.parameters) <= 16
-    if arrival.entry is Entry.QUERY:
+    if arrival.entry is EntryPoint.QUERY:
         assert arrival.parameters["runtimeURL"]
 
 

@@ -10,7 +10,7 @@ from joserfc import jws
 from joserfc.jwk import ECKey
 
 from msg_node.identity.core.assertions import ProviderRules, assertion_in, check_assertion
-from msg_node.identity.core.issued_tokens import TokenBook
+from msg_node.identity.core.issued_tokens import IssuedTokens
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, own_rules
 from msg_node.kernel.credentials import Credentials
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
@@ -124,7 +124,9 @@ def check_session_token(data: bytes) -> None:
     """
     key, signing = _token_keys()
     rules = own_rules("a.example", ["a.example"])
-    tokens = SessionTokens(rules, [key], TokenLife(600.0, 3_000.0), TokenBook(), believes=lambda issuer: issuer != "x")
+    tokens = SessionTokens(
+        rules, [key], TokenLife(600.0, 3_000.0), IssuedTokens(), believes=lambda issuer: issuer != "x"
+    )
     text = data[1:].decode("latin-1")
     if data[:1] == b"c":
         text = jws.serialize_compact({"alg": "ES256", "kid": "token-1"}, data[1:], signing)

@@ -39,7 +39,7 @@ _ADDITIONS = frozenset({"create", "event"})
 _REWRITES = frozenset({"update", "delete"})
 
 
-class Kind(Enum):
+class PartKind(Enum):
     """What an address of an object is for."""
 
     CHANGES = "changes"
@@ -48,7 +48,7 @@ class Kind(Enum):
     THING = "thing"
 
 
-CHANGES, CHILD, STATE, THING = Kind.CHANGES, Kind.CHILD, Kind.STATE, Kind.THING
+CHANGES, CHILD, STATE, THING = PartKind.CHANGES, PartKind.CHILD, PartKind.STATE, PartKind.THING
 """Before Python 3.12 a member costs ten times as much by way of its enumeration."""
 
 
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     `is_by_form`: it counts as a child only as long as nobody owns it, since an object may have such an address too.
     """
 
-    kind: Kind
+    kind: PartKind
     object_key: str
     is_by_form: bool = False
 

@@ -60,7 +60,7 @@ class _Upstream:
 
 
 @dataclass(slots=True)
-class Step:
+class SubscriptionStep:
     """What follows: messages for the other domain, and wishes that were granted or refused."""
 
     upstream: list[Message] = field(default_factory=list)
@@ -96,7 +96,7 @@ class RemoteSubscriptions:
         now: float,
         *,
         has_consent: Callable[[str], bool] = lambda _key: True,
-    ) -> Step:
+    ) -> SubscriptionStep:
         """A runtime wants to listen to objects of `domain`; `now` is monotonic.
 
         `has_consent` says whether the reporter has accepted that runtime, by the key of the address.
@@ -168,25 +168,25 @@ class RemoteSubscriptions:
         """Whether a message is the reply to a request of ours."""
         return message.is_response and message.id in self._open and message.to == self._sender
 
-    def answered(self, reply: Message, domain: str) -> Step:
+    def answered(self, reply: Message, domain: str) -> SubscriptionStep:
         """The other domain replied."""
         assert reply.id is not None
         upstream = self._open.get(reply.id)
         if upstream is None or (domain and upstream.domain != domain):
-            return Step()
+            return SubscriptionStep()
         code = code_of(reply) or Code.BAD_REPLY.status
         if code < _FINAL:
-            return Step()
+            return SubscriptionStep()
         self._close(reply.id)
         if upstream.wish is None:
             self._renewed(upstream, frozenset(map(key_or_refuse, upstream.urls)) if code >= 300 else _refused_in(reply))
-            return Step()
+            return SubscriptionStep()
         wish = upstream.wish
         if code >= 300:
             # Who has no right to the new addresses may hear those that this node has already.
             rest = _without(wish, upstream.urls)
             if Code.POLICY.status != code or not rest.urls:
-                return Step(refused=[(wish, code, _reason_of(reply))])
+                return SubscriptionStep(refused=[(wish, code, _reason_of(reply))])
             return self._settle(upstream.domain, rest, upstream.deadline)
         refused = _refused_in(reply)
         held = self._held.setdefault(upstream.domain, {})
@@ -197,7 +197,7 @@ class RemoteSubscriptions:
                 self._doubtful.discard(key)
         rest = _without(wish, [url for url in upstream.urls if key_or_refuse(url) in refused])
         if not rest.urls:
-            return Step(refused=[(rest, Code.NOT_OWNER.status, Code.NOT_OWNER.word)])
+            return SubscriptionStep(refused=[(rest, Code.NOT_OWNER.status, Code.NOT_OWNER.word)])
         return self._settle(upstream.domain, rest, upstream.deadline)
 
     def _renewed(self, upstream: _Upstream, refused: Collection[str]) -> None:
@@ -209,7 +209,7 @@ class RemoteSubscriptions:
             else:
                 self._doubtful.discard(key)
 
-    def _settle(self, domain: str, wish: Wish, deadline: float) -> Step:
+    def _settle(self, domain: str, wish: Wish, deadline: float) -> SubscriptionStep:
         """Grant a wish if this node hears all that it names; ask for the rest first.
 
         The rest may be asked for twice: the object may be deleted while the first answer is on its way.
@@ -217,8 +217,8 @@ class RemoteSubscriptions:
         held = self._held.get(domain, {})
         new = [url for url in wish.urls if (key := key_or_refuse(url)) not in held or key in self._doubtful]
         if not new:
-            return Step(granted=[wish])
-        return Step(upstream=[self._request("subscribe", domain, new, wish, deadline)])
+            return SubscriptionStep(granted=[wish])
+        return SubscriptionStep(upstream=[self._request("subscribe", domain, new, wish, deadline)])
 
     def restore(self, urls: list[str]) -> None:
         """Listeners came back from the store: hold what they listen to; it is renewed when the links are up."""

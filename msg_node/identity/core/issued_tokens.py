@@ -57,7 +57,7 @@ class TokenMark(msgspec.Struct, frozen=True):
         return self.login.startswith(_OF_USER)
 
 
-class TokenBook:
+class IssuedTokens:
     """The marks of all logins.
 
     Args:

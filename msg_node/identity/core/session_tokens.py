@@ -25,7 +25,7 @@ import msgspec
 from joserfc import jwk, jws
 
 from msg_node.identity.core.assertions import Asserted
-from msg_node.identity.core.issued_tokens import REVOKED, TokenBook, TokenMark
+from msg_node.identity.core.issued_tokens import REVOKED, IssuedTokens, TokenMark
 from msg_node.kernel.bearer_tokens import IssuerRules, TokenProof, check_claims
 from msg_node.kernel.credentials import JWT
 from msg_node.kernel.issuer_keys import OneAlgorithm, VerificationKey, keys_of_jwks
@@ -116,7 +116,7 @@ class SessionTokens:
         rules: See `own_rules`.
         keys: Private keys of the domain; the first one signs, all of them verify.
         life: See `TokenLife`.
-        book: What was renewed and revoked.
+        issued: What was renewed and revoked.
         believes: Whether a provider is (still) one of ours.
     """
 
@@ -125,12 +125,12 @@ class SessionTokens:
         rules: IssuerRules,
         keys: Sequence[SigningKey],
         life: TokenLife,
-        book: TokenBook,
+        issued: IssuedTokens,
         *,
         believes: Callable[[str], bool],
     ) -> None:
         self.rules = rules
-        self.book = book
+        self.issued = issued
         self.public_keys = [key.jwk() for key in keys]
         self.verification_keys: list[VerificationKey] = keys_of_jwks(msgspec.json.encode({"keys": self.public_keys}))
         self._life = life
@@ -170,14 +170,14 @@ class SessionTokens:
             PeerError: BAD_TOKEN, QUOTA or OVERLOAD. `RenewedBeforeError` when it was renewed before.
         """
         old = self._read(token, runtime, now)
-        if self.book.least(old.login) < REVOKED and old.number < self.book.least(old.login):
+        if self.issued.least(old.login) < REVOKED and old.number < self.issued.least(old.login):
             raise RenewedBeforeError(self._ended(old, now))
         self._check(old.sub, old.jti, old.auth_time)
         if now >= old.auth_time + self._life.login_seconds:
             raise TokenRefusedError("its login is too long ago; log in again")
         text, new = self._signed(msgspec.structs.replace(old, jti=f"{old.login}.{old.number + 1}"), now)
         until = max(old.exp, new.exp) + self.rules.skew_seconds
-        return text, new, self.book.renew(old.login, old.sub, old.number, until=until, now=now)
+        return text, new, self.issued.renew(old.login, old.sub, old.number, until=until, now=now)
 
     def revoke(self, token: str, runtime: str, *, now: float) -> TokenMark:
         """The login of a token ends, whichever of its tokens this is; the mark is to be made durable.
@@ -197,7 +197,7 @@ class SessionTokens:
         Raises:
             PeerError: QUOTA or OVERLOAD.
         """
-        return self.book.revoke_all(subject, until=self._latest_end(now), now=now)
+        return self.issued.revoke_all(subject, until=self._latest_end(now), now=now)
 
     def credential_of(self, subject: str) -> str:
         """The credential of sessions that a user has opened with our tokens."""
@@ -213,8 +213,8 @@ class SessionTokens:
         return proof.token_id.partition(".")[0]
 
     def _check(self, subject: str, token_id: str, signed_in_at: float) -> None:
-        least = self.book.least(token_id.partition(".")[0])
-        if least >= REVOKED or signed_in_at < self.book.least_moment(subject):
+        least = self.issued.least(token_id.partition(".")[0])
+        if least >= REVOKED or signed_in_at < self.issued.least_moment(subject):
             raise TokenRefusedError("it was revoked")
         if number_of(token_id) < least:
             raise TokenRefusedError("it was renewed; use the newer one")
@@ -235,7 +235,7 @@ class SessionTokens:
         return issued
 
     def _ended(self, claims: IssuedToken, now: float) -> TokenMark:
-        return self.book.revoke(claims.login, claims.sub, until=self._latest_end(now), now=now)
+        return self.issued.revoke(claims.login, claims.sub, until=self._latest_end(now), now=now)
 
     def _latest_end(self, now: float) -> float:
         """When all tokens of now are over, whatever the settings were when they were signed."""

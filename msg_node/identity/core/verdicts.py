@@ -28,7 +28,7 @@ from protofly.limits import ASSERTION_CHECKS_PER_SECOND, ASSERTION_VERDICTS, VER
 _MISSING: Final = "the message carries no assertion"
 
 
-class Verdict(NamedTuple):
+class AssertionVerdict(NamedTuple):
     """Whether a sender is who an assertion says. `user` and `issuer` are "" unless `is_verified`; else why not.
 
     `stub` is where his provider says that the stub of his domain is, "" when it says nothing.
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
     stub: str = ""
 
 
-UNASSERTED: Final = Verdict(False, detail=_MISSING)
+UNASSERTED: Final = AssertionVerdict(False, detail=_MISSING)
 """There is no assertion to judge."""
 
 
@@ -59,7 +59,7 @@ class Verdicts:
         self.providers: Mapping[str, ProviderRules] = {one.issuer: one for one in providers}
         self._wants_keys = wants_keys
         self._keys: dict[str, Sequence[VerificationKey]] = {}
-        self._known: OrderedDict[bytes, tuple[Verdict, float]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[AssertionVerdict, float]] = OrderedDict()
         self._checks: dict[str, tuple[int, int]] = {}
 
     def set_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
@@ -80,12 +80,12 @@ class Verdicts:
                 self._wants_keys(exc.lacking_issuer)
             raise
 
-    def judge(self, body: bytes, domain: str, *, now: float) -> Verdict:
+    def judge(self, body: bytes, domain: str, *, now: float) -> AssertionVerdict:
         """Judge what the body of a message says about its sender, who is of `domain`. Never raises."""
         try:
             assertion = assertion_in(body)
         except PeerError as exc:
-            return Verdict(False, detail=exc.detail)
+            return AssertionVerdict(False, detail=exc.detail)
         if not assertion:
             return UNASSERTED
         name = hashlib.sha256(f"{domain} {assertion}".encode("utf-8", "surrogatepass")).digest()
@@ -93,19 +93,19 @@ class Verdicts:
         if known is not None and now < known[1]:
             return known[0]
         if not self._may_check(domain, now):
-            return Verdict(False, detail="too many different assertions of this domain at once")
+            return AssertionVerdict(False, detail="too many different assertions of this domain at once")
         return self._judge(name, assertion, domain, now)
 
-    def _judge(self, name: bytes, assertion: str, domain: str, now: float) -> Verdict:
+    def _judge(self, name: bytes, assertion: str, domain: str, now: float) -> AssertionVerdict:
         until = now + VERDICT_SECONDS
         try:
             asserted = self.check(assertion, domain, now=now)
         except AssertionRefusedError as exc:
-            verdict = Verdict(False, detail=exc.detail)
+            verdict = AssertionVerdict(False, detail=exc.detail)
             if exc.lacking_issuer:
                 return verdict  # its keys may come at any moment
         else:
-            verdict = Verdict(True, asserted.user, asserted.issuer, stub=asserted.stub)
+            verdict = AssertionVerdict(True, asserted.user, asserted.issuer, stub=asserted.stub)
             until = min(until, asserted.expires_at)
         self._known[name] = verdict, until
         self._known.move_to_end(name)

@@ -23,7 +23,7 @@ SWEPT_AT_ONCE = 1000
 _Place = TypeVar("_Place")
 
 
-class Kind(Enum):
+class QosKind(Enum):
     """What quotas are about; the value is its name on the wire."""
 
     AUDIO = "audio"
@@ -38,7 +38,7 @@ class Amounts(NamedTuple):
     video: int = 0
     data: int = 0
 
-    def of(self, kind: Kind) -> int:
+    def of(self, kind: QosKind) -> int:
         """The amount of one kind."""
         return int(getattr(self, kind.value))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msg_node.kernel.rest_calls import Answered, Call, path_to, refusal_of
-from msg_node.qos.core.leases import Amounts, Kind
+from msg_node.qos.core.leases import Amounts, QosKind
 from protofly.errors import Code, PeerError
 
 WHO = "the QoS broker"
@@ -89,7 +89,7 @@ def read_usage(answer: Answered) -> Amounts:
     document = _document(answer, "no such provider")
     if not isinstance(document, dict):
         raise PeerError(Code.BAD_REPLY, "the QoS broker tells no usage")
-    return _amounts(document, {kind: kind.value for kind in Kind})
+    return _amounts(document, {kind: kind.value for kind in QosKind})
 
 
 def read_providers(answer: Answered) -> dict[str, Amounts]:
@@ -101,7 +101,7 @@ def read_providers(answer: Answered) -> dict[str, Amounts]:
     document = _document(answer, "no providers")
     if not isinstance(document, list) or len(document) > _PROVIDERS:
         raise PeerError(Code.BAD_REPLY, "the QoS broker lists no providers")
-    names = {kind: f"{kind.value}Quota" for kind in Kind}
+    names = {kind: f"{kind.value}Quota" for kind in QosKind}
     providers: dict[str, Amounts] = {}
     for one in document:
         if not isinstance(one, dict):
@@ -138,8 +138,8 @@ def _text(value: object) -> str:
     return value
 
 
-def _amounts(members: Mapping[str, object], names: Mapping[Kind, str]) -> Amounts:
-    return Amounts(*(_amount(members.get(names[kind], 0)) for kind in Kind))
+def _amounts(members: Mapping[str, object], names: Mapping[QosKind, str]) -> Amounts:
+    return Amounts(*(_amount(members.get(names[kind], 0)) for kind in QosKind))
 
 
 def _amount(value: object) -> int:

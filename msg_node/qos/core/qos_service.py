@@ -22,7 +22,7 @@ from msg_node.kernel.directories import ListenerDirectory, OwnerDirectory, Sessi
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.kernel.rest_calls import Answers, Call, Calls
 from msg_node.kernel.service import NO_LANE, Answer, ConnectorName, Event, Inquiry, Lane, ServiceRequest, inquire
-from msg_node.qos.core.leases import Amounts, Kind, Lease, Leases
+from msg_node.qos.core.leases import Amounts, Lease, Leases, QosKind
 from msg_node.qos.core.qos_rest import (
     PROVIDERS,
     check_done,
@@ -83,7 +83,7 @@ class QosService:
         self._clients: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._limits: dict[str, Amounts] = {}
         self._usages: dict[str, Amounts] = {}
-        self._used_up: set[tuple[str, Kind]] = set()
+        self._used_up: set[tuple[str, QosKind]] = set()
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve the table of section 14.
@@ -150,7 +150,7 @@ class QosService:
     def _providers_told(self, answers: Answers) -> Answer:
         self._limits = read_providers(answers[0])
         listed = [
-            {"csp": key, **{f"{kind.value}Quota": quotas.of(kind) for kind in Kind}}
+            {"csp": key, **{f"{kind.value}Quota": quotas.of(kind) for kind in QosKind}}
             for key, quotas in self._limits.items()
         ]
         return Answer(value=listed)
@@ -204,7 +204,7 @@ class QosService:
         limits = self._limits.get(provider)
         if limits is None:
             raise PeerError(Code.NOT_REGISTERED, "no such provider")
-        for kind in Kind:
+        for kind in QosKind:
             used, limit = self._used(provider, kind), limits.of(kind)
             if wanted.of(kind) and used + wanted.of(kind) > limit:
                 value = {"kind": kind.value, "used": used, "limit": limit}
@@ -212,7 +212,7 @@ class QosService:
                 return Answer(code.status, value, code.word, events=self._quota_events(domain, provider))
         return None
 
-    def _used(self, provider: str, kind: Kind) -> int:
+    def _used(self, provider: str, kind: QosKind) -> int:
         usage = self._usages.get(provider, Amounts())
         return max(usage.of(kind), self._state.leases.reserved(provider).of(kind))
 
@@ -303,7 +303,7 @@ class QosService:
         if limits is None:
             return []
         events: list[Event] = []
-        for kind in Kind:
+        for kind in QosKind:
             used, limit = self._used(provider, kind), limits.of(kind)
             is_used_up, was_used_up = 0 < limit <= used, (provider, kind) in self._used_up
             if is_used_up == was_used_up:
@@ -342,7 +342,7 @@ def _given(members: Members, name: str) -> str:
 
 
 def _amounts_in(value: Members) -> Amounts:
-    return Amounts(*(_amount(value.get(kind.value, 0)) for kind in Kind))
+    return Amounts(*(_amount(value.get(kind.value, 0)) for kind in QosKind))
 
 
 def _amount(value: object) -> int:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from federation.core.interworking import Interworking
 from msg_node.kernel.registrations import Status
-from msg_node.registries.core.registry_entry import Changed, Entry
+from msg_node.registries.core.registry_entry import Changed, RegistryEntry
 from msg_node.registries.core.registry_query import By, Query
 from protofly.address import domain_of, parse
 from protofly.errors import Code, PeerError
@@ -44,7 +44,9 @@ class LegacyUser:
         return {**members, "status": status.value, "runtime": self.stub, MARK: True}
 
 
-def check_stub_entry(interworking: Interworking, domain: str, key: str, entry: Entry | None, *, number: int) -> None:
+def check_stub_entry(
+    interworking: Interworking, domain: str, key: str, entry: RegistryEntry | None, *, number: int
+) -> None:
     """Judge whether the stub of a domain may write about an address.
 
     Args:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.deadlines import Deadlines
 from msg_node.kernel.registrations import Index, Status, StatusChange
-from msg_node.registries.core.registry_entry import Changed, Entry, apply, new_entry
+from msg_node.registries.core.registry_entry import Changed, RegistryEntry, apply, new_entry
 from msg_node.registries.core.unreported import UnreportedDisconnects
 from protofly.address import canonical_key, parse
 from protofly.errors import Code, PeerError
@@ -39,7 +39,7 @@ class DomainRegistry:
     def __init__(self, journal: Journal, *, per_session: int = REGISTRY_ENTRIES_PER_SESSION) -> None:
         self._journal = journal
         self._per_session = per_session
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RegistryEntry] = {}
         self._index: dict[Index, dict[str, dict[str, None]]] = {index: {} for index in Index}
         self._by_sid: dict[int, dict[str, None]] = {}
         self.unreported = UnreportedDisconnects()
@@ -51,11 +51,11 @@ class DomainRegistry:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> RegistryEntry | None:
         """The entry of a canonical key."""
         return self._entries.get(key)
 
-    def find(self, index: Index, text: str) -> list[Entry]:
+    def find(self, index: Index, text: str) -> list[RegistryEntry]:
         """Entries by one of their members, oldest first."""
         return [self._entries[key] for key in self._index[index].get(_index_text(index, text), ())]
 
@@ -87,7 +87,7 @@ class DomainRegistry:
         if key not in keys and len(keys) >= self._per_session:
             raise PeerError(Code.QUOTA, f"a session may register {self._per_session} entries")
 
-    def adopt(self, entry: Entry) -> None:
+    def adopt(self, entry: RegistryEntry) -> None:
         """Take over an entry as another registry has it, in place of what is here."""
         key = entry.key
         self._put(key, entry, self._entries.get(key))
@@ -162,7 +162,7 @@ class DomainRegistry:
             HostError: STORAGE.
         """
         for key, raw in rows.items():
-            entry = decode_row(raw, Entry, table=Table.REGISTRY, key=key)
+            entry = decode_row(raw, RegistryEntry, table=Table.REGISTRY, key=key)
             if entry.sid and entry.sid not in sids:
                 self._put(key, replace(entry, sid=0, status=Status.DISCONNECTED, refreshed_at=now), None)
             else:
@@ -188,13 +188,13 @@ class DomainRegistry:
                 del self._ended[sid]
         return changes
 
-    def _spare(self, key: str, entry: Entry) -> None:
+    def _spare(self, key: str, entry: RegistryEntry) -> None:
         """An entry has a holder again, or is deleted: the end of the old holder does not concern it."""
         ended = self._ended.get(entry.sid)
         if ended is not None:
             ended[1].pop(key, None)
 
-    def _put(self, key: str, entry: Entry, old: Entry | None) -> list[StatusChange]:
+    def _put(self, key: str, entry: RegistryEntry, old: RegistryEntry | None) -> list[StatusChange]:
         if old is not None:
             self._spare(key, old)
         if old is not None and _is_found_alike(old, entry):
@@ -209,7 +209,7 @@ class DomainRegistry:
             return []
         return [StatusChange(key, entry.url, entry.status)]
 
-    def _insert(self, key: str, entry: Entry) -> None:
+    def _insert(self, key: str, entry: RegistryEntry) -> None:
         self._entries[key] = entry
         for index, text in _places(entry):
             self._index[index].setdefault(text, {})[key] = None
@@ -217,7 +217,7 @@ class DomainRegistry:
             self._by_sid.setdefault(entry.sid, {})[key] = None
         self._due.set(key, _due_at(entry))
 
-    def _forget(self, key: str, entry: Entry) -> None:
+    def _forget(self, key: str, entry: RegistryEntry) -> None:
         del self._entries[key]
         self._spare(key, entry)
         self._due.discard(key)
@@ -227,7 +227,7 @@ class DomainRegistry:
             _discard(self._by_sid, entry.sid, key)
 
 
-def _is_found_alike(old: Entry, new: Entry) -> bool:
+def _is_found_alike(old: RegistryEntry, new: RegistryEntry) -> bool:
     """True when two states of an entry are found in the same places: a keep-alive moves nothing."""
     return (
         old.sid == new.sid
@@ -245,13 +245,13 @@ def _discard(table: dict[_Place, dict[str, None]], place: _Place, key: str) -> N
         del table[place]
 
 
-def _due_at(entry: Entry) -> float:
+def _due_at(entry: RegistryEntry) -> float:
     """When a sweep has to look at an entry."""
     retention = 0.0 if entry.is_connected else REGISTRY_RETENTION_SECONDS
     return entry.refreshed_at + entry.expires_seconds + retention
 
 
-def _places(entry: Entry) -> Iterable[tuple[Index, str]]:
+def _places(entry: RegistryEntry) -> Iterable[tuple[Index, str]]:
     """Under what an entry is found: each index of its kind for which it has a value."""
     if entry.is_hyperty:
         texts = {Index.USER: entry.user, Index.GUID: entry.guid}

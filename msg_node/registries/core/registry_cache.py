@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from msg_node.registries.core.registry import identifiers_of
-from msg_node.registries.core.registry_entry import Entry
+from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.registries.core.registry_query import By, Query
 from msg_node.registries.core.registry_rest import Record
 from protofly.address import canonical_key
@@ -56,7 +56,7 @@ class RegistryCache:
         if len(self._answers) > self._max_answers:
             self._drop(next(iter(self._answers)))
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: RegistryEntry) -> None:
         """An entry is new, or another one now: forget every answer that it is in, or would be in."""
         for subject in _subjects(entry):
             for query in list(self._queries.get(subject, ())):
@@ -78,7 +78,7 @@ def _subjects_of(query: Query, records: list[Record]) -> set[_Subject]:
     return {_subject(query.by, query.text)} | {_subject(By.URL, record.url) for record in records}
 
 
-def _subjects(entry: Entry) -> Iterator[_Subject]:
+def _subjects(entry: RegistryEntry) -> Iterator[_Subject]:
     """What an entry can be asked for by."""
     yield _subject(By.URL, entry.url)
     texts = {By.USER: entry.user, By.GUID: entry.guid, By.NAME: entry.name, By.REPORTER: entry.reporter}

@@ -26,7 +26,7 @@ from protofly.limits import (
 _HYPERTY_SCHEMES = frozenset({"hyperty", "runtime"})
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One registered hyperty or data object.
 
     `sid` is the session that refreshes it, times are seconds since the Unix epoch.
@@ -141,7 +141,7 @@ def read_changed(value: Members) -> Changed:
     )
 
 
-def new_entry(url: str, changed: Changed, *, sid: int, now: float) -> Entry:
+def new_entry(url: str, changed: Changed, *, sid: int, now: float) -> RegistryEntry:
     """Make an entry out of a registration.
 
     Raises:
@@ -149,7 +149,9 @@ def new_entry(url: str, changed: Changed, *, sid: int, now: float) -> Entry:
 
     Source: message specification, section 10.1.
     """
-    entry = apply(Entry(url=url, sid=sid, runtime="", started_at=now, refreshed_at=now), changed, sid=sid, now=now)
+    entry = apply(
+        RegistryEntry(url=url, sid=sid, runtime="", started_at=now, refreshed_at=now), changed, sid=sid, now=now
+    )
     mandatory = _MANDATORY_HYPERTY if entry.is_hyperty else _MANDATORY_OBJECT
     missing = [name for name in mandatory if not getattr(entry, name)]
     if missing:
@@ -157,7 +159,7 @@ def new_entry(url: str, changed: Changed, *, sid: int, now: float) -> Entry:
     return entry
 
 
-def apply(entry: Entry, changed: Changed, *, sid: int, now: float) -> Entry:
+def apply(entry: RegistryEntry, changed: Changed, *, sid: int, now: float) -> RegistryEntry:
     """The entry with members changed, and refreshed."""
     given = {field: value for field in Changed.__struct_fields__ if (value := getattr(changed, field)) is not None}
     return replace(entry, **given, sid=sid, refreshed_at=now)
@@ -175,7 +177,7 @@ def status_of(value: object) -> Status:
         raise PeerError(Code.BAD_BODY, "status is one of created, live, disconnected, dead") from exc
 
 
-def shown(entry: Entry) -> dict[str, object]:
+def shown(entry: RegistryEntry) -> dict[str, object]:
     """An entry as readers get it. Source: data formats, section 5.2."""
     addresses = (
         {"hypertyID": entry.url, "userID": entry.user, "guid": entry.guid, "descriptor": entry.descriptor}

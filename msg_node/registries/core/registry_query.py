@@ -11,7 +11,7 @@ from enum import Enum
 from msg_node.kernel.registrations import Index
 from msg_node.kernel.resources import Members, check_texts, object_of, text_of, texts_of
 from msg_node.registries.core.registry import DomainRegistry, identifiers_of
-from msg_node.registries.core.registry_entry import Entry
+from msg_node.registries.core.registry_entry import RegistryEntry
 from protofly.address import canonical_key, scheme_of
 from protofly.errors import Code, PeerError
 
@@ -132,7 +132,7 @@ def _target(resource: str, domain: str) -> tuple[By, str, str]:
             return By.URL, resource, ""
 
 
-def find(registry: DomainRegistry, query: Query) -> list[Entry]:
+def find(registry: DomainRegistry, query: Query) -> list[RegistryEntry]:
     """Entries that a query means, oldest first."""
     return [entry for entry in _candidates(registry, query) if fits(entry, query)]
 
@@ -142,7 +142,7 @@ def is_dataobject_search(query: Query) -> bool:
     return query.by in _OF_PERSONS and query.scheme not in ("", _HYPERTY)
 
 
-def is_named(entry: Entry, query: Query) -> bool:
+def is_named(entry: RegistryEntry, query: Query) -> bool:
     """Whether an entry that somebody else found has what a query names."""
     match query.by:
         case By.URL:
@@ -170,7 +170,7 @@ def _bare_guid(text: str) -> str:
     return text.removeprefix("user-guid://")
 
 
-def _candidates(registry: DomainRegistry, query: Query) -> list[Entry]:
+def _candidates(registry: DomainRegistry, query: Query) -> list[RegistryEntry]:
     if query.by is By.URL:
         entry = registry.get(canonical_key(query.text))
         return [] if entry is None else [entry]
@@ -180,7 +180,7 @@ def _candidates(registry: DomainRegistry, query: Query) -> list[Entry]:
     return found
 
 
-def fits(entry: Entry, query: Query) -> bool:
+def fits(entry: RegistryEntry, query: Query) -> bool:
     """Whether an entry passes the filters of a query."""
     scheme = scheme_of(entry.url)
     is_right_scheme = not entry.is_hyperty if query.scheme == _ANY_OBJECT else query.scheme in ("", scheme)

@@ -30,7 +30,7 @@ from msg_node.kernel.resources import key_or_refuse, object_of, text_of
 from msg_node.kernel.rest_calls import Answered, Answers, Call, Calls
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Lane, ServiceRequest, inquire
 from msg_node.registries.core.registry_cache import RegistryCache
-from msg_node.registries.core.registry_entry import Changed, Entry, new_entry, read_changed, url_of
+from msg_node.registries.core.registry_entry import Changed, RegistryEntry, new_entry, read_changed, url_of
 from msg_node.registries.core.registry_query import By, Query, address_in, is_dataobject_search
 from msg_node.registries.core.registry_rest import (
     Record,
@@ -59,7 +59,7 @@ REGISTRY: ConnectorName[Calls, Answers] = ConnectorName("registry")
 """The connector that makes the calls."""
 
 _NO_CONTACT = frozenset({Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.GATEWAY_TIMEOUT, Code.DNS_FAILED})
-_Go = Callable[[Entry | None], Inquiry]
+_Go = Callable[[RegistryEntry | None], Inquiry]
 
 
 class RegistryRelay(RegistryService):
@@ -70,7 +70,7 @@ class RegistryRelay(RegistryService):
         super().__init__(state)
         self._domains = state.domains.union(state.interworking.domains)
         self._cache = RegistryCache(max_seconds=cache_seconds)
-        self._told: OrderedDict[str, Status] = OrderedDict()  # of entries that are not in our book
+        self._told: OrderedDict[str, Status] = OrderedDict()  # of entries that are not ours
         state.registry.unreported.is_kept = True
 
     # Writes.
@@ -85,12 +85,14 @@ class RegistryRelay(RegistryService):
         entry = new_entry(url, changed, sid=request.caller.number, now=request.now)
         self._state.registry.check_quota(request.caller.number, key)
 
-        def go(_: Entry | None) -> Inquiry:
+        def go(_: RegistryEntry | None) -> Inquiry:
             return self._ask(request, (create_call(entry),), partial(self._created, request, entry, changed))
 
         return self._with_entry(request, key, url, go, may_be_new=True)
 
-    def _created(self, request: ServiceRequest, entry: Entry, changed: Changed, answers: Answers, now: float) -> Answer:
+    def _created(
+        self, request: ServiceRequest, entry: RegistryEntry, changed: Changed, answers: Answers, now: float
+    ) -> Answer:
         if not is_written(answers[0]):
             raise PeerError(Code.NOT_OWNER, "the domain registry has this address for another user")
         self._cache.forget(entry)
@@ -106,14 +108,16 @@ class RegistryRelay(RegistryService):
         key = key_or_refuse(url)
         changed = self._in_its_name(request, key, changed_by(members, value))
 
-        def go(known: Entry | None) -> Inquiry:
+        def go(known: RegistryEntry | None) -> Inquiry:
             assert known is not None
             calls = (update_call(known, changed),)
             return self._ask(request, calls, partial(self._updated, request, known, changed))
 
         return self._with_entry(request, key, url, go)
 
-    def _updated(self, request: ServiceRequest, known: Entry, changed: Changed, answers: Answers, now: float) -> Answer:
+    def _updated(
+        self, request: ServiceRequest, known: RegistryEntry, changed: Changed, answers: Answers, now: float
+    ) -> Answer:
         if not is_written(answers[0]):
             return self._vanished(known)
         registry, key = self._state.registry, known.key
@@ -152,7 +156,7 @@ class RegistryRelay(RegistryService):
 
         return self._ask(request, (name_call(name),), conclude)
 
-    def _delete_entry(self, request: ServiceRequest, known: Entry | None) -> Inquiry:
+    def _delete_entry(self, request: ServiceRequest, known: RegistryEntry | None) -> Inquiry:
         assert known is not None
 
         def conclude(answers: Answers, now: float) -> Answer:
@@ -163,7 +167,7 @@ class RegistryRelay(RegistryService):
         return self._ask(request, (delete_call(known),), conclude)
 
     def _with_entry(self, request: ServiceRequest, key: str, url: str, go: _Go, *, may_be_new: bool = False) -> Inquiry:
-        """Go on when the asker may write; an entry that is not in our book is read first, where that matters."""
+        """Go on when the asker may write; an entry that is unknown here is read first, where that matters."""
         known = self._state.registry.get(key)
         if known is not None or (may_be_new and self._state.owners.owner(key) is not None):
             self._check_writer(request, key, known)
@@ -181,12 +185,12 @@ class RegistryRelay(RegistryService):
 
         return self._ask(request, (entry_call(url),), conclude)
 
-    def _vanished(self, known: Entry) -> Answer:
+    def _vanished(self, known: RegistryEntry) -> Answer:
         """The registry has no such entry: neither have we."""
         self._cache.forget(known)
         return Answer(404, reason=Code.NOT_REGISTERED.word, status_changes=self._forget(known))
 
-    def _forget(self, known: Entry) -> list[StatusChange]:
+    def _forget(self, known: RegistryEntry) -> list[StatusChange]:
         if self._state.registry.get(known.key) is not None:
             return self._state.registry.delete(known.key)
         return [StatusChange(known.key, known.url, Status.DISCONNECTED)] if known.is_connected else []
@@ -252,7 +256,7 @@ class RegistryRelay(RegistryService):
         records = statuses_in(answer, self._domains)
         return [change for one in records for change in self._now_is(one.entry, one.entry.status, now)]
 
-    def _now_is(self, entry: Entry, status: Status, now: float) -> list[StatusChange]:
+    def _now_is(self, entry: RegistryEntry, status: Status, now: float) -> list[StatusChange]:
         """The registry has this status for an entry; a change of it is told once."""
         self._cache.forget(entry)
         registry, key = self._state.registry, entry.key
@@ -269,7 +273,7 @@ class RegistryRelay(RegistryService):
             self._told.popitem(last=False)
         return [] if before is status else [StatusChange(key, entry.url, status)]
 
-    def unreported(self, now: float) -> list[Entry]:
+    def unreported(self, now: float) -> list[RegistryEntry]:
         """Some of the entries that are alive in the registry though their sessions have ended."""
         registry = self._state.registry
         entries = []
@@ -285,7 +289,7 @@ class RegistryRelay(RegistryService):
                 entries.append(entry)
         return entries
 
-    def reported(self, entry: Entry) -> None:
+    def reported(self, entry: RegistryEntry) -> None:
         """The registry knows that an entry is disconnected."""
         self._state.registry.unreported.discard(entry.key)
 

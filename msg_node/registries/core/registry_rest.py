@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from msg_node.kernel.registrations import Status
 from msg_node.kernel.rest_calls import Answered, Call, Calls, path_to, refusal_of
-from msg_node.registries.core.registry_entry import Changed, Entry, read_changed, url_of
+from msg_node.registries.core.registry_entry import Changed, RegistryEntry, read_changed, url_of
 from msg_node.registries.core.registry_query import By, Query, fits, is_named
 from protofly.address import canonical_key, domain_of, scheme_of
 from protofly.errors import Code, PeerError
@@ -53,7 +53,7 @@ _OF_OBJECTS = ("schema", "name", "reporter", "runtime", "p2p_requester", "resour
 class Record(msgspec.Struct, frozen=True):
     """An entry of the registry: as we read it, and with all members as it came."""
 
-    entry: Entry
+    entry: RegistryEntry
     members: Mapping[str, object]
 
     @property
@@ -124,7 +124,7 @@ def query_calls(query: Query) -> Calls:
     return Calls(tuple([Call("GET", path_to(*path, kind, query=parameters)) for path in paths]))
 
 
-def create_call(entry: Entry) -> Call:
+def create_call(entry: RegistryEntry) -> Call:
     """Create or replace an entry."""
     members = _OF_HYPERTIES if entry.is_hyperty else _OF_OBJECTS
     document: dict[str, object] = {_WIRE_NAMES[name]: value for name in members if (value := getattr(entry, name))}
@@ -135,7 +135,7 @@ def create_call(entry: Entry) -> Call:
     return Call("PUT", path_to("hyperty", "dataobject", spelled(entry.url)), document)
 
 
-def update_call(old: Entry, changed: Changed) -> Call:
+def update_call(old: RegistryEntry, changed: Changed) -> Call:
     """Change members of an entry; nothing at all keeps it alive. Both bring it back to life if need be.
 
     What is known of its status may be older than what waits before this call: an update says the status in any case.
@@ -150,19 +150,19 @@ def update_call(old: Entry, changed: Changed) -> Call:
     return _put(old, document)
 
 
-def delete_call(entry: Entry) -> Call:
+def delete_call(entry: RegistryEntry) -> Call:
     """End an entry. The published interface has no such route for data objects: they are disconnected."""
     if entry.is_hyperty:
         return Call("DELETE", path_to("hyperty", "user", spelled(entry.user), spelled(entry.url)))
     return disconnect_call(entry)
 
 
-def disconnect_call(entry: Entry) -> Call:
+def disconnect_call(entry: RegistryEntry) -> Call:
     """Say that an entry cannot be reached any more."""
     return _put(entry, {"status": Status.DISCONNECTED.value})
 
 
-def _put(entry: Entry, document: Mapping[str, object]) -> Call:
+def _put(entry: RegistryEntry, document: Mapping[str, object]) -> Call:
     if entry.is_hyperty:
         return Call("PUT", path_to("hyperty", "url", spelled(entry.url)), document)
     return Call("PUT", path_to("dataobject", "url", spelled(entry.url)), document)
@@ -255,7 +255,7 @@ def _record(key: str, members: object) -> Record | None:
             return None
         domain_of(url)
         changed = read_changed(members)
-        entry = Entry(
+        entry = RegistryEntry(
             url=url,
             sid=0,
             runtime=changed.runtime or "",

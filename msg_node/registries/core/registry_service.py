@@ -24,7 +24,7 @@ from msg_node.registries.core.legacy_users import (
 )
 from msg_node.registries.core.registry_entry import (
     Changed,
-    Entry,
+    RegistryEntry,
     is_of_hyperty,
     read_changed,
     shown,
@@ -122,7 +122,7 @@ class RegistryService:
             raise PeerError(Code.DUPLICATE, "several data objects have this name")
         return found[0].key
 
-    def _check_writer(self, request: ServiceRequest, key: str, entry: Entry | None) -> None:
+    def _check_writer(self, request: ServiceRequest, key: str, entry: RegistryEntry | None) -> None:
         """Refuse who may not write about an address; `entry` is what is registered for it.
 
         Raises:
@@ -155,7 +155,7 @@ class RegistryService:
             return changed
         return of_stub(self._state.interworking, request.caller.domain, changed, is_hyperty=is_of_hyperty(key))
 
-    def _is_ours(self, entry: Entry, sid: int) -> bool:
+    def _is_ours(self, entry: RegistryEntry, sid: int) -> bool:
         if entry.sid and entry.sid == sid:
             return True
         session = self._state.sessions.get(sid)

@@ -16,7 +16,7 @@ from msg_node.kernel.directories import OwnerDirectory, SessionDirectory
 from msg_node.kernel.registrations import NOBODY, Index, Status
 from msg_node.kernel.resources import key_or_refuse
 from msg_node.registries.core.registry import DomainRegistry
-from msg_node.registries.core.registry_entry import Entry
+from msg_node.registries.core.registry_entry import RegistryEntry
 from protofly.address import domain_of, scheme_of, valid_domain
 from protofly.errors import PeerError
 from protofly.guid import guid_address
@@ -67,12 +67,12 @@ class LocalUsers:
         self._owners = owners
         self._sessions = sessions
 
-    def hyperties_of(self, names: Iterable[tuple[Index, str]]) -> list[Entry]:
+    def hyperties_of(self, names: Iterable[tuple[Index, str]]) -> list[RegistryEntry]:
         """The hyperties that are registered for a user with these names, live ones and others."""
         found = {entry.key: entry for index, text in names for entry in self._registry.find(index, text)}
         return [entry for entry in found.values() if entry.is_hyperty]
 
-    def live_numbers(self, entries: Iterable[Entry], origin: int) -> tuple[int, ...]:
+    def live_numbers(self, entries: Iterable[RegistryEntry], origin: int) -> tuple[int, ...]:
         """The sessions that hold live entries, except the one that asks."""
         holders = [self._owners.owner(entry.key) or entry.sid for entry in entries if entry.is_connected]
         return tuple(dict.fromkeys(number for number in holders if number != origin))

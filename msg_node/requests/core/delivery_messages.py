@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from msg_node.requests.core.delivery_status import Status, Word, status_body
+from msg_node.requests.core.delivery_status import Status, StatusReport, status_body
 from msg_node.requests.core.inbox import InboxEntry
 from msg_node.requests.core.parked import ParkedRequest
 from protofly import codec
@@ -64,7 +64,7 @@ def handed_over(entry: ParkedRequest, now: float, *, with_lifetime: bool = False
     return codec.decode(raw)[0]
 
 
-def status_reply(entry: ParkedRequest, word: Word, *, source: str = "") -> Message:
+def status_reply(entry: ParkedRequest, word: StatusReport, *, source: str = "") -> Message:
     """One word about a request as the answer to it. What was parked as an invitation is told 100, never a success."""
     expires_at = 0.0 if word.status.is_final else entry.expires_at
     body = status_body(word, entry.request_id, source=source, expires_at=expires_at)
@@ -72,20 +72,20 @@ def status_reply(entry: ParkedRequest, word: Word, *, source: str = "") -> Messa
     return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
 
 
-def told_again(request: Message, request_id: str, word: Word) -> Message:
+def repeated_reply(request: Message, request_id: str, word: StatusReport) -> Message:
     """The final word about a request, once more, as the answer to a repetition of it."""
     body = status_body(word, request_id)
     return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
 
 
-def waiting_word(entry: ParkedRequest) -> Word:
+def waiting_report(entry: ParkedRequest) -> StatusReport:
     """What the sender of an open request is told instead of its result: where it stands.
 
     Older runtimes take any success for the acceptance of an invitation, so theirs is 100.
     """
     if entry.is_invitation:
-        return Word(entry.status, 100)
-    return Word(entry.status, 202, QUEUED if entry.status is Status.PENDING else "")
+        return StatusReport(entry.status, 100)
+    return StatusReport(entry.status, 202, QUEUED if entry.status is Status.PENDING else "")
 
 
 def mirrored_answer(entry: ParkedRequest, answer: Message) -> Message:
@@ -98,7 +98,7 @@ def mirrored_answer(entry: ParkedRequest, answer: Message) -> Message:
     return codec.decode(raw)[0]
 
 
-def notice_body(entry: ParkedRequest, word: Word) -> bytes:
+def notice_body(entry: ParkedRequest, word: StatusReport) -> bytes:
     """The body of the event that tells one word about a request."""
     return msgspec.json.encode({"class": "event", **status_body(word, entry.request_id, source=_source(entry))})
 
@@ -116,7 +116,7 @@ def inbox_event(entry: InboxEntry, delivery_url: str) -> Message:
     return codec.decode(raw)[0]
 
 
-def abroad_event(entry: ParkedRequest, word: Word, delivery_url: str, number: int) -> Message:
+def abroad_event(entry: ParkedRequest, word: StatusReport, delivery_url: str, number: int) -> Message:
     """One word about a request of another domain, to that domain."""
     to = f"{entry.request.from_}/inbox"
     raw = codec.encode_message(id=number, type="update", from_=delivery_url, to=to, body=notice_body(entry, word))

@@ -31,7 +31,7 @@ class DeliveryService:
 
     def __init__(self, state: RequestTables) -> None:
         self._state = state
-        self._books: DeliveryState = state.delivery
+        self._delivery: DeliveryState = state.delivery
 
     def __call__(self, request: ServiceRequest) -> Answer:
         """Serve `read` and `delete`.
@@ -56,7 +56,7 @@ class DeliveryService:
         entry = self._open(caller, request_id)
         if entry is not None:
             return _described(entry)
-        notice = self._books.inboxes.find(request_id)
+        notice = self._delivery.inboxes.find(request_id)
         if notice is not None and notice.is_final and self._may_see_notice(caller, notice):
             return {
                 "to": notice.queue,
@@ -71,24 +71,24 @@ class DeliveryService:
             finished = self._finished(caller, request_id)
             raise PeerError(Code.ALREADY_FINAL, f"the request is {finished.word.status.value}")
         is_sender = self._is_sender(caller, entry.sender, entry.request.from_key)
-        self._books.cancelled.append((entry, is_sender))
+        self._delivery.cancelled.append((entry, is_sender))
         if entry.status is Status.PENDING and not entry.is_acknowledged:
-            self._books.parking.finish(entry, CANCELLED, now)
+            self._delivery.parking.finish(entry, CANCELLED, now)
             return Answer(value={"requestId": request_id, "status": Status.CANCELLED.value})
         value = {"requestId": request_id, "status": entry.status.value}
         return Answer(202, value, description="the recipient has it, and is asked to leave it undone")
 
     def _open(self, caller: Caller, request_id: str) -> ParkedRequest | None:
-        entry = self._books.parking.find(caller.domain if caller.is_link else "", request_id)
+        entry = self._delivery.parking.find(caller.domain if caller.is_link else "", request_id)
         if entry is None and not caller.is_link:
-            entry = self._books.parking.find_foreign(request_id)
+            entry = self._delivery.parking.find_foreign(request_id)
         if entry is None:
             return None
         seen = self._may_see(caller, entry.sender, entry.request.from_key, entry.queue)
         return entry if seen else None
 
     def _finished(self, caller: Caller, request_id: str) -> FinishedRequest:
-        finished = self._books.parking.finished.find(caller.domain if caller.is_link else "", request_id)
+        finished = self._delivery.parking.finished.find(caller.domain if caller.is_link else "", request_id)
         if finished is None or not self._may_see(caller, finished.sender, finished.from_key, finished.queue):
             raise PeerError(Code.NO_SUCH_REQUEST, "no such request is known")
         return finished
@@ -125,7 +125,7 @@ class DeliveryService:
 
     def _candidates(self, caller: Caller) -> list[ParkedRequest]:
         """Everything open that the caller may see, in order of arrival."""
-        parking, state = self._books.parking, self._state
+        parking, state = self._delivery.parking, self._state
         if caller.is_operator:
             return parking.of_senders(list(parking.senders()))
         if caller.is_link:

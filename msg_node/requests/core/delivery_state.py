@@ -28,7 +28,7 @@ class DeliveryRules:
 
 
 class DeliveryState:
-    """The three books.
+    """Open requests, inboxes and the queues of agents.
 
     Args:
         first_number: Where the ids of inbox entries begin, at random below 2^31.

@@ -55,7 +55,7 @@ def read_status(value: object) -> Status | None:
     return _WORDS.get(value.lower()) if isinstance(value, str) else None
 
 
-class Word(NamedTuple):
+class StatusReport(NamedTuple):
     """One word about a request: its status, the code that goes with it, a reason, and the value, as JSON text."""
 
     status: Status
@@ -65,14 +65,14 @@ class Word(NamedTuple):
     description: str = ""
 
     @classmethod
-    def of_code(cls, status: Status, code: Code, detail: str = "") -> Word:
+    def of_code(cls, status: Status, code: Code, detail: str = "") -> StatusReport:
         """A word of the node's own."""
         description = f"{code.description}: {detail}" if detail else ""
         return cls(status, code.status, code.word, description=description)
 
 
-CANCELLED = Word.of_code(Status.CANCELLED, Code.CANCELLED)
-EXPIRED = Word.of_code(Status.EXPIRED, Code.EXPIRED)
+CANCELLED = StatusReport.of_code(Status.CANCELLED, Code.CANCELLED)
+EXPIRED = StatusReport.of_code(Status.EXPIRED, Code.EXPIRED)
 
 
 class _AnswerBody(msgspec.Struct, frozen=True, gc=False):
@@ -85,7 +85,7 @@ class _AnswerBody(msgspec.Struct, frozen=True, gc=False):
 _decode_answer = msgspec.json.Decoder(_AnswerBody).decode
 
 
-def word_of(reply: Message) -> Word:
+def report_of(reply: Message) -> StatusReport:
     """What a reply of an agent, or of another node, says about the request.
 
     Below 200 it is at work on it; 202 and a status that is not final: another node keeps the request for its agent.
@@ -96,18 +96,20 @@ def word_of(reply: Message) -> Word:
     reason = codec.body_text(bytes(body.reason))
     value, description = bytes(body.value), codec.body_text(bytes(body.description))
     if 0 < code < 200:
-        return Word(Status.DELIVERED, code, reason, value, description)
+        return StatusReport(Status.DELIVERED, code, reason, value, description)
     if code == 202 and said is not None and not said.is_final:
-        return Word(said, code, reason, value, description)
+        return StatusReport(said, code, reason, value, description)
     if 200 <= code < 300:
-        return Word(said if said is not None and said.is_final else Status.COMPLETED, code, reason, value, description)
+        return StatusReport(
+            said if said is not None and said.is_final else Status.COMPLETED, code, reason, value, description
+        )
     if not code:
-        return Word.of_code(Status.FAILED, Code.BAD_REPLY, "the answer holds no code")
+        return StatusReport.of_code(Status.FAILED, Code.BAD_REPLY, "the answer holds no code")
     status = said if said in (Status.CANCELLED, Status.EXPIRED) else Status.FAILED
-    return Word(status, code, reason, value, description)
+    return StatusReport(status, code, reason, value, description)
 
 
-def status_body(word: Word, request_id: str, *, source: str = "", expires_at: float = 0.0) -> dict[str, object]:
+def status_body(word: StatusReport, request_id: str, *, source: str = "", expires_at: float = 0.0) -> dict[str, object]:
     """The members that tell one word about a request."""
     body: dict[str, object] = {"code": word.code, "description": word.description or DESCRIPTIONS.get(word.code, "")}
     if word.reason:

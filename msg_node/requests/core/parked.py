@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from msg_node.kernel.changes import Table
-from msg_node.requests.core.delivery_status import Status, Word
+from msg_node.requests.core.delivery_status import Status, StatusReport
 from protofly import codec
 from protofly.errors import Code, HostError
 from protofly.message import Message
@@ -131,13 +131,13 @@ class FinishedRequest(NamedTuple):
     queue: str
     sender: Sender
     from_key: str
-    word: Word
+    word: StatusReport
     number: int
     expires_at: float
     is_stored: bool
 
 
-def finished_of(entry: ParkedRequest, word: Word, *, is_stored: bool) -> FinishedRequest:
+def finished_of(entry: ParkedRequest, word: StatusReport, *, is_stored: bool) -> FinishedRequest:
     """What is remembered of a request once it has its final answer."""
     return FinishedRequest(
         entry.request_id,
@@ -156,7 +156,7 @@ def row_key(number: int) -> str:
     return f"{number:012d}"
 
 
-def row_of(entry: ParkedRequest, word: Word | None = None) -> ParkedRow:
+def row_of(entry: ParkedRequest, word: StatusReport | None = None) -> ParkedRow:
     """The row of a request; with `word`, that of a finished one, which keeps only the header of the message."""
     sender = entry.sender
     return ParkedRow(

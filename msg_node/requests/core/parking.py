@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
-from msg_node.requests.core.delivery_status import Status, Word
+from msg_node.requests.core.delivery_status import Status, StatusReport
 from msg_node.requests.core.finished_requests import FinishedRequests
 from msg_node.requests.core.owed_replies import OwedReplies
 from msg_node.requests.core.parked import (
@@ -196,7 +196,7 @@ class Parking:
         if entry.is_stored:
             self.store(entry)
 
-    def finish(self, entry: ParkedRequest, word: Word, now: float) -> FinishedRequest:
+    def finish(self, entry: ParkedRequest, word: StatusReport, now: float) -> FinishedRequest:
         """End an open request with its final answer."""
         assert word.status.is_final
         self._remove(entry)
@@ -238,7 +238,7 @@ class Parking:
             expires_at = min(row.expires_at, now + self._bounds.longest_seconds)  # the clock may have been set back
             entry = from_row(row, expires_at)
             if row.status.is_final:
-                word = Word(row.status, row.code, row.reason, value_of(row), row.description)
+                word = StatusReport(row.status, row.code, row.reason, value_of(row), row.description)
                 self.finished.add(finished_of(entry, word, is_stored=True))
             else:
                 self._insert(entry)

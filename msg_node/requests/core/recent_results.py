@@ -13,7 +13,7 @@ import hashlib
 from collections import OrderedDict
 from typing import NamedTuple
 
-from msg_node.requests.core.delivery_status import Status, Word
+from msg_node.requests.core.delivery_status import Status, StatusReport
 from msg_node.requests.core.parked import ParkedRequest, Sender
 from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, REPEATED_SECONDS
 from protofly.message import Message
@@ -25,7 +25,7 @@ class _Said(NamedTuple):
     request_id: str
     sender: Sender
     digest: bytes
-    word: Word
+    word: StatusReport
     at: float
 
 
@@ -41,7 +41,7 @@ class RecentResults:
         """How many ends are remembered."""
         return len(self._said)
 
-    def keep(self, entry: ParkedRequest, word: Word, now: float) -> None:
+    def keep(self, entry: ParkedRequest, word: StatusReport, now: float) -> None:
         """Remember how a request of ours ended, if it was done."""
         request = entry.request
         if word.status is not Status.COMPLETED or entry.sender.domain or request.id is None:
@@ -53,7 +53,7 @@ class RecentResults:
         while self._said and self._oldest_must_go(now):
             self._forget(next(iter(self._said)))
 
-    def about(self, request: Message, sender: Sender, now: float) -> tuple[str, Word] | None:
+    def about(self, request: Message, sender: Sender, now: float) -> tuple[str, StatusReport] | None:
         """Request id and final word of the request that this one repeats."""
         said = None if request.id is None else self._said.get((request.from_key, request.id, request.to_key))
         if said is None or not said.at <= now <= said.at + REPEATED_SECONDS:
@@ -73,7 +73,7 @@ class RecentResults:
             self._bytes -= _size(transaction, said.word)
 
 
-def _size(transaction: _Transaction, word: Word) -> int:
+def _size(transaction: _Transaction, word: StatusReport) -> int:
     return len(word.value) + sum(map(len, transaction))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.addresses.core.objects import Kind, Part, part_of
+from msg_node.addresses.core.objects import Part, PartKind, part_of
 from msg_node.bus.core.router import Place, Route
 from msg_node.kernel.rules import Rules
 from protofly.errors import Code
@@ -227,13 +227,13 @@ def test_the_rule_can_be_switched_off() -> None:
 @pytest.mark.parametrize(
     ("key", "part"),
     [
-        (f"{ROOM}/changes", Part(Kind.CHANGES, ROOM)),
-        (f"{ROOM}/children/m", Part(Kind.CHILD, ROOM)),
-        (f"{ROOM}/children/", Part(Kind.CHILD, ROOM)),
-        (f"{ROOM}/children/m/changes", Part(Kind.CHANGES, f"{ROOM}/children/m")),
-        (f"{ROOM}/children/m/children/n", Part(Kind.CHILD, ROOM)),
-        (f"{ROOM}/m", Part(Kind.CHILD, ROOM, is_by_form=True)),
-        (f"{ROOM}/status", Part(Kind.STATE, ROOM)),
+        (f"{ROOM}/changes", Part(PartKind.CHANGES, ROOM)),
+        (f"{ROOM}/children/m", Part(PartKind.CHILD, ROOM)),
+        (f"{ROOM}/children/", Part(PartKind.CHILD, ROOM)),
+        (f"{ROOM}/children/m/changes", Part(PartKind.CHANGES, f"{ROOM}/children/m")),
+        (f"{ROOM}/children/m/children/n", Part(PartKind.CHILD, ROOM)),
+        (f"{ROOM}/m", Part(PartKind.CHILD, ROOM, is_by_form=True)),
+        (f"{ROOM}/status", Part(PartKind.STATE, ROOM)),
         (ROOM, None),
         (f"{ROOM}/subscription", None),
         ("hyperty://alpha.example/h/x", None),

@@ -10,7 +10,7 @@ import pytest
 
 from federation.link_context import Refusal
 from msg_node.addresses.core import remote_subscriptions
-from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, Step
+from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, SubscriptionStep
 from msg_node.kernel.resources import texts_of
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -40,7 +40,7 @@ def remote() -> RemoteSubscriptions:
     return RemoteSubscriptions(NODE, 50)
 
 
-def wish(remote: RemoteSubscriptions, *urls: str, sid: int = 1, now: float = 0.0) -> Step:
+def wish(remote: RemoteSubscriptions, *urls: str, sid: int = 1, now: float = 0.0) -> SubscriptionStep:
     request = parsed(a_message("subscribe", ANA, FOREIGN_SM, {"resources": list(urls), "source": ANA}, id_=1))
     return remote.subscribe(request, codec.body_members(request.body), sid, FOREIGN, now)
 
@@ -90,7 +90,7 @@ def test_a_refusal_is_told_to_whom_it_concerns(remote: RemoteSubscriptions, code
 
 def test_a_provisional_answer_changes_nothing(remote: RemoteSubscriptions) -> None:
     (request,) = wish(remote, CHANGES).upstream
-    assert remote.answered(reply(request, 100), FOREIGN) == Step()
+    assert remote.answered(reply(request, 100), FOREIGN) == SubscriptionStep()
     assert len(remote.answered(reply(request, 200), FOREIGN).granted) == 1
 
 
@@ -98,7 +98,7 @@ def test_an_answer_of_a_third_domain_counts_for_nothing(remote: RemoteSubscripti
     (request,) = wish(remote, CHANGES).upstream
     forged = reply(request)
     assert remote.is_answer(forged)
-    assert remote.answered(forged, "gamma.example") == Step()
+    assert remote.answered(forged, "gamma.example") == SubscriptionStep()
     assert not remote.holds(FOREIGN)
     assert len(remote.answered(reply(request), FOREIGN).granted) == 1
 
@@ -107,7 +107,7 @@ def test_an_answer_counts_once(remote: RemoteSubscriptions) -> None:
     (request,) = wish(remote, CHANGES).upstream
     remote.answered(reply(request), FOREIGN)
     assert not remote.is_answer(reply(request))
-    assert remote.answered(reply(request), FOREIGN) == Step()
+    assert remote.answered(reply(request), FOREIGN) == SubscriptionStep()
 
 
 def test_a_session_asks_for_no_more_at_once_than_it_may_listen_to(
@@ -157,7 +157,7 @@ def test_a_new_link_renews_what_is_held_in_one_request(remote: RemoteSubscriptio
     remote.restore([CHANGES, f"{ROOM}/status", "comm://gamma.example/x/changes"])
     (request,) = remote.renew(FOREIGN, 0.0)
     assert codec.body_members(request.body)["resources"] == [CHANGES, f"{ROOM}/status"]
-    assert remote.answered(reply(request), FOREIGN) == Step()
+    assert remote.answered(reply(request), FOREIGN) == SubscriptionStep()
     assert all(remote.has_key(key) for key in (CHANGES, f"{ROOM}/status", "comm://gamma.example/x/changes"))
 
 
@@ -171,7 +171,7 @@ def test_more_than_one_request_may_name_is_renewed_and_given_back_in_several(
         named = [texts_of(codec.body_members(one.body), "resources") for one in requests]
         assert [url for urls in named for url in urls] == held
         assert max(len(one.raw) for one in requests) < FRAME_BYTES
-        assert [remote.answered(reply(one), FOREIGN) for one in requests] == [Step()] * len(requests)
+        assert [remote.answered(reply(one), FOREIGN) for one in requests] == [SubscriptionStep()] * len(requests)
     assert remote.renew(FOREIGN, 0.0) == []
 
 
@@ -189,7 +189,7 @@ OLD_FORM = {"resource": ROOM, "childrenResources": ["m"]}
 OLD_SPELLING = f"{ROOM}/m"
 
 
-def wish_in_old_form(remote: RemoteSubscriptions, sid: int) -> Step:
+def wish_in_old_form(remote: RemoteSubscriptions, sid: int) -> SubscriptionStep:
     request = parsed(a_message("subscribe", ANA, FOREIGN_SM, {**OLD_FORM, "source": ANA}, id_=1))
     return remote.subscribe(request, codec.body_members(request.body), sid, FOREIGN, 0.0)
 

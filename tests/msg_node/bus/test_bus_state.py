@@ -11,7 +11,7 @@ import trio
 
 from msg_node.bus import sweeper
 from msg_node.kernel.session import Opener
-from msg_node.registries.core.registry_entry import Entry
+from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.storage import state_store
 from msg_node.storage.state_store import OnDurable, OnFailed
 from protofly.errors import Code, HostError
@@ -139,7 +139,7 @@ async def test_the_bus_goes_on_between_slices_of_a_great_sweep(tmp_path: Path, m
         registry = house.state.registry
         for number in range(5 * REGISTRY_SWEPT_AT_ONCE):
             url, past = f"hyperty://{DOMAIN}/h-{number}", time.time() - 10
-            registry.adopt(Entry(url=url, sid=0, runtime="", expires_seconds=1, refreshed_at=past))
+            registry.adopt(RegistryEntry(url=url, sid=0, runtime="", expires_seconds=1, refreshed_at=past))
         nursery.start_soon(house.bus.run_sweeper)
         left, steps = len(registry), []
         while left:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from joserfc.jwk import ECKey
 
 from msg_node.identity.core.assertions import AssertionRefusedError, ProviderRules, assertion_in, check_assertion
-from msg_node.identity.core.verdicts import UNASSERTED, Verdict, Verdicts
+from msg_node.identity.core.verdicts import UNASSERTED, AssertionVerdict, Verdicts
 from msg_node.kernel.issuer_keys import VerificationKey
 from protofly.errors import Code
 from protofly.limits import ASSERTION_CHECKS_PER_SECOND, VERDICT_SECONDS
@@ -187,7 +187,7 @@ def verdicts() -> Verdicts:
 
 
 def test_what_was_verified_is_told_and_nothing_of_what_was_claimed() -> None:
-    assert verdicts().judge(body(token()), DOMAIN, now=NOW) == Verdict(True, "ana-7", ISSUER)
+    assert verdicts().judge(body(token()), DOMAIN, now=NOW) == AssertionVerdict(True, "ana-7", ISSUER)
     refused = verdicts().judge(body(token(aud="x")), DOMAIN, now=NOW)
     assert (refused.is_verified, refused.user, refused.issuer) == (False, "", "")
     assert verdicts().judge(b'{"auth":true,"assertedIdentity":"ana"}', DOMAIN, now=NOW) == UNASSERTED

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from msg_node.identity.core.assertions import Asserted
-from msg_node.identity.core.issued_tokens import REVOKED, TokenBook, TokenMark
+from msg_node.identity.core.issued_tokens import REVOKED, IssuedTokens, TokenMark
 from msg_node.identity.core.session_tokens import (
     RenewedBeforeError,
     SessionTokens,
@@ -43,13 +43,13 @@ ANA = Asserted("ana-7", "ana-7", PROVIDER, NOW + 60, {}, frozenset({"guard", "la
 def made(
     *keys: SigningKey,
     domain: str = DOMAIN,
-    book: TokenBook | None = None,
+    book: IssuedTokens | None = None,
     life: TokenLife = LIFE,
     believes: bool = True,
 ) -> SessionTokens:
     rules = own_rules(domain, [domain, "alias.example"])
     return SessionTokens(
-        rules, keys or (KEY,), life, TokenBook() if book is None else book, believes=lambda _issuer: believes
+        rules, keys or (KEY,), life, IssuedTokens() if book is None else book, believes=lambda _issuer: believes
     )
 
 
@@ -144,7 +144,7 @@ def test_a_token_counts_for_its_runtime_and_its_time(now: float, runtime: str, s
     for use in (tokens.renew, tokens.revoke):
         with pytest.raises(TokenRefusedError, match=said):
             use(text, runtime, now=now)
-    assert not tokens.book
+    assert not tokens.issued
 
 
 def test_older_keys_verify_and_the_newest_signs() -> None:
@@ -201,7 +201,7 @@ def test_tokens_that_we_have_not_signed_are_refused_everywhere_and_leave_nothing
         for use in (tokens.renew, tokens.revoke):
             with pytest.raises(TokenRefusedError):
                 use(text, RUNTIME, now=NOW)
-    assert not tokens.book
+    assert not tokens.issued
     assert counts(tokens, good)
 
 
@@ -230,7 +230,7 @@ def test_claims_that_we_never_write_are_refused_even_with_our_signature(changes:
     refusal(tokens, text)
     with pytest.raises(TokenRefusedError):
         tokens.renew(text, RUNTIME, now=NOW)
-    assert not tokens.book
+    assert not tokens.issued
 
 
 # Renewing and revoking.
@@ -288,11 +288,11 @@ def test_all_logins_of_a_user_can_be_ended_and_later_ones_count() -> None:
     assert counts(tokens, bo, now=NOW + 10).login == "l3"
     later = begun(tokens, login="l4", now=NOW + 11)
     assert counts(tokens, later, now=NOW + 11).login == "l4"
-    restored = TokenBook()
+    restored = IssuedTokens()
     restored.restore([mark], now=NOW + 11)
     assert "revoked" in refusal(made(book=restored), second, now=NOW + 11)
     assert counts(made(book=restored), later, now=NOW + 11)
-    assert tokens.book.revoked() == []
+    assert tokens.issued.revoked() == []
 
 
 def test_a_login_is_renewed_for_its_time_and_no_longer() -> None:
@@ -318,7 +318,7 @@ def test_revocations_outlive_every_token_even_when_the_settings_were_other_ones(
 
 
 def test_marks_go_when_they_say_nothing_any_more() -> None:
-    book = TokenBook()
+    book = IssuedTokens()
     book.renew("l1", "u", 0, until=NOW + 10, now=NOW)
     book.revoke("l2", "u", until=NOW + 20, now=NOW)
     book.renew("l3", "u", 0, until=NOW + 100, now=NOW + 12)
@@ -328,7 +328,7 @@ def test_marks_go_when_they_say_nothing_any_more() -> None:
 
 
 def test_a_full_book_renews_no_more_but_revokes_and_forgets_nothing() -> None:
-    book = TokenBook(max_marks=4, max_per_user=2)
+    book = IssuedTokens(max_marks=4, max_per_user=2)
     for name in ("a1", "a2"):
         book.renew(name, "ana", 0, until=NOW + 10, now=NOW)
     with pytest.raises(PeerError) as caught:
@@ -412,7 +412,7 @@ class Logins(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        book = TokenBook()
+        book = IssuedTokens()
         book.restore(self.disk.values(), now=self.now)
         self.tokens = made(book=book)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msg_node.admin.expiry_watch import ExpiryWatch
-from msg_node.kernel.expiry import Expiry, ExpiryState, Kind, Term, judge, judge_all, news
+from msg_node.kernel.expiry import Expiry, ExpiryState, Term, TermKind, judge, judge_all, news
 from protofly.errors import SettingsError
 
 DAY = 86_400.0
@@ -19,7 +19,7 @@ START = 1_800_000_000.0
 
 
 def manifest(days: float = 180, name: str = "link") -> Term:
-    return Term(Kind.MANIFEST, name, START, START + days * DAY, "/site/manifest/link.json")
+    return Term(TermKind.MANIFEST, name, START, START + days * DAY, "/site/manifest/link.json")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_an_expiry_says_what_ends_when_and_what_to_do_and_no_file_name() -> None
 @given(life=st.floats(0, 1e9), left=st.floats(-1e9, 1e9))
 def test_a_term_never_becomes_better_with_time(life: float, left: float) -> None:
     order = [ExpiryState.VALID, ExpiryState.DUE, ExpiryState.EXPIRING, ExpiryState.EXPIRED]
-    term = Term(Kind.ROOT, "1", START, START + life)
+    term = Term(TermKind.ROOT, "1", START, START + life)
     now, later = START + life - max(left, 0), START + life + 1
     states = [judge(term, max(moment, START)).state for moment in (now, (now + later) / 2, later)]
     assert [order.index(state) for state in states] == sorted(order.index(state) for state in states)
@@ -140,7 +140,9 @@ def test_a_node_with_the_key_renews_once_when_it_is_due(caplog: pytest.LogCaptur
 
 
 def test_nothing_is_renewed_for_a_root_or_a_certificate_that_is_due() -> None:
-    shelf = Shelf(Term(Kind.ROOT, "1", START, START + DAY), Term(Kind.CERTIFICATE, "[site]", START, START + DAY))
+    shelf = Shelf(
+        Term(TermKind.ROOT, "1", START, START + DAY), Term(TermKind.CERTIFICATE, "[site]", START, START + DAY)
+    )
     shelf.watch.renew = shelf.renew
     shelf.now = START + 0.9 * DAY
     trio.run(shelf.watch.look)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from msg_node.kernel.changes import Journal
-from msg_node.requests.core.delivery_status import Status, word_of
+from msg_node.requests.core.delivery_status import Status, report_of
 from msg_node.requests.core.inbox import Inboxes, Notice
 from msg_node.requests.core.parked import Sender
 from protofly import codec
@@ -132,5 +132,5 @@ def test_entries_end_after_their_time_whatever_the_clock_does() -> None:
 )
 def test_every_reply_is_one_of_six_words(body: dict[str, object], status: Status, code: int) -> None:
     reply = codec.build(id=1, type="response", from_=QUEUE, to=ANA, body=body)
-    word = word_of(reply)
+    word = report_of(reply)
     assert (word.status, word.code) == (status, code)

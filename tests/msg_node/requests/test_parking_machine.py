@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from msg_node.kernel.changes import Journal
-from msg_node.requests.core.delivery_status import EXPIRED, Status, Word
+from msg_node.requests.core.delivery_status import EXPIRED, Status, StatusReport
 from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.parking import Bounds, Parking
 from protofly import codec
@@ -24,7 +24,7 @@ SENDERS = (
 )
 BOUNDS = Bounds(per_queue=6, per_sender=8, bytes=2000, longest_seconds=50.0)
 UNANSWERED = 2
-DONE = Word(Status.COMPLETED, 200, value=b'{"on":true}')
+DONE = StatusReport(Status.COMPLETED, 200, value=b'{"on":true}')
 CHOICE = st.integers(min_value=0, max_value=20)
 
 
@@ -188,7 +188,7 @@ class Book(RuleBasedStateMachine):
         assert self.parking.answered_by(reply) is entry
         self.finish(request_id, entry, DONE)
 
-    def finish(self, request_id: str, entry: ParkedRequest, word: Word) -> None:
+    def finish(self, request_id: str, entry: ParkedRequest, word: StatusReport) -> None:
         self.parking.finish(entry, word, self.now)
         self.model.finals[request_id].append(word.status)
         del self.model.open[request_id]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from msg_node.requests.core.delivery_status import CANCELLED, Status, Word
+from msg_node.requests.core.delivery_status import CANCELLED, Status, StatusReport
 from msg_node.requests.core.parked import ParkedRequest, Sender
 from msg_node.requests.core.recent_results import RecentResults
 from protofly import codec
@@ -18,7 +18,7 @@ AGENT = f"thing://{DOMAIN}/agent-4"
 SWITCH = f"{AGENT}/lamp-1/actions/switch"
 ANA = f"runtime://{DOMAIN}/ana"
 NOW = 1_800_000_000.0
-DONE = Word(Status.COMPLETED, 200, value=b"7")
+DONE = StatusReport(Status.COMPLETED, 200, value=b"7")
 
 
 def request(id_: int | str = 1, on: object = True, sender: str = ANA) -> Message:
@@ -51,8 +51,10 @@ def test_only_the_same_request_of_the_same_sender_is_told_how_it_ended_and_only_
     assert words.about(request(), Sender(ANA), NOW - 1) is None  # the clock was set back
 
 
-@pytest.mark.parametrize("word", [CANCELLED, Word(Status.FAILED, 503, "overload"), Word(Status.EXPIRED, 410)])
-def test_what_was_not_done_may_be_tried_again(word: Word) -> None:
+@pytest.mark.parametrize(
+    "word", [CANCELLED, StatusReport(Status.FAILED, 503, "overload"), StatusReport(Status.EXPIRED, 410)]
+)
+def test_what_was_not_done_may_be_tried_again(word: StatusReport) -> None:
     words = RecentResults()
     words.keep(entry(request()), word, NOW)
     assert words.about(request(), Sender(ANA), NOW) is None
