@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -188,3 +190,28 @@ def test_location_is_kept_with_cached_documents() -> None:
     kept = kept_location(bundle)
     assert kept is not None
     assert kept.connect_to == ("h", 1)
+
+
+def test_a_role_names_only_keys_that_are_there() -> None:
+    members = json.loads(encode_document(B.root))
+    members["roles"]["live"]["keys"] = [*members["roles"]["live"]["keys"], "nobody"]
+    with pytest.raises(PeerError, match="names a key that is not there"):
+        decode_root(json.dumps(members).encode(), domain="b.example")
+
+
+def test_endpoints_are_found_by_names_of_which_each_is_given_once() -> None:
+    members = json.loads(encode_document(B.live))
+    live = decode_live(json.dumps(members).encode(), domain="b.example")
+    first = live.endpoints[0]
+    assert (live.endpoint(first.name), live.endpoint("nobody")) == (first, None)
+    members["endpoints"] = [members["endpoints"][0]] * 2
+    with pytest.raises(PeerError, match="two endpoints have the same name"):
+        decode_live(json.dumps(members).encode(), domain="b.example")
+
+
+def test_a_key_of_another_curve_is_none_of_ours() -> None:
+    other = ec.generate_private_key(ec.SECP384R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    with pytest.raises(ValueError, match="neither an Ed25519 nor a P-256 key"):
+        SigningKey.from_pem("K1", other)

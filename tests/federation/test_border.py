@@ -205,6 +205,23 @@ def pairs(text: bytes) -> list[tuple[str, Any]]:
     return found
 
 
+def test_the_quick_way_is_only_for_the_hops_that_were_judged_and_for_one_recipient() -> None:
+    inward = InwardBorder("runtime://c.example/mn-9", Speaker(frozenset({"a.example"})))
+    crossing = OutwardBorder(OUR_NODE, STUB).cross(message('{"y":1}'), IDS.next(1.0))
+    assert inward.without_trailer(crossing.wire) is None  # nothing was judged yet
+    inward.cross(codec.decode(crossing.wire)[0])
+    quick = inward.without_trailer(crossing.wire)
+    assert quick is not None
+    assert (quick[0].body, quick[1]) == (b'{"y":1}', crossing.msg_id)
+    other_hops = crossing.wire.replace(OUR_NODE.encode(), b"runtime://c.example/mn-9")
+    assert len(other_hops) == len(crossing.wire)
+    assert inward.without_trailer(other_hops) is None
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.LOOP):
+        inward.cross(codec.decode(other_hops)[0])
+    two = crossing.wire.replace(b'"comm://b.example/r"', b'["comm://b.example/r","comm://b.example/q"]')
+    assert inward.without_trailer(two) is None
+
+
 def test_what_only_looks_like_the_trailer_is_kept() -> None:
     crossing = OutwardBorder(OUR_NODE, STUB).cross(message('{"y":1}'), IDS.next(1.0))
     looks_alike = crossing.wire.replace(b'"trace":', b'"tracf":')

@@ -229,6 +229,22 @@ def test_a_message_that_kills_alone_twice_is_convicted() -> None:
     assert queue.under_way == 0
 
 
+def test_only_what_the_stub_held_is_suspected() -> None:
+    queue = live_leg()
+    batch = submit(queue, 3)
+    queue.take_batch(10, 10_000, 0.0)
+    assert queue.suspect([2]) is None
+    assert [one.suspected for one in batch] == [0, 1, 0]
+    assert queue.suspect([2]) is batch[1]
+    assert queue.under_way == 2
+
+
+def test_a_batch_takes_what_just_fits() -> None:
+    queue = live_leg()
+    batch = submit(queue, 3)
+    assert queue.take_batch(10, 200, 0.0) == batch[:2]
+
+
 def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
     queue = live_leg()
     batch = submit(queue, 3)

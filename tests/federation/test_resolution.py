@@ -157,7 +157,19 @@ def test_peer_entry_is_read_from_settings(connect: str, host: str, port: int) ->
 
 
 @pytest.mark.parametrize(
-    "connect", ["mn.b.example", ":443", "mn.b.example:", "h:0", "h:65536", "fd12::1:443", "h:x", "h:٣"]
+    "connect",
+    [
+        "mn.b.example",
+        ":443",
+        "mn.b.example:",
+        "h:0",
+        "h:65536",
+        "fd12::1:443",
+        "[fd12::1:443",
+        "fd12::1]:443",
+        "h:x",
+        "h:٣",
+    ],
 )
 def test_peer_entry_that_cannot_be_read_is_an_error_of_the_operator(connect: str) -> None:
     with pytest.raises(SettingsError, match=r"b\.example"):
@@ -187,6 +199,8 @@ def test_hints_are_read_and_the_pin_binds_only_when_validated() -> None:
         "v=rmn1; id=ü",
         "v=rmn1; id=\x00",
         "v=rmn1; id=" + "1" * 2000,
+        "v=rmn1; new=" + "1" * 2000,
+        "v=rmn1; new=\x07",
     ],
 )
 def test_malformed_hints_are_ignored_and_noted(line: str) -> None:

@@ -9,6 +9,7 @@ from policy.core.closures import compile_condition, compile_test
 from policy.core.model import ALWAYS, AllOf, AnyOf, Condition, Facts, Not, Scalar
 from policy.core.patterns import DomainMatcher, glob, parse_domain_pattern
 from protofly.errors import SettingsError
+from protofly.limits import POLICY_NESTING_LEVELS
 from tests.support.policies import MONDAY_NOON, a_message, some_facts
 from tests.support.policies import test as check
 
@@ -245,3 +246,18 @@ def test_auth_is_what_an_earlier_gate_of_this_node_decided(verdict: bool | None,
     facts = some_facts(MESSAGE, auth=verdict)
     assert compile_test(check("auth", "equals", True))(facts) is expected
     assert compile_test(check("auth", "equals", False))(facts) is not expected
+
+
+def test_conditions_stand_inside_each_other_up_to_their_number() -> None:
+    condition: Condition = check("hook", "equals", "out")
+    for _ in range(POLICY_NESTING_LEVELS):
+        condition = Not(part=condition)
+    compile_condition(condition)
+    with pytest.raises(SettingsError, match="nested"):
+        compile_condition(Not(part=condition))
+
+
+def test_a_pattern_fits_a_text_of_nothing_but_its_pieces() -> None:
+    assert glob("a*b*c")("abc")
+    assert not glob("ab*b*bc")("abc")
+    assert glob("*b*")("b")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from policy.core import engine
 from policy.core.engine import (
     FAULT,
     Algorithm,
@@ -283,3 +284,29 @@ def test_failing_report_rule_changes_nothing_and_is_counted() -> None:
     policies = one_policy(deny("trial", check("size", "moreThan", 1), mode=Mode.REPORT), permit("p"))
     assert said(policies.decide(some_facts(size_bytes="not a number"))) == ("permit", "s/p")
     assert policies.faults == 1
+
+
+def test_a_rule_that_asks_for_a_domain_at_all_is_asked_for_every_one() -> None:
+    policies = one_policy(deny("d", check("linkDomain", "present", True)))
+    assert said(policies.decide(some_facts())) == ("deny", "s/d")
+
+
+def test_sets_and_rules_are_taken_up_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "POLICY_SETS", 2)
+    monkeypatch.setattr(engine, "POLICY_RULES", 3)
+    one, two, three = (PolicySet(id=name, policies=(), target=HOLDS) for name in "abc")
+    compile_policies([one, two])
+    with pytest.raises(SettingsError, match="at most 2 policy sets"):
+        compile_policies([one, two, three])
+    rules = [deny(f"d{number}", HOLDS) for number in range(4)]
+    one_policy(*rules[:3])
+    with pytest.raises(SettingsError, match="and 3 rules"):
+        one_policy(*rules)
+
+
+def test_rules_for_one_message_are_taken_up_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "POLICY_RULES_PER_MESSAGE", 3)
+    rules = [deny(f"d{number}", check("size", "lessThan", number)) for number in range(4)]
+    one_policy(*rules[:3])
+    with pytest.raises(SettingsError, match="up to 4 rules"):
+        one_policy(*rules)

@@ -30,6 +30,13 @@ def test_bytes_are_counted_beside_messages() -> None:
     assert bucket.take(250, 5.0) == pytest.approx(0.25)
 
 
+def test_a_burst_of_bytes_may_be_used_up_to_the_last() -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=1024.0, bytes_per_second=1024.0))
+    assert passed(bucket, [5.0] * 3, size_bytes=512) == 2
+    assert bucket.take(512, 5.5) == 0.0
+    assert bucket.take(1, 5.5) > 0.0
+
+
 def test_message_larger_than_the_burst_passes_and_is_paid_for() -> None:
     bucket = RateBucket(RateLimit(bytes_per_second=1000.0))
     assert bucket.take(5000, 10.0) == 0.0

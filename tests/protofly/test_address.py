@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protofly.address import canonical_key, domain_of, is_below, scheme_of, valid_domain
+from protofly.address import canonical_key, domain_of, is_below, parse, scheme_of, valid_domain
 from protofly.errors import Code, PeerError
+from protofly.limits import HEADER_CHARS
 
 
 @pytest.mark.parametrize(
@@ -207,3 +208,22 @@ def test_what_is_no_canonical_name_is_refused(name: str) -> None:
 def test_short_long_and_encoded_names_are_domains(name: str) -> None:
     assert len(name) <= 253
     assert valid_domain(name) == name
+
+
+def test_an_address_has_a_bounded_length() -> None:
+    longest = "comm://a.example/".ljust(HEADER_CHARS, "x")
+    assert parse(longest).authority == "a.example"
+    with pytest.raises(PeerError):
+        parse(longest + "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        ("domain://registry.b.example", "b.example"),
+        ("domain://other.b.example", "other.b.example"),
+        ("domain://registry.example", "registry.example"),
+    ],
+)
+def test_the_label_of_an_element_is_no_part_of_the_domain(text: str, domain: str) -> None:
+    assert domain_of(text) == domain

@@ -425,3 +425,11 @@ def test_any_bytes_are_a_public_key_or_a_value_error(raw: bytes) -> None:
 
 def test_signature_of_another_hash_does_not_count() -> None:
     assert not is_signed(b"data", KEY.sign(b"data", ec.ECDSA(hashes.SHA512())), KEY.public_key())
+
+
+@pytest.mark.parametrize("change", [("BEGIN", "BEGUN"), ("END", "AND"), ("KEY-----", "KEY-----" + " " * 10_000)])
+def test_a_public_key_in_another_frame_or_too_long_is_none(change: tuple[str, str]) -> None:
+    good = public_key_text(KEY.public_key())
+    assert load_public_key(good).public_numbers() == KEY.public_key().public_numbers()
+    with pytest.raises(ValueError, match="not a public key in PEM"):
+        load_public_key(good.replace(*change, 1))

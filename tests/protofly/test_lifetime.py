@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly import codec
-from protofly.lifetime import TTL_MAX_SECONDS, aged, ttl_of
+from protofly.lifetime import NOTICED_SECONDS, TTL_MAX_SECONDS, aged, ttl_of
 from protofly.message import Message
 
 
@@ -50,3 +50,11 @@ def test_a_message_never_lives_longer_than_it_said(ttl: float, waits: list[float
         if current is not None:
             assert before is not None
             assert (ttl_of(current) or 0.0) <= before
+
+
+def test_time_is_subtracted_from_the_first_that_is_noticed_on() -> None:
+    waited = message("5")
+    assert aged(waited, NOTICED_SECONDS - 0.001) is waited
+    older = aged(waited, NOTICED_SECONDS)
+    assert older is not None
+    assert ttl_of(older) == pytest.approx(5.0 - NOTICED_SECONDS)

@@ -192,3 +192,9 @@ def test_every_word_of_an_event_and_an_outcome_is_in_the_documentation() -> None
         for name in {"event", "outcome"} & hints.keys():
             for word in get_args(hints[name]):
                 assert f"`{word}`" in page, word
+
+
+def test_what_does_not_begin_as_a_frame_has_no_end() -> None:
+    frame = zstandard.ZstdCompressor().compress(b"content")
+    assert frame_end(frame, 0) == len(frame)
+    assert frame_end(b"\x29" + frame[1:], 0) is None

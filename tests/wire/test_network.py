@@ -93,7 +93,16 @@ def test_addresses_with_nothing_before_the_last_32_bits_are_refused(address: str
 
 @pytest.mark.parametrize(
     "address",
-    ["169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "fd00:ec2::254", "::ffff:169.254.169.254"],
+    [
+        "169.254.169.254",
+        "169.254.170.2",
+        "100.100.100.200",
+        "168.63.129.16",
+        "fd00:ec2::254",
+        "::ffff:169.254.169.254",
+        "2002:a9fe:a9fe::1",
+        "64:ff9b:1::a9fe:a9fe",
+    ],
 )
 def test_metadata_addresses_stay_closed_when_everything_is_opened(address: str) -> None:
     with pytest.raises(PeerError, match="metadata"):

@@ -178,6 +178,28 @@ def test_a_close_is_echoed_and_then_nothing_is_sent() -> None:
     assert not server.is_broken
 
 
+def test_a_line_that_ends_between_frames_is_closed() -> None:
+    _, server = connected()
+    assert server.receive(frame(1, b"x")) == [b"x"]
+    assert server.receive(b"") == []
+    assert (server.is_open, server.is_broken) == (False, False)
+
+
+def test_a_frame_without_a_mask_behind_good_ones_ends_the_connection() -> None:
+    _, server = connected()
+    stream = frame(1, b"x" * 200) + frame(1, b"y" * 10, masked=False) + frame(1, b"later")
+    assert server.receive(stream) == [b"x" * 200]
+    assert server.is_broken
+
+
+def test_nothing_is_sent_once_the_connection_is_closing() -> None:
+    _, server = connected()
+    server.close(1000)
+    assert server.data_to_send() == b"\x88\x02\x03\xe8"
+    server.send([b"late"])
+    assert server.data_to_send() == b""
+
+
 def test_a_line_that_ends_in_the_middle_of_a_frame_is_no_fault() -> None:
     _, server = connected()
     assert server.receive(frame(1, b"half")[:5]) == []
