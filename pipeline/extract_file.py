@@ -10,7 +10,7 @@ body, so the signature covers everything. `totals` are one row for each directio
 records of those 5 minutes in which the totals of both differ. Rows name no domain, no address and no body: `out` is the
 author's book of what went to the reader, `in` of what came from there.
 
-Whoever reads such a file may have been sent anything. Nothing in it becomes a path, nothing is decoded before the
+Such a file may contain anything. Nothing in it becomes a path, nothing is decoded before the
 signature holds, sizes are checked before bytes are read, rows must be sorted so that none can come twice; and what
 does not fit is refused as a whole, with a `Verdict`.
 """

@@ -16,7 +16,7 @@ class ListLog:
     """One JSON file per version, each naming all files of the table; published under its number exactly once.
 
     Needs nothing but a file system with hard links. Other readers take the files named by the highest number in
-    `_versions`; whoever reads the folder blindly sees replaced files too.
+    `_versions`; a reader that ignores the log sees replaced files too.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -194,7 +194,7 @@ def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
         place: Where its manifest lies.
         trust: Whose signatures count.
         reads_lines: False leaves out what takes decompressing: whether the frames are sound and how many lines there
-            are, unless there are to be none. Whoever decodes the lines finds that out; see `pieces_of`.
+            are, unless there are to be none. Decoding the lines finds that out; see `pieces_of`.
 
     Raises:
         MemoryError, OSError: This machine failed.

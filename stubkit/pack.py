@@ -1,6 +1,6 @@
 """Catalogue entries of the original kind for a stub: protostub descriptor and source package.
 
-Original catalogues carry a binary module as Base64 inside of JSON and leave the member `signature` to whoever wants
+Original catalogues carry a binary module as Base64 inside of JSON and leave the member `signature` to anyone who wants
 it: our signed manifest goes there, original readers ignore it. `cguid` and `md5` are identities of the original data
 model, not protection.
 

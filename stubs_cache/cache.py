@@ -1,7 +1,7 @@
 """The stubs cache: modules, documents and compiled code of foreign domains, for a warm start.
 
 The cache is a convenience, not an authority: a module is hashed again at each read, documents are verified again by
-whoever gets them, compiled code and documents carry this node's seal. What does not hold is dropped, counted and
+anyone who asks, compiled code and documents carry this node's seal. What does not hold is dropped, counted and
 reported as missing, and so fetched or compiled again.
 
 Source: trust and hosts, section 3.6, step 7; section 7, rows 26 and 27.

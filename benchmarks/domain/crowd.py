@@ -47,7 +47,7 @@ class Crowd:
                 member.socket.setblocking(False)
                 self._members[member.socket.fileno()] = member
                 self._poll.register(member.socket, select.EPOLLIN)
-            for file, _ in self._poll.poll(0):  # on a busy machine, joining takes longer than silence is forgiven
+            for file, _ in self._poll.poll(0):  # on a busy machine, joining takes longer than silence is tolerated
                 if file != _STDIN:
                     self._hear(file)
         self._joined += count

@@ -2,7 +2,7 @@
 
 Theory of operation. A `TrustState` is all that has to survive: the current root as received, the fingerprints of all
 key sets since the first, and high-water marks. Every function takes a state and bytes and answers with a new state, or
-refuses and leaves the old one standing; whoever stores the state after each answer can be interrupted anywhere.
+refuses and leaves the old one standing; a caller that stores the state after each answer can be interrupted anywhere.
 
 The order is TUF's: the first root is believed by an anchor, each later one (version exactly +1) because the threshold
 of its predecessor *and* its own threshold signed it; then the live document is judged by the final root. Marks only go

@@ -1,1 +1,1 @@
-"""The quiet inner room: what is added up, judged and found, whole columns at a time. No I/O, no clock, and no Spark."""
+"""Pure part of the pipeline: sums, judgements and findings over whole columns. No I/O, no clock, and no Spark."""

@@ -188,7 +188,7 @@ def reconcile_with(
     the millisecond; how far the partner's is ahead of ours is in the details of the result.
 
     Raises:
-        ExtractError: MISSING_STEP, or CONTRADICTION: the partner's details do not add up to his totals.
+        ExtractError: MISSING_STEP, or CONTRADICTION: the partner's details do not add up to the partner's totals.
         LakeError: As the lake does.
     """
     result, domain, peer = JobResult("reconcile"), of.domain, of.peer

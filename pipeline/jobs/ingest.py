@@ -10,7 +10,7 @@ something is not as it should be, nothing is committed, and the batch is verifie
 that tasks refuse, or on which our program fails in a way that nobody has foreseen, are rejected, and the others of the
 batch are loaded without them. What fails on the machine itself (memory, disk) ends the run and is no verdict.
 
-Whoever is killed leaves a plan behind. The next run verifies what is in it once more and carries on: tables that have
+A killed run leaves a plan behind. The next run verifies what is in it once more and carries on: tables that have
 the batch's number skip it, the ledger is written from what is true now. So nothing comes twice and nothing is left
 out, wherever the end was. Commits say which segments they brought, so even a segment that was taken away in between is
 entered as what it is: stored, and no longer there to be verified.

@@ -2,7 +2,7 @@
 
 An attribute that is missing, of a wrong type or unreadable is None, never a guess and never the value of another
 message. Claims that the sender wrote into the body (`identity`, `auth`, `assertedIdentity`) are not read at all:
-identity comes from what this house verified.
+identity comes from what this node verified.
 Source: message specification, section 15.3; data formats, section 6.1; trust and hosts, section 5.3, rules 2
 and 9.
 """

@@ -157,7 +157,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
         size_bytes: Length of the whole message as received.
         via_length: Entries of `body.via`.
         now: Seconds since the Unix epoch (UTC).
-        identity_verified: Whether this house itself verified the sender's assertion. Never taken from the message.
+        identity_verified: Whether this node itself verified the sender's assertion. Never taken from the message.
         identity_user: User name of the verified assertion, "" without one.
         identity_issuer: Identity provider of the verified assertion, "" without one.
         session_roles: Roles of the sender's session.

@@ -29,7 +29,7 @@ class DomainPattern(str):
 
 
 def parse_domain_pattern(text: str) -> DomainPattern:
-    """Check a pattern that an operator wrote; capitals and a final dot are forgiven.
+    """Check a pattern that an operator wrote; capitals and a final dot are accepted.
 
     Raises:
         SettingsError: It is no domain, or has a wildcard anywhere but as its whole first label.

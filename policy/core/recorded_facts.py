@@ -2,7 +2,7 @@
 
 A message detail record has most facts in columns of its own; the others are its `facts`, and only where they differ
 from the usual. See `protofly.records.GateFacts` for what is where, and when. Rules that read what was not recorded
-cannot be replayed, and whoever replays has to say so: `unrecorded` names those facts.
+cannot be replayed, and a replay has to say so: `unrecorded` names those facts.
 
 Source: pipeline study, section 3 (rule of honesty).
 """

@@ -1,6 +1,6 @@
 """An `h11.Connection` that refuses what HTTP readers are known to read in different ways.
 
-Whoever gets two readers to disagree about where a message ends speaks in somebody else's name: the second reader takes
+An attacker who gets two readers to disagree about where a message ends speaks in somebody else's name: the second reader takes
 the rest of a body for the next client's request. `h11` follows RFC 9112 where that allows to repair a message; here
 such a message is refused, in requests and in answers:
 

@@ -282,7 +282,7 @@ class ServerWebSocket(WebSocket):
             self.bearer = token.strip() if scheme.lower() == "bearer" else ""
 
     def receive(self, data: bytes) -> list[bytes]:
-        """See `WebSocket.receive`. Whoever does not wait for the answer to the request is refused by it."""
+        """See `WebSocket.receive`. A client that does not wait for the answer to the request is refused by it."""
         if self._frames_itself or not data:
             return super().receive(data)
         if self.request_path is not None:
