@@ -36,6 +36,37 @@ class Poll(Protocol):
         """Answer it; once."""
 
 
+class HangingPoll:
+    """The poll of a session that waits for an answer: at most one at a time."""
+
+    def __init__(self) -> None:
+        self._poll: Poll | None = None
+        self._last: Poll | None = None
+
+    def __bool__(self) -> bool:
+        return self._poll is not None
+
+    def accept(self, poll: Poll) -> bool:
+        """Let a poll hang. Returns False if one hangs already, or the client has not read the last answer."""
+        if self._poll is not None or (self._last is not None and self._last.unread_bytes):
+            return False
+        self._poll = self._last = poll
+        return True
+
+    def lose(self, poll: Poll) -> bool:
+        """The client hung up on a poll. Returns True if it was the one that hangs."""
+        if self._poll is not poll:
+            return False
+        self._poll = None
+        return True
+
+    def answer(self, packets: list[bytes]) -> None:
+        """Answer the poll that hangs; there must be one."""
+        assert self._poll is not None
+        poll, self._poll = self._poll, None
+        poll.respond(engine_io.encode_payload(packets))
+
+
 class EngineSession:
     """A session from its handshake to its end; see `MessageChannel`.
 
@@ -59,8 +90,7 @@ class EngineSession:
         """A WebSocket is there that wants to carry it."""
         self._is_probed = False
         self._max_bytes = max_bytes
-        self._poll: Poll | None = None
-        self._last_poll: Poll | None = None
+        self._polls = HangingPoll()
         self._socket: WebSocketChannel | None = None
         self._packets: list[bytes] = []
         self._goodbye: list[bytes] = []
@@ -77,12 +107,12 @@ class EngineSession:
         """See `MessageChannel`."""
         if self.ended.is_set():
             return False
-        return self._poll is not None if self._socket is None else self._socket.takes_more
+        return bool(self._polls) if self._socket is None else self._socket.takes_more
 
     def send(self, messages: list[bytes]) -> None:
         """See `MessageChannel`."""
         self._packets += map(engine_io.event_packet, messages)
-        if self._poll is None or self.port is None or not self.port.is_closing:
+        if not self._polls or self.port is None or not self.port.is_closing:
             self._write()  # else the goodbye, which comes next, goes into the same answer
 
     def ping(self) -> None:
@@ -124,21 +154,19 @@ class EngineSession:
 
     def polled(self, poll: Poll) -> bool:
         """A GET hangs; False when one hangs already or an answer is still unread, which ends the session."""
-        if self._poll is not None or (self._last_poll is not None and self._last_poll.unread_bytes):
+        if not self._polls.accept(poll):
             self.drop()
             return False
-        self._poll = self._last_poll = poll
         if self.port is not None:
             self.port.flush()
-        if self._is_probed and self._poll is not None:
+        if self._is_probed and self._polls:
             self._packets.append(engine_io.NOOP)  # so that the client can turn to its WebSocket
         self._write()
         return True
 
     def poll_lost(self, poll: Poll) -> None:
         """The client hung up on a GET, which ends the session."""
-        if self._poll is poll:
-            self._poll = None
+        if self._polls.lose(poll):
             self.drop()
 
     def probed(self, socket: WebSocketChannel) -> None:
@@ -146,12 +174,12 @@ class EngineSession:
         self._is_probed = True
         socket.websocket.send([engine_io.PROBE_ANSWER])
         socket.write_control()
-        if self._poll is not None:
+        if self._polls:
             self.say(engine_io.NOOP)
 
     def moved_to(self, socket: WebSocketChannel) -> None:
         """From here on everything goes over a WebSocket."""
-        if self._poll is not None:
+        if self._polls:
             self._packets.append(engine_io.NOOP)
             self._write()
         self._socket = socket
@@ -174,10 +202,10 @@ class EngineSession:
                 self._socket.send(packets)
             return
         packets = self._packets + self._goodbye
-        if self._poll is None or not packets:
+        if not self._polls or not packets:
             return
-        poll, self._poll, self._packets = self._poll, None, []
-        poll.respond(engine_io.encode_payload(packets))
+        self._packets = []
+        self._polls.answer(packets)
         if self._goodbye:
             self.end()
 
@@ -229,6 +257,5 @@ class EngineSession:
         self.left_polling.set()
         if self.port is not None:
             self.port.is_closing = True
-        if self._poll is not None:
-            poll, self._poll = self._poll, None
-            poll.respond(engine_io.encode_payload([engine_io.CLOSE]))
+        if self._polls:
+            self._polls.answer([engine_io.CLOSE])

@@ -249,8 +249,7 @@ class HttpsBinding:
             await hand_over(self._reception.bus, port, [raw])
             if expected is None:
                 if message.type == "close":
-                    with trio.move_on_after(wait_seconds):
-                        await session.ended.wait()
+                    await _wait_ended(session, wait_seconds)
                 return Response(status_code=202, headers=_NO_STORE)
             is_overdue = await _wait(request, expected, wait_seconds)
             if not expected.has_come.is_set():
@@ -336,6 +335,11 @@ class HttpsBinding:
         if reply.code != 200:
             return _problem(_code_named(reply.code, reply.reason), reply.description)
         return Response(bytes(reply.value) or b"null", media_type=JSON, headers=_NO_STORE)
+
+
+async def _wait_ended(session: HttpSession, seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        await session.ended.wait()
 
 
 class _Reply(msgspec.Struct):

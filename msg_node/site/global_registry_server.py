@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -166,20 +166,26 @@ def _check_not_over(record: GuidRecord, now: float) -> None:
 
 
 async def _body(request: Request) -> str:
-    """The record, read no further than records go."""
-    body = bytearray()
+    """Read the record in a request, up to the size limit of records. Raises PeerError."""
+    body = b""
     try:
         async with aclosing(request.stream()) as parts:
-            async for part in parts:
-                body += part
-                if len(body) > GUID_RECORD_BYTES:
-                    raise PeerError(Code.TOO_LARGE, f"a record has {GUID_RECORD_BYTES:,} bytes at most")
+            body = await _bounded(parts)
     except ClientDisconnect as exc:
         raise PeerError(Code.BAD_BODY, "the record was cut") from exc
     try:
         return body.decode("ascii")
     except UnicodeDecodeError as exc:
         raise PeerError(Code.BAD_BODY, "not a record in compact form") from exc
+
+
+async def _bounded(parts: AsyncIterator[bytes]) -> bytes:
+    body = bytearray()
+    async for part in parts:
+        body += part
+        if len(body) > GUID_RECORD_BYTES:
+            raise PeerError(Code.TOO_LARGE, f"a record has {GUID_RECORD_BYTES:,} bytes at most")
+    return bytes(body)
 
 
 def _answer(code: int, *, value: str = "", explanation: str = "", reason: str = "", **more: object) -> Response:
