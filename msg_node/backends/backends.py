@@ -21,7 +21,7 @@ from msg_node.backends.catalogue import CatalogueReader
 from msg_node.backends.qos_watch import QosWatch
 from msg_node.backends.registry_watch import RegistryWatch
 from msg_node.backends.schemas import SchemaReader
-from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOrigin, WebPush
+from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.bus.bus import Bus
 from msg_node.identity.identity_sources import People
 from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
@@ -182,9 +182,8 @@ def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> W
         key,
         services,
         state.push,
+        PushOptions(settings.ttl_seconds, settings.rest_seconds),
         is_away=bus.outlets.is_away,
-        ttl_seconds=settings.ttl_seconds,
-        rest_seconds=settings.rest_seconds,
         keep=partial(bus.tell_events, []),  # what has changed is kept with the events that it leads to: none
     )
 

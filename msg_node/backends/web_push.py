@@ -86,6 +86,17 @@ class PushOrigin(NamedTuple):
     attempt_seconds: float
 
 
+class PushOptions(NamedTuple):
+    """Times of calls.
+
+    `ttl_seconds`: how long a push service keeps a call for a device that is off. `rest_seconds`: least time between two
+    calls to one endpoint.
+    """
+
+    ttl_seconds: int
+    rest_seconds: float
+
+
 class WebPush:
     """Sends wake-up calls.
 
@@ -94,8 +105,7 @@ class WebPush:
         services: How each is reached, by origin.
         targets: Push subscriptions.
         is_away: Whether nobody answers for an address now.
-        ttl_seconds: How long a push service keeps a call for a device that is off.
-        rest_seconds: Least time between two calls to one endpoint.
+        options: See there.
         keep: Makes durable what has changed.
     """
 
@@ -104,18 +114,16 @@ class WebPush:
         key: PushKey,
         services: Mapping[str, PushOrigin],
         targets: PushTargets,
+        options: PushOptions,
         *,
         is_away: Callable[[str], bool],
-        ttl_seconds: int,
-        rest_seconds: float,
         keep: Callable[[], None],
     ) -> None:
         self._key = key
         self._services = services
         self._targets = targets
         self._is_away = is_away
-        self._ttl_seconds = ttl_seconds
-        self._rest_seconds = rest_seconds
+        self._options = options
         self._keep = keep
         self._called: OrderedDict[str, float] = OrderedDict()  # when each endpoint was called last; trio time
         self._waiting, self._coming = trio.open_memory_channel[str](_WAITING)
@@ -129,7 +137,7 @@ class WebPush:
         now = trio.current_time()
         for target in targets:
             called = self._called.get(target.endpoint)
-            if called is not None and now - called < self._rest_seconds:
+            if called is not None and now - called < self._options.rest_seconds:
                 continue
             try:
                 self._waiting.send_nowait(target.endpoint)
@@ -173,7 +181,7 @@ class WebPush:
                 await trio.sleep(_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311 - no secret
             headers = {
                 "Authorization": self._key.authorization(origin, time.time()),
-                "TTL": str(self._ttl_seconds),
+                "TTL": str(self._options.ttl_seconds),
                 "Urgency": "high",
             }
             try:

@@ -20,7 +20,7 @@ from joserfc import jwk, jwt
 
 from msg_node.backends import web_push
 from msg_node.backends.backend_http import BackendHttp
-from msg_node.backends.web_push import PushKey, PushOrigin, WebPush
+from msg_node.backends.web_push import PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
@@ -98,9 +98,8 @@ async def push_house(folder: Path, statuses: list[int] | None = None, *, rest: f
                 key,
                 {server.url: PushOrigin(BackendHttp(server.url, no_tls, max_bytes=4096), 3.0)},
                 house.state.push,
+                PushOptions(ttl_seconds=600, rest_seconds=rest),
                 is_away=house.bus.outlets.is_away,
-                ttl_seconds=600,
-                rest_seconds=rest,
                 keep=lambda: house.bus.tell_events([]),
             )
             house.bus.deliveries.recorder.on_parked = push.somebody_waits
