@@ -395,3 +395,19 @@ def test_thousand_recipients_and_further_members_are_fine() -> None:
 def test_removing_members_keeps_all_others(body: dict[str, Any], names: list[str]) -> None:
     rest = codec.without_members(json.dumps(body).encode(), names)
     assert json.loads(rest) == {name: value for name, value in body.items() if name not in names}
+
+
+def test_a_frame_has_a_bounded_number_of_recipients() -> None:
+    def frame(count: int) -> bytes:
+        recipients = [f"comm://b.example/{number}" for number in range(count)]
+        return json.dumps({"type": "event", "from": "hyperty://a.example/h", "to": recipients}).encode()
+
+    assert len(codec.decode(frame(RESOURCES_ENTRIES))) == RESOURCES_ENTRIES
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_HEADER):
+        codec.decode(frame(RESOURCES_ENTRIES + 1))
+
+
+def test_a_message_without_a_verdict_and_without_hops_is_delivered_as_it_came() -> None:
+    for body in ('{"value":1}', "{}"):
+        message = _decode("{" + HEADER + f',"body":{body}' + "}")
+        assert codec.as_delivered(message) is message

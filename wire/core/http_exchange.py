@@ -136,6 +136,4 @@ class HttpExchange:
             self._body += event.data
 
     def _whole(self) -> HttpAnswer:
-        if not self._status:
-            raise PeerError(Code.BAD_REPLY, "closed without an answer", domain=self._domain)
         return HttpAnswer(self._status, self._headers, bytes(self._body))
