@@ -193,7 +193,7 @@ class LoadClient:
         self.idle: list[Connection] = []
 
     def commands(self) -> dict[str, Command]:
-        """What this client can be told to do."""
+        """Commands of this client, by name."""
         return {"connect": self.connect, "idle": self.hold_idle, "send": self.send, "receive": self.receive}
 
     def connect(

@@ -23,7 +23,7 @@ from interop.scene import Person
 
 CHAT: Final = "chat"
 CHANGES: Final = "changes"
-GOODBYE: Final = "farewell"
+GOODBYE: Final = "goodbye"
 _ANSWERS_WAITING: Final = 1000
 
 

@@ -30,8 +30,8 @@ OTHER_VERSION: Final = "schema"
 _LEARNING: Final = 100
 """What it costs to make a quick decoder, in lines that are read twice."""
 _OFTEN: Final = 8
-"""A reader that has learned so often has to miss twice as many lines each time: who writes new words on purpose, gets slow
-decoding, and not thousands of decoders."""
+"""A reader that has learned so often has to miss twice as many lines each time: who writes new words on purpose, gets
+slow decoding, and not thousands of decoders."""
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 

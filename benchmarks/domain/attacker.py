@@ -1,4 +1,4 @@
-"""A hostile runtime: attacks at a steady rate until it is told to stop.
+"""A hostile runtime: attacks at a steady rate until it gets the command to stop.
 
 `python -m benchmarks.domain.attacker` reads one JSON command per line from standard input, answers each with one line:
 

@@ -43,7 +43,7 @@ class DomainClient(LoadClient):
         self._allocators: list[Connection] = []
 
     def commands(self) -> dict[str, Command]:
-        """What this client can be told to do."""
+        """Commands of this client, by name."""
         return {
             **super().commands(),
             "allocate": self.allocate,

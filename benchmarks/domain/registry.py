@@ -71,12 +71,12 @@ async def register(client: Side, node: OneNode, entries: int, due_seconds: float
     Raises:
         TransportError: The node has refused some.
     """
-    told = await client.do(
+    answer = await client.do(
         "register", url=node.urls()[0], ca_file="", domain=DOMAIN, count=entries, due_seconds=due_seconds
     )
-    if told["refused"] or told["answered"] != entries:
-        raise TransportError(Code.LINK_LOST, f"{told['refused']} of {entries} entries were refused")
-    return float(told["seconds_left"])
+    if answer["refused"] or answer["answered"] != entries:
+        raise TransportError(Code.LINK_LOST, f"{answer['refused']} of {entries} entries were refused")
+    return float(answer["seconds_left"])
 
 
 async def wait(client: Side, seconds: float) -> None:

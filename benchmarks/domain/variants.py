@@ -138,7 +138,7 @@ class OneNode(DomainVariant):
         return Child(["trapezoid", "serve", "--config", str(settings)], log_file=self.folder / "node.log")
 
     def url_of(self, ready: dict[str, object]) -> str:
-        """The door for runtimes."""
+        """The listener for runtimes."""
         return str(ready["listen"])
 
     async def settle(self) -> None:

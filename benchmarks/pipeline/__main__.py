@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 console.print(f"[dim]{shape.name} on {engine}: {figures[-1].cpu_s:.1f} CPU s[/]")
     verdict = judge(figures, planted, rows=arguments.rows)
     if arguments.json:
-        told = {"rows": arguments.rows, "memory": arguments.memory, "planted": planted, "figures": figures}
-        encoded = msgspec.json.encode({**told, "wrong": verdict.wrong, "missed": verdict.missed})
+        facts = {"rows": arguments.rows, "memory": arguments.memory, "planted": planted, "figures": figures}
+        encoded = msgspec.json.encode({**facts, "wrong": verdict.wrong, "missed": verdict.missed})
         if arguments.json == Path("-"):
             sys.stdout.buffer.write(encoded + b"\n")
         else:

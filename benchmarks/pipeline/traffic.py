@@ -89,7 +89,7 @@ class _Maker:
         everyone = everyone[everyone // plan.domains != everyone % plan.domains]
         half = everyone[everyone // plan.domains < everyone % plan.domains]
         chosen = rng.permutation(half)[: plan.pairs // 2]
-        # Both directions of a pair, so that clocks can be told apart.
+        # Both directions of a pair, so that clocks can be distinguished.
         self.source = np.concatenate([chosen // plan.domains, chosen % plan.domains])
         self.target = np.concatenate([chosen % plan.domains, chosen // plan.domains])
         weights = 1 / np.arange(1, len(chosen) + 1) ** 0.9

@@ -1,8 +1,8 @@
 """Partial sums on their way between workers: whole tables in a few rows of bytes, which Spark passes on as they are.
 
 A sum is at home in one place, which its key says: a number out of the day and a hash. A worker sorts what it has added
-up by place and packs the rows of each place into one piece. Spark brings the pieces of a place together, and the task that
-gets them sees everything about its sums and nothing of others.
+up by place and packs the rows of each place into one piece. Spark brings the pieces of a place together, and the task
+that gets them sees everything about its sums and nothing of others.
 
 How many places there are is said beforehand, by how many records there are: so that what meets in one is bounded, and
 so is what a worker holds, however the keys are distributed. Where keys are many, hashes are even; where they are few,

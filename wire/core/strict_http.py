@@ -1,8 +1,8 @@
 """An `h11.Connection` that refuses what HTTP readers are known to read in different ways.
 
-An attacker who gets two readers to disagree about where a message ends speaks in somebody else's name: the second reader takes
-the rest of a body for the next client's request. `h11` follows RFC 9112 where that allows to repair a message; here
-such a message is refused, in requests and in answers:
+An attacker who gets two readers to disagree about where a message ends speaks in somebody else's name: the second
+reader takes the rest of a body for the next client's request. `h11` follows RFC 9112 where that allows to repair a
+message; here such a message is refused, in requests and in answers:
 
 * `Content-Length` together with `Transfer-Encoding`, given twice (equal or not), or as a list;
 * `Transfer-Encoding` in HTTP/1.0, and any version but 1.0 and 1.1;
