@@ -439,7 +439,7 @@ def _build_bus(
     if taps is not None:
         taps.connect(bus.outlets)
     bus.foreign.restore()
-    bus.deliveries.restore()
+    bus.parked_actions.restore()
     return bus
 
 

@@ -102,7 +102,7 @@ class Backends:
         self._people.connect(bus)
         if self._push_key is not None and self._settings.push is not None:
             self._push = _push(self._settings.push, self._push_key, self._state, bus)
-            bus.deliveries.recorder.on_parked = self._push.somebody_waits
+            bus.parked_actions.recorder.on_parked = self._push.somebody_waits
         if self._relay is not None and self._registry is not None and self._settings.registry is not None:
             bus.inquiries.connect(REGISTRY, self._registry)
             self._watch = RegistryWatch(

@@ -127,14 +127,14 @@ class Bus:
                 forget=self._forget_session,
                 wake=self.outlets.wake,
                 arriving=self.outlets.arriving,
-                bound=lambda sid: self.deliveries.agents.bound(sid),
-                lost=lambda sid: self.deliveries.agents.lost(sid),
-                settled=lambda: self.deliveries.settle(),
+                bound=lambda sid: self.parked_actions.agents.bound(sid),
+                lost=lambda sid: self.parked_actions.agents.lost(sid),
+                settled=lambda: self.parked_actions.settle(),
             )
         )
         self.inquiries = Inquiries(self._outcomes.concluded)
         recorder = RequestRecorder(state, self.outlets, self.counters, node=node, apply=self._outcomes.apply)
-        self.deliveries = ParkedActions(state, self.outlets, recorder, serves=services.serves, parks=parks)
+        self.parked_actions = ParkedActions(state, self.outlets, recorder, serves=services.serves, parks=parks)
         send, apply = self.outlets.send_abroad, self._outcomes.apply_for
         self.foreign = ForeignObjects(node, state, remote, services.observers, send=send, apply=apply)
         self._guests = GuestTraffic(state, self._delivery, guests, self.foreign.observe, forward=self._forward)
@@ -145,8 +145,8 @@ class Bus:
             self._outcomes,
             self._connections,
             ping_seconds=ping_seconds,
-            slices=(lambda: self.deliveries.sweep(time.time()), self._requests.expire),
-            ticks=(self.foreign.expire, lambda: self.deliveries.tick(time.time())),
+            slices=(lambda: self.parked_actions.sweep(time.time()), self._requests.expire),
+            ticks=(self.foreign.expire, lambda: self.parked_actions.tick(time.time())),
         ).run
 
     def connect_federation(self, federation: Federation) -> None:
@@ -233,7 +233,7 @@ class Bus:
             try:
                 readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
                 code = self._from_link(domain, number, readable, now)
-                is_parked = code is not None and self.deliveries.parks(code, readable, number, frozenset())
+                is_parked = code is not None and self.parked_actions.parks(code, readable, number, frozenset())
                 codes.append(None if is_parked else code)
             except PeerError as exc:
                 codes.append(exc.code)
@@ -244,7 +244,7 @@ class Bus:
         """Route a reply that the node made in place of somebody else."""
         if self.foreign.is_answer(message):
             self.foreign.answered(message, "")
-        elif not (self.deliveries.is_used and self.deliveries.answers.link_refused(message)):
+        elif not (self.parked_actions.is_used and self.parked_actions.answers.link_refused(message)):
             self._route_own(message)
         self.outlets.wake()
 
@@ -286,7 +286,11 @@ class Bus:
     def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> Refusal | None:
         """Hand a checked message of a session to its destination; a refusal has been answered."""
         assert port.sid is not None
-        if message.type == "response" and self.deliveries.is_used and self.deliveries.answered(message, port.sid):
+        if (
+            message.type == "response"
+            and self.parked_actions.is_used
+            and self.parked_actions.answered(message, port.sid)
+        ):
             return None
         judge = self._judge
         refusal = None if judge is None else judge(message, port.sid, port.roles, route.domain, now)
@@ -295,7 +299,7 @@ class Bus:
         if refusal is not None:
             pass
         elif message.peek.message_class and message.is_action and route.place not in _NOT_KEPT:
-            self.deliveries.take(message, port.sid, now, roles=port.roles)
+            self.parked_actions.take(message, port.sid, now, roles=port.roles)
             return None
         elif route.place is LISTENERS:
             refusal = self._to_sessions(message, route, port.sid, port, now)
@@ -321,7 +325,7 @@ class Bus:
         if message.type == "delete":
             self.foreign.observed_deletion(message, route.numbers)
         elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
-            self.deliveries.guarantee(message, route.numbers, now)
+            self.parked_actions.guarantee(message, route.numbers, now)
         if code is not None:
             return Refusal(code)
         if message.peek.ttl:
@@ -389,7 +393,7 @@ class Bus:
             port.close(PROTOCOL_ERROR, exc.code.word)
 
     def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
-        if port.sid is not None and self.deliveries.parks(refusal.code, message, port.sid, port.roles):
+        if port.sid is not None and self.parked_actions.parks(refusal.code, message, port.sid, port.roles):
             return
         self.counters[f"refused {refusal.code.word}"] += 1
         if message.expects_reply or is_told_of_change(message, refusal.code):
@@ -414,7 +418,7 @@ class Bus:
             self.foreign.observe(message, number)
         if message.peek.ttl or message.type == "forward":
             check_passable(message)
-        if (self.deliveries.is_used or message.peek.message_class) and self.deliveries.takes_from_link(
+        if (self.parked_actions.is_used or message.peek.message_class) and self.parked_actions.takes_from_link(
             message, domain, number, now
         ):
             return None
@@ -442,7 +446,11 @@ class Bus:
     def _expired(self, message: Message) -> None:
         """The time of a message was over before a slow runtime read it."""
         self.counters["expired"] += 1
-        if message.expects_reply and not self.deliveries.keeps(message) and not self._requests.ended_unread(message):
+        if (
+            message.expects_reply
+            and not self.parked_actions.keeps(message)
+            and not self._requests.ended_unread(message)
+        ):
             self.answer(codec.refusal(message, Code.TIMEOUT, source=self._node))
 
     def _route_own(self, message: Message) -> None:
@@ -473,11 +481,11 @@ class Bus:
     def link_is_live(self, domain: str) -> None:
         """A link is up (again): renew what we listen to there, hand over what waits for it."""
         self.foreign.link_is_live(domain)
-        self.deliveries.outbox.link_is_live(domain, time.time())
+        self.parked_actions.outbox.link_is_live(domain, time.time())
 
     def wants_link(self, domain: str) -> bool:
         """Whether a domain's link is needed although nothing is under way."""
-        return self.foreign.is_wanted(domain) or self.deliveries.outbox.is_wanted(domain)
+        return self.foreign.is_wanted(domain) or self.parked_actions.outbox.is_wanted(domain)
 
     def tell_events(self, events: list[Event]) -> None:
         """Something happened that no request has caused: keep it, and tell who listens."""

@@ -151,7 +151,7 @@ class Presence:
         if session.port is None:
             return
         if session.may_lack and session.port.sid is not None:
-            self._reception.bus.deliveries.agents.hand_over_again(session.port.sid)
+            self._reception.bus.parked_actions.agents.hand_over_again(session.port.sid)
         session.may_lack = False
         session.port.flush()
 

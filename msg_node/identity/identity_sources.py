@@ -130,7 +130,7 @@ class People:
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and users found; once, before anything runs."""
         self._bus = bus
-        bus.users.connect_actions(bus.deliveries.take_found)
+        bus.users.connect_actions(bus.parked_actions.take_found)
         bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
         if self._tokens is not None and self._token_store is not None:
             bus.inquiries.connect(TOKEN_MARKS, partial(_keep, self._token_store))

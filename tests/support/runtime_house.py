@@ -355,7 +355,7 @@ class RuntimeHouse:
         )
         self.parks: Parks = park_nothing
         self.bus.connect_federation(cast("Federation", self.domains))
-        self.bus.users.connect_actions(self.bus.deliveries.take_found)
+        self.bus.users.connect_actions(self.bus.parked_actions.take_found)
         self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
         self.door: Door | None = None
@@ -468,7 +468,7 @@ async def runtime_house(
     )
     restore(house.state, store.load(), now=time.time())
     house.bus.foreign.restore()
-    house.bus.deliveries.restore()
+    house.bus.parked_actions.restore()
     async with trio.open_nursery() as services:
         await services.start(store.run)
         async with trio.open_nursery() as traffic:

@@ -102,7 +102,7 @@ async def push_house(folder: Path, statuses: list[int] | None = None, *, rest: f
                 is_away=house.bus.outlets.is_away,
                 keep=lambda: house.bus.tell_events([]),
             )
-            house.bus.deliveries.recorder.on_parked = push.somebody_waits
+            house.bus.parked_actions.recorder.on_parked = push.somebody_waits
             await nursery.start(push.run)
             yield House(house, server, push, key)
         nursery.cancel_scope.cancel()

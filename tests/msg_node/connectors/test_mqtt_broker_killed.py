@@ -152,8 +152,8 @@ async def test_a_broker_that_is_killed_amid_traffic_costs_no_action_and_none_is_
                     if batch in (1, 3, 4):
                         await kill(broker, binding)
                 while len(bob.finals) < len(NUMBERS) or len(bob.rang) < len(NUMBERS):
-                    house.bus.deliveries.sweep(time.time())
-                    house.bus.deliveries.tick(time.time())
+                    house.bus.parked_actions.sweep(time.time())
+                    house.bus.parked_actions.tick(time.time())
                     await trio.lowlevel.checkpoint()
             assert sorted(lamps.did) == NUMBERS
             assert bob.finals == Counter({f"{LAMPS}-{number}": 1 for number in NUMBERS})

@@ -124,12 +124,12 @@ async def test_a_guaranteed_event_is_told_again_until_every_subscriber_has_ackno
     await first.say(answer_to(event, {"code": 200}))
     await first.heard()
     now = time.time()
-    house.bus.deliveries.sweep(now + GUARANTEED_RETRY_SECONDS + 1)
+    house.bus.parked_actions.sweep(now + GUARANTEED_RETRY_SECONDS + 1)
     assert await first.heard() == []
     assert len(await second.heard()) == 1
     await second.say(answer_to(event, {"code": 200}))
     assert await second.heard() == []
-    house.bus.deliveries.sweep(now + 3 * GUARANTEED_RETRY_SECONDS)
+    house.bus.parked_actions.sweep(now + 3 * GUARANTEED_RETRY_SECONDS)
     assert await second.heard() == []
     assert await agent.heard() == []
     assert house.counters["unacknowledged events"] == 0
@@ -143,11 +143,11 @@ async def test_a_guarantee_ends_with_the_time_or_the_session_of_the_subscriber(h
     await gone.say(a_message("close", gone.address, "mn:/session"))
     await gone.close_code()
     now = time.time()
-    house.bus.deliveries.sweep(now + 6)
+    house.bus.parked_actions.sweep(now + 6)
     assert len(await slow.heard()) == 2
-    house.bus.deliveries.sweep(now + 21)
+    house.bus.parked_actions.sweep(now + 21)
     assert house.counters["unacknowledged events"] == 1
-    house.bus.deliveries.sweep(now + 30)
+    house.bus.parked_actions.sweep(now + 30)
     assert await slow.heard() == []
 
 

@@ -206,9 +206,9 @@ async def test_an_action_that_nobody_took_in_time_ends_as_expired(house: Runtime
     ana = await house.opened("ana")
     await ana.say(action(ana.address, 1, ttl=60))
     request_id = (await ana.next())["body"]["requestId"]
-    house.bus.deliveries.sweep(time.time() + 59)
+    house.bus.parked_actions.sweep(time.time() + 59)
     assert await ana.heard() == []
-    house.bus.deliveries.sweep(time.time() + 61)
+    house.bus.parked_actions.sweep(time.time() + 61)
     event = await ana.next()
     assert (event["body"]["requestId"], event["body"]["status"], event["body"]["code"]) == (request_id, "expired", 410)
     agent = await an_agent(house)

@@ -45,7 +45,7 @@ async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
 
 def sweep_all(house: RuntimeHouse) -> None:
     """End all that will be over when the time of what waits now is."""
-    while house.bus.deliveries.sweep(time.time() + TTL_SECONDS + 1):
+    while house.bus.parked_actions.sweep(time.time() + TTL_SECONDS + 1):
         pass
 
 
@@ -62,7 +62,7 @@ async def test_of_what_is_over_at_once_one_turn_ends_a_few_and_the_next_ones_the
     request_ids = await parked(ana, *range(MANY))
     over = time.time() + TTL_SECONDS + 1
     left = []
-    while house.bus.deliveries.sweep(over):
+    while house.bus.parked_actions.sweep(over):
         left.append(len(parking))
     steps = [before - after for before, after in zip([MANY, *left], left, strict=False)]
     assert max(steps) == PARKED_EXPIRED_AT_ONCE
@@ -79,9 +79,9 @@ async def test_of_many_senders_who_waited_long_enough_one_turn_tells_a_few(house
     await ana.say(*(action(ana.address, one) for one in range(MANY)))
     await next_of(agent, MANY)
     late = time.time() + REQUEST_TTL_SECONDS + 1
-    assert house.bus.deliveries.sweep(late)
+    assert house.bus.parked_actions.sweep(late)
     assert len(house.state.delivery.parking.owed.overdue(late, most=MANY)) == MANY - PARKED_EXPIRED_AT_ONCE
-    while house.bus.deliveries.sweep(late):
+    while house.bus.parked_actions.sweep(late):
         pass
     replies = await next_of(ana, MANY)
     assert sorted(one["id"] for one in replies) == list(range(MANY))
@@ -94,7 +94,7 @@ async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(h
         request = action(f"hyperty://{FOREIGN}/h", one, ttl=TTL_SECONDS, requestId=f"d-{one:012d}")
         assert house.bus.from_link(FOREIGN, [parsed(request)]) == [None]
     for entry in parking.queues.entries(AGENT):
-        house.bus.deliveries.recorder.finish(entry, EXPIRED)
+        house.bus.parked_actions.recorder.finish(entry, EXPIRED)
     assert parking.finished.forget_old(time.time()) == 0
     assert parking.finished.forget_old(time.time() + TTL_SECONDS + 1) == PARKED_EXPIRED_AT_ONCE
     sweep_all(house)
@@ -114,10 +114,10 @@ async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in
     back.address = ana.session_address
     await back.ask("re-open", "mn:/session")
     assert len(inboxes.untold(ana.address)) == many - INBOX_TOLD_AT_ONCE
-    assert house.bus.deliveries.sweep(time.time())
+    assert house.bus.parked_actions.sweep(time.time())
     assert len(inboxes.untold(ana.address)) == many - 2 * INBOX_TOLD_AT_ONCE
-    assert house.bus.deliveries.sweep(time.time())
-    assert not house.bus.deliveries.sweep(time.time())
+    assert house.bus.parked_actions.sweep(time.time())
+    assert not house.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(back, many)) == request_ids
 
 
@@ -131,7 +131,7 @@ async def test_who_has_no_room_is_told_later_and_nothing_is_dropped(house: Runti
     sweep_all(house)
     assert len(house.state.delivery.inboxes.untold(ana.address)) == 2
     port._max_messages = most
-    assert house.bus.deliveries.sweep(time.time())
+    assert house.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(ana, 2)) == request_ids
 
 

@@ -242,12 +242,12 @@ async def test_a_node_that_keeps_a_request_is_asked_again_after_a_while_and_hear
     from_them(house, kept)
     assert (await ana.next())["body"]["code"] == 202
     now = time.time()
-    house.bus.deliveries.tick(now)
+    house.bus.parked_actions.tick(now)
     assert house.domains.take() == []
-    house.bus.deliveries.tick(now + OUTBOX_ASK_SECONDS)
+    house.bus.parked_actions.tick(now + OUTBOX_ASK_SECONDS)
     assert [one["body"]["requestId"] for one in await sent(house)] == [request_id]
     from_them(house, kept)
-    house.bus.deliveries.sweep(now + 401)
+    house.bus.parked_actions.sweep(now + 401)
     assert house.state.delivery.parking.find("", request_id) is not None
     body = {"class": "event", "requestId": request_id, "status": "completed", "code": 200}
     from_them(house, a_message("update", THEIR_DELIVERY, f"{ana.address}/inbox", body, id_=9))
@@ -260,6 +260,6 @@ async def test_a_node_that_keeps_a_request_and_says_nothing_is_not_waited_for(ho
     (request,) = await sent(house)
     from_them(house, answer_to(request, {"code": 202, "status": "pending"}))
     await ana.next()
-    house.bus.deliveries.sweep(time.time() + 401)
-    house.bus.deliveries.sweep(time.time() + 401 + OUTBOX_GRACE_SECONDS)
+    house.bus.parked_actions.sweep(time.time() + 401)
+    house.bus.parked_actions.sweep(time.time() + 401 + OUTBOX_GRACE_SECONDS)
     assert (await ana.next())["body"]["status"] == "expired"

@@ -127,7 +127,7 @@ async def test_an_invitation_that_nobody_came_for_is_answered_as_expired(house: 
     ana = await house.opened("ana")
     await ana.say(invitation(ana.address))
     await ana.next()
-    house.bus.deliveries.sweep(time.time() + 1e6)
+    house.bus.parked_actions.sweep(time.time() + 1e6)
     assert code_and_reason(await ana.next()) == (410, "expired")
 
 
