@@ -14,14 +14,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from msg_node.app import Node, serve
+    from msg_node.app import serve
+    from msg_node.node import Node
     from msg_node.settings.load import load_settings
     from msg_node.settings.model import Settings
 else:
     __getattr__ = public_names(
         __name__,
         {
-            "Node": "msg_node.app",
+            "Node": "msg_node.node",
             "Settings": "msg_node.settings.model",
             "load_settings": "msg_node.settings.load",
             "serve": "msg_node.app",

@@ -14,10 +14,8 @@ import signal
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
 from secrets import token_bytes
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -45,10 +43,9 @@ from federation.traces import Traces
 from msg_node.addresses.core.allocation import Owners
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.core.subscriptions import Listeners
-from msg_node.admin.expiry_watch import ExpiryWatch, Renew, watch_node
-from msg_node.admin.node_status import node_status
+from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.policy_deployment import PolicyDeployment
-from msg_node.backends.backends import Backends
+from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus
 from msg_node.bus.runtime_port import QueueBounds
 from msg_node.bus.taps import Taps
@@ -56,7 +53,9 @@ from msg_node.connectors.listener import Door
 from msg_node.freed_memory import return_freed_memory
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.own_names import OwnNames
+from msg_node.node import Node
 from msg_node.node_state import NodeState, StateParts, make_state, restore
+from msg_node.node_status import node_status
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.records.quarantine import Quarantine
 from msg_node.records.segment_writer import SegmentOptions
@@ -65,10 +64,9 @@ from msg_node.registries.core.stub_inventory import StubInventory, state_events
 from msg_node.registries.core.twin import Twin
 from msg_node.registries.stub_leases import StubLeases
 from msg_node.requests.core.delivery_state import DeliveryState
-from msg_node.services import Services
+from msg_node.services import NodeFacts, make_services
 from msg_node.sessions.core.session_service import Announced, SessionService
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
-from msg_node.settings import meaning, mqtt
 from msg_node.settings.addresses import build_missed, build_pools, build_rules, kept_objects
 from msg_node.settings.delivery import build_delivery_rules
 from msg_node.settings.interworking import build_interworking, token_readers
@@ -77,7 +75,9 @@ from msg_node.settings.sessions import build_credentials
 from msg_node.settings.weakenings import insecure_switches
 from msg_node.site.site import Site
 from msg_node.storage.state_store import StateStore
-from policy.core.gate import Gate
+from msg_node.wiring import meaning
+from msg_node.wiring.backends import Backends
+from msg_node.wiring.mqtt import build_mqtt
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.errors import SettingsError
@@ -88,55 +88,10 @@ from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.store import load_secret
 
-if TYPE_CHECKING:
-    from msg_node.connectors.mqtt import MqttBinding
-
 logger = logging.getLogger("msg_node")
 
 VERSION = "0.1.0"
 _DRAIN_SECONDS = 1.0
-
-
-@dataclass(slots=True)
-class Node:
-    """Everything that runs in one node process."""
-
-    settings: Settings
-    state: NodeState
-    bus: Bus
-    backends: Backends
-    federation: Federation
-    stub_provider: StubProvider
-    store: StateStore
-    records: RecordsWriter
-    sandbox: Sandbox
-    resolver: Resolver
-    cache: StubsCache
-    traces: Traces
-    door: Door
-    mqtt: MqttBinding | None
-    site: Site | None
-    gate: Gate
-    policies: PolicyDeployment
-    expiries: ExpiryWatch
-    started_at: float
-
-    def problems(self) -> list[str]:
-        """What keeps this node from doing all its work, in words."""
-        problems = []
-        if self.store.statistics().last_error:
-            problems.append(f"state: {self.store.statistics().last_error}")
-        if self.records.statistics().error:
-            problems.append(f"records: {self.records.statistics().error}")
-        if not self.sandbox.zygote_pid:
-            problems.append("sandbox: no zygote")
-        if self.mqtt is not None and self.mqtt.client.error:
-            problems.append(f"mqtt: {self.mqtt.client.error}")
-        return problems + self.expiries.problems()
-
-    def status(self) -> dict[str, object]:
-        """How the node is, for operators: links, counters, traces."""
-        return node_status(self, version=VERSION)
 
 
 async def serve(
@@ -342,6 +297,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     )
     node = Node(
         settings,
+        VERSION,
         state,
         bus,
         backends,
@@ -354,7 +310,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         cache,
         traces,
         door,
-        mqtt.build_mqtt(settings, door.reception, node_url),
+        build_mqtt(settings, door.reception, node_url),
         site,
         gate,
         policies,
@@ -362,7 +318,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         time.time(),
     )
     if site is not None:
-        site.serve_status(node.status)
+        site.serve_status(partial(node_status, node))
         site.serve_readiness(node.problems, node.expiries.warnings)
     return node
 
@@ -407,14 +363,17 @@ def _build_bus(
         permit=partial(meaning.permit_session, decisions, settings.node.domain),
         permit_guest=guests.open if settings.sessions.guests else None,
     )
-    services = Services(
-        state,
-        session_service=sessions,
-        node_url=node_url,
-        version=VERSION,
+    announcements = Announcements(
+        node_url,
+        state.listeners,
         first_id=random.SystemRandom().randrange(1, 1 << 31),
         tells_presence=settings.sessions.presence,
-        guest_stubs=settings.catalogue.guest_stubs,
+    )
+    services = make_services(
+        state,
+        sessions,
+        announcements,
+        NodeFacts(node_url, VERSION, settings.catalogue.guest_stubs),
         more={"stubs": inventory},
         at=backends.services,
     )
@@ -435,9 +394,9 @@ def _build_bus(
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
     )
-    bus.outlets.keep_missed(build_missed(settings))
+    bus.send_queues.keep_missed(build_missed(settings))
     if taps is not None:
-        taps.connect(bus.outlets)
+        taps.connect(bus.send_queues)
     bus.foreign.restore()
     bus.parked_actions.restore()
     return bus

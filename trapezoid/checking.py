@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from msg_node.backends.web_push import PushKey
-from msg_node.identity.identity_sources import keys_in_file
-from msg_node.settings import meaning
 from msg_node.settings.bindings import MqttSettings
 from msg_node.settings.interworking import build_interworking, token_readers
 from msg_node.settings.model import Settings
@@ -25,6 +23,8 @@ from msg_node.settings.registries import BackendSettings, backend_context
 from msg_node.settings.sessions import build_credentials
 from msg_node.storage.file_checks import FileError, read_file
 from msg_node.storage.key_files import load_online_keys
+from msg_node.wiring import meaning
+from msg_node.wiring.identity import keys_in_file
 from protofly.errors import HostError, SettingsError
 from sandbox.engine_version import engine_version
 from trapezoid.check_files import check_bind, check_certificate, check_data_dir, check_own_certificate, check_spool

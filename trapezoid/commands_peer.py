@@ -116,7 +116,7 @@ def _check_retrust(settings: Settings, domain: str, fingerprint: str) -> None:
         PeerError: NAME_INVALID.
         SettingsError: The text is no fingerprint, the settings pin another one, or domain or keys are our own.
     """
-    from msg_node.settings.meaning import anchor_of
+    from msg_node.wiring.meaning import anchor_of
     from protofly.address import valid_domain
     from protofly.documents import is_fingerprint
     from protofly.errors import HostError, SettingsError

@@ -63,7 +63,7 @@ def _load(files: list[Path], config: Path | None) -> Gate:
             raise SettingsError("give policy files or --config")
         return Gate(read_policies(files))
     from msg_node.settings.load import load_settings
-    from msg_node.settings.meaning import build_gate
+    from msg_node.wiring.meaning import build_gate
 
     settings = load_settings(config)
     if files:

@@ -12,8 +12,8 @@ from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
 from federation.dialler import Dialler
 from federation.name_client import DnsClient
-from msg_node.settings.meaning import allowed_addresses, client_context
 from msg_node.settings.model import Settings
+from msg_node.wiring.meaning import allowed_addresses, client_context
 from protofly.address import valid_domain
 
 _WASM = b"\0asm"

@@ -23,13 +23,14 @@ from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
 from msg_node.bus.core.router import LISTENERS, SERVICE, SOMEWHERE, Delivery, Place, Route
+from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Outcomes, Surroundings
 from msg_node.bus.guest_traffic import GuestTraffic
 from msg_node.bus.inquiries import Inquiries
 from msg_node.bus.middleware import Stack
 from msg_node.bus.runtime_port import RuntimePort
-from msg_node.bus.seeds import Seeds
-from msg_node.bus.send_queues import Outlets
+from msg_node.bus.send_queues import SendQueues
+from msg_node.bus.services import Services
 from msg_node.bus.sweeper import Sweeper
 from msg_node.bus.user_routing import UserRouting
 from msg_node.kernel.answers import described, session_refusal, validator_reply
@@ -38,16 +39,15 @@ from msg_node.kernel.identifiers import SEED_BYTES
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import SESSION_KEY
+from msg_node.kernel.seeds import Seeds
 from msg_node.kernel.service import Event
 from msg_node.kernel.session import Line
-from msg_node.node_state import NodeState
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
 from msg_node.registries.core.twin_service import keep_value
 from msg_node.requests.local_requests import LocalRequests
 from msg_node.requests.parked_actions import ParkedActions, Parks, park_nothing
 from msg_node.requests.recorder import RequestRecorder
 from msg_node.requests.senders import to_nobody
-from msg_node.services import Services
 from msg_node.storage.state_store import StateStore
 from protofly import codec
 from protofly.address import domain_of
@@ -81,7 +81,7 @@ class Bus:
         self,
         *,
         node: str,
-        state: NodeState,
+        state: BusTables,
         services: Services,
         store: StateStore,
         remote: RemoteSubscriptions,
@@ -98,20 +98,20 @@ class Bus:
         self._state = state
         self._services = services
         self._source_of = state.senders.source_of
-        self._seeds = Seeds()
+        self._seeds = Seeds(urandom)
         self._judge = stack.judge
         self.ping_seconds = ping_seconds
         self._max_hops = max_hops
         self._delivery = Delivery(state, serves=services.serves, services=services.keys)
         self.counters: Counter[str] = Counter()
-        self.outlets = Outlets(
+        self.send_queues = SendQueues(
             state, self.counters, guests=guests, wait_accepting=wait_accepting, is_accepting=is_accepting
         )
-        self._requests = self.outlets.requests = LocalRequests(self.counters, refuse=self._refuse_later)
-        self._ports, self._connections = self.outlets.ports, self.outlets.connections
-        self._to_listeners, self._enqueue = self.outlets.to_listeners, self.outlets.enqueue
-        self.wait_for_port, self.wait_for_room = self.outlets.wait_for_port, self.outlets.wait_for_room
-        self.wake_flusher, self.run_flusher = self.outlets.wake, self.outlets.run
+        self._requests = self.send_queues.requests = LocalRequests(self.counters, refuse=self._refuse_later)
+        self._ports, self._connections = self.send_queues.ports, self.send_queues.connections
+        self._to_listeners, self._enqueue = self.send_queues.to_listeners, self.send_queues.enqueue
+        self.wait_for_port, self.wait_for_room = self.send_queues.wait_for_port, self.send_queues.wait_for_room
+        self.wake_flusher, self.run_flusher = self.send_queues.wake, self.send_queues.run
         self._outcomes = Outcomes(
             Surroundings(
                 state=state,
@@ -123,23 +123,23 @@ class Bus:
                 record=record,
                 inquire=lambda asked: self.inquiries.ask(asked),
                 route_own=self._route_own,
-                enqueue=self.outlets.enqueue_reply,
+                enqueue=self.send_queues.enqueue_reply,
                 forget=self._forget_session,
-                wake=self.outlets.wake,
-                arriving=self.outlets.arriving,
+                wake=self.send_queues.wake,
+                arriving=self.send_queues.arriving,
                 bound=lambda sid: self.parked_actions.agents.bound(sid),
                 lost=lambda sid: self.parked_actions.agents.lost(sid),
                 settled=lambda: self.parked_actions.settle(),
             )
         )
         self.inquiries = Inquiries(self._outcomes.concluded)
-        recorder = RequestRecorder(state, self.outlets, self.counters, node=node, apply=self._outcomes.apply)
-        self.parked_actions = ParkedActions(state, self.outlets, recorder, serves=services.serves, parks=parks)
-        send, apply = self.outlets.send_abroad, self._outcomes.apply_for
+        recorder = RequestRecorder(state, self.send_queues, self.counters, node=node, apply=self._outcomes.apply)
+        self.parked_actions = ParkedActions(state, self.send_queues, recorder, serves=services.serves, parks=parks)
+        send, apply = self.send_queues.send_abroad, self._outcomes.apply_for
         self.foreign = ForeignObjects(node, state, remote, services.observers, send=send, apply=apply)
         self._guests = GuestTraffic(state, self._delivery, guests, self.foreign.observe, forward=self._forward)
         self.users = UserRouting(
-            state, self.outlets, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
+            state, self.send_queues, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
         )
         self.run_sweeper = Sweeper(
             self._outcomes,
@@ -151,7 +151,7 @@ class Bus:
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell the bus where foreign messages go; once, before anything runs."""
-        self.outlets.connect_federation(federation)
+        self.send_queues.connect_federation(federation)
 
     # Connections.
 
@@ -162,9 +162,9 @@ class Bus:
 
     def disconnected(self, port: RuntimePort) -> None:
         """A connection has ended."""
-        self.outlets.closed(port)
+        self.send_queues.closed(port)
         port.answer = to_nobody
-        self._outcomes.apply(self._services.connection_lost(port.connection, now=time.time()), self._route_own)
+        self._outcomes.apply(self._services.sessions.connection_lost(port.connection, now=time.time()), self._route_own)
 
     def runtime_of(self, port: RuntimePort) -> str:
         """Address of the runtime that has its session on a connection, "" before there is one."""
@@ -179,7 +179,7 @@ class Bus:
     @property
     def is_accepting(self) -> bool:
         """Whether the books take more; readers pause while they do not."""
-        return self.outlets.is_accepting
+        return self.send_queues.is_accepting
 
     # Batches in.
 
@@ -206,7 +206,7 @@ class Bus:
             port.blockers.add(port)  # by the answers to what it asked, which it has to read first
         self.counters["frames in"] += taken
         self.foreign.forget_unheard()
-        self.outlets.wake()
+        self.send_queues.wake()
         return taken
 
     def _take_frame(self, port: RuntimePort, raw: bytes, now: float) -> None:
@@ -237,7 +237,7 @@ class Bus:
                 codes.append(None if is_parked else code)
             except PeerError as exc:
                 codes.append(exc.code)
-        self.outlets.wake()
+        self.send_queues.wake()
         return codes
 
     def answer(self, message: Message) -> None:
@@ -246,7 +246,7 @@ class Bus:
             self.foreign.answered(message, "")
         elif not (self.parked_actions.is_used and self.parked_actions.answers.link_refused(message)):
             self._route_own(message)
-        self.outlets.wake()
+        self.send_queues.wake()
 
     # From sessions.
 
@@ -307,7 +307,9 @@ class Bus:
             refusal = self._to_foreign(message, route, port.sid, port)
         elif route.place is SERVICE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
-            self._outcomes.apply(result, partial(self.outlets.enqueue_reply, port) if port.guest_of else port.answer)
+            self._outcomes.apply(
+                result, partial(self.send_queues.enqueue_reply, port) if port.guest_of else port.answer
+            )
             return None
         elif route.code is not None:
             refusal = Refusal(route.code)
@@ -347,7 +349,7 @@ class Bus:
         """
         if message.type == "open":
             self._clear_holder(message)
-        result = self._services.handle_session(
+        result = self._services.sessions.handle_session(
             message,
             Line(port.connection, Offered(port.bearer, port.certificate), port.dialect),
             now=now,
@@ -373,9 +375,9 @@ class Bus:
                 return None
             if message.to_key.endswith("address-allocation"):
                 return Refusal(Code.TRANSIT)  # addresses of our hyperties come from us; specification, section 18.4
-        refusal = self.outlets.send_abroad(domain, message, port.roles)
+        refusal = self.send_queues.send_abroad(domain, message, port.roles)
         if refusal is None:
-            link = self.outlets.blocker(domain)
+            link = self.send_queues.blocker(domain)
             if link is not None:
                 port.blockers.add(link)
             if route.place is Place.BOTH:
@@ -428,7 +430,7 @@ class Bus:
             if sids:
                 if message.type == "delete":
                     self.foreign.object_deleted(message, domain)
-                return self.outlets.from_link_to(sids, message)
+                return self.send_queues.from_link_to(sids, message)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if route.place is SERVICE:
             result = self._services.handle(message, number, now=now, seed=self._seeds.next())
@@ -465,12 +467,12 @@ class Bus:
                 message = described(message)
             self._to_listeners(route.numbers, message, set())
         if route.place in (Place.FOREIGN, Place.BOTH):
-            self.outlets.send_abroad(route.domain, message)
+            self.send_queues.send_abroad(route.domain, message)
 
     def _forget_session(self, sid: int) -> None:
         """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
         self._delivery.learned.forget(sid)
-        self.outlets.forget(sid)
+        self.send_queues.forget(sid)
         self._requests.session_ended(sid)
         self.foreign.forget_unheard()
 
@@ -497,7 +499,7 @@ class Bus:
         """The node stops: say so to every runtime and close. Source: message specification, section 5.4."""
         self.inquiries.drain()
         self.users.drain()
-        for sid, message in self._services.draining("", list(self._ports)).items():
+        for sid, message in self._services.sessions.draining("", list(self._ports)).items():
             self._ports[sid].enqueue(message)
         for port in list(self._connections.values()):
             port.close(GOING_AWAY, "the node stops")

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.services import Services
 from msg_node.kernel.answers import not_stored
 from msg_node.kernel.changes import Change
 from msg_node.kernel.service import (
@@ -28,8 +30,6 @@ from msg_node.kernel.service import (
     ServiceResult,
     SessionNews,
 )
-from msg_node.node_state import NodeState
-from msg_node.services import Services
 from msg_node.storage.state_store import StateStore
 from protofly.errors import HostError
 from protofly.message import Message
@@ -48,7 +48,7 @@ class Surroundings:
     which one has lost its connection; `settled`, that all was said that some steps have led to.
     """
 
-    state: NodeState
+    state: BusTables
     services: Services
     store: StateStore
     ports: dict[int, RuntimePort]
@@ -159,7 +159,8 @@ class Outcomes:
 
     def sweep_sessions(self) -> bool:
         """End some of the sessions that are over; whether there may be more."""
-        return self._swept(self._around.services.sweep(now=time.time()))
+        self._around.state.twin.store_values()
+        return self._swept(self._around.services.sessions.sweep(now=time.time()))
 
     def sweep_registry(self) -> bool:
         """Look after some registry entries that nobody has refreshed; whether there may be more."""
@@ -197,7 +198,7 @@ class Outcomes:
         if port is not None and port.sid == bind.sid:
             self._around.ports.pop(bind.sid, None)
             port.sid = None
-            lost = self._around.services.connection_lost(bind.connection, now=time.time())
+            lost = self._around.services.sessions.connection_lost(bind.connection, now=time.time())
             self.apply(lost, self._around.route_own)
 
     def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:

@@ -13,9 +13,9 @@ from federation.link_context import Refusal
 from msg_node.addresses.core.observers import concerns_observers
 from msg_node.bus.core.admission import check_passable
 from msg_node.bus.core.router import LISTENERS, Delivery, Place, Route
+from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.kernel.directories import Source
-from msg_node.node_state import NodeState
 from protofly import codec
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
@@ -35,7 +35,7 @@ class GuestTraffic:
 
     def __init__(
         self,
-        state: NodeState,
+        state: BusTables,
         delivery: Delivery,
         border: GuestBorder,
         observe: Callable[[Message, int], None],

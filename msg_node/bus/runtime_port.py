@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from msg_node.kernel.certificates import PeerCertificate
+from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.session import Dialect
 from protofly.errors import Code
 from protofly.lifetime import aged
@@ -33,23 +34,6 @@ ASKED_ADDRESSES = 256
 _DROPPABLE = frozenset({"update", "event"})
 _ANSWERS = frozenset({"response", "pong"})
 _NONE: list[Message] = []
-
-
-class Congestible(Protocol):
-    """Something that a sender may have to wait for."""
-
-    is_slow: bool
-
-    @property
-    def patience_seconds(self) -> float:
-        """How long a sender pauses for it."""
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether senders should pause."""
-
-    async def wait_relief(self) -> None:
-        """Wait until it takes more."""
 
 
 class MessageChannel(Protocol):

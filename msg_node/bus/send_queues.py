@@ -16,17 +16,18 @@ from federation.guest_border import GuestBorder
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.addresses.core.missed import Missed
-from msg_node.bus.runtime_port import Congestible, RuntimePort, wait_relief
-from msg_node.kernel.answers import gap_word
+from msg_node.bus.core.tables import BusTables
+from msg_node.bus.runtime_port import RuntimePort, wait_relief
+from msg_node.kernel.answers import described, gap_word
+from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.resources import object_of_events
-from msg_node.node_state import NodeState
 from msg_node.requests.local_requests import LocalRequests
 from protofly import codec
 from protofly.errors import Code
 from protofly.message import Message
 
 
-class Outlets:
+class SendQueues:
     """The queues of everybody to whom messages go.
 
     Args:
@@ -43,7 +44,7 @@ class Outlets:
 
     def __init__(
         self,
-        state: NodeState,
+        state: BusTables,
         counters: Counter[str],
         *,
         guests: GuestBorder,
@@ -91,6 +92,15 @@ class Outlets:
             self._guests.leave(port.guest_of, message, lambda: self.enqueue(port, message))
         else:
             self.enqueue(port, message)
+
+    def reply_to(self, sid: int, message: Message) -> None:
+        """Queue an answer for a session, if it is still connected."""
+        port = self.ports.get(sid)
+        if port is None:
+            self._counters["unheard answers"] += 1
+            return
+        reads_desc = message.is_response and port.dialect.reads_desc
+        self.enqueue_reply(port, described(message) if reads_desc else message)
 
     def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
         """Queue a copy for one who looks on, if there is room for it: nobody waits for him."""

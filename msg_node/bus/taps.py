@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Raw
 
 from federation.link_context import Deliver, Refusal
-from msg_node.bus.send_queues import Outlets
+from msg_node.bus.core.tables import BusTables
+from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.resources import TAPS_KEY
-from msg_node.node_state import NodeState
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD
@@ -38,20 +38,20 @@ class Taps:
         node: Our runtime address.
 
     Attributes:
-        outlets: Where copies go; given before anything runs.
+        send_queues: Where copies go; given before anything runs.
     """
 
-    outlets: Outlets
+    send_queues: SendQueues
 
-    def __init__(self, state: NodeState, *, node: str) -> None:
+    def __init__(self, state: BusTables, *, node: str) -> None:
         self._state = state
         self._node = node
         self._sender = f"{node}/taps"
 
-    def connect(self, outlets: Outlets) -> None:
+    def connect(self, send_queues: SendQueues) -> None:
         """Say where copies go, and hear what the node itself says; once, before anything runs."""
-        self.outlets = outlets
-        outlets.on_own = self.own
+        self.send_queues = send_queues
+        send_queues.on_own = self.own
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         """What a session sends; see `middleware.Step`."""
@@ -88,7 +88,7 @@ class Taps:
         return tapped
 
     def _copy(self, message: Message, origin: str, taps: list[int] | tuple[int, ...]) -> None:
-        ports = [port for sid in taps if (port := self.outlets.ports.get(sid)) and OPERATOR in port.roles]
+        ports = [port for sid in taps if (port := self.send_queues.ports.get(sid)) and OPERATOR in port.roles]
         if not ports:
             return
         body = b'{"message":%s,"origin":%s}' % (_shown(message), msgspec.json.encode(origin))
@@ -98,7 +98,7 @@ class Taps:
                 continue
             raw = codec.encode_message(id=None, type="forward", from_=self._sender, to=to.runtime, body=body)
             copy = Message(None, "forward", self._sender, to.runtime, body, raw)
-            self.outlets.enqueue_copy(port, copy)
+            self.send_queues.enqueue_copy(port, copy)
 
 
 def _shown(message: Message) -> bytes:

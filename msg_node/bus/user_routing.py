@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import trio
 
 from federation.link_context import Refusal
-from msg_node.bus.send_queues import Outlets
+from msg_node.bus.core.tables import BusTables
+from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.registrations import Index
-from msg_node.node_state import NodeState
 from msg_node.registries.core.user_places import UserPlaces, places_of
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError
@@ -87,8 +87,8 @@ class UserRouting:
 
     def __init__(
         self,
-        state: NodeState,
-        outlets: Outlets,
+        state: BusTables,
+        send_queues: SendQueues,
         *,
         node: str,
         judge_local: Callable[[Message, frozenset[str], int], Refusal | None],
@@ -96,7 +96,7 @@ class UserRouting:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state
-        self._outlets = outlets
+        self._send_queues = send_queues
         self._node = node
         self._judge_local = judge_local
         self._refuse = refuse
@@ -211,7 +211,7 @@ class UserRouting:
             refusal = self._go_on(waiting, outcome)
             if refusal is not None:
                 self._refuse(waiting.number, waiting.message, refusal)
-        self._outlets.wake()
+        self._send_queues.wake()
 
     def _release(self, waiting: _Waiting) -> None:
         self._waiting_count -= 1
@@ -269,20 +269,20 @@ class UserRouting:
 
     def _deliver(self, message: Message, waiting: _Waiting, numbers: tuple[int, ...]) -> Refusal | None:
         if waiting.number < 0:
-            code = self._outlets.from_link_to(numbers, message)
+            code = self._send_queues.from_link_to(numbers, message)
             return None if code is None else Refusal(code)
         is_ours = self._is_ours(waiting.number)
         refusal = self._judge_local(message, waiting.roles, waiting.number) if is_ours else None
         if refusal is not None:
             return refusal
-        port = self._outlets.ports.get(waiting.number)
-        code = self._outlets.to_listeners(numbers, message, set() if port is None else port.blockers)
+        port = self._send_queues.ports.get(waiting.number)
+        code = self._send_queues.to_listeners(numbers, message, set() if port is None else port.blockers)
         if code is not None:
             return Refusal(code)
         if message.peek.ttl:
-            self._outlets.requests.sent(message, waiting.number)
+            self._send_queues.requests.sent(message, waiting.number)
         if message.wants_receipt and port is not None:
-            self._outlets.enqueue(port, codec.response(message, 200, extra={"source": self._node}))
+            self._send_queues.enqueue(port, codec.response(message, 200, extra={"source": self._node}))
         return None
 
     def _is_ours(self, number: int) -> bool:
@@ -293,9 +293,9 @@ class UserRouting:
         """To the first of his domains that we may and can send to."""
         refusal: Refusal | None = None
         for domain in domains:
-            refused = self._outlets.send_abroad(domain, message, waiting.roles)
+            refused = self._send_queues.send_abroad(domain, message, waiting.roles)
             if refused is None:
-                port, link = self._outlets.ports.get(waiting.number), self._outlets.blocker(domain)
+                port, link = self._send_queues.ports.get(waiting.number), self._send_queues.blocker(domain)
                 if port is not None and link is not None:
                     port.blockers.add(link)
                 return None

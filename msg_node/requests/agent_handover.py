@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
-from msg_node.bus.send_queues import Outlets
 from msg_node.requests.cancellations import Cancellations
 from msg_node.requests.core.delivery_messages import handed_over
 from msg_node.requests.core.delivery_status import CANCELLED, Status, StatusReport
+from msg_node.requests.core.outbound import OutboundQueues
 from msg_node.requests.core.tables import RequestTables
 from msg_node.requests.recorder import RequestRecorder
 from protofly.address import canonical_key
@@ -23,12 +23,12 @@ class AgentHandover:
     """The queues of agents of ours."""
 
     def __init__(
-        self, state: RequestTables, outlets: Outlets, recorder: RequestRecorder, cancellations: Cancellations
+        self, state: RequestTables, send_queues: OutboundQueues, recorder: RequestRecorder, cancellations: Cancellations
     ) -> None:
         self._state = state
         self._delivery = state.delivery
         self._queues = state.delivery.parking.queues
-        self._outlets = outlets
+        self._send_queues = send_queues
         self._recorder = recorder
         self._cancellations = cancellations
         self._handed_on: dict[int, int] = {}  # by session: the connection that has what was handed over
@@ -37,7 +37,7 @@ class AgentHandover:
     def holder(self, queue: str) -> int:
         """The live session that answers for an agent; 0 when there is none."""
         sid = self._state.owners.owner(queue)
-        return sid if sid is not None and sid in self._outlets.ports else 0
+        return sid if sid is not None and sid in self._send_queues.ports else 0
 
     def hand_over(self, queue: str, now: float) -> None:
         """Send an agent what it may have now; no effect while it is away. What our gate denies has failed."""
@@ -47,10 +47,10 @@ class AgentHandover:
         taker = self._queues.taker_of(queue)
         if taker not in (0, sid):  # the address has another owner now
             self.lost(taker)
-        self._handed_on[sid] = self._outlets.ports[sid].connection
+        self._handed_on[sid] = self._send_queues.ports[sid].connection
         entries = self._queues.take(queue, sid, unanswered=self._delivery.queues.rules(queue).unanswered)
         for index, entry in enumerate(entries):
-            code = self._outlets.to_listeners((sid,), handed_over(entry, now), set(), entry.roles)
+            code = self._send_queues.to_listeners((sid,), handed_over(entry, now), set(), entry.roles)
             if code in _DENIED:  # now as later
                 self._recorder.finish(entry, StatusReport.of_code(Status.FAILED, code))
                 continue
@@ -60,13 +60,13 @@ class AgentHandover:
                 break
             self._recorder.counters["actions handed over"] += 1
         if entries:
-            self._outlets.wake()
+            self._send_queues.wake()
 
     def bound(self, sid: int) -> None:
         """A session has a connection (again), and knows it: send what it missed, then what waited for it."""
-        self._outlets.arrived(sid)
+        self._send_queues.arrived(sid)
         now = time.time()
-        port = self._outlets.ports.get(sid)
+        port = self._send_queues.ports.get(sid)
         if port is None or self._handed_on.get(sid) != port.connection:  # else it was only renewed
             self.lost(sid)
         for queue in self._queues_of(sid):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from msg_node.bus.send_queues import Outlets
 from msg_node.requests.core.delivery_messages import cancellation
 from msg_node.requests.core.delivery_status import report_of
+from msg_node.requests.core.outbound import OutboundQueues
 from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.parking import Parking
 from msg_node.requests.core.recipients import is_domain
@@ -23,9 +23,9 @@ class Cancellations:
         ids: For messages of our own.
     """
 
-    def __init__(self, parking: Parking, outlets: Outlets, url: str, ids: Iterator[int]) -> None:
+    def __init__(self, parking: Parking, send_queues: OutboundQueues, url: str, ids: Iterator[int]) -> None:
         self._parking = parking
-        self._outlets = outlets
+        self._send_queues = send_queues
         self._url = url
         self._ids = ids
         self._asked: OrderedDict[tuple[bytes, str], ParkedRequest] = OrderedDict()
@@ -40,17 +40,17 @@ class Cancellations:
         if is_domain(entry.queue):
             to = f"domain://msg-node.{entry.queue}/delivery"
             request = cancellation(entry, self._url, to, number)
-            if not self._outlets.is_live(entry.queue):
+            if not self._send_queues.is_live(entry.queue):
                 return
-            self._outlets.send_abroad(entry.queue, request)
+            self._send_queues.send_abroad(entry.queue, request)
         else:
             request = cancellation(entry, self._url, entry.request.to, number)
-            self._outlets.to_listeners((sid,) if sid else (), request, set())
+            self._send_queues.to_listeners((sid,) if sid else (), request, set())
         assert request.id is not None
         self._asked[request.id, request.to_key] = entry
         if len(self._asked) > AGENT_UNANSWERED:
             self._asked.popitem(last=False)
-        self._outlets.wake()
+        self._send_queues.wake()
 
     def take_answered(self, reply: Message) -> ParkedRequest | None:
         """The request that a reply to a request to cancel is about; each is returned once."""

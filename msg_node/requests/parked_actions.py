@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from os import urandom
 
-from msg_node.bus.seeds import Seeds
-from msg_node.bus.send_queues import Outlets
 from msg_node.kernel.identifiers import identifier
+from msg_node.kernel.seeds import Seeds
 from msg_node.requests.agent_handover import AgentHandover
 from msg_node.requests.answers import RequestAnswers
 from msg_node.requests.cancellations import Cancellations
@@ -28,6 +28,7 @@ from msg_node.requests.core.delivery_messages import (
 )
 from msg_node.requests.core.delivery_status import CANCELLED, EXPIRED, Status
 from msg_node.requests.core.guaranteed_events import GuaranteedEvents
+from msg_node.requests.core.outbound import OutboundQueues
 from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.recipients import has_to_be_found, is_domain, recipient_of
 from msg_node.requests.core.tables import RequestTables
@@ -67,7 +68,7 @@ class ParkedActions:
     def __init__(
         self,
         state: RequestTables,
-        outlets: Outlets,
+        send_queues: OutboundQueues,
         recorder: RequestRecorder,
         *,
         serves: Callable[[str], bool],
@@ -77,14 +78,14 @@ class ParkedActions:
         self._state = state
         self._delivery = state.delivery
         self._parking = state.delivery.parking
-        self._outlets = outlets
-        self._seeds = Seeds()
+        self._send_queues = send_queues
+        self._seeds = Seeds(urandom)
         self._guaranteed = GuaranteedEvents()
         self.is_used = False
         self.recorder = recorder
-        self._cancellations = Cancellations(self._parking, outlets, recorder.url, recorder.ids)
-        self.agents = AgentHandover(state, outlets, recorder, self._cancellations)
-        self.outbox = Outbox(state, outlets, recorder, self._cancellations)
+        self._cancellations = Cancellations(self._parking, send_queues, recorder.url, recorder.ids)
+        self.agents = AgentHandover(state, send_queues, recorder, self._cancellations)
+        self.outbox = Outbox(state, send_queues, recorder, self._cancellations)
         self.answers = RequestAnswers(state, recorder, self.agents, self.outbox, self._cancellations)
 
     def restore(self) -> None:
@@ -148,12 +149,12 @@ class ParkedActions:
             if entry is not None:
                 self.recorder.counters["repeated requests"] += 1
                 if entry not in self._parking.owed:
-                    self._outlets.send_abroad(domain, status_reply(entry, waiting_report(entry)))
+                    self._send_queues.send_abroad(domain, status_reply(entry, waiting_report(entry)))
                 return
             finished = self._parking.finished.find(domain, request_id)
             if finished is not None:
                 self.recorder.counters["repeated requests"] += 1
-                self._outlets.send_abroad(domain, repeated_reply(message, request_id, finished.word))
+                self._send_queues.send_abroad(domain, repeated_reply(message, request_id, finished.word))
                 return
         queue = queue or recipient_of(self._state, message, number)
         submission = self._submission(message, queue, Sender("", domain=domain), number)
@@ -285,9 +286,9 @@ class ParkedActions:
     def _repeat_events(self, now: float) -> int:
         due = self._guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None)
         for sid, event in due:
-            if sid in self._outlets.ports and self._state.listeners.listens(sid, event.to_key):
-                self._outlets.to_listeners((sid,), event, set())
-                self._outlets.wake()
+            if sid in self._send_queues.ports and self._state.listeners.listens(sid, event.to_key):
+                self._send_queues.to_listeners((sid,), event, set())
+                self._send_queues.wake()
         if given_up := self._guaranteed.take_given_up():
             self.recorder.counters["unacknowledged events"] += given_up
         return len(due)

@@ -13,10 +13,10 @@ from functools import partial
 from itertools import count
 from secrets import randbits
 
-from msg_node.bus.send_queues import Outlets
 from msg_node.kernel.service import ServiceResult
 from msg_node.requests.core.delivery_messages import status_reply, waiting_report
 from msg_node.requests.core.delivery_status import Status, StatusReport
+from msg_node.requests.core.outbound import OutboundQueues
 from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.recent_results import RecentResults
 from msg_node.requests.core.tables import RequestTables
@@ -43,7 +43,7 @@ class RequestRecorder:
     """
 
     def __init__(
-        self, state: RequestTables, outlets: Outlets, counters: Counter[str], *, node: str, apply: Apply
+        self, state: RequestTables, send_queues: OutboundQueues, counters: Counter[str], *, node: str, apply: Apply
     ) -> None:
         self._state = state
         self._parking = state.delivery.parking
@@ -51,7 +51,7 @@ class RequestRecorder:
         self.counters = counters
         self.url = f"domain://msg-node.{domain_of(node)}/delivery"
         self.ids = count(randbits(_ID_BITS))  # message specification, section 3, rule 7
-        self.senders = Senders(state, outlets, counters, url=self.url, apply=apply, ids=self.ids)
+        self.senders = Senders(state, send_queues, counters, url=self.url, apply=apply, ids=self.ids)
         self.recent = RecentResults()
         self.on_parked: Callable[[str], None] = lambda _queue: None
 

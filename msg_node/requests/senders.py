@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from msg_node.bus.send_queues import Outlets
-from msg_node.kernel.answers import described
 from msg_node.kernel.service import ServiceResult
 from msg_node.requests.core.delivery_messages import (
     abroad_event,
@@ -23,6 +21,7 @@ from msg_node.requests.core.delivery_messages import (
 )
 from msg_node.requests.core.delivery_status import StatusReport
 from msg_node.requests.core.inbox import InboxEntry, Notice
+from msg_node.requests.core.outbound import OutboundQueues
 from msg_node.requests.core.parked import ParkedRequest, Sender
 from msg_node.requests.core.tables import RequestTables, is_sender
 from protofly.limits import INBOX_TOLD_AT_ONCE
@@ -43,7 +42,7 @@ class Senders:
     def __init__(
         self,
         state: RequestTables,
-        outlets: Outlets,
+        send_queues: OutboundQueues,
         counters: Counter[str],
         *,
         url: str,
@@ -52,7 +51,7 @@ class Senders:
     ) -> None:
         self._state = state
         self._delivery = state.delivery
-        self._outlets = outlets
+        self._send_queues = send_queues
         self._counters = counters
         self._url = url
         self._apply = apply
@@ -74,7 +73,7 @@ class Senders:
             result.changes = self._state.take_changes()
             self._apply(result, partial(self.send_abroad, entry.sender.domain))
             return True
-        sid = entry.asker if entry.asker in self._outlets.ports else self._live_session_of(entry)
+        sid = entry.asker if entry.asker in self._send_queues.ports else self._live_session_of(entry)
         if not sid:
             return False
         result.changes = self._state.take_changes()
@@ -124,7 +123,7 @@ class Senders:
             sid = self._live_owner(one)
             if not sid:
                 continue
-            if count >= most or self._outlets.ports[sid].is_congested or one.owner in self._to_tell:
+            if count >= most or self._send_queues.ports[sid].is_congested or one.owner in self._to_tell:
                 self._to_tell[one.owner] = None
                 break
             self._delivery.inboxes.told(one)
@@ -148,22 +147,17 @@ class Senders:
         """The live session that may hear what `sender` asked in the name of `key`; 0: there is none."""
         owner = self._state.owners.owner(key)
         sid = owner if owner is not None else self._state.sessions.by_runtime(sender.runtime_key)
-        if sid is None or sid not in self._outlets.ports or not is_sender(self._state, sid, sender, key):
+        if sid is None or sid not in self._send_queues.ports or not is_sender(self._state, sid, sender, key):
             return 0
         return sid
 
     def send_to(self, sid: int, message: Message) -> None:
         """Queue for a session, if it is (still) there."""
-        port = self._outlets.ports.get(sid)
-        if port is None:
-            self._counters["unheard answers"] += 1
-            return
-        reads_desc = message.is_response and port.dialect.reads_desc
-        self._outlets.enqueue_reply(port, described(message) if reads_desc else message)
+        self._send_queues.reply_to(sid, message)
 
     def send_abroad(self, domain: str, message: Message) -> None:
         """Queue for another domain; what its link refuses, it asks again."""
-        self._outlets.send_abroad(domain, message)
+        self._send_queues.send_abroad(domain, message)
 
 
 def to_nobody(_message: Message) -> None:

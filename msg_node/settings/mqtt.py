@@ -1,4 +1,4 @@
-"""What `[mqtt]` means: the binding, where the optional library for it is installed.
+"""What `[mqtt]` means: checks of the section, and what its files hold.
 
 Source: message specification, section 19.5.
 """
@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from msg_node.connectors.reception import Reception
 from msg_node.settings.bindings import MqttSettings
 from msg_node.settings.model import Settings
 from msg_node.storage.tls_files import believe, show
 from protofly.errors import SettingsError
-
-if TYPE_CHECKING:
-    from msg_node.connectors.mqtt import MqttBinding
 
 
 def mqtt_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -32,41 +27,14 @@ def mqtt_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], s
         yield ("mqtt", "password_file"), "goes with `username`"
 
 
-def build_mqtt(settings: Settings, reception: Reception, node: str) -> MqttBinding | None:
-    """The binding that the settings ask for, None when they ask for none.
-
-    Raises:
-        SettingsError: A file cannot be used, or the library is not installed.
-    """
-    mqtt = settings.mqtt
-    if mqtt is None:
-        return None
-    try:
-        from msg_node.connectors.mqtt import MqttBinding, MqttOptions
-        from msg_node.connectors.mqtt_client import BrokerOptions
-    except ModuleNotFoundError as exc:
-        raise SettingsError("[mqtt] needs a library that is not installed: pip install 'trapezoid[mqtt]'") from exc
-    broker = BrokerOptions(
-        host=mqtt.host,
-        port=mqtt.port,
-        client_id=settings.node_id,
-        username=mqtt.username,
-        password=_password(mqtt),
-        tls=_tls(mqtt),
-        is_version_5=mqtt.version == "5",
-        max_bytes=settings.limits.frame_bytes,
-    )
-    options = MqttOptions(broker, mqtt.prefix, needs_token=mqtt.tokens == "required")
-    return MqttBinding(reception, options, node=node, domains=settings.own_domains)
-
-
 def check_broker_files(mqtt: MqttSettings) -> None:
     """Read the files for the broker, which is not asked. Raises SettingsError."""
-    _password(mqtt)
-    _tls(mqtt)
+    broker_password(mqtt)
+    broker_tls(mqtt)
 
 
-def _password(mqtt: MqttSettings) -> str:
+def broker_password(mqtt: MqttSettings) -> str:
+    """The password for the broker, "" without one. Raises SettingsError."""
     if mqtt.password_file is None:
         return ""
     try:
@@ -76,7 +44,8 @@ def _password(mqtt: MqttSettings) -> str:
         raise SettingsError(f"mqtt.password_file: {mqtt.password_file}: {reason}") from exc
 
 
-def _tls(mqtt: MqttSettings) -> ssl.SSLContext | None:
+def broker_tls(mqtt: MqttSettings) -> ssl.SSLContext | None:
+    """TLS towards the broker, None without it. Raises SettingsError."""
     if mqtt.insecure_plaintext:
         return None
     context = ssl.create_default_context()

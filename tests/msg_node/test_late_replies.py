@@ -115,8 +115,8 @@ async def test_of_several_listeners_those_who_asked_get_it(house: RuntimeHouse) 
     await bob.open("bob")
     sids = [house.state.sessions.by_runtime(one.address) or 0 for one in (ana, bob)]
     reply = marked_late(parsed(a_reply(f"comm://{DOMAIN}/shared")))
-    assert house.bus.outlets.to_listeners(tuple(sids), reply, set()) is None
-    house.bus.outlets.wake()
+    assert house.bus.send_queues.to_listeners(tuple(sids), reply, set()) is None
+    house.bus.send_queues.wake()
     assert [one["body"]["late"] for one in await ana.heard()] == [True]
     assert await bob.heard() == []
 

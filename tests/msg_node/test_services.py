@@ -80,7 +80,7 @@ def test_guest_is_let_in_only_by_setting_and_leaves_nothing() -> None:
     sid = house.state.sessions.by_connection(1)
     assert sid is not None
     house.reply(sid, ALLOCATION, "create")
-    result = house.services.connection_lost(1, now=house.now)
+    result = house.services.sessions.connection_lost(1, now=house.now)
     house.keep(result.changes)
     assert result.effects == [Ended(sid)]
     assert all(not rows for rows in house.rows.values())
@@ -97,14 +97,14 @@ def test_second_opener_is_refused_and_the_first_is_probed(house: StateHouse) -> 
     house.now += 31
     result = house.session_verb("open", ANA, 2)
     assert result.effects[0] == CloseConnection(1, CloseCode.TAKEN_OVER)
-    assert house.services.connection_lost(1, now=house.now).effects == []
+    assert house.services.sessions.connection_lost(1, now=house.now).effects == []
     assert house.state.owners.owner(ANA) != sid
 
 
 def test_re_open_brings_back_everything(house: StateHouse) -> None:
     sid, token = house.open("rt-ana", 1)
     house.reply(sid, SM, "subscribe", {"resources": [ROOM, f"{ROOM}/children/m"]})
-    house.services.connection_lost(1, now=house.now)
+    house.services.sessions.connection_lost(1, now=house.now)
     result = house.session_verb("re-open", f"{ANA}/{token}", 2)
     assert body_of(result.replies[0])["code"] == 200
     assert result.effects == [Bind(2, sid)]
@@ -115,7 +115,7 @@ def test_re_open_brings_back_everything(house: StateHouse) -> None:
 @pytest.mark.parametrize("type_", ["re-open", "reopen", "re_open", "RE-OPEN"])
 def test_failed_re_open_says_500_as_stubs_of_this_dialect_know_it(house: StateHouse, type_: str) -> None:
     raw = codec.encode_message(id=1, type=type_, from_=f"{ANA}/wrong", to="mn:/session")
-    result = house.services.handle_session(codec.decode(raw)[0], Line(1), now=house.now, seed=house.seed())
+    result = house.services.sessions.handle_session(codec.decode(raw)[0], Line(1), now=house.now, seed=house.seed())
     body = body_of(result.replies[0])
     assert (body["code"], body["reason"]) == (500, "bad-token")
     assert str(body["desc"]).startswith("Reconnection fail.")
@@ -170,7 +170,7 @@ def test_credentials_come_in_the_body_or_in_the_header(body: dict[str, object] |
 def test_session_ends_after_grace_and_its_holdings_with_it(house: StateHouse) -> None:
     sid, _ = house.open("rt-ana", 1)
     house.reply(sid, SM, "subscribe", {"resources": [ROOM]})
-    assert house.services.connection_lost(1, now=house.now).changes == []  # parking writes nothing
+    assert house.services.sessions.connection_lost(1, now=house.now).changes == []  # parking writes nothing
     house.now += 120
     result = house.swept()
     house.keep(result.changes)
@@ -183,17 +183,17 @@ def test_sessions_that_end_together_let_go_what_they_held_in_pieces(house: State
     for number in range(5):
         sid, _ = house.open(f"rt-{number}", number)
         house.reply(sid, ALLOCATION, "create", {"value": {"number": each}})
-        house.services.connection_lost(number, now=house.now)
+        house.services.sessions.connection_lost(number, now=house.now)
     house.now += 120
     pieces = []
-    while changes := house.services.sweep(now=house.now).changes:
+    while changes := house.services.sessions.sweep(now=house.now).changes:
         pieces.append(len(changes))
     assert pieces == [2 * (1 + each), 2 * (1 + each), 1 + each]
 
 
 def test_sessions_are_told_before_the_node_stops(house: StateHouse) -> None:
     sid, _ = house.open("rt-ana", 1)
-    told = house.services.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
+    told = house.services.sessions.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
     assert told.keys() == {sid}
     message = told[sid]
     assert (message.type, message.from_, message.to) == ("update", "mn:/session", f"{ANA}/status")
@@ -296,7 +296,7 @@ def test_any_body_gives_an_answer_and_consistent_rows(to: str, type_: str, body:
     raw = codec.encode_message(id=1, type=type_, from_=ANA, to=to, body=json.dumps(body).encode())
     message = codec.decode(raw)[0]
     if to == "mn:/session":
-        result = house.services.handle_session(message, Line(2), now=house.now, seed=house.seed())
+        result = house.services.sessions.handle_session(message, Line(2), now=house.now, seed=house.seed())
     else:
         result = house.services.handle(message, sid, now=house.now, seed=house.seed())
     house.keep(result.changes)

@@ -45,7 +45,7 @@ WORDS: Final = (
     Word("farewells?|last words?", "close message, final state", "a connection is closed with a reason"),
     Word("forg(ive|ives|ave|iven|iving)", "reset, expire", "counters are reset"),
     Word("bur(y|ies|ied|ying)", "remove, discard", "processes are reaped, entries removed"),
-    Word("outlets?", "send queue", "a bounded buffer in front of a connection is a send queue"),
+    Word("send_queues?", "send queue", "a bounded buffer in front of a connection is a send queue"),
     Word("recent outcomes?", "recent results", "what an operation returned is its result"),
     Word("surroundings?", "dependencies, context", "what a class needs from others are its dependencies"),
     Word("suppl(y|ies|ying)", "stub provider, provide", "stubs come from a provider"),

@@ -25,13 +25,15 @@ from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.addresses.core.allocation import Owners
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
+from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus
 from msg_node.bus.middleware import Step, authorisation, make_stack
-from msg_node.bus.runtime_port import Congestible, RuntimePort
+from msg_node.bus.runtime_port import RuntimePort
 from msg_node.connectors.https import HttpsBinding
 from msg_node.connectors.listener import Door
 from msg_node.connectors.socketio import SocketIo
 from msg_node.kernel.changes import Journal
+from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.credentials import Credential, Credentials
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.rules import Rules
@@ -40,7 +42,7 @@ from msg_node.node_state import NodeState, StateParts, make_state, restore
 from msg_node.registries.core.twin import Twin
 from msg_node.requests.core.delivery_state import DeliveryRules, DeliveryState
 from msg_node.requests.parked_actions import Parks, park_nothing
-from msg_node.services import Services
+from msg_node.services import NodeFacts, make_services
 from msg_node.sessions.core.session_service import SessionService
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from msg_node.storage.state_store import StateStore
@@ -315,14 +317,13 @@ class RuntimeHouse:
                 interworking=self.state.interworking,
             )
         )
-        self.services = Services(
+        self.services = make_services(
             self.state,
-            session_service=SessionService(
+            SessionService(
                 self.state.lifecycle, self.state.own, permit_guest=self.guests.open if allows_guests else None
             ),
-            node_url=NODE,
-            version="1",
-            first_id=1000,
+            Announcements(NODE, self.state.listeners, first_id=1000),
+            NodeFacts(NODE, "1"),
             at=services_at(self.state) if services_at is not None else None,
         )
         self.remote = RemoteSubscriptions(NODE, 5000, home_of=self.state.interworking.home_of)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from msg_node.addresses.core.allocation import Owners
+from msg_node.bus.announcements import Announcements
 from msg_node.kernel.certificates import PeerCertificate
 from msg_node.kernel.changes import Change, Journal, Table
 from msg_node.kernel.credentials import Credential, Credentials
@@ -17,7 +18,7 @@ from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import ServiceResult
 from msg_node.kernel.session import Line
 from msg_node.node_state import StateParts, make_state, restore
-from msg_node.services import Services
+from msg_node.services import NodeFacts, make_services
 from msg_node.sessions.core.session_service import Permit, SessionService, permit_all
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from protofly import codec
@@ -80,18 +81,16 @@ class StateHouse:
             ),
         )
         self.state = make_state(OwnNames.of({DOMAIN, "alias.example"}, {NODE}), parts)
-        self.services = Services(
+        self.services = make_services(
             self.state,
-            session_service=SessionService(
+            SessionService(
                 self.state.lifecycle,
                 self.state.own,
                 permit=permit,
                 permit_guest=(lambda _domain, _message: None) if allows_guests else None,
             ),
-            node_url=NODE,
-            version="1",
-            first_id=1000,
-            tells_presence=tells_presence,
+            Announcements(NODE, self.state.listeners, first_id=1000, tells_presence=tells_presence),
+            NodeFacts(NODE, "1"),
         )
 
     def restarted(self) -> StateHouse:
@@ -115,7 +114,7 @@ class StateHouse:
     def swept(self) -> ServiceResult:
         """Everything that is over ends: what came of all slices together."""
         results = []
-        for sweep in (self.services.sweep, self.services.sweep_registry):
+        for sweep in (self.services.sessions.sweep, self.services.sweep_registry):
             while (one := sweep(now=self.now)).changes or one.effects:
                 results.append(one)
         return ServiceResult(
@@ -137,7 +136,7 @@ class StateHouse:
     ) -> ServiceResult:
         """One message to `mn:/session`."""
         message = codec.build(id=1, type=type_, from_=from_, to="mn:/session", body=body)
-        result = self.services.handle_session(
+        result = self.services.sessions.handle_session(
             message, Line(connection, Offered(bearer, certificate)), now=self.now, seed=self.seed()
         )
         self.keep(result.changes)

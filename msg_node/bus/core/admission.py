@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msg_node.node_state import NodeState
+from msg_node.bus.core.tables import BusTables
 from protofly import codec
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
@@ -27,7 +27,7 @@ def check_passable(message: Message) -> None:
     check_levels(message)
 
 
-def check_named_source(state: NodeState, sid: int, message: Message) -> None:
+def check_named_source(state: BusTables, sid: int, message: Message) -> None:
     """Refuse a message that names somebody else as its source.
 
     Raises:

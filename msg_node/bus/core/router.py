@@ -12,9 +12,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from msg_node.addresses.core.objects import NOBODY, OBSERVERS, ObjectRights, Part, part_of
+from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.registrations import Index, user_named
 from msg_node.kernel.runtime_address import agent_of
-from msg_node.node_state import NodeState
 from protofly.address import destination_of, domain_of
 from protofly.errors import Code
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
@@ -118,7 +118,7 @@ class Delivery:
     """
 
     def __init__(
-        self, state: NodeState, *, serves: Callable[[str], bool], services: Container[str] = frozenset()
+        self, state: BusTables, *, serves: Callable[[str], bool], services: Container[str] = frozenset()
     ) -> None:
         self._state = state
         self._serves = serves

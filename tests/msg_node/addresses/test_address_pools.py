@@ -103,5 +103,5 @@ def test_a_guest_gets_marked_addresses_of_ours_that_end_with_its_connection() ->
             {"url": claimed, "origin": "claimed", "guest": True},
         ]
     }
-    house.keep(house.services.connection_lost(1, now=house.now).changes)
+    house.keep(house.services.sessions.connection_lost(1, now=house.now).changes)
     assert house.state.owners.owner(url) is None

@@ -6,17 +6,18 @@ import hashlib
 import itertools
 import re
 import uuid
+from os import urandom
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msg_node.addresses.core.allocation import Block, Owners, ancestors, is_below_any
-from msg_node.bus.seeds import SEEDS_AT_A_TIME, Seeds
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.identifiers import SEED_BYTES, identifiers
 from msg_node.kernel.rules import Rules
+from msg_node.kernel.seeds import SEEDS_AT_A_TIME, Seeds
 from protofly.address import canonical_key, is_below
 from protofly.errors import Code, PeerError
 from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
@@ -71,7 +72,7 @@ def test_identifiers_are_those_that_the_library_makes_of_the_same_bytes() -> Non
 
 
 def test_seeds_are_all_different_over_several_reads() -> None:
-    seeds = Seeds()
+    seeds = Seeds(urandom)
     drawn = [seeds.next() for _ in range(3 * SEEDS_AT_A_TIME)]
     assert len(set(drawn)) == len(drawn)
     assert {len(seed) for seed in drawn} == {SEED_BYTES}
@@ -401,7 +402,7 @@ def test_first_claim_wins_and_holds_through_grace(house: StateHouse) -> None:
     url = f"hyperty://{DOMAIN}/self-made-71"
     assert house.reply(ana, SM, "subscribe", {"resources": [url]})["code"] == 200
     assert house.state.owners.owner(url) == ana
-    house.services.connection_lost(1, now=house.now)
+    house.services.sessions.connection_lost(1, now=house.now)
     reply = house.reply(eve, SM, "subscribe", {"resources": [url]})
     assert (reply["code"], reply["reason"]) == (403, "not-owner")
     assert house.state.listeners.targets(url) == (ana,)

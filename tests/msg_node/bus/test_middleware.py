@@ -14,8 +14,8 @@ from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import make_state
 from msg_node.settings.load import load_settings
-from msg_node.settings.meaning import build_gate, build_stack
 from msg_node.settings.middleware import active_steps
+from msg_node.wiring.meaning import build_gate, build_stack
 from policy.core.gate import Gate
 from policy.core.model import Mode
 from policy.core.rates import UNLIMITED, RateLimit, TypeRate

@@ -43,7 +43,7 @@ async def tapped_house(folder: Path, *, taps: bool = True) -> AsyncIterator[tupl
         steps=[("taps", lambda *told: made[0].step(*told))],
     ) as house:
         made.append(Taps(house.state, node=NODE))
-        made[0].connect(house.bus.outlets)
+        made[0].connect(house.bus.send_queues)
         yield house, made[0]
 
 

@@ -16,13 +16,11 @@ import trio
 import trustme
 
 from federation.link_context import Identified
-from msg_node.identity.identity_sources import People
 from msg_node.kernel.credentials import Credential, Credentials
 from msg_node.kernel.issuer_keys import keys_of_jwks
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.settings.identity import IdentitySettings, ProviderSettings
-from msg_node.settings.meaning import judge_local
 from msg_node.settings.model import (
     DiscoverySettings,
     IssuerSettings,
@@ -32,6 +30,8 @@ from msg_node.settings.model import (
     Settings,
 )
 from msg_node.settings.sessions import build_credentials
+from msg_node.wiring.identity import People
+from msg_node.wiring.meaning import judge_local
 from policy.core.engine import Algorithm
 from policy.core.gate import Gate
 from protofly import limits

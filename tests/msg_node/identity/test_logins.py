@@ -14,12 +14,12 @@ import trio
 import trustme
 
 from federation.link_context import Identified
-from msg_node.identity.identity_sources import People
 from msg_node.kernel.service import CloseCode, Service
 from msg_node.node_state import NodeState
 from msg_node.settings.identity import IdentitySettings, ProviderSettings, TokenSettings
 from msg_node.settings.model import DiscoverySettings, ListenSettings, NodeSettings, SessionSettings, Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.wiring.identity import People
 from protofly.documents import SigningKey
 from protofly.errors import Code, HostError
 from stubkit.keys import KeyRing, make_key, save_keys

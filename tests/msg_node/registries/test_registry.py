@@ -389,10 +389,10 @@ def test_a_session_with_very_many_entries_ends_in_several_steps(house: StateHous
     number = 2 * REGISTRY_SWEPT_AT_ONCE + 1
     for one in range(number):
         assert register(house, sid, hyperty(f"hyperty://{DOMAIN}/h-{one}"))["code"] == 200
-    house.keep(house.services.connection_lost(1, now=house.now).changes)
+    house.keep(house.services.sessions.connection_lost(1, now=house.now).changes)
     house.now += GRACE_SECONDS
     steps = []
-    for sweep in (house.services.sweep, house.services.sweep_registry):
+    for sweep in (house.services.sessions.sweep, house.services.sweep_registry):
         while (result := sweep(now=house.now)).changes:
             house.keep(result.changes)
             steps.append(sum(one.table is Table.REGISTRY for one in result.changes))
@@ -401,7 +401,7 @@ def test_a_session_with_very_many_entries_ends_in_several_steps(house: StateHous
 
 
 def test_runtime_that_comes_back_without_proof_revives_its_entries(house: StateHouse, ana: int) -> None:
-    house.services.connection_lost(1, now=house.now)
+    house.services.sessions.connection_lost(1, now=house.now)
     again, _ = house.open("rt-ana", 2)
     assert house.reply(again, REGISTRY, "update", {"resource": HYPERTY})["code"] == 200
     house.now += 200

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.identity.identity_sources import People
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import make_state
 from msg_node.registries.core.stub_claims import names_stub_of
 from msg_node.settings.load import load_settings
+from msg_node.wiring.identity import People
 from protofly.documents import SigningKey
 from tests.support.sides import Bus, Pair, inbound, text
 from tests.support.token_issuer import TokenIssuer

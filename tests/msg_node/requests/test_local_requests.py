@@ -63,7 +63,7 @@ async def make(
 
 def expire(house: RuntimeHouse) -> None:
     """What the sweeper does every second."""
-    while house.bus.outlets.requests.expire():
+    while house.bus.send_queues.requests.expire():
         pass
     house.bus.wake_flusher()
 
@@ -188,7 +188,7 @@ async def test_an_asker_that_has_left_costs_nothing_and_its_successor_gets_nothi
     await ana.say(a_message("close", ana.session_address, SESSION, id_=6))
     await ana.close_code()
     again = await house.opened("ana")
-    assert not house.bus.outlets.requests
+    assert not house.bus.send_queues.requests
     clock.now += 1e6
     expire(house)
     assert await again.heard() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from msg_node.settings import meaning
+from msg_node.wiring import meaning
 from policy.core.gate import Gate
 from policy.core.text import PolicyText, load_policies
 from protofly.message import Message

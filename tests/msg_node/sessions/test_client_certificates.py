@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from msg_node.kernel.certificates import read_certificate
-from msg_node.settings import meaning
 from msg_node.settings.load import load_settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.wiring import meaning
 from tests.support.client_certificates import ClientCertificate, client_certificate
 from tests.support.http_runtime import http_runtime, opened_http
 from tests.support.runtime_house import RuntimeHouse, code_and_reason, runtime_address, runtime_house

@@ -99,7 +99,7 @@ def may_take(first: str, second: str) -> bool:
 def test_who_takes_over_from_whom(house: StateHouse, first: str, second: str, is_live: bool) -> None:
     sid, old = opened(house, 1, PROOFS[first])
     if not is_live:
-        house.services.connection_lost(1, now=house.now)
+        house.services.sessions.connection_lost(1, now=house.now)
     result = house.session_verb("open", ANA, 2, PROOFS[second])
     reply = reply_of(result)
     if may_take(first, second):
@@ -145,7 +145,7 @@ def test_a_session_whose_proof_ends_is_told_closed_and_parked(house: StateHouse)
     assert result.effects == [Parked(sid), CloseConnection(1, CloseCode.PROOF_EXPIRED)]
     assert result.notices == [Notice(1, ANA, "expired", "bad-token")]
     assert [(news.event, news.code) for news in result.news] == [("lost", "bad-token")]
-    assert house.services.connection_lost(1, now=house.now).news == []
+    assert house.services.sessions.connection_lost(1, now=house.now).news == []
     told = house.services.notice(result.notices[0])
     assert (told.type, told.from_, told.to) == ("update", "mn:/session", f"{ANA}/status")
     assert body_of(told) == {"value": "expired", "reason": "bad-token"}
@@ -316,7 +316,7 @@ def test_leases_that_end_together_end_in_portions() -> None:
         house.session_verb("open", f"{ANA}-{number}", number)
     house.now += 100
     portions = []
-    while news := house.services.sweep(now=house.now).news:
+    while news := house.services.sessions.sweep(now=house.now).news:
         portions.append(len(news))
     assert portions == [OVERDUE_AT_ONCE, OVERDUE_AT_ONCE, 1]
 
@@ -444,7 +444,7 @@ def test_whoever_listens_learns_that_a_runtime_comes_and_goes() -> None:
     result = house.session_verb("open", ANA, 1)
     session_token = reply_of(result)["runtimeToken"]
     assert heard(result) == ["live"]
-    assert heard(house.services.connection_lost(1, now=house.now)) == ["disconnected"]
+    assert heard(house.services.sessions.connection_lost(1, now=house.now)) == ["disconnected"]
     assert heard(house.session_verb("re-open", f"{ANA}/{session_token}", 2)) == ["live"]
     assert heard(house.session_verb("re-open", f"{ANA}/{session_token}", 2)) == []
     assert heard(house.session_verb("close", f"{ANA}/{session_token}", 2)) == ["disconnected"]

@@ -78,7 +78,7 @@ class Household(RuleBasedStateMachine):
         session = self.house.state.sessions.get(self.pick(choice))
         assert session is not None
         assert session.connection is not None
-        result = self.house.services.connection_lost(session.connection, now=self.house.now)
+        result = self.house.services.sessions.connection_lost(session.connection, now=self.house.now)
         assert result.changes == []
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 31.0, GRACE_SECONDS / 2, GRACE_SECONDS, 7200.0]))
@@ -216,7 +216,7 @@ class Household(RuleBasedStateMachine):
             session = self.house.state.sessions.get(sid)
             assert session is not None
             assert session.connection is not None
-            self.house.services.connection_lost(session.connection, now=self.house.now)
+            self.house.services.sessions.connection_lost(session.connection, now=self.house.now)
         self.house.now += 3 * 86_400
         self.house.keep(self.house.swept().changes)
         self.house.now += 3 * 86_400

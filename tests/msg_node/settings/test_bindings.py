@@ -11,9 +11,9 @@ import pytest
 from msg_node.connectors.reception import Reception
 from msg_node.settings.addresses import kept_objects
 from msg_node.settings.load import load_settings
-from msg_node.settings.meaning import https_options
-from msg_node.settings.mqtt import build_mqtt
 from msg_node.settings.weakenings import insecure_switches
+from msg_node.wiring.meaning import https_options
+from msg_node.wiring.mqtt import build_mqtt
 from protofly.errors import SettingsError
 
 HEAD = '[node]\ndomain = "alpha.example"\ndata_dir = "data"\n[listen]\ninsecure_plaintext = true\n'

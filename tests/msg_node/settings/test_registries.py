@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from msg_node.backends.backends import Backends
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.service import Caller, ServiceRequest
 from msg_node.node_state import make_state
@@ -19,6 +18,7 @@ from msg_node.settings.load import load_settings
 from msg_node.settings.model import Settings
 from msg_node.settings.registries import backend_context
 from msg_node.settings.weakenings import insecure_switches
+from msg_node.wiring.backends import Backends
 from protofly import codec
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError, SettingsError

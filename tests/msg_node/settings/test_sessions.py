@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import serialization
 
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.runtime_address import covers, is_pattern
-from msg_node.settings import meaning
 from msg_node.settings.load import load_settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.wiring import meaning
 from policy.core.gate import Gate
 from policy.core.model import Mode
 from policy.files import read_policies

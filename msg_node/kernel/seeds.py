@@ -6,7 +6,7 @@ takes longer than the whole request.
 
 from __future__ import annotations
 
-from os import urandom
+from collections.abc import Callable
 
 from msg_node.kernel.identifiers import SEED_BYTES
 
@@ -16,12 +16,14 @@ SEEDS_AT_A_TIME = 128
 class Seeds:
     """Gives seeds for names, each once. Secrets have their own: what is in stock lies in memory for a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        """`read` gives so many random bytes, as `os.urandom` does."""
+        self._read = read
         self._stock: list[bytes] = []
 
     def next(self) -> bytes:
         """`SEED_BYTES` random bytes that nobody has been given before."""
         if not self._stock:
-            block = urandom(SEED_BYTES * SEEDS_AT_A_TIME)
+            block = self._read(SEED_BYTES * SEEDS_AT_A_TIME)
             self._stock = [block[start : start + SEED_BYTES] for start in range(0, len(block), SEED_BYTES)]
         return self._stock.pop()

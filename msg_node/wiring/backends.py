@@ -23,7 +23,6 @@ from msg_node.backends.registry_watch import RegistryWatch
 from msg_node.backends.schemas import SchemaReader
 from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.bus.bus import Bus
-from msg_node.identity.identity_sources import People
 from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
@@ -36,6 +35,7 @@ from msg_node.settings.middleware import active_steps
 from msg_node.settings.model import Settings
 from msg_node.settings.push import PushSettings, origin_of
 from msg_node.settings.registries import BackendSettings
+from msg_node.wiring.identity import People
 from protofly.documents import SigningKey
 from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
 
@@ -183,7 +183,7 @@ def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> W
         services,
         state.push,
         PushOptions(settings.ttl_seconds, settings.rest_seconds),
-        is_away=bus.outlets.is_away,
+        is_away=bus.send_queues.is_away,
         keep=partial(bus.tell_events, []),  # what has changed is kept with the events that it leads to: none
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from msg_node.bus.middleware import authorisation
 from msg_node.kernel.credentials import Credential, digest_of
-from msg_node.settings.meaning import judge_local
+from msg_node.wiring.meaning import judge_local
 from policy.core.engine import Algorithm, CompiledPolicies
 from policy.core.gate import Gate, PeerRule
 from protofly.message import Message

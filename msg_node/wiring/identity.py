@@ -38,10 +38,10 @@ from msg_node.node_state import NodeState
 from msg_node.registries.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
 from msg_node.registries.core.stub_claims import names_stub_of
 from msg_node.registries.guid_store import GuidStore
-from msg_node.settings import meaning
 from msg_node.settings.identity import GlobalRegistrySettings, ProviderSettings
 from msg_node.settings.model import Settings
 from msg_node.storage.key_files import load_online_keys
+from msg_node.wiring import meaning
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message

@@ -7,26 +7,23 @@ import resource
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from federation.domain_link import DomainLink
+from msg_node.node import Node
 from msg_node.settings.middleware import active_steps
 from msg_node.settings.weakenings import insecure_switches
 
 FORGED_NAMES_SHOWN = 8
 
-if TYPE_CHECKING:
-    from msg_node.app import Node
 
-
-def node_status(node: Node, *, version: str) -> dict[str, object]:
+def node_status(node: Node) -> dict[str, object]:
     """Everything about one node: facts, counters since its start, links, traces."""
     return {
         "domain": node.settings.node.domain,
         "node": node.settings.node_id,
-        "version": version,
+        "version": node.version,
         "pid": os.getpid(),
         "rss_kib": rss_kib(),
         "uptime_seconds": round(time.time() - node.started_at, 3),

@@ -1,0 +1,51 @@
+"""What the bus sees of the state of a node."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msg_node.addresses.core.tables import AddressTables
+from msg_node.registries.core.registry import DomainRegistry
+from msg_node.registries.core.twin import Twin
+from msg_node.registries.core.user_places import LocalUsers
+from msg_node.requests.core.delivery_state import DeliveryState
+from msg_node.requests.core.push_targets import PushTargets
+from msg_node.sessions.core.guests import Guests
+from msg_node.sessions.core.sessions import Sessions
+from msg_node.sessions.core.transitions import SessionTransitions
+
+
+class BusTables(AddressTables, Protocol):
+    """Tables of all subjects that messages are routed by."""
+
+    @property
+    def transitions(self) -> SessionTransitions:
+        """Opens and ends sessions."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """Live and parked sessions."""
+
+    @property
+    def guests(self) -> Guests:
+        """Sessions of runtimes of other domains."""
+
+    @property
+    def registry(self) -> DomainRegistry:
+        """Registered hyperties and data objects."""
+
+    @property
+    def users(self) -> LocalUsers:
+        """Users that are registered here."""
+
+    @property
+    def twin(self) -> Twin:
+        """Descriptions and values of things."""
+
+    @property
+    def delivery(self) -> DeliveryState:
+        """Parked requests, inboxes and queues."""
+
+    @property
+    def push(self) -> PushTargets:
+        """Push subscriptions."""

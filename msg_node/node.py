@@ -1,0 +1,66 @@
+"""The assembled node: everything that runs in one process, for those who start it and those who report on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from federation.resolver import Resolver
+from federation.router import Federation
+from federation.stub_provider import StubProvider
+from federation.traces import Traces
+from msg_node.admin.expiry_watch import ExpiryWatch
+from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.bus.bus import Bus
+from msg_node.connectors.listener import Door
+from msg_node.node_state import NodeState
+from msg_node.records.writer import RecordsWriter
+from msg_node.settings.model import Settings
+from msg_node.site.site import Site
+from msg_node.storage.state_store import StateStore
+from msg_node.wiring.backends import Backends
+from policy.core.gate import Gate
+from sandbox.host import Sandbox
+from stubs_cache.cache import StubsCache
+
+if TYPE_CHECKING:
+    from msg_node.connectors.mqtt import MqttBinding
+
+
+@dataclass(slots=True)
+class Node:
+    """Everything that runs in one node process."""
+
+    settings: Settings
+    version: str
+    state: NodeState
+    bus: Bus
+    backends: Backends
+    federation: Federation
+    stub_provider: StubProvider
+    store: StateStore
+    records: RecordsWriter
+    sandbox: Sandbox
+    resolver: Resolver
+    cache: StubsCache
+    traces: Traces
+    door: Door
+    mqtt: MqttBinding | None
+    site: Site | None
+    gate: Gate
+    policies: PolicyDeployment
+    expiries: ExpiryWatch
+    started_at: float
+
+    def problems(self) -> list[str]:
+        """What keeps this node from doing all its work, in words."""
+        problems = []
+        if self.store.statistics().last_error:
+            problems.append(f"state: {self.store.statistics().last_error}")
+        if self.records.statistics().error:
+            problems.append(f"records: {self.records.statistics().error}")
+        if not self.sandbox.zygote_pid:
+            problems.append("sandbox: no zygote")
+        if self.mqtt is not None and self.mqtt.client.error:
+            problems.append(f"mqtt: {self.mqtt.client.error}")
+        return problems + self.expiries.problems()
