@@ -55,17 +55,6 @@ class Answered(msgspec.Struct, frozen=True):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise PeerError(Code.BAD_REPLY, "the answer is not JSON") from exc
 
-    def members(self) -> dict[str, object]:
-        """The body as a JSON object.
-
-        Raises:
-            PeerError: BAD_REPLY.
-        """
-        document = self.document()
-        if not isinstance(document, dict):
-            raise PeerError(Code.BAD_REPLY, "the answer is no JSON object")
-        return document
-
 
 Answers = tuple[Answered, ...]
 """One answer for each of the calls."""
