@@ -22,7 +22,18 @@ from msg_node.addresses.core.observers import concerns_observers
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
-from msg_node.bus.core.router import LISTENERS, SERVICE, SOMEWHERE, Delivery, Place, Route
+from msg_node.bus.core.router import (
+    FIND_USER,
+    SERVE,
+    SERVE_SESSION,
+    SOMEWHERE,
+    Decision,
+    Deliver,
+    Park,
+    Refuse,
+    Router,
+    ToDomain,
+)
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Outcomes, Surroundings
 from msg_node.bus.guest_traffic import GuestTraffic
@@ -60,7 +71,6 @@ from wire.core.websocket import GOING_AWAY, PROTOCOL_ERROR
 TURN_SECONDS = 0.005
 _FLAGS = ("auth", "sessionToken")
 _NODE_ORIGIN = 0
-_NOT_KEPT = (Place.SERVICE, Place.USER)  # whose actions are not parked: a user is no agent
 _NO_STEPS = Stack()
 
 
@@ -102,7 +112,7 @@ class Bus:
         self._judge = stack.judge
         self.ping_seconds = ping_seconds
         self._max_hops = max_hops
-        self._delivery = Delivery(state, serves=services.serves, services=services.keys)
+        self._router = Router(state, serves=services.serves, services=services.keys)
         self.counters: Counter[str] = Counter()
         self.send_queues = SendQueues(
             state, self.counters, guests=guests, wait_accepting=wait_accepting, is_accepting=is_accepting
@@ -137,7 +147,7 @@ class Bus:
         self.parked_actions = ParkedActions(state, self.send_queues, recorder, serves=services.serves, parks=parks)
         send, apply = self.send_queues.send_abroad, self._outcomes.apply_for
         self.foreign = ForeignObjects(node, state, remote, services.observers, send=send, apply=apply)
-        self._guests = GuestTraffic(state, self._delivery, guests, self.foreign.observe, forward=self._forward)
+        self._guests = GuestTraffic(state, self._router, guests, self.foreign.observe, forward=self._forward)
         self.users = UserRouting(
             state, self.send_queues, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
         )
@@ -270,7 +280,7 @@ class Bus:
                 self._refuse(port, message, Refusal(source.code))
                 return
             if source is Source.LEARNABLE:
-                self._delivery.learned.learn(from_key, sid, now)
+                self._router.learned.learn(from_key, sid, now)
         if peek.source and message.type != "response":
             check_named_source(self._state, sid, message)
         if concerns_observers(message):
@@ -281,9 +291,9 @@ class Bus:
             check_hops(hops_of(message), self._node, max_hops=self._max_hops)
         if peek.auth or peek.session_token:
             message = codec.with_body(message, codec.without_members(message.body, _FLAGS))
-        self._forward(port, message, self._delivery.route(message, sid, now), now)
+        self._forward(port, message, self._router.decide(message, sid, now), now)
 
-    def _forward(self, port: RuntimePort, message: Message, route: Route, now: float) -> Refusal | None:
+    def _forward(self, port: RuntimePort, message: Message, decision: Decision, now: float) -> Refusal | None:
         """Hand a checked message of a session to its destination; a refusal has been answered."""
         assert port.sid is not None
         if (
@@ -292,42 +302,47 @@ class Bus:
             and self.parked_actions.answered(message, port.sid)
         ):
             return None
+        domain = "" if type(decision) is Deliver else _domain_of(decision)
         judge = self._judge
-        refusal = None if judge is None else judge(message, port.sid, port.roles, route.domain, now)
+        refusal = None if judge is None else judge(message, port.sid, port.roles, domain, now)
         if self._state.twin.watches and refusal is None:
             keep_value(self._state, message, port.sid, now)
         if refusal is not None:
             pass
-        elif message.peek.message_class and message.is_action and route.place not in _NOT_KEPT:
+        elif type(decision) is Deliver:
+            refusal = self._to_sessions(message, decision.numbers, port.sid, port, now)
+        elif type(decision) is ToDomain:
+            refusal = self._to_foreign(message, decision, port.sid, port)
+        elif type(decision) is Park:
             self.parked_actions.take(message, port.sid, now, roles=port.roles)
             return None
-        elif route.place is LISTENERS:
-            refusal = self._to_sessions(message, route, port.sid, port, now)
-        elif route.domain:
-            refusal = self._to_foreign(message, route, port.sid, port)
-        elif route.place is SERVICE:
+        elif decision is SERVE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
             self._outcomes.apply(
                 result, partial(self.send_queues.enqueue_reply, port) if port.guest_of else port.answer
             )
             return None
-        elif route.code is not None:
-            refusal = Refusal(route.code)
+        elif type(decision) is Refuse:
+            refusal = Refusal(decision.code)
+        elif decision is FIND_USER:
+            refusal = self.users.take(message, port.sid, port.roles)
         if refusal is not None:
             self._refuse(port, message, refusal)
-        elif not route.domain and message.wants_receipt:  # abroad, the link says when the far end has it
+        elif not domain and message.wants_receipt:  # abroad, the link says when the far end has it
             self._enqueue(port, codec.response(message, 200, extra={"source": self._node}))
         return refusal
 
-    def _to_sessions(self, message: Message, route: Route, sid: int, port: RuntimePort, now: float) -> Refusal | None:
+    def _to_sessions(
+        self, message: Message, numbers: tuple[int, ...], sid: int, port: RuntimePort, now: float
+    ) -> Refusal | None:
         """To those who listen here, sessions and links."""
         if message.type == "response" and self._requests:
             message = self._requests.came(message)
-        code = self._to_listeners(route.numbers, message, port.blockers, port.roles)
+        code = self._to_listeners(numbers, message, port.blockers, port.roles)
         if message.type == "delete":
-            self.foreign.observed_deletion(message, route.numbers)
+            self.foreign.observed_deletion(message, numbers)
         elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
-            self.parked_actions.guarantee(message, route.numbers, now)
+            self.parked_actions.guarantee(message, numbers, now)
         if code is not None:
             return Refusal(code)
         if message.peek.ttl:
@@ -364,11 +379,9 @@ class Bus:
             if holder is not None and holder.sid is not None:
                 self._state.transitions.heard(holder.sid, now=holder.heard_at)
 
-    def _to_foreign(self, message: Message, route: Route, sid: int, port: RuntimePort) -> Refusal | None:
+    def _to_foreign(self, message: Message, decision: ToDomain, sid: int, port: RuntimePort) -> Refusal | None:
         """To another domain, and to those of us who listen as well, if there are any."""
-        domain = route.domain
-        if domain is SOMEWHERE:
-            return self.users.take(message, sid, port.roles)
+        domain = decision.domain
         if message.to.startswith("domain://msg-node."):
             if message.to_key.endswith("/sm") and message.type in ("subscribe", "unsubscribe"):
                 self.foreign.request(message, domain, sid)
@@ -380,8 +393,8 @@ class Bus:
             link = self.send_queues.blocker(domain)
             if link is not None:
                 port.blockers.add(link)
-            if route.place is Place.BOTH:
-                self._to_listeners(route.numbers, message, port.blockers, port.roles)
+            if decision.numbers:
+                self._to_listeners(decision.numbers, message, port.blockers, port.roles)
         return refusal
 
     def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
@@ -424,26 +437,26 @@ class Bus:
             message, domain, number, now
         ):
             return None
-        route = self._delivery.route(message, number, now)
-        if route.place is LISTENERS:
-            sids = self._state.guests.without_transit(message.to, route.numbers)
+        decision = self._router.decide(message, number, now)
+        if type(decision) is Deliver:
+            sids = self._state.guests.without_transit(message.to, decision.numbers)
             if sids:
                 if message.type == "delete":
                     self.foreign.object_deleted(message, domain)
                 return self.send_queues.from_link_to(sids, message)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
-        if route.place is SERVICE:
+        if decision is SERVE:
             result = self._services.handle(message, number, now=now, seed=self._seeds.next())
             self._outcomes.apply(result, self._route_own)
             return None
-        if route.place is Place.FOREIGN:
+        if type(decision) is ToDomain:
             return Code.TRANSIT
-        if route.place is Place.USER:
+        if decision is FIND_USER:
             refusal = self.users.take(message, number)
             return None if refusal is None else refusal.code
-        if route.place is Place.SESSION_VERBS:
+        if decision is SERVE_SESSION:
             return Code.NO_SUCH_SERVICE
-        return route.code
+        return decision.code if type(decision) is Refuse else None
 
     def _expired(self, message: Message) -> None:
         """The time of a message was over before a slow runtime read it."""
@@ -458,20 +471,21 @@ class Bus:
     def _route_own(self, message: Message) -> None:
         """Route a message of the node's own."""
         try:
-            route = self._delivery.route(message, _NODE_ORIGIN, time.time())
+            decision = self._router.decide(message, _NODE_ORIGIN, time.time())
         except PeerError:
             return
-        if route.numbers:
-            ports = [port for number in route.numbers if (port := self._ports.get(number)) is not None]
+        numbers = decision.numbers if isinstance(decision, Deliver | ToDomain) else ()
+        if numbers:
+            ports = [port for number in numbers if (port := self._ports.get(number)) is not None]
             if message.is_response and any(port.dialect.reads_desc for port in ports):
                 message = described(message)
-            self._to_listeners(route.numbers, message, set())
-        if route.place in (Place.FOREIGN, Place.BOTH):
-            self.send_queues.send_abroad(route.domain, message)
+            self._to_listeners(numbers, message, set())
+        if type(decision) is ToDomain:
+            self.send_queues.send_abroad(decision.domain, message)
 
     def _forget_session(self, sid: int) -> None:
         """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
-        self._delivery.learned.forget(sid)
+        self._router.learned.forget(sid)
         self.send_queues.forget(sid)
         self._requests.session_ended(sid)
         self.foreign.forget_unheard()
@@ -503,3 +517,10 @@ class Bus:
             self._ports[sid].enqueue(message)
         for port in list(self._connections.values()):
             port.close(GOING_AWAY, "the node stops")
+
+
+def _domain_of(decision: Decision) -> str:
+    """The other domain that a message is for, `SOMEWHERE` for a user to be found, "" for ours."""
+    if isinstance(decision, ToDomain | Park):
+        return decision.domain
+    return SOMEWHERE if decision is FIND_USER else ""

@@ -12,7 +12,7 @@ from federation.guest_border import GuestBorder
 from federation.link_context import Refusal
 from msg_node.addresses.core.observers import concerns_observers
 from msg_node.bus.core.admission import check_passable
-from msg_node.bus.core.router import LISTENERS, Delivery, Place, Route
+from msg_node.bus.core.router import DROP, Decision, Deliver, Router, ToDomain, parked
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.kernel.directories import Source
@@ -21,7 +21,7 @@ from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
-Forward = Callable[[RuntimePort, Message, Route, float], Refusal | None]
+Forward = Callable[[RuntimePort, Message, Decision, float], Refusal | None]
 """Hands a checked message of a session to its destination; a refusal has been answered."""
 
 
@@ -36,14 +36,14 @@ class GuestTraffic:
     def __init__(
         self,
         state: BusTables,
-        delivery: Delivery,
+        router: Router,
         border: GuestBorder,
         observe: Callable[[Message, int], None],
         *,
         forward: Forward,
     ) -> None:
         self._state = state
-        self._delivery = delivery
+        self._router = router
         self._border = border
         self._observe = observe
         self._forward = forward
@@ -67,8 +67,8 @@ class GuestTraffic:
         try:
             if concerns_observers(message):
                 self._observe(entered.message, port.sid)
-            route = self._here_only(self._delivery.route(entered.message, port.sid, now))
-            refusal = self._forward(port, entered.message, route, now)
+            decision = self._here_only(self._router.decide(entered.message, port.sid, now, may_park=False))
+            refusal = self._forward(port, entered.message, parked(entered.message, decision), now)
         except PeerError as exc:
             entered.arrived(exc.code)
             raise
@@ -96,10 +96,10 @@ class GuestTraffic:
 
     def _learn(self, key: str, sid: int, now: float) -> None:
         """Remember where answers to a name of the guest's domain go: to the first guest that uses it."""
-        holder = self._delivery.learned.find(key, now)
+        holder = self._router.learned.find(key, now)
         if holder not in (None, sid):
             raise PeerError(Code.NOT_OWNER, "another guest uses this address")
-        self._delivery.learned.learn(key, sid, now)
+        self._router.learned.learn(key, sid, now)
 
     def _check_name(self, sid: int, key: str, domain: str) -> None:
         source = self._state.senders.source_of(sid, key)
@@ -109,15 +109,15 @@ class GuestTraffic:
             raise PeerError(Code.SPOOFED_SOURCE, "this address is not of the guest's domain")
 
     @staticmethod
-    def _here_only(route: Route) -> Route:
-        """A route without its part abroad.
+    def _here_only(decision: Decision) -> Decision:
+        """A decision without its part abroad.
 
         Raises:
             PeerError: TRANSIT when there is no other.
         """
-        if route.place is Place.FOREIGN:
+        if type(decision) is ToDomain and not decision.numbers:
             raise PeerError(Code.TRANSIT, "messages of other domains are not carried on")
-        if route.place is LISTENERS or route.place is Place.BOTH:
-            numbers = tuple([number for number in route.numbers if number > 0])
-            return Route(LISTENERS, numbers) if numbers else Route(Place.DROPPED)
-        return route
+        if isinstance(decision, Deliver | ToDomain):
+            numbers = tuple([number for number in decision.numbers if number > 0])
+            return Deliver(numbers) if numbers else DROP
+        return decision

@@ -78,7 +78,7 @@ OBSERVERS, REPORTER, NOBODY = Audience.OBSERVERS, Audience.REPORTER, Audience.NO
 def part_of(key: str) -> Part | None:
     """What a canonical key is to the observers of an object, None when it is nothing of the kind.
 
-    Events and properties of things of ours have rules of their own (`Delivery`); these are for those of other domains.
+    Events and properties of things of ours have rules of their own (`Router`); these are for those of other domains.
     """
     if key.endswith(_CHANGES):
         return Part(CHANGES, key.removesuffix(_CHANGES))

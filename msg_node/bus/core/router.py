@@ -1,4 +1,4 @@
-"""Where one message goes. Pure look-ups, a handful of dictionary hits each.
+"""What becomes of one message. Pure look-ups, a handful of dictionary hits each.
 
 Order: services, owner and listeners, the session above, learned addresses, another domain, refusal. Source: message
     specification, section 20.2.
@@ -28,44 +28,60 @@ _THINGS = "thing://"
 
 
 SOMEWHERE = "?"
-"""The domain of a user who has to be found first: none that there is."""
+"""Stands for the domain of a user who has to be found first: no domain is called so."""
 
 
-class Place(Enum):
-    """Kinds of destinations."""
+class Deliver(NamedTuple):
+    """Queue for sessions (positive numbers) and links (negative numbers): at least one, each once."""
 
-    SESSION_VERBS = "session-verbs"
-    SERVICE = "service"
-    USER = "user"
-    LISTENERS = "listeners"
-    FOREIGN = "foreign"
-    BOTH = "both"
-    REFUSED = "refused"
-    DROPPED = "dropped"
+    numbers: tuple[int, ...]
 
 
-LISTENERS, SERVICE = Place.LISTENERS, Place.SERVICE
-"""Where nearly every message goes. Before Python 3.12 a member costs ten times as much by way of its enumeration."""
+class ToDomain(NamedTuple):
+    """Send to another domain, and queue for those of ours who subscribed to the same address."""
 
-
-class Route(NamedTuple):
-    """A destination.
-
-    `numbers` are sessions (positive) and links (negative), `domain` is set for FOREIGN and BOTH, and `SOMEWHERE` for
-    USER; `code` is set for REFUSED.
-    """
-
-    place: Place
+    domain: str
     numbers: tuple[int, ...] = ()
-    domain: str = ""
-    code: Code | None = None
 
 
-_SESSION_VERBS = Route(Place.SESSION_VERBS)
-_SERVICE = Route(SERVICE)
-_USER = Route(Place.USER, domain=SOMEWHERE)
-_DROPPED = Route(Place.DROPPED)
-_NOT_REPORTER = Route(Place.REFUSED, code=Code.NOT_OWNER)
+class Park(NamedTuple):
+    """Keep an action until its recipient has done it. `domain` is the recipient's, "" for one of ours."""
+
+    domain: str
+
+
+class Refuse(NamedTuple):
+    """Answer with an error."""
+
+    code: Code
+
+
+class Fixed(Enum):
+    """Decisions without details."""
+
+    SERVE = "serve"
+    """Ask the service of this node that has the address."""
+    SERVE_SESSION = "serve-session"
+    """Ask the service of `mn:/session`."""
+    FIND_USER = "find-user"
+    """Ask the global registry where the user is."""
+    DROP = "drop"
+    """Do nothing: an event without listeners."""
+
+
+Decision = Deliver | ToDomain | Park | Refuse | Fixed
+
+SERVE, SERVE_SESSION, FIND_USER, DROP = Fixed.SERVE, Fixed.SERVE_SESSION, Fixed.FIND_USER, Fixed.DROP
+"""Before Python 3.12 a member costs ten times as much by way of its enumeration."""
+_NOT_REPORTER = Refuse(Code.NOT_OWNER)
+_NO_ROUTE = Refuse(Code.NO_ROUTE)
+
+
+def parked(message: Message, decision: Decision) -> Decision:
+    """The decision about an action of a session: it is parked, unless it is for a service or a user to be found."""
+    if decision is SERVE or decision is FIND_USER or not message.is_action:
+        return decision
+    return Park(decision.domain if type(decision) is ToDomain else "")
 
 
 class Learned:
@@ -109,8 +125,8 @@ class Learned:
             del self._of[sid]
 
 
-class Delivery:
-    """Routes by the node's tables.
+class Router:
+    """Decides what becomes of a message. It changes nothing: who reads the same tables twice gets the same decision.
 
     Args:
         serves: Whether a canonical key is one of the node's own services.
@@ -121,6 +137,8 @@ class Delivery:
         self, state: BusTables, *, serves: Callable[[str], bool], services: Container[str] = frozenset()
     ) -> None:
         self._state = state
+        self._owner = state.owners.owner
+        self._targets = state.listeners.targets
         self._serves = serves
         self._services = services
         self._destination_of = state.interworking.destination_of if state.interworking else destination_of
@@ -129,29 +147,36 @@ class Delivery:
         self._reporter_only = state.rules.reporter_only
         self.learned = Learned()
 
-    def route(self, message: Message, origin: int, now: float) -> Route:
-        """Find where `message` goes.
+    def decide(self, message: Message, origin: int, now: float, *, may_park: bool = True) -> Decision:
+        """Decide what becomes of a message whose sender has been checked.
 
-        `origin` is the number of the session or link that it came from, which gets no copy; 0 is the node itself.
+        Args:
+            message: It may come from anywhere.
+            origin: Number of the session or link that it came from, which gets no copy; 0 is the node itself.
+            now: Seconds since the Unix epoch.
+            may_park: Actions of sessions are parked, wherever their recipient is.
 
         Raises:
             PeerError: BAD_HEADER when `to` is no address.
+
+        Source: message specification, section 20.2.
         """
+        if may_park and message.peek.message_class and origin > 0:
+            return parked(message, self.decide(message, origin, now, may_park=False))
         key = message.to_key
         if key in self._services:
-            return _SERVICE
-        state = self._state
-        owner = state.owners.owner(key)
-        listeners = state.listeners.targets(key)
+            return SERVE
+        owner = self._owner(key)
+        listeners = self._targets(key)
         if listeners:
             return self._route_listed(message, key, origin, owner, listeners)
         if owner is not None:
-            return Route(LISTENERS, (owner,)) if owner != origin else _nowhere(message)
+            return Deliver((owner,)) if owner != origin else _nowhere(message)
         return self._route_unlisted(message, key, origin, now)
 
     def _route_listed(
         self, message: Message, key: str, origin: int, owner: int | None, listeners: tuple[int, ...]
-    ) -> Route:
+    ) -> Decision:
         """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
         part = part_of(key)
         if part is not None and self._reporter_only and not (part.is_by_form and self._has_own_rules(key, owner)):
@@ -172,48 +197,48 @@ class Delivery:
         if origin >= 0 and not is_news_of_our_registry:
             domain = self._destination_of(key)
             if domain and domain not in self._state.domains:
-                return Route(Place.BOTH if listeners else Place.FOREIGN, listeners, domain)
-        return Route(LISTENERS, listeners) if listeners else _DROPPED
+                return ToDomain(domain, listeners)
+        return Deliver(listeners) if listeners else DROP
 
     def _has_own_rules(self, key: str, owner: int | None) -> bool:
         """Whether an address that looks like a child is an entity of its own, or belongs to a thing of ours."""
         return owner is not None or (key.startswith(_THINGS) and domain_of(key) in self._state.domains)
 
-    def _route_to_reporter(self, message: Message, key: str, part: Part, origin: int) -> Route:
+    def _route_to_reporter(self, message: Message, key: str, part: Part, origin: int) -> Decision:
         """What observers are not to hear goes to who answers for the object: a session of ours, or its domain."""
         domain = self._destination_of(key)
         if domain and domain not in self._state.domains:
-            return Route(Place.FOREIGN, domain=domain) if origin > 0 else _nowhere(message)
+            return ToDomain(domain) if origin > 0 else _nowhere(message)
         reporter = self._state.holders.reporter_of(part.object_key)
         if reporter is None or reporter < 0 or reporter == origin:
             return _nowhere(message)
-        return Route(LISTENERS, (reporter,))
+        return Deliver((reporter,))
 
-    def _route_unlisted(self, message: Message, key: str, origin: int, now: float) -> Route:
+    def _route_unlisted(self, message: Message, key: str, origin: int, now: float) -> Decision:
         domain = self._destination_of(key)
         if domain and domain not in self._state.domains:
             guest = self.learned.find(key, now)
-            return Route(Place.FOREIGN, domain=domain) if guest is None else Route(LISTENERS, (guest,))
+            return ToDomain(domain) if guest is None else Deliver((guest,))
         if key == "mn:/session":
-            return _SESSION_VERBS
+            return SERVE_SESSION
         if self._serves(key):
-            return _SERVICE
+            return SERVE
         found = self._session_for(message, key, now)
         if found is not None and found != origin:
-            return Route(LISTENERS, (found,))
+            return Deliver((found,))
         user = user_named(key) if self._state.rules.resolves_users else None
         return _nowhere(message) if user is None else self._route_user(message, user, origin)
 
-    def _route_user(self, message: Message, user: tuple[Index, str], origin: int) -> Route:
+    def _route_user(self, message: Message, user: tuple[Index, str], origin: int) -> Decision:
         """To the live hyperties of a user, where the registry has some. Source: message specification, section 20.4."""
         index, key = user
         domain = domain_of(key)
         if domain and domain not in self._state.domains:
-            return Route(Place.FOREIGN, domain=domain)
+            return ToDomain(domain)
         numbers = self._users.live_numbers(self._users.hyperties_of([user]), origin)
         if numbers:
-            return Route(LISTENERS, numbers)
-        return _USER if index is Index.GUID and origin else _nowhere(message)
+            return Deliver(numbers)
+        return FIND_USER if index is Index.GUID and origin else _nowhere(message)
 
     def _hears_itself(self, origin: int) -> bool:
         """Whether a session gets copies of its own. Source: message specification, section 20.5."""
@@ -222,7 +247,7 @@ class Delivery:
         session = self._state.sessions.get(origin)
         return session is not None and session.dialect.reads_desc
 
-    def _route_thing(self, message: Message, key: str, origin: int, listeners: tuple[int, ...]) -> Route:
+    def _route_thing(self, message: Message, key: str, origin: int, listeners: tuple[int, ...]) -> Decision:
         """What an agent says about its things goes to all who listen; what others say to them, to the agent alone.
 
         Source: message specification, section 19.1.
@@ -230,10 +255,10 @@ class Delivery:
         agent = self._agent(key)
         if origin == 0 or (agent == origin and message.type in _EVENT_FORMS):
             heard = tuple([number for number in listeners if number != origin])
-            return Route(LISTENERS, heard) if heard else _DROPPED
+            return Deliver(heard) if heard else DROP
         if message.is_class_event:
             return _NOT_REPORTER
-        return _nowhere(message) if agent in (None, origin) else Route(LISTENERS, (agent,))
+        return _nowhere(message) if agent in (None, origin) else Deliver((agent,))
 
     def _agent(self, key: str) -> int | None:
         """Who answers for a thing. Source: message specification, section 19."""
@@ -252,11 +277,11 @@ class Delivery:
         return self.learned.find(key, now)
 
 
-def _nowhere(message: Message) -> Route:
+def _nowhere(message: Message) -> Decision:
     """Nobody is there, or only who asks: a request is answered, all else is dropped.
 
     An event that nobody hears is no failure, and whoever wants a receipt for it gets one. Source: message
     specification, section 19.1.
     """
     is_refused = message.expects_reply and not message.is_class_event
-    return Route(Place.REFUSED, code=Code.NO_ROUTE) if is_refused else _DROPPED
+    return _NO_ROUTE if is_refused else DROP

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.core import router
-from msg_node.bus.core.router import Delivery, Learned, Place, Route
+from msg_node.bus.core.router import (
+    DROP,
+    SERVE,
+    SERVE_SESSION,
+    Decision,
+    Deliver,
+    Learned,
+    Park,
+    Refuse,
+    Router,
+    ToDomain,
+)
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.session import Opened, Opener
@@ -30,7 +41,7 @@ class Rig:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.state = make_state(OwnNames.of({DOMAIN}), StateParts(rules=rules or Rules()))
-        self.delivery = Delivery(self.state, serves=lambda key: key == SM)
+        self.router = Router(self.state, serves=lambda key: key == SM)
         self._connections = 0
 
     def session(self, name: str) -> int:
@@ -47,8 +58,8 @@ class Rig:
 
     def route(
         self, type_: str, to: str, origin: int, *, id_: object = None, now: float = NOW, from_: str = "plain"
-    ) -> Route:
-        return self.delivery.route(parsed(a_message(type_, from_, to, id_=id_)), origin, now)
+    ) -> Decision:
+        return self.router.decide(parsed(a_message(type_, from_, to, id_=id_)), origin, now)
 
 
 @pytest.fixture
@@ -56,8 +67,12 @@ def rig() -> Rig:
     return Rig()
 
 
-def to_sessions(*numbers: int) -> Route:
-    return Route(Place.LISTENERS, numbers)
+def numbers_of(decision: Decision) -> tuple[int, ...]:
+    return decision.numbers if isinstance(decision, Deliver | ToDomain) else ()
+
+
+def to_sessions(*numbers: int) -> Decision:
+    return Deliver(numbers)
 
 
 @pytest.mark.parametrize("type_", ["read", "create", "subscribe", "execute", "delete"])
@@ -74,7 +89,7 @@ def test_all_else_goes_to_owner_and_listeners_once_each(rig: Rig, type_: str, id
     rig.state.owners.claim(owner, ROOM)
     rig.listen(bo, ROOM)
     rig.listen(owner, ROOM)
-    assert sorted(rig.route(type_, ROOM, cleo, id_=id_).numbers) == [owner, bo]
+    assert sorted(numbers_of(rig.route(type_, ROOM, cleo, id_=id_))) == [owner, bo]
 
 
 def test_a_request_to_an_address_without_owner_goes_to_all_who_listen(rig: Rig) -> None:
@@ -97,7 +112,7 @@ def test_the_origin_gets_no_copy(rig: Rig) -> None:
 def test_what_only_its_sender_listens_to_is_dropped(rig: Rig) -> None:
     bo = rig.session("bo")
     rig.listen(bo, f"{ROOM}/children/m")
-    assert rig.route("create", f"{ROOM}/children/m", bo, id_=1) == Route(Place.DROPPED)
+    assert rig.route("create", f"{ROOM}/children/m", bo, id_=1) == DROP
 
 
 @pytest.mark.parametrize("suffix", ["/subscription", "/status", "/inbox"])
@@ -111,8 +126,8 @@ def test_control_suffixes_fall_to_the_owner(rig: Rig, suffix: str) -> None:
 def test_other_suffixes_do_not(rig: Rig, suffix: str) -> None:
     owner, bo = rig.session("owner"), rig.session("bo")
     rig.state.owners.claim(owner, ROOM)
-    assert rig.route("create", ROOM + suffix, bo, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
-    assert rig.route("event", ROOM + suffix, bo, id_=1) == Route(Place.DROPPED)
+    assert rig.route("create", ROOM + suffix, bo, id_=1) == Refuse(Code.NO_ROUTE)
+    assert rig.route("event", ROOM + suffix, bo, id_=1) == DROP
 
 
 def test_what_is_below_a_runtime_address_reaches_that_runtime(rig: Rig) -> None:
@@ -125,7 +140,7 @@ def test_what_is_below_a_runtime_address_reaches_that_runtime(rig: Rig) -> None:
 def test_a_common_prefix_is_no_kinship(rig: Rig, path: str) -> None:
     rig.session("rt-ana")
     bo = rig.session("bo")
-    assert rig.route("read", f"runtime://{DOMAIN}/{path}", bo, id_=1).place is Place.REFUSED
+    assert type(rig.route("read", f"runtime://{DOMAIN}/{path}", bo, id_=1)) is Refuse
 
 
 def test_a_parked_session_is_still_the_place(rig: Rig) -> None:
@@ -136,22 +151,22 @@ def test_a_parked_session_is_still_the_place(rig: Rig) -> None:
 
 def test_a_service_and_the_session_verbs_are_found_in_any_spelling(rig: Rig) -> None:
     ana = rig.session("ana")
-    assert rig.route("read", SM.upper().replace("DOMAIN", "domain").replace("/SM", "/sm"), ana).place is Place.SERVICE
-    assert rig.route("open", "mn:/session", ana).place is Place.SESSION_VERBS
+    assert rig.route("read", SM.upper().replace("DOMAIN", "domain").replace("/SM", "/sm"), ana) is SERVE
+    assert rig.route("open", "mn:/session", ana) is SERVE_SESSION
 
 
 def test_another_domain_is_foreign_and_its_listeners_here_are_served_as_well(rig: Rig) -> None:
     ana, bo = rig.session("ana"), rig.session("bo")
-    assert rig.route("read", FAR_ROOM, ana, id_=1) == Route(Place.FOREIGN, (), "beta.example")
+    assert rig.route("read", FAR_ROOM, ana, id_=1) == ToDomain("beta.example")
     rig.listen(bo, f"{FAR_ROOM}/changes")
-    assert rig.route("update", f"{FAR_ROOM}/changes", ana) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    assert rig.route("update", f"{FAR_ROOM}/changes", ana) == Refuse(Code.NOT_OWNER)
     rig.listen(bo, f"{FAR_ROOM}/children/")
-    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Refuse(Code.NOT_OWNER)
     rig.listen(ana, f"{FAR_ROOM}/changes")
-    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.BOTH, (bo,), "beta.example")
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == ToDomain("beta.example", (bo,))
     rig.state.listeners.remove(bo, f"{FAR_ROOM}/children/")
     rig.listen(ana, f"{FAR_ROOM}/children/")
-    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == Route(Place.FOREIGN, (), "beta.example")
+    assert rig.route("create", f"{FAR_ROOM}/children/m", ana) == ToDomain("beta.example")
 
 
 def test_what_a_link_brings_for_its_own_objects_stays_here(rig: Rig) -> None:
@@ -172,19 +187,19 @@ def test_an_object_that_somebody_owns_is_changed_by_its_owner_only(rig: Rig) -> 
     for type_ in ("update", "create", "delete"):
         assert rig.route(type_, f"{ROOM}/changes", owner, from_=ROOM) == to_sessions(bo)
         for other in (eve, link):
-            assert rig.route(type_, f"{ROOM}/changes", other) == Route(Place.REFUSED, code=Code.NOT_OWNER)
+            assert rig.route(type_, f"{ROOM}/changes", other) == Refuse(Code.NOT_OWNER)
     assert rig.route("response", f"{ROOM}/changes", eve) == to_sessions(owner)
 
 
 def test_an_object_without_owner_is_changed_by_who_takes_its_subscriptions(rig: Rig) -> None:
     reporter, bo, eve = rig.session("reporter"), rig.session("bo"), rig.session("eve")
     rig.listen(bo, f"{ROOM}/changes")
-    assert rig.route("update", f"{ROOM}/changes", reporter, from_=ROOM).code is Code.NOT_OWNER
+    assert rig.route("update", f"{ROOM}/changes", reporter, from_=ROOM) == Refuse(Code.NOT_OWNER)
     rig.listen(reporter, f"{ROOM}/subscription")
     rig.listen(eve, f"{ROOM}/subscription")
     assert rig.route("update", f"{ROOM}/changes", reporter, from_=ROOM) == to_sessions(bo)
-    assert rig.route("update", f"{ROOM}/changes", eve, from_=ROOM).code is Code.NOT_OWNER
-    assert rig.route("update", f"{ROOM}/changes", eve).code is Code.NOT_OWNER
+    assert rig.route("update", f"{ROOM}/changes", eve, from_=ROOM) == Refuse(Code.NOT_OWNER)
+    assert rig.route("update", f"{ROOM}/changes", eve) == Refuse(Code.NOT_OWNER)
 
 
 def test_a_domain_changes_its_own_objects_and_no_third_one_s(rig: Rig) -> None:
@@ -193,7 +208,7 @@ def test_a_domain_changes_its_own_objects_and_no_third_one_s(rig: Rig) -> None:
     for room in ("comm://gamma.example/room", FAR_ROOM):
         rig.listen(bo, f"{room}/changes")
     assert rig.route("update", f"{FAR_ROOM}/changes", link, from_="hyperty://beta.example/h") == to_sessions(bo)
-    assert rig.route("update", "comm://gamma.example/room/changes", link, from_=FAR_ROOM).code is Code.NOT_OWNER
+    assert rig.route("update", "comm://gamma.example/room/changes", link, from_=FAR_ROOM) == Refuse(Code.NOT_OWNER)
 
 
 def test_reporter_only_writes_can_be_switched_off() -> None:
@@ -209,7 +224,7 @@ def test_reporter_only_writes_can_be_switched_off() -> None:
 @pytest.mark.parametrize("to", ["user://beta.example/bo", "acct://beta.example/bo", "user-guid://bo",
                                 "hyperty-catalogue://catalogue.beta.example/.well-known/hyperty/x"])  # fmt: skip
 def test_no_message_goes_to_a_user_or_to_a_document(rig: Rig, to: str) -> None:
-    assert rig.route("read", to, rig.session("ana"), id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route("read", to, rig.session("ana"), id_=1) == Refuse(Code.NO_ROUTE)
 
 
 def test_by_setting_a_message_to_a_user_reaches_his_live_hyperties() -> None:
@@ -222,9 +237,9 @@ def test_by_setting_a_message_to_a_user_reaches_his_live_hyperties() -> None:
     rig.state.registry.register(hyperty, entry, sid=bo, now=NOW)
     for to in (user, "user-guid://G"):
         assert rig.route("create", to, ana, id_=1) == to_sessions(bo)
-    assert rig.route("create", user, bo, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
-    assert rig.route("create", "user://beta.example/cy", ana, id_=1) == Route(Place.FOREIGN, domain="beta.example")
-    assert rig.route("create", f"user://{DOMAIN}/nobody", ana, id_=1).code is Code.NO_ROUTE
+    assert rig.route("create", user, bo, id_=1) == Refuse(Code.NO_ROUTE)
+    assert rig.route("create", "user://beta.example/cy", ana, id_=1) == ToDomain("beta.example")
+    assert rig.route("create", f"user://{DOMAIN}/nobody", ana, id_=1) == Refuse(Code.NO_ROUTE)
 
 
 @pytest.mark.parametrize("nobody", ["user-guid://anonymous", "user://anonymous"])
@@ -235,7 +250,7 @@ def test_nobody_is_no_user_whoever_registers_as_him(nobody: str) -> None:
     rig.state.owners.claim(bo, hyperty)
     entry = Changed(user=nobody, guid=nobody, runtime=runtime_address("bo"), descriptor="d")
     rig.state.registry.register(hyperty, entry, sid=bo, now=NOW)
-    assert rig.route("create", nobody, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route("create", nobody, ana, id_=1) == Refuse(Code.NO_ROUTE)
 
 
 def test_by_setting_a_runtime_hears_itself() -> None:
@@ -252,25 +267,25 @@ def test_by_setting_a_runtime_hears_itself() -> None:
 @pytest.mark.parametrize("look_alike", ["beta.example.evil", "xbeta.example", "alpha.example.evil"])
 def test_a_look_alike_of_a_domain_is_another_domain(rig: Rig, look_alike: str) -> None:
     ana = rig.session("ana")
-    assert rig.route("read", f"hyperty://{look_alike}/h", ana, id_=1).domain == look_alike
+    assert rig.route("read", f"hyperty://{look_alike}/h", ana, id_=1) == ToDomain(look_alike)
 
 
 @pytest.mark.parametrize("type_", ["read", "create", "execute"])
 def test_only_requests_learn_that_nobody_is_there(rig: Rig, type_: str) -> None:
     ana = rig.session("ana")
     nowhere = f"hyperty://{DOMAIN}/nobody"
-    assert rig.route(type_, nowhere, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route(type_, nowhere, ana, id_=1) == Refuse(Code.NO_ROUTE)
     for other, id_ in ((type_, None), ("event", 1), ("response", 1)):
-        assert rig.route(other, nowhere, ana, id_=id_) == Route(Place.DROPPED)
+        assert rig.route(other, nowhere, ana, id_=id_) == DROP
 
 
 def test_a_request_to_an_address_of_one_s_own_is_answered(rig: Rig) -> None:
     ana = rig.session("ana")
     rig.state.owners.claim(ana, ROOM)
-    assert rig.route("read", ROOM, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
-    assert rig.route("event", ROOM, ana, id_=1) == Route(Place.DROPPED)
+    assert rig.route("read", ROOM, ana, id_=1) == Refuse(Code.NO_ROUTE)
+    assert rig.route("event", ROOM, ana, id_=1) == DROP
     rig.listen(rig.session("bo"), ROOM)
-    assert rig.route("read", ROOM, ana, id_=1) == Route(Place.REFUSED, code=Code.NO_ROUTE)
+    assert rig.route("read", ROOM, ana, id_=1) == Refuse(Code.NO_ROUTE)
 
 
 def test_what_is_no_address_is_refused(rig: Rig) -> None:
@@ -284,14 +299,14 @@ def test_what_is_no_address_is_refused(rig: Rig) -> None:
 def test_a_learned_address_is_good_for_an_hour(rig: Rig) -> None:
     ana, bo = rig.session("ana"), rig.session("bo")
     free = f"hyperty://{DOMAIN}/free"
-    rig.delivery.learned.learn(free, ana, NOW)
+    rig.router.learned.learn(free, ana, NOW)
     assert rig.route("read", free, bo, id_=1, now=NOW + LEARNED_SECONDS - 1) == to_sessions(ana)
-    assert rig.route("read", free, bo, id_=1, now=NOW + LEARNED_SECONDS).place is Place.REFUSED
+    assert type(rig.route("read", free, bo, id_=1, now=NOW + LEARNED_SECONDS)) is Refuse
 
 
 def test_a_learned_address_never_overrides_its_owner(rig: Rig) -> None:
     ana, bo, cleo = rig.session("ana"), rig.session("bo"), rig.session("cleo")
-    rig.delivery.learned.learn(canonical_key(ROOM), ana, NOW)
+    rig.router.learned.learn(canonical_key(ROOM), ana, NOW)
     rig.state.owners.claim(bo, ROOM)
     assert rig.route("read", ROOM, cleo, id_=1) == to_sessions(bo)
 
@@ -378,8 +393,28 @@ def test_every_route_is_whole_has_no_echo_and_at_most_one_copy(
     if owner:
         rig.state.owners.claim(owner, ROOM)
     route = rig.route(type_, to, origin, id_=id_)
-    assert origin not in route.numbers
-    assert len(set(route.numbers)) == len(route.numbers)
-    assert bool(route.numbers) == (route.place in (Place.LISTENERS, Place.BOTH))
-    assert bool(route.domain) == (route.place in (Place.FOREIGN, Place.BOTH))
-    assert (route.code is not None) == (route.place is Place.REFUSED)
+    numbers = numbers_of(route)
+    assert origin not in numbers
+    assert len(set(numbers)) == len(numbers)
+    assert bool(numbers) >= (type(route) is Deliver)
+    assert type(route) is not ToDomain or route.domain not in rig.state.domains
+    assert route == rig.route(type_, to, origin, id_=id_)
+
+
+@given(to=_ADDRESSES, origin=st.sampled_from([1, 2, -1, 0]), holder=st.sampled_from([0, 1, 2]))
+def test_actions_of_sessions_are_parked_wherever_their_recipient_is_and_no_others(
+    to: str, origin: int, holder: int
+) -> None:
+    rig = Rig()
+    for name in ("one", "two"):
+        rig.session(name)
+    rig.state.links.number("beta.example")
+    if holder:
+        rig.state.owners.claim(holder, ROOM)
+    action = parsed(a_message("execute", runtime_address("one"), to, {"class": "action"}, id_=1))
+    where = rig.router.decide(action, origin, NOW, may_park=False)
+    decision = rig.router.decide(action, origin, NOW)
+    if origin > 0 and action.is_action and where is not SERVE:
+        assert decision == Park(where.domain if isinstance(where, ToDomain) else "")
+    else:
+        assert decision == where
