@@ -17,7 +17,7 @@ import trio
 from catalogue_client.client import CatalogueClient
 from catalogue_client.core.location import Location
 from catalogue_client.core.state import DomainTrust, TrustAnchor
-from federation.link_context import StepTimes
+from federation.core.stub_status import StepTimes
 from federation.resolver import Resolver
 from protofly.documents import DocumentBundle, TrustLevel
 from protofly.errors import Code, HostError, PeerError

@@ -14,8 +14,17 @@ from functools import partial
 
 import trio
 
-from federation.core.carrier import Carrier, LinkPort
-from federation.core.outbound_queue import OutboundQueue, Pending
+from federation.core.carrier import (
+    Accepted,
+    Carrier,
+    CarrierDown,
+    CarrierProved,
+    CarrierUp,
+    Convicted,
+    LinkPort,
+    Refused,
+)
+from federation.core.outbound_queue import OutboundMessage, OutboundQueue
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.egress import Egress
@@ -128,7 +137,7 @@ class HostedStub(Carrier):
         if self._proof.channel_closed(number) and self.state is StubState.LIVE:
             self.state = StubState.DISCONNECTED
             self._on_state(StubState.DISCONNECTED.value)
-            self._port.carrier_lost(self)
+            self._port.handle(CarrierDown(self))
 
     async def wait_for_room(self) -> None:
         """Wait while the guest has too much to read already."""
@@ -174,7 +183,7 @@ class HostedStub(Carrier):
         except* StubFaultError as group:
             raise first_error(group) from None
         finally:
-            self._port.carrier_lost(self)
+            self._port.handle(CarrierDown(self))
 
     # The exchange.
 
@@ -209,13 +218,13 @@ class HostedStub(Carrier):
             and self._egress.backlog_bytes <= EGRESS_HIGH_WATER_BYTES
         )
 
-    def _take_events(self) -> tuple[list[GuestEvent], list[Pending]]:
+    def _take_events(self) -> tuple[list[GuestEvent], list[OutboundMessage]]:
         """The next batch: everything that happened, then messages. Returns the messages as well."""
         events = list(self._events)
         self._events.clear()
         self._event_bytes = 0
         self._room.unpark_all()
-        batch: list[Pending] = []
+        batch: list[OutboundMessage] = []
         if self._may_send:
             batch = self._queue.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic())
             events += map(_as_event, batch)
@@ -264,7 +273,7 @@ class HostedStub(Carrier):
         convicted = self._queue.suspect(numbers) if numbers else None
         if convicted is not None:
             convicted.trap = trap[:_TRAP_CHARS]
-            self._port.quarantined(convicted)
+            self._port.handle(Convicted(convicted))
 
     # Actions.
 
@@ -304,7 +313,7 @@ class HostedStub(Carrier):
             self._ledger.check_channel(action.arg)
             self._egress.send(action.arg, [item.payload for item in actions])
         elif action.op == Action.ACCEPTED:
-            self._port.accepted(action.arg)
+            self._port.handle(Accepted(action.arg))
         elif action.op == Action.CLOSE:
             self._egress.close(action.arg)
         else:
@@ -351,7 +360,7 @@ class HostedStub(Carrier):
         status, _, rest = text.partition(" ")
         word, _, detail = rest.partition(" ")
         code = _CODES.get(word, Code.STUB_REFUSED)
-        self._port.refused(action.arg, code, detail if code.word == word else f"{status} {rest}")
+        self._port.handle(Refused(action.arg, code, detail if code.word == word else f"{status} {rest}"))
 
     def _status(self, action: GuestAction) -> None:
         text = action.payload.decode("utf-8", "replace")[:512]
@@ -369,10 +378,10 @@ class HostedStub(Carrier):
                 Code.STUB_FAILED, text.partition(" ")[2] or "the stub gave up", domain=self._verified.domain
             )
         if state is StubState.LIVE and not was_live:
-            self._port.carrier_live(self, peer_node=self._proof.node, domains=self._proof.domains)
+            self._port.handle(CarrierUp(self, self._proof.node, self._proof.domains))
         elif was_live and state is not StubState.LIVE:
             self._proof.forget()
-            self._port.carrier_lost(self)
+            self._port.handle(CarrierDown(self))
 
     def _set_timer(self, action: GuestAction) -> None:
         delay_ms = self._ledger.set_timer(action.arg, action.payload)
@@ -409,7 +418,7 @@ class HostedStub(Carrier):
         except StubFaultError as exc:
             outcome = GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode())
         if self.state is StubState.LIVE:
-            self._port.carrier_proved(self, self._proof.domains)
+            self._port.handle(CarrierProved(self, self._proof.domains))
         self.emit(outcome)
         await self._watch_proof()
 
@@ -435,7 +444,7 @@ class HostedStub(Carrier):
             if not self._proof.renew(claims, domains):
                 return
             if self.state is StubState.LIVE:
-                self._port.carrier_proved(self, domains)
+                self._port.handle(CarrierProved(self, domains))
 
     def _log(self, action: GuestAction) -> None:
         text = self._ledger.log_line(action.payload, time.monotonic())
@@ -458,6 +467,6 @@ __all__ = ["HostedStub", "StubState"]
 _make_event: Callable[..., GuestEvent] = partial(tuple.__new__, GuestEvent)
 
 
-def _as_event(pending: Pending) -> GuestEvent:
+def _as_event(pending: OutboundMessage) -> GuestEvent:
     """A message for the guest. Made as the tuple that it is: half the time of the constructor, once per message."""
     return _make_event((_MESSAGE, pending.number, pending.wire, 0))

@@ -7,19 +7,17 @@ domain of the link always counts; our own domains never do. Source: message spec
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from federation.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder, Speaker, check_source, id_carried
 from federation.core.carried import CarriedForgeryError
 from federation.core.carrier import Carrier
 from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
-from federation.core.peer_streams import PeerStreams
+from federation.core.link_machine import LinkMachine
 from federation.link_context import UNIDENTIFIED, LinkContext
 from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords
@@ -40,9 +38,7 @@ class Near(Protocol):
     domain: str
     records: LinkRecords
     events: LinkEvents
-    counters: Counter[str]
-    streams: PeerStreams
-    replies: AwaitedReplies
+    machine: LinkMachine
 
     def send_refusal(self, request: Message, code: Code, detail: str = "") -> None:
         """Answer a request of the peer's with a refusal."""
@@ -62,6 +58,7 @@ class Inbound:
     def __init__(self, link: Near, context: LinkContext, our_domains: frozenset[str]) -> None:
         self._link = link
         self._context = context
+        self._replies, self._counters = link.machine.replies, link.machine.counters
         self._our_domains = our_domains
         self._is_legacy = context.interworking.admission(link.domain) is not None
         self._sides: dict[Carrier | None, _Side] = {None: self._side(frozenset(), is_node=True)}
@@ -99,40 +96,40 @@ class Inbound:
         speaker = Speaker(theirs, self._our_domains, is_theirs)
         return InwardBorder(self._context.node, speaker, max_hops=self._context.max_hops)
 
-    def take(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None) -> None:
-        """Take messages in, in order; see `LinkPort.inbound`.
+    def take(self, raws: Sequence[bytes], carrier: Carrier | None, now: float) -> bool:
+        """Take messages in, in order, in the names for which `carrier` speaks; `now` is monotonic seconds.
 
-        Raises:
-            PeerError: SPOOFED_SOURCE after too many messages in the name of others: the carrier is to be closed.
+        Returns true when it has brought too much in the name of others: `refuse` is due.
         """
         link = self._link
         side = self._side_now = self._sides.get(carrier) or self._sides[None]
-        processed = link.streams.processed(stream)
-        arrived = time.monotonic()
-        now = time.time()
+        wall = time.time()
         batch: list[Message] = []
         entries: list[MessageRecord] = []
-        for number, raw in messages:
-            if number and number <= processed:
-                link.counters["duplicates"] += 1
-                continue
-            processed = number or processed
+        for raw in raws:
             usual = side.border.without_trailer(raw)
             if usual is not None and usual[0].type != FORWARD:
-                self._enter(usual[0], usual[1], len(raw), now, batch, entries)
+                self._enter(usual[0], usual[1], len(raw), wall, batch, entries)
                 continue
             try:
                 for message in codec.decode(raw):
-                    self._enter(message, b"", len(raw), now, batch, entries)
+                    self._enter(message, b"", len(raw), wall, batch, entries)
             except codec.BrokenMessageError as exc:
-                link.counters["broken"] += 1
+                self._counters["broken"] += 1
                 link.events.broken(exc)
-        link.streams.heard(stream, processed)
         if batch:
-            self._hand_to_bus(batch, entries, arrived)
-        if side.limit.is_reached:
-            side.limit = ForgeryLimit(is_node=True)
-            raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=link.domain)
+            self._hand_to_bus(batch, entries, now)
+        return side.limit.is_reached
+
+    def refuse(self, carrier: Carrier | None) -> None:
+        """A carrier has brought too much in the name of others; another one begins anew.
+
+        Raises:
+            PeerError: SPOOFED_SOURCE: it is to be closed.
+        """
+        side = self._sides.get(carrier) or self._sides[None]
+        side.limit = ForgeryLimit(is_node=True)
+        raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=self._link.domain)
 
     def _enter(
         self, message: Message, msg_id: bytes, size: int, now: float, batch: list[Message], entries: list[MessageRecord]
@@ -163,16 +160,18 @@ class Inbound:
         entry = link.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            link.counters["denied"] += 1
+            self._counters["denied"] += 1
             link.records.denied(entry, facts, verdict, msg_id)
             link.send_refusal(inner, code)
             if inner.is_response:
-                link.replies.denied(inner, code, verdict.told)
+                answer = self._replies.denied(inner, code, verdict.told, time.monotonic())
+                if answer is not None:
+                    self._context.answer(answer)
             return
         if self._context.gate.has_policies:
             inner.judged(verdict.is_permitted_by_rule)
         if inner.type == "response":
-            inner = link.replies.came(inner, time.monotonic())
+            inner = self._replies.came(inner, time.monotonic())
         batch.append(inner)
         entries.append(entry)
 
@@ -184,7 +183,7 @@ class Inbound:
         try:
             border.check_sender(message)
         except PeerError:
-            is_asked = message.is_response and self._link.replies.is_asked(message)
+            is_asked = message.is_response and self._replies.is_asked(message)
             if not is_asked or border.speaker.is_never(message.from_):
                 raise
             check_source(message, border.speaker)
@@ -193,12 +192,12 @@ class Inbound:
         link = self._link
         if exc.code is not Code.SPOOFED_SOURCE or isinstance(exc, CarriedForgeryError):
             link.send_refusal(message, exc.code, exc.detail)
-        elif message.is_response and link.replies.is_open(message):
-            link.counters["unheard acknowledgements"] += 1  # an honest observer of an object of ours, in its name
+        elif message.is_response and self._replies.is_open(message):
+            self._counters["unheard acknowledgements"] += 1  # an honest observer of an object of ours, in its name
         else:
             if not message.is_response:  # an honest node may be late with replies, or bring too many
                 self._side_now.limit.caught(time.monotonic())
-            link.counters["spoofed"] += 1
+            self._counters["spoofed"] += 1
             self.forged_names.count(message.from_[:FORGED_NAME_CHARS])
             link.events.spoofed(message.from_, exc.code)
 
@@ -213,6 +212,6 @@ class Inbound:
                 context.traces.hop(message.trace, "bus")
             arrived_at_bus(entry, code, total_us)
             if code is not None:
-                link.counters["undeliverable"] += 1
+                self._counters["undeliverable"] += 1
                 link.send_refusal(message, code)
-        link.counters["received"] += codes.count(None)
+        self._counters["received"] += codes.count(None)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
-from federation.core.outbound_queue import Pending, QueueLimits
+from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.traces import Traces
 from policy.core.gate import Gate
@@ -56,7 +56,7 @@ class LinkContext:
     are identity providers. `hides_addresses` says that records hash addresses. `on_stub_state` is called when a stub
     that runs here, or was to, is in another state. `interworking` knows legacy addresses, and the stubs behind them.
     `listed_aliases` gives the aliases of a domain that the operator lists.
-    `started_seconds` is when this process started, in monotonic seconds.
+    `started_seconds` is when this process started, by the clock `monotonic`.
     """
 
     our_domain: str
@@ -68,7 +68,7 @@ class LinkContext:
     deliver: Deliver
     answer: Callable[[Message], None]
     record: Callable[[Record], None]
-    quarantine: Callable[[str, Pending], None]
+    quarantine: Callable[[str, OutboundMessage], None]
     wait_for_room: Callable[[], Awaitable[None]]
     on_live: Callable[[str], None]
     on_lost: Callable[[str], None]
@@ -83,15 +83,4 @@ class LinkContext:
     on_stub_state: Callable[[StubStatus], None] = lambda _: None
     listed_aliases: Callable[[str], frozenset[str]] = lambda _: frozenset()
     started_seconds: float = field(default_factory=time.monotonic)
-
-
-@dataclass(slots=True)
-class StepTimes:
-    """How long each step of first contact took, in milliseconds, in order."""
-
-    steps: list[tuple[str, float]] = field(default_factory=list)
-    is_warm: bool = False
-
-    def add(self, name: str, seconds: float) -> None:
-        """One more step is done."""
-        self.steps.append((name, seconds * 1000))
+    monotonic: Callable[[], float] = time.monotonic

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from federation.core.contact_trouble import ContactTrouble, Side
 from federation.log_allowance import LogAllowance
 from protofly.errors import Code
 from protofly.limits import HEADER_CHARS
@@ -40,9 +41,11 @@ class LinkEvents:
         self._record = record
         self._about = {"domain": domain}
         self._log_lines = LogAllowance(LOG_LINES_PER_MINUTE, monotonic)
+        self._trouble = ContactTrouble(domain)
 
     def came_up(self, direction: Direction, *, peer_node: str) -> None:
-        """The link has a carrier more; `direction` says whose line it is."""
+        """The link has a carrier more; `direction` says whose line it is. Whatever kept us from the domain is over."""
+        self._trouble.over()
         event = self._event("up", direction)
         event.peer_node = peer_node or None
         self._record(event)
@@ -76,10 +79,16 @@ class LinkEvents:
             self._record(event)
             logger.warning("%s sent a message in the name of %.128s", self._domain, sender, extra=self._about)
 
-    def troubled(self, text: str) -> None:
-        """The domain is not reached, for another reason than before."""
-        if self._log_lines.takes("trouble"):
-            logger.warning("%s", text, extra=self._about)
+    def met(self, side: Side, text: str) -> None:
+        """Something keeps us from the domain: a warning when it is another trouble than before."""
+        warning = self._trouble.met(side, text, time.time())
+        if warning and self._log_lines.takes("trouble"):
+            logger.warning("%s", warning, extra=self._about)
+
+    @property
+    def trouble(self) -> str:
+        """What keeps us from the domain, in one line; "" when nothing does."""
+        return self._trouble.text(time.time())
 
     def stalled(self, detail: str) -> None:
         """The far end is silent although it owes us something."""

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
-from federation.core.outbound_queue import Pending
+from federation.core.link_machine import Outcome
+from federation.core.outbound_queue import OutboundMessage
 from federation.decision_records import decision_record
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
@@ -18,8 +19,6 @@ from policy.core.recorded_facts import FactsRecorder
 from protofly.errors import Code
 from protofly.message import Message
 from protofly.records import GateFacts, MessageRecord, Record, StubEvent, envelope_digest
-
-Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 
 
 class Recording(Protocol):
@@ -65,7 +64,7 @@ class LinkRecords:
         """What the record of a message keeps of the facts that the gate was shown."""
         return self._recorder.record(facts, self._gate.facts_read)
 
-    def delivered(self, gone: Iterable[Pending], now: float) -> None:
+    def delivered(self, gone: Iterable[OutboundMessage], now: float) -> None:
         """The far end answers for these; `now` is monotonic seconds."""
         record, fill, template = self.record, self._fill, self._out
         for pending in gone:
@@ -73,7 +72,7 @@ class LinkRecords:
             fill(entry, pending, now)
             record(entry)
 
-    def ended(self, pending: Pending, outcome: Outcome, code: Code, now: float) -> None:
+    def ended(self, pending: OutboundMessage, outcome: Outcome, code: Code, now: float) -> None:
         """A message of ours ended here in another way than by arriving."""
         entry: MessageRecord = self._out.__copy__()
         self._fill(entry, pending, now)
@@ -93,7 +92,7 @@ class LinkRecords:
             )
 
     @staticmethod
-    def _fill(entry: MessageRecord, pending: Pending, now: float) -> None:
+    def _fill(entry: MessageRecord, pending: OutboundMessage, now: float) -> None:
         message = pending.message
         entry.ts_us = pending.ts_us
         entry.msg_id = pending.msg_id.hex()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from federation.core.auth import Claims, TokenRequest
-from federation.core.carrier import Carrier, LinkPort
+from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierProved, CarrierUp, LinkPort, Refused
 from federation.core.link_frames import (
     FrameKind,
     Hello,
@@ -105,7 +105,7 @@ class PeerSession(Carrier):
                 await self._frame(decode_frame(raw))
             await self._serve_traffic()
         finally:
-            self._port.carrier_lost(self)
+            self._port.handle(CarrierDown(self))
 
     def _welcome(self) -> None:
         hello, claims, port = self._peer.hello, self._peer.claims, self._port
@@ -115,8 +115,8 @@ class PeerSession(Carrier):
         self._websocket.send([encode_welcome(port.processed(hello.stream), self._queue.stream, answer)])
         self._line.send_nowait(self._websocket.data_to_send())
         if hello.peer_stream == self._queue.stream:
-            port.accepted(hello.delivered)
-        port.carrier_live(self, peer_node=claims.node, domains=frozenset(claims.doms))
+            port.handle(Accepted(hello.delivered))
+        port.handle(CarrierUp(self, claims.node, frozenset(claims.doms)))
 
     async def _serve_traffic(self) -> None:
         try:
@@ -164,9 +164,9 @@ class PeerSession(Carrier):
         while trio.current_time() - proved_seconds < REAUTHENTICATE_SECONDS:
             await identity.wait_renewed(proof, seconds=RECHECK_SECONDS)
             try:
-                self._port.carrier_proved(self, await identity.check_again(proof))
+                self._port.handle(CarrierProved(self, await identity.check_again(proof)))
             except TransportError as exc:
-                self._port.carrier_proved(self, frozenset())
+                self._port.handle(CarrierProved(self, frozenset()))
                 logger.info(
                     "the key of %s cannot be checked again now: %s",
                     self._domain,
@@ -188,11 +188,11 @@ class PeerSession(Carrier):
             else:
                 self._ack_due.set()
         elif frame.kind is FrameKind.ACK:
-            self._port.accepted(frame.arg)
+            self._port.handle(Accepted(frame.arg))
         elif frame.kind is FrameKind.REFUSE:
             _, _, rest = frame.payload.decode("utf-8", "replace")[:512].partition(" ")
             word, _, detail = rest.partition(" ")
-            self._port.refused(frame.arg, _CODES.get(word, Code.STUB_REFUSED), detail)
+            self._port.handle(Refused(frame.arg, _CODES.get(word, Code.STUB_REFUSED), detail))
         elif frame.kind is FrameKind.BYE:
             self._websocket.close()
         else:

@@ -19,6 +19,7 @@ from federation.core.stub_status import StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import LinkContext, Refusal
+from federation.paused_senders import PausedSenders
 from policy.core.engine import Facts
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
@@ -76,7 +77,7 @@ class Federation:
         while links:
             unfinished = []
             for link in links:
-                if link.tick(time.monotonic()):
+                if link.tick(self._context.monotonic()):
                     unfinished.append(link)
                     await trio.sleep(PAUSE_SECONDS)
             links = unfinished
@@ -86,7 +87,7 @@ class Federation:
         node = self._context.node
         for domain in self._context.interworking.domains:
             try:
-                self._open(domain, greeting(node, node)).needed.set()
+                self._open(domain, greeting(node, node)).need.arise()
             except PeerError as exc:
                 logger.error("the interworking stub of %s cannot run: %s", domain, exc, extra={"domain": domain})
 
@@ -97,11 +98,11 @@ class Federation:
 
     def hosted_stubs(self) -> list[StubStatus]:
         """The stubs of all links that ever needed theirs."""
-        return [link.hosted for link in self._links.values() if link.hosted.state]
+        return [link.stub for link in self._links.values() if link.stub.state]
 
     def running_stubs(self) -> list[StubStatus]:
         """The stubs that have a worker process now."""
-        return [link.hosted for link in self._links.values() if link.worker_pid is not None]
+        return [link.stub for link in self._links.values() if link.stub.worker_pid is not None]
 
     def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
         """Judge and queue one message for `domain`; a refusal is the caller's to answer. `roles` are its session's."""
@@ -144,7 +145,7 @@ class Federation:
         if verdict.decision.shadow:
             link.records.decided(facts, verdict)
         if not link.is_live:
-            link.needed.set()
+            link.need.arise()
         return None
 
     def is_live(self, domain: str) -> bool:
@@ -163,10 +164,10 @@ class Federation:
             for link in dirty:
                 link.flush()
 
-    def congested_link(self, domain: str) -> DomainLink | None:
-        """The link of a domain if its senders should pause."""
+    def congested_link(self, domain: str) -> PausedSenders | None:
+        """Where senders to a domain wait, if they should pause."""
         link = self._links.get(domain)
-        return link if link is not None and link.is_congested and not link.is_slow else None
+        return link.senders if link is not None and link.queue.is_congested and not link.senders.is_slow else None
 
     def admit(self, claims: Claims) -> tuple[OutboundQueue, LinkPort]:
         """Another node has proved its domain: give it the link of that domain.
@@ -185,9 +186,9 @@ class Federation:
             raise PeerError(code, exc.detail, domain=domain) from exc
         if not may_talk(self.decisions, domain, probe, is_visit=True):
             raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
-        if len(link.carriers) >= CARRIERS_PER_DOMAIN:
+        if len(link.machine.carriers) >= CARRIERS_PER_DOMAIN:
             raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
-        return link.queue, link
+        return link.machine.queue, link
 
     def _open(self, domain: str, message: Message) -> DomainLink:
         """Make the link of a domain; policy is asked before anything else is done about it.
@@ -203,7 +204,7 @@ class Federation:
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
         stub_url = self._context.stub_addresses.of(domain)
         link = DomainLink(domain, token_hex(16), stub_url, self._context, touched=self._touched)
-        link.asked_by = message.from_
+        link.need.asked_by = message.from_
         self._links[domain] = link
         assert self._nursery is not None
         self._nursery.start_soon(self._run_link, link)

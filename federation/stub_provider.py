@@ -16,9 +16,8 @@ import trio
 
 from catalogue_client.client import CatalogueClient
 from catalogue_client.core.state import DomainTrust
-from federation.core.stub_status import StubStatus
+from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
-from federation.link_context import StepTimes
 from protofly.errors import HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
 from sandbox.host import Sandbox

@@ -22,12 +22,12 @@ from federation.core.interworking import Interworking
 from federation.core.renewal import Renewal, has_moved
 from federation.core.service_tokens import ServiceTokens
 from federation.core.stub_settings import StubSettings
+from federation.core.stub_status import StepTimes
 from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
 from federation.egress import Egress, EgressRules
 from federation.hosted_stub import HostedStub
 from federation.identity import Identity
-from federation.link_context import StepTimes
 from federation.peer_session import REAUTHENTICATE_SECONDS
 from federation.stub_provider import DEFAULT_STUB, Package, StubProvider
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
@@ -93,34 +93,33 @@ class StubSupervisor:
         self._link = link
         self._context = context
         self._lifecycle = Lifecycle()
-        self._meters = link.hosted.meters
+        self._meters = link.stub.meters
         self._failures = 0
         self._is_deployed = False
         self._started = 0.0
         self._verdict: PeerError | None = None
         self._renewal = Renewal()
         self._line_failed = trio.Event()
-        self._summed_up = time.monotonic()
+        self._summed_up = link.now()
 
     async def run(self) -> None:
         """Deploy whenever the link is needed and nobody carries it; until cancelled."""
         link = self._link
         while True:
-            await link.needed.wait()
-            link.needed = trio.Event()
+            await link.need.wait()
             if link.is_live or link.is_idle:
                 continue
             pause_seconds = self._held_back() or await self._try()
             if pause_seconds:
-                link.refuse_until_seconds = time.monotonic() + pause_seconds
+                link.machine.refuse_until = self._link.now() + pause_seconds
                 with trio.move_on_after(pause_seconds):
-                    await link.wait_live()
+                    await link.effects.wait_live()
             if not link.is_idle:
-                link.needed.set()
+                link.need.arise()
 
     def _held_back(self) -> float:
         """How long the stub is still to be left alone: whoever carried the link meanwhile has not mended it."""
-        pause_seconds = max(0.0, self._lifecycle.starts_at() - time.monotonic())
+        pause_seconds = max(0.0, self._lifecycle.starts_at() - self._link.now())
         if pause_seconds:
             self._became(self._lifecycle.state.value, self._lifecycle.detail)
             if self._lifecycle.is_circuit_open:
@@ -129,7 +128,7 @@ class StubSupervisor:
 
     def _leave_alone(self) -> None:
         """The circuit is open: whoever waits is told so."""
-        self._link.refuse_code = self._lifecycle.refusal()
+        self._link.machine.refusal = self._lifecycle.refusal()
         self._link.give_up(Code.CIRCUIT_OPEN, "the stub crashed too often")
 
     async def _try(self) -> float:
@@ -138,56 +137,56 @@ class StubSupervisor:
         try:
             await self._deploy_and_run()
         except TransportError as exc:
-            link.met(Side.LINE, str(exc))
+            link.events.met(Side.LINE, str(exc))
             self._refused(exc)
             self._became(StubState.FAILED.value, str(exc))
             # Unreachable has one code for whoever waits, `deploy-timeout`; what was tried stands in the detail.
-            link.refuse_code = link.last_code = None
+            link.machine.refusal = link.machine.last_code = None
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         except StubFaultError as exc:
             return self._crashed(exc)
         except HostError as exc:
             is_peer = isinstance(exc, PeerError)
             if is_peer:
-                link.met(Side.LINE if exc.code in _LINE_CODES else Side.DOCUMENTS, str(exc))
+                link.events.met(Side.LINE if exc.code in _LINE_CODES else Side.DOCUMENTS, str(exc))
             else:
                 logger.error("the stub of %s cannot be started: %s", link.domain, exc, extra={"domain": link.domain})
             self._refused(exc)
             if is_peer:
-                link.hosted.refused()
+                link.stub.refused()
                 self._context.interworking.withdrawn(link.domain)
             detail = exc.detail or exc.code.description
             self._became(StubState.VERIFY_FAILED.value if is_peer else StubState.FAILED.value, detail)
-            link.refuse_code = exc.code
+            link.machine.refusal = exc.code
             link.give_up(exc.code, exc.detail)
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
         except Exception:  # a defect of ours may cost this domain, never the node
             logger.exception("the link to %s failed", link.domain, extra={"domain": link.domain})
             self._became(StubState.FAILED.value, Code.INTERNAL.description)
-            link.refuse_code = Code.INTERNAL
+            link.machine.refusal = Code.INTERNAL
             link.give_up(Code.INTERNAL, "")
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
         self._failures = 0
-        link.hosted.became(StubState.DISCONNECTED.value, now=time.time())
+        link.stub.became(StubState.DISCONNECTED.value, now=time.time())
         return 0.0
 
     def _became(self, state: str, detail: str = "") -> None:
         """The stub is in another state, and its link with it; one that does not run yet failed in its deployment."""
-        self._link.state, self._link.detail = state, detail
+        self._link.machine.state, self._link.machine.detail = state, detail
         is_deployment = state == StubState.FAILED.value and not self._is_deployed
-        self._link.hosted.became("deployment-failed" if is_deployment else state, detail, now=time.time())
+        self._link.stub.became("deployment-failed" if is_deployment else state, detail, now=time.time())
 
     def _crashed(self, exc: StubFaultError) -> float:
         """Restart after a pause; after too many crashes leave the stub alone for a while."""
-        link, now = self._link, time.monotonic()
+        link, now = self._link, self._link.now()
         if exc.code is Code.STUB_FAILED:
-            link.met(Side.REFUSAL, exc.detail)
+            link.events.met(Side.REFUSAL, exc.detail)
             self._renewal.failed(now)
         else:
             logger.error("the stub of %s failed: %s", link.domain, exc, extra={"domain": link.domain})
-            link.met(Side.STUB, str(exc))
+            link.events.met(Side.STUB, str(exc))
         link.counters["stub faults"] += 1
-        link.last_code = exc.code
+        link.machine.last_code = exc.code
         self._event("fault", code=exc.code, detail=exc.detail, trap=exc.fault)
         if exc.fault in _ENDED_FROM_OUTSIDE:
             self._event("killed", code=exc.code, detail=exc.detail, trap=exc.fault)
@@ -208,14 +207,14 @@ class StubSupervisor:
 
     async def _deploy_and_run(self) -> None:
         link, context = self._link, self._context
-        times = link.times = StepTimes()
+        times = link.stub.times = StepTimes()
         self._is_deployed = False
-        self._became("deploying", link.detail)
-        is_due = self._renewal.due_in(time.monotonic()) == 0.0
+        self._became("deploying", link.machine.detail)
+        is_due = self._renewal.due_in(self._link.now()) == 0.0
         if is_due and not context.documents.seconds_until_askable(link.domain):
             await self._ask_anew()
         try:
-            package = await context.provider.package(link.domain, times, asked_by=link.asked_by)
+            package = await context.provider.package(link.domain, times, asked_by=link.need.asked_by)
         finally:
             for name, milliseconds in times.steps:
                 self._tell_step(name, milliseconds / 1000)
@@ -227,11 +226,11 @@ class StubSupervisor:
         start_seconds = time.perf_counter() - started
         times.add("start", start_seconds)
         self._event("started", pid=process.pid, seconds=start_seconds)
-        link.worker_pid = process.pid
+        link.stub.worker_pid = process.pid
         try:
             refusal = await self._run(package, process, times)
         finally:
-            link.worker_pid = None
+            link.stub.worker_pid = None
             with trio.CancelScope(shield=True):
                 await process.aclose()
             self._sum_up()
@@ -242,8 +241,8 @@ class StubSupervisor:
     def _verified(self, stub: VerifiedStub, steps: Mapping[str, float]) -> None:
         """A package may run; `steps` are milliseconds. Another one than before begins with a clean record."""
         link = self._link
-        if link.stub_version != stub.module_sha256:
-            link.stub_version = stub.module_sha256
+        if link.stub.started_sha256 != stub.module_sha256:
+            link.stub.started_sha256 = stub.module_sha256
             self._lifecycle.replaced()
             self._event("verified", detail=f"{stub.name} {stub.version}")
         if "compile" in steps:
@@ -257,7 +256,7 @@ class StubSupervisor:
     async def _run(self, package: Package, process: StubProcess, times: StepTimes) -> PeerError | None:
         """Run one instance to its end; returns why it may not run any more, None when it may."""
         link, context, stub = self._link, self._context, package.stub
-        link.stub = {
+        link.stub.description = {
             "name": stub.name,
             "version": stub.version,
             "sha256": stub.module_sha256,
@@ -265,29 +264,29 @@ class StubSupervisor:
         }
         ranges = ", ".join(map(str, context.interworking.effective(link.domain)))
         if stub.manifest.interworking:
-            link.stub["interworking"] = ranges
-        link.hosted.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
+            link.stub.description["interworking"] = ranges
+        link.stub.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
         self._is_deployed = True
-        link.hosted.became("deployed", now=time.time())
-        self._lifecycle.started(time.monotonic())
-        link.hosted.became(self._lifecycle.state.value, now=time.time())
+        link.stub.became("deployed", now=time.time())
+        self._lifecycle.started(self._link.now())
+        link.stub.became(self._lifecycle.state.value, now=time.time())
         admission = context.interworking.admission(link.domain)
         tokens = context.interworking.tokens(link.domain) or ServiceTokens()
-        peer_stream, delivered = link.streams.newest()
+        peer_stream, delivered = link.machine.streams.newest()
         hosted = HostedStub(
             stub,
             process,
             StubSettings(
                 context.our_domain,
                 context.node,
-                link.stub_url,
+                link.stub.url,
                 link.domain,
-                link.queue.stream,
+                link.machine.queue.stream,
                 peer_stream,
                 delivered,
                 tokens.names,
             ),
-            queue=link.queue,
+            queue=link.machine.queue,
             port=link,
             identity=context.identity,
             allows_http=admission is None or admission.allows_http,
@@ -316,7 +315,7 @@ class StubSupervisor:
     def _reported(self, text: str, times: StepTimes) -> None:
         """The stub says how it is."""
         link = self._link
-        state = self._lifecycle.reported(text, time.monotonic())
+        state = self._lifecycle.reported(text, self._link.now())
         if state is None:
             return
         if state is StubState.LIVE:
@@ -325,36 +324,36 @@ class StubSupervisor:
                 times.add("authenticate", seconds)
                 self._tell_step("authenticate", seconds)
             self._failures = 0
-            self._renewal.succeeded(time.monotonic())
+            self._renewal.succeeded(self._link.now())
         else:
             self._not_live(state)
-        link.detail = self._lifecycle.detail
-        link.hosted.became(state.value, link.detail, now=time.time())
-        self._event("state", state=state.value, detail=link.detail)
+        link.machine.detail = self._lifecycle.detail
+        link.stub.became(state.value, link.machine.detail, now=time.time())
+        self._event("state", state=state.value, detail=link.machine.detail)
 
     def _not_live(self, state: StubState) -> None:
         """The stub is not live (any more): find out whether the far end refuses us."""
         link, detail = self._link, self._lifecycle.detail
         if not link.is_live:
-            link.state = state.value
+            link.machine.state = state.value
         if state is StubState.DISCONNECTED and detail:
-            link.met(Side.REFUSAL, detail)
+            link.events.met(Side.REFUSAL, detail)
             if not link.is_live:
                 self._wants_news()
 
     def _no_line(self, reason: str) -> None:
         """A line of the stub could not be opened."""
-        self._link.met(Side.LINE, reason)
+        self._link.events.met(Side.LINE, reason)
         self._wants_news()
 
     def _wants_news(self) -> None:
         """The endpoint may have moved: newer documents say so."""
-        self._renewal.failed(time.monotonic())
+        self._renewal.failed(self._link.now())
         self._line_failed.set()
 
     async def _ask_anew(self) -> None:
         """Ask for newer documents although those that we have are not due; without success the old ones serve."""
-        self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
+        self._renewal.asked(self._link.now(), draw=random.random())  # noqa: S311 - jitter, no secret
         try:
             await self._context.documents.trust_of(self._link.domain, is_refresh=True)
         except HostError as exc:
@@ -370,7 +369,7 @@ class StubSupervisor:
             nursery.start_soon(_after_a_day, nursery.cancel_scope)
             nursery.start_soon(self._sum_up_often)
         self._lifecycle.draining()
-        self._link.hosted.became(self._lifecycle.state.value, now=time.time())
+        self._link.stub.became(self._lifecycle.state.value, now=time.time())
         hosted.drain()
         await trio.sleep(DRAIN_SECONDS)
         ending.cancel()
@@ -379,7 +378,7 @@ class StubSupervisor:
         link = self._link
         while True:
             await trio.sleep(IDLE_SECONDS / 10)
-            if link.is_idle and time.monotonic() - link.last_used_seconds > IDLE_SECONDS:
+            if link.is_idle and self._link.now() - link.last_used_seconds > IDLE_SECONDS:
                 logger.info("the link to %s is idle and is closed", link.domain, extra={"domain": link.domain})
                 over.cancel()
                 return
@@ -424,11 +423,11 @@ class StubSupervisor:
 
     async def _wait_for_failure(self) -> None:
         """Wait until failed lines justify asking for documents that are not due."""
-        while (pause_seconds := self._renewal.due_in(time.monotonic())) is None:
+        while (pause_seconds := self._renewal.due_in(self._link.now())) is None:
             self._line_failed = trio.Event()
             await self._line_failed.wait()
         await trio.sleep(max(pause_seconds, self._context.documents.seconds_until_askable(self._link.domain)))
-        self._renewal.asked(time.monotonic(), draw=random.random())  # noqa: S311 - jitter, no secret
+        self._renewal.asked(self._link.now(), draw=random.random())  # noqa: S311 - jitter, no secret
 
     # The records.
 
@@ -445,7 +444,7 @@ class StubSupervisor:
 
     def _sum_up(self) -> None:
         """Write down what the exchanges were like since the last time, if there were any."""
-        now = time.monotonic()
+        now = self._link.now()
         if self._meters.has_news:
             exchange_us, exchange_fuel = self._meters.take_histograms()
             summary = self._described("summary")
@@ -478,7 +477,7 @@ class StubSupervisor:
             ts_us=int(time.time() * 1e6),
             domain=self._link.domain,
             event=event,
-            stub_ver=self._link.stub_version or None,
+            stub_ver=self._link.stub.started_sha256 or None,
             calls=meters.calls,
             messages=meters.messages,
             traps=meters.traps,

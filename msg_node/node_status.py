@@ -65,20 +65,28 @@ def _counters(node: Node) -> Counter[str]:
     return counters
 
 
+def _problem(link: DomainLink) -> str:
+    """What is wrong with a link, in words for operators; "" when nothing is."""
+    machine = link.machine
+    if machine.state == "stalled":
+        return f"{link.domain} is stalled: {machine.detail}"
+    return "" if machine.carriers else link.events.trouble
+
+
 def link_status(link: DomainLink) -> dict[str, object]:
     """How one link is."""
     return {
         "domain": link.domain,
         "state": link.state,
-        "detail": link.detail,
-        "problem": link.problem,
-        "silent_seconds": round(link.silent_seconds(time.monotonic()), 1),
-        "carried_by": link.carried_by,
-        "worker_pid": link.worker_pid,
-        "stub": link.stub,
-        "usage": link.hosted.meters.totals(),
-        "cache": "hit" if link.times.is_warm else "miss",
-        "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.times.steps],
+        "detail": link.machine.detail,
+        "problem": _problem(link),
+        "silent_seconds": round(link.machine.silent_seconds(time.monotonic()), 1),
+        "carried_by": link.machine.carried_by,
+        "worker_pid": link.stub.worker_pid,
+        "stub": link.stub.description,
+        "usage": link.stub.meters.totals(),
+        "cache": "hit" if link.stub.times.is_warm else "miss",
+        "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.stub.times.steps],
         "waiting": link.queue.waiting,
         "under_way": link.queue.under_way,
         **{
@@ -101,8 +109,8 @@ def link_status(link: DomainLink) -> dict[str, object]:
                 "stalls",
             )
         },
-        "domains": sorted(link.domains),
-        "forged_names": link.forged_names(FORGED_NAMES_SHOWN),
+        "domains": sorted(link.inward.domains()),
+        "forged_names": link.inward.forged_names.most(FORGED_NAMES_SHOWN),
         "lost": 0 if link.queue.is_carried or not link.queue.under_way else link.queue.under_way,
     }
 

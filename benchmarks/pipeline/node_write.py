@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.core.message_ids import MessageIds
-from federation.core.outbound_queue import Pending, QueueLimits
+from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.stub_status import StubAddresses
 from federation.link_context import LinkContext
 from federation.link_records import LinkRecords
@@ -114,10 +114,10 @@ class _Bench:
             limits=QueueLimits(),
         )
 
-    def pending(self) -> list[Pending]:
+    def pending(self) -> list[OutboundMessage]:
         """Messages under way, as the link queues them."""
         return [
-            Pending(
+            OutboundMessage(
                 one.facts.message,
                 one.facts.message.raw + b"x" * 120,
                 one.msg_id,
@@ -136,7 +136,7 @@ class _Bench:
             for number, one in enumerate(self.leaving)
         ]
 
-    def leave(self, pending: list[Pending]) -> None:
+    def leave(self, pending: list[OutboundMessage]) -> None:
         """What the books do for messages that leave."""
         for one, judged in zip(pending, self.leaving, strict=True):
             one.facts = self._books.facts_of(judged.facts)

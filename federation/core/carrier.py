@@ -1,4 +1,4 @@
-"""What a domain link and whatever carries its messages tell each other.
+"""What a domain link and its carriers say to each other.
 
 A carrier is either the foreign domain's stub, hosted here, or that domain's own stub, hosted there and connected to
 us. The link neither knows nor asks which.
@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
-from federation.core.outbound_queue import Pending
+import msgspec
+
+from federation.core.outbound_queue import OutboundMessage
 from protofly.errors import Code
 
 
@@ -45,46 +47,74 @@ class Carrier(ABC):
         """Messages are waiting: take as many as may go now. Never blocks, never raises."""
 
 
+class CarrierUp(msgspec.Struct, frozen=True, gc=False):
+    """A carrier can take messages from now on.
+
+    `domains` are those for which the far end has proved itself on this connection, and `peer_node` is the node, "" when
+    it has proved nothing. Nothing of it outlives the connection.
+    """
+
+    carrier: Carrier
+    peer_node: str
+    domains: frozenset[str] = frozenset()
+
+
+class CarrierProved(msgspec.Struct, frozen=True, gc=False):
+    """What was proved on a connection holds for these domains from now on, and for no others."""
+
+    carrier: Carrier
+    domains: frozenset[str]
+
+
+class CarrierDown(msgspec.Struct, frozen=True, gc=False):
+    """A carrier can take no more; what it had and was not accepted will go again."""
+
+    carrier: Carrier
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """The far end answers for every message up to `number`."""
+
+    number: int
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """The far end, or the stub, refused one message."""
+
+    number: int
+    code: Code
+    detail: str
+
+
+class Convicted(msgspec.Struct, frozen=True, gc=False):
+    """A message killed the stub twice and is taken out of traffic."""
+
+    message: OutboundMessage
+
+
+CarrierEvent = CarrierUp | CarrierProved | CarrierDown | Accepted | Refused | Convicted
+"""What a carrier reports to its link."""
+
+
 class LinkPort(ABC):
-    """What a carrier may tell its link."""
+    """The link, as its carriers see it."""
 
     @abstractmethod
-    def carrier_live(self, carrier: Carrier, *, peer_node: str, domains: frozenset[str] = frozenset()) -> None:
-        """The carrier can take messages from now on.
-
-        `domains` are those for which the far end has proved itself on this connection, and `peer_node` is the node, ""
-        when it has proved nothing. Nothing of it outlives the connection.
-        """
-
-    @abstractmethod
-    def carrier_proved(self, carrier: Carrier, domains: frozenset[str]) -> None:
-        """What was proved on a connection holds for these domains from now on, and for no others."""
+    def handle(self, event: CarrierEvent) -> None:
+        """Take in what happened to a carrier or its messages."""
 
     @abstractmethod
     def is_active(self, carrier: Carrier) -> bool:
-        """Whether messages go by this carrier; of several that are up one carries, so that the order holds."""
-
-    @abstractmethod
-    def carrier_lost(self, carrier: Carrier) -> None:
-        """The carrier can take no more; what it had and was not accepted will go again."""
-
-    @abstractmethod
-    def accepted(self, number: int) -> None:
-        """The far end answers for every message up to `number`."""
-
-    @abstractmethod
-    def refused(self, number: int, code: Code, detail: str) -> None:
-        """The far end, or the stub, refused one message."""
-
-    @abstractmethod
-    def quarantined(self, pending: Pending) -> None:
-        """A message that killed the stub twice is taken out of traffic."""
+        """True when messages go by this carrier; of several that are up one carries, so that the order holds."""
 
     @abstractmethod
     def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
-        """Messages came in, in order: number in the peer's `stream` (0 when it has none) and text.
+        """Take in messages, in order: number in the peer's `stream` (0 when it has none) and text.
 
         They may come in the names for which `carrier` speaks. Without one that is up, only the main domain counts.
+
+        Raises:
+            PeerError: SPOOFED_SOURCE after too many messages in the name of others: the carrier is to be closed.
         """
 
     @abstractmethod

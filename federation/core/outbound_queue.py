@@ -40,13 +40,14 @@ LAST_NUMBER = (1 << 32) - 1
 """Numbers are 32 bits wide on the way through a stub. Source: docs/abi.md."""
 
 
-class Pending(msgspec.Struct, gc=False):
+class OutboundMessage(msgspec.Struct, gc=False):
     """One message on its way out, with what its record will need.
 
-    `wire` is the text for the far end; `ts_us` wall clock of acceptance (µs since the Unix epoch); times ending in
-    `_seconds` are monotonic, but `ttl_seconds`, which is what `body.ttl` said on arrival (0: nothing). `reason` is the
-    step of the gate that gave the verdict, `facts` what else it was shown; `stub_us` and `fuel` are set once a stub has
-    taken it (all that went in one exchange share its time, and its fuel in equal parts), `trap` when it died of it.
+    `wire` is the text for the far end; `deadline_seconds` is how long it may take, and once it is queued, until when;
+    `ts_us` wall clock of acceptance (µs since the Unix epoch); times ending in `_seconds` are monotonic, but
+    `ttl_seconds`, which is what `body.ttl` said on arrival (0: nothing). `reason` is the step of the gate that gave the
+    verdict, `facts` what else it was shown; `stub_us` and `fuel` are set once a stub has taken it (all that went in one
+    exchange share its time, and its fuel in equal parts), `trap` when it died of it.
     """
 
     message: Message
@@ -91,14 +92,14 @@ class OutboundQueue:
     def __init__(self, stream: str, limits: QueueLimits | None = None) -> None:
         self.stream = stream
         self._limits = limits or QueueLimits()
-        self._waiting: deque[Pending] = deque()
+        self._waiting: deque[OutboundMessage] = deque()
         self._waiting_bytes = 0
         self._kept = self._kept_bytes = 0  # handed back by a lost carrier: they do not take the place of newcomers
-        self._under_way: deque[Pending] = deque()
+        self._under_way: deque[OutboundMessage] = deque()
         self._under_way_bytes = 0
         self._next_number = 1
         self._one_at_a_time = 0
-        self._overdue: list[Pending] = []
+        self._overdue: list[OutboundMessage] = []
         self.is_carried = False
 
     @property
@@ -146,7 +147,7 @@ class OutboundQueue:
         self.stream = stream
         self._next_number = 1
 
-    def submit(self, pending: Pending) -> Code | None:
+    def submit(self, pending: OutboundMessage) -> Code | None:
         """Queue one message; a code means that it was refused and is not ours.
 
         While no carrier is live only a few may wait; while one is live the bound is the window that may be under way.
@@ -164,7 +165,7 @@ class OutboundQueue:
         self._waiting_bytes += size
         return None
 
-    def take_batch(self, max_messages: int, max_bytes: int, now: float) -> list[Pending]:
+    def take_batch(self, max_messages: int, max_bytes: int, now: float) -> list[OutboundMessage]:
         """Hand messages to the carrier, oldest first, numbering those that go for the first time.
 
         Args:
@@ -172,7 +173,7 @@ class OutboundQueue:
             max_bytes: At most so many bytes of text; a first message that is longer goes alone.
             now: Monotonic seconds.
         """
-        batch: list[Pending] = []
+        batch: list[OutboundMessage] = []
         waiting, limits = self._waiting, self._limits
         if not self.may_take:
             return batch
@@ -202,7 +203,7 @@ class OutboundQueue:
         self._under_way.extend(batch)
         return batch
 
-    def _count_down(self, pending: Pending, now: float) -> bool:
+    def _count_down(self, pending: OutboundMessage, now: float) -> bool:
         """Subtract the time that the first of the waiting messages spent here; False: it was too long."""
         spent_seconds = now - pending.accepted_seconds
         remaining_seconds = pending.ttl_seconds - spent_seconds
@@ -218,7 +219,7 @@ class OutboundQueue:
             self._waiting_bytes += len(pending.wire) - old_size
         return True
 
-    def accepted(self, number: int) -> list[Pending]:
+    def accepted(self, number: int) -> list[OutboundMessage]:
         """The far end answers for every message up to `number`; returns those that just left us."""
         done = []
         under_way = self._under_way
@@ -230,7 +231,7 @@ class OutboundQueue:
             self._one_at_a_time = max(0, self._one_at_a_time - len(done))
         return done
 
-    def resume(self, number: int) -> list[Pending]:
+    def resume(self, number: int) -> list[OutboundMessage]:
         """A new carrier reports what the far end already has; also finds messages that wait to be handed over again."""
         done = self.accepted(number)
         waiting = self._waiting
@@ -240,7 +241,7 @@ class OutboundQueue:
             done.append(pending)
         return done
 
-    def refused(self, number: int) -> Pending | None:
+    def refused(self, number: int) -> OutboundMessage | None:
         """The far end, or the stub, refused one message; None when it is not under way."""
         for pending in self._under_way:
             if pending.number == number:
@@ -260,7 +261,7 @@ class OutboundQueue:
         self.is_carried = False
         self._kept, self._kept_bytes = len(self._waiting), self._waiting_bytes
 
-    def suspect(self, numbers: list[int]) -> Pending | None:
+    def suspect(self, numbers: list[int]) -> OutboundMessage | None:
         """A stub died over these messages: returns the one that is convicted, if any.
 
         The others are handed over one at a time from now on. A message is convicted when it was the only suspect of a
@@ -276,10 +277,10 @@ class OutboundQueue:
         self._one_at_a_time = max(self._one_at_a_time, len(suspects))
         return None
 
-    def withdraw(self, check: Callable[[Message], None]) -> list[tuple[Pending, Code]]:
+    def withdraw(self, check: Callable[[Message], None]) -> list[tuple[OutboundMessage, Code]]:
         """Give up what waits and does not pass `check`, which raises PeerError; each is the caller's to answer."""
-        withdrawn: list[tuple[Pending, Code]] = []
-        kept: deque[Pending] = deque()
+        withdrawn: list[tuple[OutboundMessage, Code]] = []
+        kept: deque[OutboundMessage] = deque()
         for pending in self._waiting:
             try:
                 check(pending.message)
@@ -291,7 +292,7 @@ class OutboundQueue:
         self._kept, self._kept_bytes = min(self._kept, len(kept)), min(self._kept_bytes, self._waiting_bytes)
         return withdrawn
 
-    def expire(self, now: float, *, most: int = ANSWERED_AT_ONCE) -> list[Pending]:
+    def expire(self, now: float, *, most: int = ANSWERED_AT_ONCE) -> list[OutboundMessage]:
         """Some of the messages that waited too long; those under way are the far end's to answer."""
         if not self.is_carried and any(pending.deadline_seconds <= now for pending in self._waiting):
             self._overdue += [pending for pending in self._waiting if pending.deadline_seconds <= now]
@@ -300,7 +301,7 @@ class OutboundQueue:
         expired, self._overdue = self._overdue[:most], self._overdue[most:]
         return expired
 
-    def abandon(self) -> list[Pending]:
+    def abandon(self) -> list[OutboundMessage]:
         """Give up on everything, oldest first; each is to be answered by the caller."""
         abandoned = [*self._overdue, *self._under_way, *self._waiting]
         self._overdue.clear()

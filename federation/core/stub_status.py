@@ -40,6 +40,18 @@ class StubAddresses:
 
 
 @dataclass(slots=True)
+class StepTimes:
+    """How long each step of first contact took, in milliseconds, in order."""
+
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    is_warm: bool = False
+
+    def add(self, name: str, seconds: float) -> None:
+        """One more step is done."""
+        self.steps.append((name, seconds * 1000))
+
+
+@dataclass(slots=True)
 class StubStatus:
     """One hosted stub, from its first deployment on.
 
@@ -54,6 +66,10 @@ class StubStatus:
             `deployed`, `deployment-failed`), then of the connection, or one of this node's own.
         since: When it came into that state, in seconds since the Unix epoch.
         detail: Why, for people.
+        worker_pid: Its worker process, while there is one.
+        started_sha256: Digest of the module that was started last, "" before there was one.
+        description: What operators are shown of it.
+        times: How long the steps of the last deployment took.
         meters: What it has used.
         on_change: Called after each change of the state, once the other attributes are right.
     """
@@ -67,6 +83,10 @@ class StubStatus:
     state: str = ""
     since: float = 0.0
     detail: str = ""
+    worker_pid: int | None = None
+    started_sha256: str = ""
+    description: dict[str, object] = field(default_factory=dict)
+    times: StepTimes = field(default_factory=StepTimes)
     meters: StubMeters = field(default_factory=StubMeters)
     on_change: Callable[[StubStatus], None] = lambda _: None
 

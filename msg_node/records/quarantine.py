@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from federation.core.outbound_queue import Pending
+from federation.core.outbound_queue import OutboundMessage
 
 logger = logging.getLogger("msg_node")
 
@@ -23,7 +23,7 @@ class Quarantine:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def keep(self, domain: str, pending: Pending) -> None:
+    def keep(self, domain: str, pending: OutboundMessage) -> None:
         """Write one message down; a full disk costs the file, not the node."""
         entry = {
             "domain": domain,

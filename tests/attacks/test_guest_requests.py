@@ -76,7 +76,7 @@ async def test_a_stub_may_set_a_timer_anew_for_each_message_of_a_long_batch(hous
     process = ScriptedProcess(wind_up)
     async with house.running(process):
         with trio.fail_after(PATIENCE_SECONDS):
-            await house.link.wait_live()
+            await house.link.effects.wait_live()
             house.send(*[chat(number) for number in range(1, 4 * STUB_REQUESTS_PER_ANSWER)])
             while house.link.queue.waiting or house.link.queue.under_way:
                 await trio.lowlevel.checkpoint()

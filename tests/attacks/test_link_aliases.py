@@ -14,6 +14,7 @@ import trio
 import trio.testing
 
 from federation.core.alias_rules import AliasRules
+from federation.core.carrier import CarrierDown, CarrierProved, CarrierUp
 from federation.peer_session import RECHECK_SECONDS
 from protofly.errors import PeerError
 from protofly.limits import PING_SECONDS
@@ -75,19 +76,19 @@ async def senders_heard(house: LinkHouse, client: LinkClient, *senders: str) -> 
 async def test_a_neighbour_named_as_an_alias_in_the_own_root_is_not_spoken_for(tmp_path: Path) -> None:
     async with alias_house(tmp_path, "c.example") as house, house.visitor() as client:
         assert await senders_heard(house, client, NEIGHBOUR, "domain://registry.c.example") == []
-        assert house.link.domains == {"a.example"}
-        assert house.link.forged_names(8) == {NEIGHBOUR: 1, "domain://registry.c.example": 1}
+        assert house.link.inward.domains() == {"a.example"}
+        assert house.link.inward.forged_names.most(8) == {NEIGHBOUR: 1, "domain://registry.c.example": 1}
 
 
 async def test_a_proved_alias_is_spoken_for_and_a_third_forgery_beside_it_ends_the_connection(tmp_path: Path) -> None:
     async with alias_house(tmp_path, "a-lab.example", "c.example") as house:
         async with house.visitor() as client:
             assert await senders_heard(house, client, LAB, NEIGHBOUR) == [LAB]
-            assert house.link.domains == {"a.example", "a-lab.example"}
+            assert house.link.inward.domains() == {"a.example", "a-lab.example"}
             client.send_messages(*[text(NEIGHBOUR, US)] * 2, first=9)
             assert await client.code_of_bye() == "spoofed-source"
         await house.wait_until(lambda: not house.link.is_live)
-        assert house.link.domains == {"a.example"}
+        assert house.link.inward.domains() == {"a.example"}
 
 
 @pytest.mark.parametrize(
@@ -124,9 +125,9 @@ async def test_an_alias_that_takes_its_word_back_is_not_spoken_for_any_more(
             await trio.testing.wait_all_tasks_blocked(0.0005)
             mock_clock.jump(PING_SECONDS)
             await trio.testing.wait_all_tasks_blocked(0.0005)
-            if house.link.domains == {"a.example"}:
+            if house.link.inward.domains() == {"a.example"}:
                 break
-        assert house.link.domains == {"a.example"}
+        assert house.link.inward.domains() == {"a.example"}
 
 
 async def test_renewed_documents_are_looked_at_at_once(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ async def test_renewed_documents_are_looked_at_at_once(tmp_path: Path) -> None:
         publish_aliases(house.documents, "a-lab.example")
         await house.documents.trust_of("a-lab.example", is_refresh=True)
         house.endpoint.acceptor.identity.documents_renewed("a-lab.example")
-        await house.wait_until(lambda: house.link.domains == {"a.example"})
+        await house.wait_until(lambda: house.link.inward.domains() == {"a.example"})
         client.send_messages(text(LAB, US), text(THEM, US), first=9)
         await house.wait_until(lambda: house.link.counters["spoofed"] == 1)
         assert house.link.is_live
@@ -147,7 +148,7 @@ async def test_renewed_documents_are_looked_at_at_once(tmp_path: Path) -> None:
 def live(pair: Pair, *domains: str, origin: str = "") -> MemoryCarrier:
     carrier = pair.back()
     carrier.origin = origin
-    pair.to_a.carrier_live(carrier, peer_node=node_of("a.example"), domains=frozenset(domains))
+    pair.to_a.handle(CarrierUp(carrier, node_of("a.example"), domains=frozenset(domains)))
     return carrier
 
 
@@ -162,8 +163,8 @@ def test_a_connection_speaks_for_what_was_proved_on_it_and_not_on_another() -> N
 def test_what_was_proved_is_gone_with_its_connection_and_the_next_one_proves_anew() -> None:
     pair = Pair()
     first = live(pair, "a.example", "a-lab.example")
-    pair.to_a.carrier_lost(first)
-    assert pair.to_a.domains == {"a.example"}
+    pair.to_a.handle(CarrierDown(first))
+    assert pair.to_a.inward.domains() == {"a.example"}
     second = live(pair, "a.example")
     for carrier in (first, second):
         pair.to_a.inbound([(0, text(LAB, US))], "", carrier)
@@ -174,14 +175,14 @@ def test_a_connection_that_is_replaced_takes_its_proof_along() -> None:
     pair = Pair()
     live(pair, "a.example", "a-lab.example", origin="s")
     live(pair, "a.example", origin="s")
-    assert pair.to_a.domains == {"a.example"}
+    assert pair.to_a.inward.domains() == {"a.example"}
 
 
 def test_a_sender_that_was_heard_before_is_judged_anew_when_domains_shrink() -> None:
     pair = Pair()
     carrier = live(pair, "a.example", "a-lab.example")
     pair.to_a.inbound(inbound(text(LAB, US)), STREAM, carrier)
-    pair.to_a.carrier_proved(carrier, frozenset({"a.example"}))
+    pair.to_a.handle(CarrierProved(carrier, frozenset({"a.example"})))
     pair.to_a.inbound(inbound(text(LAB, US), text(THEM, US), first=2), STREAM, carrier)
     assert [one.from_ for one in pair.b.delivered] == [LAB, THEM]
 
@@ -207,14 +208,14 @@ def test_an_alias_that_the_operator_lists_needs_no_proof() -> None:
 def test_forged_senders_of_a_far_end_that_checks_none_cost_nobody_else() -> None:
     pair = Pair()
     carrier = pair.back()
-    pair.to_a.carrier_live(carrier, peer_node="")
+    pair.to_a.handle(CarrierUp(carrier, ""))
     forged = [(0, text(f"hyperty://c.example/{number % 3}", US)) for number in range(500)]
     pair.to_a.inbound([*forged, (0, text(THEM, US))], "", carrier)
     pair.to_a.inbound(forged, "", carrier)
     assert [one.from_ for one in pair.b.delivered] == [THEM]
     assert pair.to_a.is_live
     assert pair.to_a.counters["spoofed"] == 1000
-    assert pair.to_a.forged_names(8)["hyperty://c.example/0"] == 334
+    assert pair.to_a.inward.forged_names.most(8)["hyperty://c.example/0"] == 334
     assert 3 < pair.b.events.count("spoofed") <= 60
 
 

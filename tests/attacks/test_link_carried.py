@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from federation.core.carried import cleaned_forward
+from federation.core.carrier import CarrierUp
 from federation.link_context import Refusal
 from protofly.errors import Code, PeerError
 from protofly.limits import FORWARD_LEVELS
@@ -66,7 +67,7 @@ def test_a_message_inside_in_the_name_of_another_reaches_nobody_and_its_sender_i
     for message in (inner(forged), inner(source=forged)):
         pair = Pair()
         back = pair.back()
-        pair.to_a.carrier_live(back, peer_node=node_of("a.example"))
+        pair.to_a.handle(CarrierUp(back, node_of("a.example")))
         for number in range(1, 6):  # who forwards it may be one runtime of an honest domain: its link stays
             pair.to_a.inbound([(number, forwarded(form_of(kind, message)))], STREAM, back)
         pair.to_a.flush()

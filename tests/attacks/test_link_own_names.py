@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from federation.core.border import Speaker
+from federation.core.carrier import CarrierUp
 from federation.core.interworking import Admission, Interworking
 from federation.core.link_frames import FrameKind
 from federation.identity import Identity
@@ -58,7 +59,7 @@ def attacked() -> Pair:
     """A pair whose carrier was believed to speak for everybody, us included."""
     pair = Pair(b=Bus("b.example", our_aliases=frozenset({"b-lab.example"})))
     back = pair.back()
-    pair.to_a.carrier_live(back, peer_node=node_of("a.example"), domains=EVERYTHING)
+    pair.to_a.handle(CarrierUp(back, node_of("a.example"), domains=EVERYTHING))
     return pair
 
 

@@ -109,7 +109,7 @@ def test_a_runtime_of_ours_does_not_hide_a_loop_from_the_far_end_either() -> Non
     pair.to_b.flush()
     wire = carrier.on_the_way[0].wire
     assert wire.count(b'"via"') == 1
-    assert body_of(decoded(wire))["via"] == ["x", "y", THEIR_NODE, pair.to_b.stub_url]
+    assert body_of(decoded(wire))["via"] == ["x", "y", THEIR_NODE, pair.to_b.stub.url]
 
 
 def test_half_a_character_in_a_repeated_via_is_no_defect() -> None:

@@ -86,7 +86,7 @@ def test_the_mark_against_loops_is_that_of_the_stub_and_stops_the_second_passage
     assert pair.to_b.send(decoded(json.dumps(message).encode())) is None
     pair.to_b.flush()
     wire = json.loads(carrier.on_the_way[0].wire)
-    assert pair.to_b.stub_url in wire["body"]["via"]
-    refusal = pair.to_b.send(decoded(json.dumps({**message, "body": {"via": [pair.to_b.stub_url]}}).encode()))
+    assert pair.to_b.stub.url in wire["body"]["via"]
+    refusal = pair.to_b.send(decoded(json.dumps({**message, "body": {"via": [pair.to_b.stub.url]}}).encode()))
     assert refusal is not None
     assert refusal.code.word == "loop"

@@ -78,7 +78,7 @@ def test_row_45_and_is_a_list_for_other_domains(via: object) -> None:
     pair.to_b.flush()
     sent = json.loads(carrier.on_the_way[0].wire)["body"]["via"]
     assert sent[0] == "runtime://gamma.example/mn"
-    assert sent[1:] == ["runtime://a.example/mn-1", pair.to_b.stub_url]
+    assert sent[1:] == ["runtime://a.example/mn-1", pair.to_b.stub.url]
 
 
 @pytest.mark.parametrize("claim", [True, "true"])

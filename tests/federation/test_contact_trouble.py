@@ -131,18 +131,18 @@ def test_a_trouble_that_nobody_meets_again_is_forgotten() -> None:
 
 def test_a_link_has_its_trouble_as_problem_until_a_carrier_is_up(caplog: pytest.LogCaptureFixture) -> None:
     pair = Pair()
-    pair.to_b.met(Side.REFUSAL, "auth-policy")
+    pair.to_b.events.met(Side.REFUSAL, "auth-policy")
     [line] = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert line.getMessage() == pair.to_b.problem
+    assert line.getMessage() == pair.to_b.events.trouble
     carrier = pair.carrier()
     carrier.open()
-    assert pair.to_b.problem == ""
+    assert pair.to_b.events.trouble == ""
     carrier.cut()
-    assert pair.to_b.problem == ""
+    assert pair.to_b.events.trouble == ""
 
 
 def test_a_far_side_that_invents_words_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     pair = Pair()
     for number in range(500):
-        pair.to_b.met(Side.REFUSAL, f"no-{chr(97 + number % 26)}{chr(97 + number // 26)}")
+        pair.to_b.events.met(Side.REFUSAL, f"no-{chr(97 + number % 26)}{chr(97 + number // 26)}")
     assert len(caplog.records) <= LOG_LINES_PER_MINUTE

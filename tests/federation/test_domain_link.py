@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.core.carrier import Accepted, Convicted, Refused
 from federation.core.peer_streams import STREAMS_REMEMBERED
 from federation.link_context import Refusal
 from policy.core.gate import Gate, PeerRule
@@ -127,7 +128,7 @@ def test_only_so_many_may_wait_for_first_contact() -> None:
     refusals = [pair.to_b.send(chat(number)) for number in range(WAITING_MESSAGES + 3)]
     assert refusals == [None] * WAITING_MESSAGES + [Refusal(Code.OVERLOAD)] * 3
     assert [record.outcome for record in pair.a.message_records] == ["rejected"] * 3
-    assert pair.to_b.needed.is_set()
+    assert pair.to_b.need.has_arisen
 
 
 def test_only_so_many_bytes_may_wait_for_first_contact() -> None:
@@ -177,7 +178,7 @@ def test_the_time_spent_in_a_queue_is_subtracted_and_both_records_still_agree() 
     (delivered,) = pair.b.delivered
     assert 2.9 < float(bytes(delivered.ttl)) <= 3.0
     assert b'"value":12345678901234567890' in delivered.raw
-    pair.to_b.accepted(1)
+    pair.to_b.handle(Accepted(1))
     assert [one.digest for one in pair.a.message_records] == [one.digest for one in pair.b.message_records]
 
 
@@ -225,11 +226,11 @@ def test_why_the_domain_cannot_be_reached_is_the_answer() -> None:
 
 def test_while_a_domain_is_left_alone_messages_are_refused_at_once() -> None:
     pair = Pair()
-    pair.to_b.refuse_code, pair.to_b.refuse_until_seconds = Code.CIRCUIT_OPEN, after(60)
+    pair.to_b.machine.refusal, pair.to_b.machine.refuse_until = Code.CIRCUIT_OPEN, after(60)
     assert pair.to_b.send(request(1)) == Refusal(Code.CIRCUIT_OPEN)
-    pair.to_b.refuse_until_seconds = after(-1)
+    pair.to_b.machine.refuse_until = after(-1)
     assert pair.to_b.send(request(2)) is None
-    pair.to_b.refuse_until_seconds = after(60)
+    pair.to_b.machine.refuse_until = after(60)
     pair.carrier().open()  # the domain came to us
     assert pair.to_b.send(request(3)) is None
 
@@ -271,7 +272,7 @@ def test_a_provisional_reply_gives_more_time() -> None:
     pair, _ = live_pair()
     pair.to_b.send(request(1))
     pair.to_b.inbound(inbound(reply(1, 183)), STREAM)
-    assert not pair.to_b.replies.expire(after(REQUEST_TTL_SECONDS - 1))
+    assert not pair.to_b.machine.replies.expire(after(REQUEST_TTL_SECONDS - 1))
     pair.to_b.tick(after(REQUEST_TTL_SECONDS + 1))
     assert pair.a.answer_codes == [Code.GATEWAY_TIMEOUT]
 
@@ -314,11 +315,11 @@ def test_a_message_that_ended_here_is_answered_once_and_never_again(how: str) ->
     pair.to_b.send(request(1))
     pair.to_b.flush()
     if how == "refused":
-        pair.to_b.refused(1, Code.NO_ROUTE, "nobody there")
+        pair.to_b.handle(Refused(1, Code.NO_ROUTE, "nobody there"))
     else:
         pending = pair.to_b.queue.refused(1)
         assert pending is not None
-        pair.to_b.quarantined(pending)
+        pair.to_b.handle(Convicted(pending))
         assert pair.a.quarantined == [pending]
     pair.to_b.tick(after(1_000))
     assert pair.a.answer_codes == [Code.NO_ROUTE if how == "refused" else Code.QUARANTINED]
@@ -401,7 +402,7 @@ def test_what_was_taken_already_is_dropped_and_counted() -> None:
     pair.to_b.inbound(inbound(chat(1, from_="b.example").raw, chat(2, from_="b.example").raw), STREAM)
     pair.to_b.inbound(inbound(chat(2, from_="b.example").raw, chat(3, from_="b.example").raw, first=2), STREAM)
     assert (numbers_of(pair.a.delivered), pair.to_b.counters["duplicates"]) == ([1, 2, 3], 1)
-    assert pair.to_b.streams.newest() == (STREAM, 3)
+    assert pair.to_b.machine.streams.newest() == (STREAM, 3)
 
 
 def test_streams_are_counted_apart_and_only_so_many_are_remembered() -> None:
@@ -409,8 +410,8 @@ def test_streams_are_counted_apart_and_only_so_many_are_remembered() -> None:
     for number in range(200):
         pair.to_b.inbound(inbound(text()), f"{number:032x}")
     assert len(pair.a.delivered) == 200
-    assert pair.to_b.streams.newest() == (f"{199:032x}", 1)
-    assert len(pair.to_b.streams) <= STREAMS_REMEMBERED
+    assert pair.to_b.machine.streams.newest() == (f"{199:032x}", 1)
+    assert len(pair.to_b.machine.streams) <= STREAMS_REMEMBERED
 
 
 def test_messages_without_a_number_are_never_taken_for_duplicates() -> None:

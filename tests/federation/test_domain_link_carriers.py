@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from federation.core.carrier import Refused
 from federation.core.outbound_queue import QueueLimits
 from policy.core.gate import Gate
 from protofly.errors import Code
@@ -40,11 +41,11 @@ def test_the_first_carrier_that_is_up_carries_until_it_is_lost() -> None:
     peer.open()
     pair.to_b.send(chat(1))
     pair.to_b.flush()
-    assert (len(stub.on_the_way), len(peer.on_the_way), pair.to_b.carried_by) == (1, 0, "stub")
+    assert (len(stub.on_the_way), len(peer.on_the_way), pair.to_b.machine.carried_by) == (1, 0, "stub")
     assert (pair.to_b.is_active(stub), pair.to_b.is_active(peer)) == (True, False)
     stub.cut()
-    assert (len(peer.on_the_way), pair.to_b.carried_by) == (1, "peer")
-    assert not pair.to_b.needed.is_set()
+    assert (len(peer.on_the_way), pair.to_b.machine.carried_by) == (1, "peer")
+    assert not pair.to_b.need.has_arisen
 
 
 def test_losing_a_carrier_that_does_not_carry_changes_nothing() -> None:
@@ -63,12 +64,12 @@ def test_losing_a_carrier_that_does_not_carry_changes_nothing() -> None:
 def test_the_last_carrier_lost_leaves_the_link_needed_while_something_waits() -> None:
     pair, stub = live_pair()
     stub.cut()
-    assert (pair.to_b.state, pair.to_b.needed.is_set()) == ("disconnected", False)
+    assert (pair.to_b.state, pair.to_b.need.has_arisen) == ("disconnected", False)
     stub.open()
     pair.to_b.send(chat(1))
     pair.to_b.flush()
     stub.cut()
-    assert pair.to_b.needed.is_set()
+    assert pair.to_b.need.has_arisen
     [down] = [one for one in pair.a.records if isinstance(one, LinkEvent) and one.event == "down"][-1:]
     assert (down.waiting, down.direction) == (1, "out")
 
@@ -100,7 +101,7 @@ async def test_everybody_who_waits_for_relief_is_woken() -> None:
     woken: list[int] = []
 
     async def wait(number: int) -> None:
-        await pair.to_b.wait_relief()
+        await pair.to_b.senders.wait_relief()
         woken.append(number)
 
     pair.to_b.send(chat(1))
@@ -118,12 +119,12 @@ async def test_everybody_who_waits_for_relief_is_woken() -> None:
 
 async def test_who_waits_for_a_carrier_is_woken_and_a_lost_one_does_not_count() -> None:
     pair, carrier = live_pair()
-    await pair.to_b.wait_live()
+    await pair.to_b.effects.wait_live()
     carrier.cut()
     woken: list[int] = []
 
     async def wait() -> None:
-        await pair.to_b.wait_live()
+        await pair.to_b.effects.wait_live()
         woken.append(1)
 
     async with trio.open_nursery() as nursery:
@@ -172,7 +173,7 @@ def test_when_the_numbers_are_used_up_another_stream_begins_and_nothing_is_lost(
 def test_both_sides_write_down_the_same_message() -> None:
     pair, carrier = live_pair()
     message = chat(1, text="grüße")
-    pair.to_b.stub_version = "ab" * 32
+    pair.to_b.stub.started_sha256 = "ab" * 32
     pair.to_b.send(message)
     pair.to_b.flush()
     carrier.arrive()
@@ -214,7 +215,7 @@ def test_each_message_has_one_line_per_side_whatever_happens_to_it() -> None:
     pair.to_b.flush()
     carrier.arrive(2)
     carrier.acknowledge()
-    pair.to_b.refused(3, Code.NO_ROUTE, "")
+    pair.to_b.handle(Refused(3, Code.NO_ROUTE, ""))
     carrier.cut()
     pair.to_b.tick(after(60))
     assert [record.outcome for record in pair.a.message_records] == [

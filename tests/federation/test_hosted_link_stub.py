@@ -100,8 +100,8 @@ async def test_the_genuine_stub_carries_both_ways_over_one_link(world: World, sa
             house.a.send(*[chat(number) for number in range(51, count + 1)])
             house.send_back(*[back(number) for number in range(1, count + 1)])
             await until(lambda: house.is_quiet)
-            assert (house.a.link.carried_by, house.b.link.carried_by) == ("stub", "peer")
-            assert house.a.link.peer_node == "runtime://b.example/mn-1"
+            assert (house.a.link.machine.carried_by, house.b.link.machine.carried_by) == ("stub", "peer")
+            assert house.a.link.machine.peer_node == "runtime://b.example/mn-1"
     assert numbers_of(house.b.bus.delivered) == list(range(1, count + 1))
     assert numbers_of(house.a.bus.delivered) == list(range(1, count + 1))
     assert house.a.states == ["created", "in-progress", "live"]
@@ -206,7 +206,7 @@ async def test_an_inbound_link_carries_and_the_own_stub_takes_over_when_it_is_lo
             await until(lambda: house.is_quiet)
             house.a.send(chat(4))
             await until(lambda: house.is_quiet)
-            assert house.a.link.carried_by == "stub"
+            assert house.a.link.machine.carried_by == "stub"
     assert numbers_of(house.b.bus.delivered) == [1, 2, 3, 4]
 
 

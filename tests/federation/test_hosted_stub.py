@@ -13,6 +13,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from federation.core.carrier import Accepted, CarrierDown
 from federation.core.outbound_queue import QueueLimits
 from protofly.errors import Code, StubFaultError
 from protofly.limits import STUB_LOG_LINES_PER_SECOND
@@ -133,7 +134,7 @@ async def test_a_far_end_that_accepts_nothing_stops_the_traffic_and_not_the_node
         free.send(chat(5))
         await trio.testing.wait_all_tasks_blocked()
         assert (free.link.queue.under_way, free.link.queue.waiting) == (4, 1)
-        free.link.accepted(4)
+        free.link.handle(Accepted(4))
         await until(lambda: len(process.events(Event.MESSAGE)) == 5)
 
 
@@ -149,7 +150,7 @@ async def test_a_stub_that_is_not_the_active_carrier_takes_no_messages(free: Stu
         await until(lambda: process.events(Event.TIMER))
         await trio.testing.wait_all_tasks_blocked()
         assert process.events(Event.MESSAGE) == []
-        free.link.carrier_lost(active)
+        free.link.handle(CarrierDown(active))
         await until(lambda: process.events(Event.MESSAGE))
 
 
@@ -164,7 +165,7 @@ async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stre
         free.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: free.bus.delivered)
     assert (numbers_of(free.bus.delivered), batches) == ([1, 2, 3], [3])
-    assert free.link.streams.newest() == ("e" * 32, 3)
+    assert free.link.machine.streams.newest() == ("e" * 32, 3)
 
 
 async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: StubHouse) -> None:

@@ -246,7 +246,7 @@ async def test_admitted_stub_runs_from_the_start_and_is_never_idle(nursery: trio
     await nursery.start(house.federation.run)
     [link] = house.federation.links
     assert link.domain == STUB
-    assert link.needed.is_set()
+    assert link.need.has_arisen
     assert not link.is_idle
 
 
@@ -257,7 +257,7 @@ async def test_domain_of_an_interworking_stub_cannot_link_to_us_itself(nursery: 
         house.federation.admit(claims_of(STUB))
     [link] = house.federation.links
     assert link.domain == STUB
-    assert link.carriers == []
+    assert link.machine.carriers == []
 
 
 async def test_stub_whose_domain_is_blocked_costs_the_node_nothing(

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from federation.core import transactions
+from federation.core.carrier import CarrierUp, Refused
 from federation.core.transactions import SHARED_SECONDS, Transactions
 from federation.domain_link import DomainLink
 from protofly import codec
@@ -27,7 +28,7 @@ def old_bus() -> Bus:
 
 def live_link(bus: Bus) -> DomainLink:
     link = bus.link_to("b.example")
-    link.carrier_live(MemoryCarrier(link), peer_node="runtime://b.example/mn-1")
+    link.handle(CarrierUp(MemoryCarrier(link), "runtime://b.example/mn-1"))
     return link
 
 
@@ -116,9 +117,10 @@ def test_a_reply_after_any_answer_of_ours_is_late(ending: str) -> None:
     far.link.flush()
     [pending] = far.link.queue.take_batch(9, 1 << 20, time.monotonic()) or [far.link.queue._under_way[0]]
     if ending == "refused":
-        far.link.refused(pending.number, Code.NO_ROUTE, "nobody there")
+        far.link.handle(Refused(pending.number, Code.NO_ROUTE, "nobody there"))
     else:
-        far.link.replies.denied(codec.decode(reply(code=100))[0], Code.POLICY, None)
+        denied = codec.decode(reply(code=100))[0]
+        bus.answers += filter(None, [far.link.machine.replies.denied(denied, Code.POLICY, None, time.monotonic())])
     assert len(bus.answers) == 1
     assert far.says(reply()) == [(200, True)]
 

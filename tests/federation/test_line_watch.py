@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from federation.core.carrier import Accepted, CarrierDown, CarrierUp
 from federation.core.line_watch import PROBE_SECONDS, STALLED_SECONDS, LineWatch, Sight
 from federation.domain_link import DomainLink
 from federation.link_events import LOG_LINES_PER_MINUTE
@@ -103,7 +104,7 @@ class Stalling:
         self.bus = Bus("a.example", started_seconds=time.monotonic() - 3_600.0)
         self.link: DomainLink = self.bus.link_to("b.example")
         self.line = Line(self.link)
-        self.link.carrier_live(self.line, peer_node="runtime://b.example/mn-1")
+        self.link.handle(CarrierUp(self.line, "runtime://b.example/mn-1"))
         self.now = time.monotonic()
 
     def passes(self, seconds: float) -> None:
@@ -118,7 +119,7 @@ class Stalling:
     def takes(self) -> None:
         """The far end takes everything and says so."""
         self.link.flush()
-        self.link.accepted(1 << 31)
+        self.link.handle(Accepted(1 << 31))
         self.hears()
 
 
@@ -129,8 +130,8 @@ def test_a_stalled_line_is_seen_by_operators_and_senders_and_ends_by_itself(capl
     near.link.flush()
     near.passes(STALLED_SECONDS + 2 * STEP)
     assert (near.link.state, near.link.is_live, near.line.probes) == ("stalled", True, 1)
-    assert "1 messages are not taken, 1 requests wait" in near.link.detail
-    assert near.link.silent_seconds(near.now) >= STALLED_SECONDS
+    assert "1 messages are not taken, 1 requests wait" in near.link.machine.detail
+    assert near.link.machine.silent_seconds(near.now) >= STALLED_SECONDS
     near.passes(REQUEST_TTL_SECONDS)
     [answer] = near.bus.answers
     told = body_members(answer.body)
@@ -139,7 +140,7 @@ def test_a_stalled_line_is_seen_by_operators_and_senders_and_ends_by_itself(capl
     assert told["value"] == {"link": "stalled", "silentSeconds": 15.0}
     near.hears()
     near.passes(STEP)
-    assert (near.link.state, near.link.detail, near.link.counters["stalls"]) == ("live", "", 1)
+    assert (near.link.state, near.link.machine.detail, near.link.counters["stalls"]) == ("live", "", 1)
     lines = [one.getMessage() for one in caplog.records if "stalled" in one.getMessage() or "again" in one.getMessage()]
     assert [one.split(":")[0] for one in lines] == [
         "the link to b.example is stalled",
@@ -194,9 +195,9 @@ def test_a_lost_carrier_ends_the_stall_and_a_new_one_begins_anew() -> None:
     near.link.send(chat(1))
     near.link.flush()
     near.passes(STALLED_SECONDS + 2 * STEP)
-    near.link.carrier_lost(near.line)
-    assert (near.link.state, near.link.silent_seconds(near.now)) == ("disconnected", 0.0)
-    near.link.carrier_live(Line(near.link), peer_node="runtime://b.example/mn-1")
+    near.link.handle(CarrierDown(near.line))
+    assert (near.link.state, near.link.machine.silent_seconds(near.now)) == ("disconnected", 0.0)
+    near.link.handle(CarrierUp(Line(near.link), "runtime://b.example/mn-1"))
     near.passes(STEP)
     assert near.link.state == "live"
 
@@ -206,9 +207,9 @@ def test_a_second_carrier_does_not_hide_a_stall_and_takes_over_when_the_first_is
     near.link.send(chat(1))
     near.link.flush()
     near.passes(STALLED_SECONDS + 2 * STEP)
-    near.link.carrier_live(Line(near.link), peer_node="runtime://b.example/mn-2")
+    near.link.handle(CarrierUp(Line(near.link), "runtime://b.example/mn-2"))
     assert near.link.state == "stalled"
-    near.link.carrier_lost(near.line)
+    near.link.handle(CarrierDown(near.line))
     assert near.link.state == "live"
 
 

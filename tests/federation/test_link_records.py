@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from federation.core.carrier import Accepted, CarrierDown, Convicted
 from federation.core.outbound_queue import QueueLimits
 from federation.link_events import LOG_LINES_PER_MINUTE, LinkEvents
 from policy.core.gate import Gate, PeerRule
@@ -113,7 +114,7 @@ def test_a_message_that_their_border_turns_away_has_the_same_id_in_both_records(
     from_c = pair.b.link_to("c.example")
     from_c.inbound(inbound(carrier.on_the_way[0].wire), "")
     carrier.acknowledge()
-    pair.to_b.accepted(1)
+    pair.to_b.handle(Accepted(1))
     [sent], [received] = pair.a.message_records, pair.b.message_records
     assert (sent.msg_id, received.outcome) == (received.msg_id, "rejected")
 
@@ -136,7 +137,7 @@ def test_a_message_for_which_the_queue_has_no_room_is_rejected() -> None:
 
 def test_a_message_that_the_link_does_not_take_is_rejected_with_its_reason() -> None:
     pair = Pair()
-    pair.to_b.refuse_code, pair.to_b.refuse_until_seconds = Code.CIRCUIT_OPEN, time.monotonic() + 60
+    pair.to_b.machine.refusal, pair.to_b.machine.refuse_until = Code.CIRCUIT_OPEN, time.monotonic() + 60
     pair.to_b.send(chat(1))
     assert endings(pair.a) == [("out", "rejected", "circuit-open", "default")]
     assert pair.a.message_records[0].decision == "permit"
@@ -154,7 +155,7 @@ def test_a_message_that_kills_the_stub_is_trapped() -> None:
     carrier = live(pair)
     pair.to_b.send(chat(1))
     carrier.pump()
-    pair.to_b.quarantined(pair.to_b.queue.refused(1) or pytest.fail("it was under way"))
+    pair.to_b.handle(Convicted(pair.to_b.queue.refused(1) or pytest.fail("it was under way")))
     assert endings(pair.a) == [("out", "trapped", "quarantined", "default")]
 
 
@@ -219,8 +220,8 @@ def test_a_link_that_comes_and_goes_is_in_the_log_with_what_waits_and_why(caplog
     caplog.set_level("INFO", logger="federation")
     pair = Pair()
     carrier = live(pair)
-    pair.to_b.detail = "closed by\nnobody"
-    pair.to_b.carrier_lost(carrier)
+    pair.to_b.machine.detail = "closed by\nnobody"
+    pair.to_b.handle(CarrierDown(carrier))
     up, down = (record.getMessage() for record in caplog.records)
     assert up.startswith("the link to b.example is up: by their stub, which runs here")
     assert down == "the link to b.example is down: by their stub, which runs here, 0 messages wait; closed by.nobody"

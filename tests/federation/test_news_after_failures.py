@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ import trio.testing
 
 from federation.supervisor import StubSupervisor, SupervisorContext
 from protofly.errors import Code, TransportError
-from tests.support.sides import Pair
+from tests.support.sides import Bus, Pair
 
 HOUR_SECONDS = 3_600.0
 OLD, NEW = "wss://old.b.example/link", "wss://new.b.example/link"
@@ -55,7 +54,8 @@ class Running:
     """The watch over one running stub, in the time of the test."""
 
     def __init__(self) -> None:
-        self.documents, self.pair, self.over = Documents(), Pair(), trio.CancelScope()
+        self.documents, self.over = Documents(), trio.CancelScope()
+        self.pair = Pair(a=Bus("a.example", monotonic=trio.current_time))
         context = cast("SupervisorContext", SimpleNamespace(documents=self.documents))
         self.supervisor = StubSupervisor(self.pair.to_b, context)
         permissions = SimpleNamespace(connect=["mn"])
@@ -79,8 +79,6 @@ class Running:
 
 @pytest.fixture
 async def running(monkeypatch: pytest.MonkeyPatch) -> Running:
-    clock = SimpleNamespace(monotonic=trio.current_time, time=time.time, perf_counter=time.perf_counter)
-    monkeypatch.setattr("federation.supervisor.time", clock)
     monkeypatch.setattr("federation.supervisor.judge_running", lambda *_args, **_named: None)
     return Running()
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from federation.core import outbound_queue
-from federation.core.outbound_queue import OutboundQueue, Pending, QueueLimits, deadline_of
+from federation.core.outbound_queue import OutboundMessage, OutboundQueue, QueueLimits, deadline_of
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.message import Message
@@ -18,9 +18,9 @@ LIMITS = QueueLimits(
 )
 
 
-def pending(name: str = "x", *, at: float = 0.0, size: int = 100, ttl: float = 15.0) -> Pending:
+def pending(name: str = "x", *, at: float = 0.0, size: int = 100, ttl: float = 15.0) -> OutboundMessage:
     message = codec.build(id=1, type="create", from_="hyperty://a.example/h", to=f"comm://b.example/{name}")
-    return Pending(message, b"x" * size, b"", "", 0, at, "", "", 0, ttl)
+    return OutboundMessage(message, b"x" * size, b"", "", 0, at, "", "", 0, ttl)
 
 
 def live_leg(limits: QueueLimits = LIMITS) -> OutboundQueue:
@@ -33,7 +33,7 @@ def asks_to_pause(queue: OutboundQueue) -> bool:
     return queue.is_congested
 
 
-def submit(queue: OutboundQueue, count: int) -> list[Pending]:
+def submit(queue: OutboundQueue, count: int) -> list[OutboundMessage]:
     batch = [pending(str(index)) for index in range(count)]
     assert [queue.submit(one) for one in batch] == [None] * count
     return batch
@@ -290,12 +290,12 @@ class LegMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = OutboundQueue(STREAM, QueueLimits(50, 50_000, 15.0, 20, 20_000))
-        self.inside: list[Pending] = []
+        self.inside: list[OutboundMessage] = []
         self.numbers: dict[str, int] = {}
         self.now = 0.0
         self.count = 0
 
-    def _left(self, gone: list[Pending]) -> None:
+    def _left(self, gone: list[OutboundMessage]) -> None:
         for one in gone:
             self.inside.remove(one)
 

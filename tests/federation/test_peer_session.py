@@ -64,7 +64,7 @@ async def test_after_the_handshake_both_know_each_other_and_the_link_is_up(house
             peer_domain="b.example",
         )
         assert claims.node == "runtime://b.example/mn-1"
-        assert (house.link.state, house.link.carried_by) == ("live", "peer")
+        assert (house.link.state, house.link.machine.carried_by) == ("live", "peer")
         assert house.bus.came_live == ["a.example"]
     [up] = [record for record in house.bus.records if isinstance(record, LinkEvent) and record.event == "up"]
     assert (up.domain, up.direction, up.peer_node) == ("a.example", "in", "runtime://a.example/mn-1")

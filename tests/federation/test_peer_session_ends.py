@@ -71,7 +71,7 @@ async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(house: LinkH
         client.line.close()
         await house.wait_until(lambda: not house.link.is_live)
         assert (house.link.queue.waiting, house.link.queue.under_way) == (1, 0)
-        assert house.link.needed.is_set()
+        assert house.link.need.has_arisen
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -212,7 +212,7 @@ async def test_a_client_that_has_not_been_heard_for_long_is_given_up(
 async def test_when_a_client_was_heard_last_stands_still_until_it_is_heard_again(house: LinkHouse) -> None:
     """Two clocks that are read one after the other differ each time: that would end every stall at once."""
     async with house.live_client():
-        [carrier] = house.link.carriers
+        [carrier] = house.link.machine.carriers
         heard = {carrier.heard_seconds for _ in range(100)}
         assert len(heard) == 1
         assert 0 <= time.monotonic() - heard.pop() < 60

@@ -11,6 +11,7 @@ import trio.testing
 
 from federation.core import auth
 from federation.core.auth import Claims
+from federation.core.carrier import Accepted
 from federation.core.interworking import Interworking
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
@@ -76,7 +77,7 @@ async def test_the_first_message_opens_the_link_and_starts_one_supervisor(house:
     await trio.testing.wait_all_tasks_blocked()
     assert house.supervisors.started == ["b.example"]
     [link] = house.federation.links
-    assert (link.domain, link.queue.waiting, link.needed.is_set()) == ("b.example", 3, True)
+    assert (link.domain, link.queue.waiting, link.need.has_arisen) == ("b.example", 3, True)
 
 
 async def test_each_domain_has_a_link_and_a_stream_of_its_own(house: House) -> None:
@@ -84,7 +85,7 @@ async def test_each_domain_has_a_link_and_a_stream_of_its_own(house: House) -> N
         house.federation.send(domain, chat(1, to=domain))
     b, c = house.federation.links
     assert b.queue.stream != c.queue.stream
-    assert b.stub_url != c.stub_url
+    assert b.stub.url != c.stub.url
     assert len(b.queue.stream) == 32
 
 
@@ -123,25 +124,23 @@ async def test_a_refused_message_flushes_nothing(house: House) -> None:
     carrier.open()
     house.federation.flush()
     pumps = carrier.pumps
-    link.refuse_code = None
+    link.machine.refusal = None
     assert house.federation.send("b.example", request(2, via=1)) is not None
     house.federation.flush()
     assert carrier.pumps == pumps
 
 
 async def test_waiting_messages_are_answered_while_the_node_runs(
-    house: House, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    house: House, autojump_clock: trio.testing.MockClock
 ) -> None:
     house.federation.send("b.example", request(1))
     later = time.monotonic() + 60
-    monkeypatch.setattr("federation.router.time.monotonic", lambda: later)
+    house.bus.monotonic = lambda: later
     await trio.sleep(1)
     assert house.bus.answer_codes == [Code.DEPLOY_TIMEOUT]
 
 
-async def test_links_with_very_much_to_answer_take_turns(
-    house: House, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_links_with_very_much_to_answer_take_turns(house: House, autojump_clock: trio.testing.MockClock) -> None:
     many = 2 * ANSWERED_AT_ONCE + 1
     for domain in ("b.example", "c.example"):
         house.federation.send(domain, request(0, to=domain))
@@ -150,9 +149,9 @@ async def test_links_with_very_much_to_answer_take_turns(
         for number in range(1, many):
             house.federation.send(domain, request(number, to=domain))
         link.flush()
-        link.accepted(many)  # and then nobody answers
+        link.handle(Accepted(many))  # and then nobody answers
     later = time.monotonic() + 60
-    monkeypatch.setattr("federation.router.time.monotonic", lambda: later)
+    house.bus.monotonic = lambda: later
     await trio.sleep(1)
     assert house.bus.answer_codes == [Code.GATEWAY_TIMEOUT] * 2 * many
     answered = [domain_of(message.from_) for message in house.bus.answers]
@@ -242,8 +241,8 @@ async def test_senders_pause_for_a_congested_link_unless_it_is_known_to_be_slow(
     MemoryCarrier(link).open()
     for number in range(5_000):
         house.federation.send("b.example", chat(number))
-    assert house.federation.congested_link("b.example") is link
-    link.is_slow = True
+    assert house.federation.congested_link("b.example") is link.senders
+    link.senders.is_slow = True
     assert house.federation.congested_link("b.example") is None
 
 

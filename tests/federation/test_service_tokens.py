@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.core.carrier import Convicted
 from federation.core.interworking import Admission, Interworking
 from federation.core.service_tokens import SERVICE, ServiceTokens, cleaned, origin_of, read_token
 from protofly.codec import build, decode
@@ -198,7 +199,7 @@ def test_stub_records_and_quarantine_see_the_handle_only() -> None:
     assert carrier.near.send(invitation()) is None
     carrier.near.flush()
     [pending] = carrier.on_the_way
-    carrier.near.quarantined(pending)
+    carrier.near.handle(Convicted(pending))
     seen = (pending.wire, pending.message.raw, *(one.message.raw for one in bus.quarantined))
     assert not any(SECRET.encode() in raw for raw in seen)
     assert not any(SECRET in repr(record) for record in bus.records)

@@ -12,9 +12,8 @@ import trio
 from catalogue_client.core.state import TrustAnchor
 from catalogue_client.trust_store import TrustStore
 from federation.attempt_log import AttemptLog
-from federation.core.stub_status import StubStatus
+from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
-from federation.link_context import StepTimes
 from federation.resolver import Resolver
 from federation.stub_provider import StubProvider
 from protofly.errors import Code, HostError, PeerError, TransportError

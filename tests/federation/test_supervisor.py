@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from protofly.errors import Code, PeerError, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
 from protofly.message import Message
 from protofly.stub import VerifiedStub
-from tests.support.sides import Pair, body_of, chat, request
+from tests.support.sides import Bus, Pair, body_of, chat, request
 
 
 class CrashingStub:
@@ -46,7 +45,8 @@ class House:
     """The link of a.example to b.example with its supervisor, in the time of the test."""
 
     def __init__(self) -> None:
-        self.pair, self.provider = Pair(), CrashingStub()
+        bus = Bus("a.example", monotonic=trio.current_time)
+        self.pair, self.provider = Pair(a=bus), CrashingStub()
         self.context = SimpleNamespace(provider=self.provider)
         context = cast("SupervisorContext", self.context)
         self.supervisor = StubSupervisor(self.pair.to_b, context)
@@ -62,10 +62,7 @@ class House:
 
 
 @pytest.fixture
-async def house(monkeypatch: pytest.MonkeyPatch) -> House:
-    clock = SimpleNamespace(monotonic=trio.current_time, time=time.time, perf_counter=time.perf_counter)
-    for module in ("supervisor", "domain_link"):
-        monkeypatch.setattr(f"federation.{module}.time", clock)
+async def house() -> House:
     return House()
 
 

@@ -59,11 +59,11 @@ class StubHouse:
 
     @property
     def settings(self) -> StubSettings:
-        peer_stream, delivered = self.link.streams.newest()
+        peer_stream, delivered = self.link.machine.streams.newest()
         return StubSettings(
             "a.example",
             node_of("a.example"),
-            self.link.stub_url,
+            self.link.stub.url,
             "b.example",
             self.link.queue.stream,
             peer_stream,

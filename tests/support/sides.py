@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import trio
 
-from federation.core.carrier import Carrier, LinkPort
+from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierUp, LinkPort
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
-from federation.core.outbound_queue import Pending, QueueLimits
+from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.stub_status import StubAddresses
 from federation.domain_link import DomainLink
 from federation.link_context import Identify, LinkContext
@@ -42,7 +42,7 @@ class Bus:
     delivered: list[Message] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
-    quarantined: list[Pending] = field(default_factory=list)
+    quarantined: list[OutboundMessage] = field(default_factory=list)
     came_live: list[str] = field(default_factory=list)
     went: list[str] = field(default_factory=list)
     refuse: Callable[[Message], Code | None] = lambda _message: None
@@ -55,6 +55,7 @@ class Bus:
     listed_aliases: Callable[[str], frozenset[str]] = lambda _domain: frozenset()
     on_delivered: Callable[[], None] = lambda: None
     started_seconds: float = field(default_factory=time.monotonic)
+    monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.room.set()
@@ -83,6 +84,7 @@ class Bus:
             our_aliases=self.our_aliases,
             listed_aliases=self.listed_aliases,
             started_seconds=self.started_seconds,
+            monotonic=lambda: self.monotonic(),
         )
 
     def _deliver(self, _domain: str, messages: list[Message]) -> list[Code | None]:
@@ -162,7 +164,7 @@ class MemoryCarrier(Carrier):
     def __init__(self, near: DomainLink, far: LinkPort | None = None, *, channel: str = "stub") -> None:
         self.near, self.far = near, far
         self.channel = channel
-        self.on_the_way: list[Pending] = []
+        self.on_the_way: list[OutboundMessage] = []
         self.pumps = 0
         self.is_blocked = False
         self.is_ended = False
@@ -178,8 +180,8 @@ class MemoryCarrier(Carrier):
     def open(self) -> None:
         """The handshake: the far end says what it has, then messages flow."""
         if self.far is not None:
-            self.near.accepted(self.far.processed(self.near.queue.stream))
-        self.near.carrier_live(self, peer_node=node_of(self.near.domain))
+            self.near.handle(Accepted(self.far.processed(self.near.queue.stream)))
+        self.near.handle(CarrierUp(self, node_of(self.near.domain)))
 
     def arrive(self, count: int | None = None) -> int:
         """So many of the messages on the way reach the far end, in one batch; returns the number of the last."""
@@ -191,11 +193,11 @@ class MemoryCarrier(Carrier):
 
     def acknowledge(self) -> None:
         assert self.far is not None
-        self.near.accepted(self.far.processed(self.near.queue.stream))
+        self.near.handle(Accepted(self.far.processed(self.near.queue.stream)))
 
     def cut(self) -> None:
         self.on_the_way.clear()
-        self.near.carrier_lost(self)
+        self.near.handle(CarrierDown(self))
 
 
 class Pair:

@@ -1,0 +1,142 @@
+"""The way out of one link: what our side sends is checked, judged by our gate, and made ready for the far side.
+
+Its counterpart is `inbound`.
+"""
+
+from __future__ import annotations
+
+import time
+from secrets import token_hex
+
+from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
+from federation.core.carried import cleaned_forward
+from federation.core.interworking import INTERWORKING_TYPES
+from federation.core.link_machine import LinkMachine
+from federation.core.outbound_queue import OutboundMessage, deadline_of
+from federation.link_context import UNIDENTIFIED, LinkContext, Refusal
+from federation.link_records import LinkRecords
+from policy.core.engine import Facts
+from policy.core.gate import Step, Verdict
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
+from protofly.lifetime import ttl_of
+from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.message import Message
+from protofly.records import envelope_digest
+
+_OWN_WORDS = Verdict(permitted=True, code=None, rule_id="", revision="", step=Step.NODE)
+
+
+class Outbound:
+    """The way out of one link.
+
+    Args:
+        domain: The foreign domain.
+        stub_url: Address of its stub on our node.
+        context: What all links share.
+        machine: Says whether it takes messages now.
+        records: Gets what is not even queued.
+    """
+
+    def __init__(
+        self, domain: str, stub_url: str, context: LinkContext, machine: LinkMachine, records: LinkRecords
+    ) -> None:
+        self._domain = domain
+        self._context = context
+        self._machine = machine
+        self._records = records
+        self._border = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
+        self._our_domains = context.our_aliases | {context.our_domain}
+        self._we = Speaker(self._our_domains)
+        self._is_legacy = context.interworking.admission(domain) is not None
+
+    def judged(self, message: Message, roles: frozenset[str], started: float) -> OutboundMessage | Refusal:
+        """Judge one message of ours and make it ready; a refusal is recorded, and the caller's to answer.
+
+        Args:
+            message: As our bus has it.
+            roles: Those of its sender's session.
+            started: Now, in monotonic seconds.
+        """
+        context, domain = self._context, self._domain
+        now = time.time()
+        try:
+            if self._is_legacy or message.type in INTERWORKING_TYPES:
+                message = context.interworking.handed_over(domain, message, token_hex(16))
+            via_length = len(hops_of(message)) if message.peek.via else 0
+            from_domain = domain_of(message.from_)
+            if message.type != "response" and (
+                from_domain not in self._our_domains or message.peek.source or "@" in message.from_
+            ):
+                check_speaks_for(message, self._we)  # what the far end would take for a forgery of ours
+            if message.type == FORWARD and message.body:
+                message = codec.with_body(message, cleaned_forward(message.body, self._we.may_use))
+            who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
+        except PeerError as exc:
+            return Refusal(exc.code)
+        facts = Facts(
+            "out", message, from_domain, domain, domain, len(message.raw), via_length, now, *who, roles, message.verdict
+        )
+        verdict = context.gate.judge(facts)
+        policy_us = int((time.monotonic() - started) * 1e6)
+        if not verdict.permitted:
+            code = verdict.code or Code.POLICY
+            self._machine.counters["denied"] += 1
+            self._records.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
+            return Refusal(code, verdict.told)
+        if verdict.decision.shadow:
+            self._records.decided(facts, verdict)
+        msg_id = context.ids.next(now)
+        try:
+            outbound = self._made_ready(message, msg_id, verdict, now, started)
+        except PeerError as exc:
+            self._machine.counters["refused"] += 1
+            self._records.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
+            return Refusal(exc.code)
+        outbound.policy_us, outbound.facts = policy_us, self._records.facts_of(facts)
+        return outbound
+
+    def refusal(self, request: Message, code: Code, detail: str, started: float) -> OutboundMessage | None:
+        """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate.
+
+        None when it expects no answer, or none can be given now.
+        """
+        if not request.expects_reply:
+            return None
+        reply = refusal_abroad(request, code, detail, node=self._context.node, our_domains=self._our_domains)
+        now = time.time()
+        try:
+            return self._made_ready(reply, self._context.ids.next(now), _OWN_WORDS, now, started)
+        except PeerError:
+            self._machine.counters["refused"] += 1
+            return None
+
+    def _made_ready(
+        self, message: Message, msg_id: bytes, verdict: Verdict, now: float, started: float
+    ) -> OutboundMessage:
+        """Take a message over the border.
+
+        Raises:
+            PeerError: The link takes none now, or it may not cross.
+        """
+        machine = self._machine
+        if machine.refusal is not None:
+            machine.check_accepting(started)
+        crossing = self._border.cross(message, msg_id)
+        has_ttl = message.peek.ttl
+        return OutboundMessage(
+            message,
+            crossing.wire,
+            crossing.msg_id,
+            envelope_digest(message.type, message.from_, message.to, message.id, crossing.body),
+            int(now * 1e6),
+            started,
+            verdict.rule_id,
+            verdict.revision,
+            0,
+            deadline_of(message) if has_ttl else REQUEST_TTL_SECONDS,
+            reason=verdict.step,
+            ttl_seconds=(ttl_of(message) or 0.0) if has_ttl else 0.0,
+        )
