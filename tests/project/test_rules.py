@@ -148,9 +148,15 @@ def test_only_the_engine_imports_the_engine() -> None:
     assert [place(path) for path in modules(*PACKAGES) if "wasmtime" in imported_by(path)] == ["sandbox/engine.py:1"]
 
 
-def test_only_the_application_wires_the_node() -> None:
-    wirers = [path for path in modules("msg_node") if {"sandbox", "stubs_cache"} <= imported_by(path)]
-    assert [place(path) for path in wirers] == ["msg_node/app.py:1"]
+@pytest.mark.parametrize("part", ["Sandbox", "StubsCache"])
+def test_only_the_application_makes_the_parts_of_the_node(part: str) -> None:
+    calls = [
+        (path, node)
+        for path in modules("msg_node")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == part
+    ]
+    assert {path.relative_to(ROOT).as_posix() for path, _ in calls} == {"msg_node/app.py"}
 
 
 def test_the_product_prints_only_where_people_look() -> None:
