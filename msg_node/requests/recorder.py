@@ -51,7 +51,7 @@ class RequestRecorder:
         self.counters = counters
         self.url = f"domain://msg-node.{domain_of(node)}/delivery"
         self.ids = count(randbits(_ID_BITS))  # message specification, section 3, rule 7
-        self.senders = Senders(state, send_queues, counters, url=self.url, apply=apply, ids=self.ids)
+        self.senders = Senders(state, send_queues, url=self.url, apply=apply, ids=self.ids)
         self.recent = RecentResults()
         self.on_parked: Callable[[str], None] = lambda _queue: None
 

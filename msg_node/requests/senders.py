@@ -6,7 +6,6 @@ Everything leaves after what it promises is durable. Source: message specificati
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -43,7 +42,6 @@ class Senders:
         self,
         state: RequestTables,
         send_queues: OutboundQueues,
-        counters: Counter[str],
         *,
         url: str,
         apply: Apply,
@@ -52,7 +50,6 @@ class Senders:
         self._state = state
         self._delivery = state.delivery
         self._send_queues = send_queues
-        self._counters = counters
         self._url = url
         self._apply = apply
         self._ids = ids
