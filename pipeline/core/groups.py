@@ -129,7 +129,7 @@ def in_order(numbers: Numbers) -> tuple[Numbers, Numbers]:
 
     Where a number and its place fit into 64 bits both are sorted as one, which takes an eighth of a stable `argsort`.
     """
-    bits = max(1, (len(numbers) - 1).bit_length())
+    bits = (len(numbers) - 1).bit_length()
     largest = 1 << (63 - bits)
     if not len(numbers) or int(numbers.max()) >= largest or int(numbers.min()) < -largest:
         order = np.argsort(numbers, kind="stable")

@@ -37,7 +37,7 @@ def xxhash64(*columns: pa.Array | Numbers) -> Numbers:
             _add_numbers(column, hashes)
         elif pa.types.is_integer(column.type):
             before = hashes.copy() if column.null_count else None
-            _add_numbers(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False), hashes)
+            _add_numbers(column.fill_null(0).to_numpy().astype(np.int64, copy=False), hashes)
             if before is not None:
                 np.copyto(hashes, before, where=np.asarray(column.is_null()))
         else:

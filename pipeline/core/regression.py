@@ -151,19 +151,20 @@ class _Judge:
         return float((self._weights * hits / np.maximum(messages, 1)).sum()), draws @ self._weights
 
     def _hours_of(self, rows: list[HourOfStub], measure: str) -> NDArray[np.float64] | None:
-        """Counts by hour, stratum and bucket; None when nothing was measured."""
-        buckets = self._buckets(measure)
-        if not buckets:
+        """Counts by hour, stratum and bucket, of hours in which there are any; None when nothing was measured."""
+        measured = [row for row in rows if getattr(row, measure)]
+        if not measured:
             return None
-        hours = {hour: index for index, hour in enumerate(sorted({row.hour_us for row in rows}))}
+        buckets = self._buckets(measure)
+        hours = {hour: index for index, hour in enumerate(sorted({row.hour_us for row in measured}))}
         place = {bucket: index for index, bucket in enumerate(buckets)}
         counts = np.zeros((len(hours), len(self._strata), len(buckets)))
-        for row in rows:
+        for row in measured:
             cell = counts[hours[row.hour_us], self._strata.index(row.stratum)]
             for bucket, count in getattr(row, measure).items():
                 cell[place[bucket]] += count
         self._values = np.array([max(middle_of(bucket), 1) for bucket in buckets], dtype=float)
-        return counts if counts.any() else None
+        return counts
 
     def _buckets(self, measure: str) -> list[int]:
         return sorted({bucket for row in (*self._old, *self._new) for bucket in getattr(row, measure)})
@@ -173,13 +174,13 @@ class _Judge:
         totals = counts.sum(1)
         weights = np.where(totals > 0, self._weights, 0.0)
         shares = counts / np.maximum(totals, 1)[:, None]
-        cumulative = np.cumsum((weights / max(weights.sum(), 1e-12)) @ shares)
+        cumulative = np.cumsum((weights / weights.sum()) @ shares)
         wanted = per_mille / 1000
-        index = min(int(np.searchsorted(cumulative, wanted - 1e-12)), len(self._values) - 1)
+        index = int(np.searchsorted(cumulative, wanted))
         below = cumulative[index - 1] if index else 0.0
-        inside = (wanted - below) / max(cumulative[index] - below, 1e-12)
-        low = self._values[index - 1] if index else self._values[0]
-        return float(low * (self._values[index] / low) ** min(max(inside, 0.0), 1.0))
+        inside = (wanted - below) / (cumulative[index] - below)
+        low = self._values[max(index - 1, 0)]
+        return float(low * (self._values[index] / low) ** inside)
 
     def _by_stratum(self, rows: list[HourOfStub], member: str) -> NDArray[np.float64]:
         sums = dict.fromkeys(self._strata, 0.0)

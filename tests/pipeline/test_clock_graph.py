@@ -57,6 +57,11 @@ def test_a_domain_that_only_listens_has_no_offset() -> None:
     assert set(found([*both_ways({A: 0, B: 0}, A, B, there_us=1, back_us=1), one_way])) == {A, B}
 
 
+def test_what_a_domain_sends_itself_says_nothing_about_its_clock() -> None:
+    both = both_ways({A: 0, B: 3}, A, B, there_us=9, back_us=9)
+    assert solve_offsets([*both, Delay(A, A, 40, 9_000), Delay(C, C, 0, 1)]) == solve_offsets(both)
+
+
 def test_domains_without_a_way_to_each_other_are_components_of_their_own() -> None:
     clocks = {A: 0, B: 10, C: 0, D: 30}
     delays = both_ways(clocks, C, D, there_us=5, back_us=5) + both_ways(clocks, A, B, there_us=5, back_us=5)

@@ -78,6 +78,24 @@ def test_delays_are_those_of_a_plain_loop(rows: list[dict[str, Any]]) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("delays_us", "low_us"),
+    [
+        ([7], 7),
+        ([-7], -7),
+        (range(21), 1),
+        (range(1, 12), 2),
+        (range(-11, 0), -11),
+        (range(0, 1_001, 10), 50),
+        ([0, 50], 3),
+    ],
+)
+def test_the_low_delay_is_a_twentieth_of_the_way_up(delays_us: Sequence[int], low_us: int) -> None:
+    keys = {"src_domain": "a.example", "dst_domain": "b.example", "day": 3}
+    found = low_delays(pa.Table.from_pylist([keys | {"delay_us": delay_us} for delay_us in reversed(delays_us)]))
+    assert found.to_pylist() == [keys | {"low_us": low_us, "messages": len(delays_us)}]
+
+
 @pytest.mark.parametrize("one_in", [2, 7])
 def test_of_one_in_so_many_messages_both_records_are_looked_at(one_in: int) -> None:
     rows = [

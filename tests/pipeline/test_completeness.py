@@ -55,6 +55,10 @@ def test_a_segment_whose_number_another_one_claims_proves_nothing_until_the_next
     assert of_node([first, disputed, replace(third, prev_sha256="the other")]).until_us == first.closed_us
     restarted = chain(1, boot=8, prev=second.sha256)
     assert of_node([first, disputed, *restarted]).until_us == restarted[-1].closed_us
+    restarted_elsewhere = chain(1, boot=8, prev="the other")
+    assert of_node([first, disputed, *restarted_elsewhere]).until_us == first.closed_us
+    after_a_gap = chain(1, first=4, prev="the missing one")
+    assert of_node([first, disputed, *after_a_gap]).until_us == first.closed_us
 
 
 def test_a_first_segment_in_doubt_proves_nothing_of_its_time() -> None:
@@ -109,6 +113,16 @@ def test_a_domain_is_as_complete_as_the_least_complete_of_its_nodes() -> None:
     assert domain.until_us == proved["n2"].until_us
     assert "n1" in domain.proof
     assert "n2" in domain.proof
+    assert domain.held_by == proved["n2"].proof
+    assert (domain.from_us, domain.seen_us) == (0, proved["n1"].seen_us)
+
+
+def test_a_domain_is_complete_from_when_the_last_of_its_nodes_is_and_has_the_holes_of_all() -> None:
+    lossy = [replace(fact, missing=1) for fact in chain(2, node="n2", first=3, prev="earlier")]
+    proved = completeness_of_nodes([*chain(5), *lossy])
+    domain = completeness_of_domain(["n1", "n2"], proved)
+    assert domain.from_us == lossy[0].opened_us
+    assert domain.holes == tuple((fact.opened_us, fact.closed_us) for fact in lossy)
 
 
 def test_a_node_without_segments_proves_nothing_for_its_domain() -> None:

@@ -11,7 +11,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.core.groups import MASK, Rows, dense, in_order, is_word, lengths_of, run_of_rows, runs, sums_modulo, xors
+from pipeline.core.groups import (
+    MASK,
+    Rows,
+    column,
+    dense,
+    from_zero,
+    group_numbers,
+    in_order,
+    is_word,
+    lengths_of,
+    run_of_rows,
+    runs,
+    sums,
+    sums_modulo,
+    xors,
+)
 
 signed = st.integers(-(1 << 63), (1 << 63) - 1)
 few_or_wide = st.lists(st.one_of(st.integers(-3, 3), signed), max_size=50)
@@ -77,5 +92,48 @@ def test_keys_of_62_bits_are_found_and_longer_ones_refused() -> None:
 
 @pytest.mark.parametrize("is_list", [False, True], ids=["texts", "numbers in a list"])
 def test_null_is_no_word(is_list: bool) -> None:
-    column = pa.array(["out", None, "in", "out"])
-    assert is_word(column.dictionary_encode() if is_list else column, "out").tolist() == [True, False, False, True]
+    texts = pa.array(["out", None, "in", "out"])
+    assert is_word(texts.dictionary_encode() if is_list else texts, "out").tolist() == [True, False, False, True]
+
+
+@given(rows=st.lists(st.tuples(*[st.sampled_from([0, 1, (1 << 39) - 1, (1 << 62) - 1])] * 4), min_size=1, max_size=20))
+def test_keys_of_any_size_are_numbered_in_their_order(rows: list[tuple[int, ...]]) -> None:
+    """Four columns of up to 2^62 different numbers: no product of them fits into 64 bits."""
+    columns = [np.array(values, np.int64) for values in zip(*rows, strict=True)]
+    for keys in ([(values, 1 << 62) for values in columns], [from_zero(values) for values in columns]):
+        found, count = group_numbers(keys)
+        rank = {row: place for place, row in enumerate(sorted(set(rows)))}
+        assert dense(found)[0].tolist() == [rank[row] for row in rows]
+        assert 0 <= found.min() <= found.max() < count <= 1 << 62
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [9_200_000_000_000_000_000],
+        [-9_200_000_000_000_000_000],
+        [9_200_000_000_000_000_000, 0],
+        [4_600_000_000_000_000_000] * 2,
+        [9_200_000_000_000_000_000 // 11] * 11,  # as doubles their sum is larger
+    ],
+)
+def test_sums_close_to_63_bits_are_exact_and_larger_ones_refused(values: list[int]) -> None:
+    start = np.zeros(1, np.int64)
+    assert sums(np.array(values, np.int64), start).tolist() == [sum(values)]
+    with pytest.raises(OverflowError, match="beyond 64 bits"):
+        sums(np.array([*values, values[0] // 50, values[0] // 50], np.int64), start)
+
+
+def test_large_values_of_different_runs_are_no_overflow() -> None:
+    values = np.array([1 << 62, -(1 << 62), 1 << 62, 5], np.int64)
+    assert sums(values, np.arange(4)).tolist() == values.tolist()
+    assert sums(values[:0], values[:0]).tolist() == []
+
+
+def test_a_column_of_a_batch_or_of_a_table_in_pieces_comes_in_one() -> None:
+    batch = pa.record_batch({"text": ["a", None]})
+    texts = pa.table({"text": pa.chunked_array([["a"], [None, "b"]])})
+    coded = pa.table({"text": pa.chunked_array([pa.array(["a"]), pa.array([None, "b"])]).dictionary_encode()})
+    assert column(batch, "text").to_pylist() == ["a", None]
+    for table in (texts, coded):
+        assert column(table, "text").to_pylist() == ["a", None, "b"]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.regression import LEAST_HOURS, LEAST_MESSAGES, Comparison, HourOfStub, compare
+from protofly.log_linear import bucket_of
 from tests.pipeline.histograms import histogram_of
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -152,3 +153,66 @@ def test_versions_without_a_histogram_have_no_quantile() -> None:
         cut = [dataclasses.replace(row, fuel={}) if row.stub_ver == silent else row for row in rows]
         found = {one.measure: one for one in compare(cut, OLD, NEW)}
         assert (found["fuel_p50"].ratio, found["latency_p50"].ratio is None) == (None, False)
+
+
+def plain_hours(*strata: tuple[int, dict[int, int]], version: str, **counts: int) -> Iterator[HourOfStub]:
+    """Three equal hours; each stratum with its messages, and how many of them took how long and as much fuel."""
+    for hour_us in range(3):
+        for number, (messages, values) in enumerate(strata):
+            histogram = {bucket_of(value): count for value, count in values.items()}
+            yield HourOfStub(
+                stub_ver=version,
+                hour_us=hour_us,
+                stratum=("create", number),
+                messages=messages,
+                failed=counts.get("failed", 0),
+                traps=counts.get("traps", 0),
+                latency=histogram,
+                fuel=histogram,
+            )
+
+
+@pytest.mark.parametrize(
+    ("measure", "values"),
+    [
+        ("latency_p50", {4: 490, 8: 10, 15: 500}),
+        ("latency_p99", {4: 980, 8: 10, 15: 10}),
+        ("fuel_p50", {4: 490, 8: 10, 15: 500}),
+    ],
+)
+def test_a_quantile_is_a_value_where_its_share_of_the_messages_ends(measure: str, values: dict[int, int]) -> None:
+    found = verdicts(*(plain_hours((1_000, values), version=version) for version in (OLD, NEW)))
+    assert found[measure].baseline_value == pytest.approx(8)
+
+
+def test_a_quantile_within_a_step_lies_between_two_values_in_proportion_of_their_logarithms() -> None:
+    found = verdicts(*(plain_hours((1_000, {2: 400, 8: 200, 15: 400}), version=version) for version in (OLD, NEW)))
+    assert found["latency_p50"].baseline_value == pytest.approx(4)
+    assert (found["latency_p50"].low, found["latency_p50"].high) == (1, 1)
+
+
+def test_strata_count_by_the_messages_of_both_versions() -> None:
+    old = plain_hours((100, {2: 100}), (200, {8: 200}), version=OLD, failed=10)
+    new = plain_hours((100, {2: 100}), (400, {8: 400}), version=NEW, failed=20)
+    found = verdicts(old, new)
+    assert found["failures"].baseline_value == pytest.approx(0.25 * 10 / 100 + 0.75 * 10 / 200)
+    assert found["failures"].candidate_value == pytest.approx(0.25 * 20 / 100 + 0.75 * 20 / 400)
+    assert found["latency_p50"].baseline_value == pytest.approx(2 * 4 ** ((0.5 - 0.25) / 0.75))
+    assert (found["failures"].strata, found["failures"].messages) == (2, 2_400)
+
+
+def test_a_stratum_in_which_a_version_measured_nothing_has_no_part_in_its_quantile() -> None:
+    old = plain_hours((300, {2: 150, 4: 150}), (300, {}), version=OLD)
+    new = plain_hours((300, {2: 150, 4: 150}), (300, {15: 300}), version=NEW)
+    found = verdicts(old, new)
+    assert found["latency_p50"].baseline_value == pytest.approx(2)
+    assert found["latency_p50"].candidate_value == pytest.approx(4)
+
+
+def test_hours_in_which_nothing_was_measured_are_not_among_those_that_are_drawn() -> None:
+    rows = [*plain_hours((300, {4: 300}), version=OLD), *plain_hours((300, {4: 300}), version=NEW)]
+    silent = [dataclasses.replace(row, hour_us=hour_us, latency={}) for row in rows for hour_us in range(3, 20)]
+    found = {one.measure: one for one in compare([*rows, *silent], OLD, NEW)}
+    assert (found["latency_p50"].low, found["latency_p50"].high, found["latency_p50"].verdict) == (1, 1, "same")
+    few = {one.measure: one for one in compare([row for row in [*rows, *silent] if row.hour_us != 1], OLD, NEW)}
+    assert (few["latency_p50"].verdict, few["traps"].ratio is None) == ("too-little", False)

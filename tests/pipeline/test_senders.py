@@ -51,7 +51,7 @@ events = st.fixed_dictionaries(
 Work = Callable[[pa.Table], pa.Table]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in FEW.items():
         monkeypatch.setattr(senders, name, number)
@@ -82,6 +82,7 @@ def suspect(row: Mapping[str, Any]) -> Suspect:
     return Suspect(our_domain, peer_domain, src_key, row["ts_us"] // HOUR_US * HOUR_US)
 
 
+@pytest.mark.usefixtures("few")
 @of_one_module
 @given(rows=st.lists(records, max_size=40), cut=st.integers(0, 40))
 def test_senders_who_did_too_much_are_those_of_a_plain_loop(rows: list[dict[str, Any]], cut: int) -> None:
@@ -108,6 +109,7 @@ def test_senders_who_did_too_much_are_those_of_a_plain_loop(rows: list[dict[str,
     assert found == expected
 
 
+@pytest.mark.usefixtures("few")
 @of_one_module
 @given(rows=st.lists(records, min_size=1, max_size=40), cut=st.integers(0, 40), seed=st.randoms())
 def test_evidence_is_the_first_messages_of_the_hour(rows: list[dict[str, Any]], cut: int, seed: Any) -> None:
@@ -125,6 +127,7 @@ def test_evidence_is_the_first_messages_of_the_hour(rows: list[dict[str, Any]], 
             assert evidence.get((*who, is_unknown), []) == sorted({msg_id.hex() for _, msg_id in first})
 
 
+@pytest.mark.usefixtures("few")
 @of_one_module
 @given(rows=st.lists(events, max_size=40), cut=st.integers(0, 40))
 def test_claims_are_counted_by_peer_and_hour_over_all_our_nodes(rows: list[dict[str, Any]], cut: int) -> None:
@@ -145,3 +148,78 @@ def test_claims_are_counted_by_peer_and_hour_over_all_our_nodes(rows: list[dict[
         key: (len(its), len(set(its) - {None}), sorted(set(its) - {None})[: FEW["EVIDENCE"]])
         for key, its in expected.items()
     }
+
+
+Contact = tuple[str, int, bool, int]
+"""Recipient, minutes after Monday 00:00, that there is nobody, and messages."""
+
+
+def judged(*contacts: Contact) -> list[dict[str, Any]]:
+    names = ("dst_key", "window_us", "is_unknown", "messages")
+    rows = [
+        dict.fromkeys(SENDER, "one")
+        | dict(zip(names, (key, MONDAY_US + minute * MINUTE_US, is_unknown, many), strict=True))
+        for key, minute, is_unknown, many in contacts
+    ]
+    found: list[dict[str, Any]] = senders.too_much(pa.Table.from_pylist(rows)).to_pylist()
+    return found
+
+
+def written_to(recipients: int, *, minute: int = 0) -> list[Contact]:
+    return [(f"hyperty://b.example/h-{number}", minute, False, 1) for number in range(recipients)]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "misses", "attempts", "is_scan"),
+    [
+        (20, 30, 60, True),
+        (20, 30, 61, False),
+        (20, 31, 62, True),
+        (20, 29, 29, False),
+        (19, 30, 30, False),
+        (21, 300, 300, True),
+    ],
+)
+def test_a_scan_is_thirty_misses_at_twenty_names_and_half_of_all_messages(
+    unknown: int, misses: int, attempts: int, is_scan: bool
+) -> None:
+    nobody: list[Contact] = [(f"x-{number}", number % 3 * 20, True, 1) for number in range(unknown - 1)]
+    nobody.append(("the last", 40, True, misses - unknown + 1))
+    found = judged(*nobody, *([("somebody", 0, False, attempts - misses)] if attempts > misses else []))
+    assert [(row["is_scan"], row["attempts"], row["misses"], row["unknown"]) for row in found] == (
+        [(True, attempts, misses, unknown)] if is_scan else []
+    )
+
+
+def test_a_fan_out_is_a_hundred_recipients_within_five_minutes_of_the_same_window() -> None:
+    assert not judged(*written_to(99))
+    [found] = judged(*written_to(100))
+    assert (found["widest"], found["is_scan"], found["hour_us"]) == (100, False, MONDAY_US)
+    assert not judged(*written_to(99), *written_to(100, minute=5)[99:])
+
+
+def test_of_a_suspect_the_first_twenty_messages_of_either_kind_are_kept() -> None:
+    def record(number: int) -> dict[str, Any]:
+        row = {"our_domain": "a.example", "peer_domain": "b.example", "src_key": "one", "role": "in"}
+        return row | {
+            "ts_us": MONDAY_US + number,
+            "msg_id": bytes([number]),
+            "msg_type": "create",
+            "outcome_code": "no-route" if number % 2 else None,
+        }
+
+    rows = [record(number) for number in range(50)]
+    found = senders.first_of(table(rows, senders.EVIDENT, SILVER), [suspect(rows[0])]).to_pylist()
+    assert sorted(row["msg_id"][0] for row in found if not row["is_unknown"]) == list(range(20))
+    assert sorted(row["msg_id"][0] for row in found if row["is_unknown"]) == list(range(1, 41, 2))
+
+
+def test_contacts_are_of_windows_of_five_minutes() -> None:
+    row = {"our_domain": "a.example", "peer_domain": "b.example", "src_key": "one", "dst_key": "x", "role": "in"}
+    row |= {"msg_type": "create"}
+    rows = [
+        row | {"ts_us": MONDAY_US + after_us, "outcome_code": None}
+        for after_us in (0, 5 * MINUTE_US - 1, 5 * MINUTE_US)
+    ]
+    found = senders.contacts_of(table(rows, senders.MESSAGE, SILVER)).to_pylist()
+    assert [(one["window_us"] - MONDAY_US, one["messages"]) for one in found] == [(0, 2), (5 * MINUTE_US, 1)]

@@ -123,3 +123,17 @@ def test_versions_of_each_peer_are_judged_apart_in_the_order_in_which_they_were_
         ("b.example", "traps"),
         ("b.example", "failures"),
     }
+
+
+def test_message_type_and_size_class_make_a_stratum() -> None:
+    counts = {"messages": 400, "failed": 0, "traps": 0, "latency": [(bucket_of(900), 400)], "fuel": None}
+    rows = [
+        {"our_domain": "a.example", "peer_domain": "b.example", "stub_ver": version, "hour_us": MONDAY_US + number}
+        | {"msg_type": msg_type, "size_class": size_class, "dt": day_of(MONDAY_US)}
+        | counts
+        for number, version in enumerate(["old", "new"])
+        for msg_type in ("create", None)
+        for size_class in (7, 8, None)
+    ]
+    found = list(regressions(pa.Table.from_pylist(rows, HOURS), Versions("", "", SMALLEST_EFFECT)))
+    assert {(row["strata"], row["messages"]) for row in found} == {(6, 4_800)}

@@ -147,3 +147,10 @@ def test_hours_of_peers_add_up_what_came_in_and_can_be_added_up_again(counts: li
         assert [(row["src_domain"], row["hour_us"], row["messages"]) for row in its] == [
             (*key, many) for key, many in sorted(added.items())
         ]
+
+
+@pytest.mark.parametrize(("messages", "is_flood"), [(120, False), (121, True)])
+def test_an_hour_exactly_at_its_level_is_no_flood(messages: int, is_flood: bool) -> None:
+    hours = [("b.example", hour, 40) for hour in range(12)]
+    found = usual.floods(hours_table(*hours, ("b.example", 12, messages))).to_pylist()
+    assert [(row["messages"], row["level"]) for row in found] == ([(messages, 120)] if is_flood else [])
