@@ -181,6 +181,101 @@ def test_a_session_may_name_another_address_of_its_own_as_creator_and_a_domain_m
     assert theirs == NOT_OWNER
 
 
+@pytest.mark.parametrize("type_", ["create", "update", "delete", "event"])
+def test_an_observer_that_names_itself_still_says_nothing_as_the_reporter(type_: str) -> None:
+    room = Room()
+    for origin in (room.bo, room.link):
+        mine = address_of(room, origin)
+        assert room.say(type_, f"{ROOM}/changes", origin, from_=mine, resource=f"{mine}#7") == NOT_OWNER
+
+
+@pytest.mark.parametrize("type_", ["update", "delete"])
+def test_a_local_name_rewrites_what_it_created_and_nothing_else(type_: str) -> None:
+    room = Room()
+    to = f"{ROOM}/children/m"
+    assert type(room.say(type_, to, room.bo, from_="plain", resource="plain#7")) is Deliver
+    for resource in ("plain", "plainer#7", "other#7", "#7"):
+        assert room.say(type_, to, room.bo, from_="plain", resource=resource) == NOT_OWNER
+
+
+@pytest.mark.parametrize("type_", ["update", "delete", "create", "event"])
+@pytest.mark.parametrize("spelling", ["HYPERTY://BETA.example/ben#7", "hyperty://beta.EXAMPLE/ben", "hyperty:/x"])
+def test_a_domain_names_its_sender_in_any_spelling(type_: str, spelling: str) -> None:
+    room = Room()
+    from_ = "hyperty://beta.example/ben"
+    route = room.say(type_, f"{ROOM}/children/m", room.link, from_=from_, resource=spelling)
+    assert type(route) is (Deliver if "eta" in spelling.lower() else Refuse)
+
+
+@pytest.mark.parametrize("type_", ["update", "delete", "create"])
+def test_a_domain_does_not_speak_for_this_node(type_: str) -> None:
+    node = "runtime://alpha.example/mn-1"
+    rig = Rig(nodes=[node])
+    link, bo = rig.state.links.number("beta.example"), rig.session("bo")
+    for number in (link, bo):
+        rig.listen(number, f"{ROOM}/children/m")
+    body = {"resource": f"{node}/x#1"}
+    message = parsed(a_message(type_, "hyperty://beta.example/ben", f"{ROOM}/children/m", body, id_=7))
+    assert rig.router.decide(message, link, NOW) == NOT_OWNER
+
+
+def test_the_first_session_of_a_node_may_name_another_address_of_its_own() -> None:
+    rig = Rig()
+    first, second = rig.session("first"), rig.session("second")
+    for number in (first, second):
+        rig.listen(number, f"{ROOM}/children/m")
+    rig.state.owners.claim(first, "hyperty://alpha.example/f-1")
+    rig.state.owners.claim(first, "hyperty://alpha.example/f-2")
+    body = {"resource": "hyperty://alpha.example/f-2#1"}
+    message = parsed(a_message("update", "hyperty://alpha.example/f-1", f"{ROOM}/children/m", body, id_=7))
+    assert rig.router.decide(message, first, NOW) == to_sessions(second)
+
+
+@pytest.mark.parametrize("suffix", ["status", "registration"])
+def test_the_state_of_what_nobody_owns_is_any_session_s_word_and_no_domain_s(suffix: str) -> None:
+    rig = Rig()
+    first, second = rig.session("first"), rig.session("second")
+    link = rig.state.links.number("beta.example")
+    address = f"hyperty://alpha.example/h/{suffix}"
+    rig.listen(second, address)
+    assert rig.route("update", address, first, id_=1) == to_sessions(second)
+    assert rig.route("update", address, link, id_=1, from_="hyperty://beta.example/ben") == NOT_OWNER
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"resource": None},
+        {"resource": None, "value": {"resource": "x"}},
+        {"resource": "heartbeat", "value": {"resource": "x"}},
+    ],
+)
+def test_a_new_child_without_a_name_is_nobody_s_and_a_name_deeper_down_does_not_count(body: dict[str, object]) -> None:
+    room = Room()
+    mine = address_of(room, room.bo)
+    assert type(room.say("create", f"{ROOM}/children/m", room.bo, from_=mine, body=body)) is Deliver
+    assert room.say("update", f"{ROOM}/children/m", room.bo, from_=mine, body=body) == NOT_OWNER
+
+
+@pytest.mark.parametrize("resource", ["", 7, ["x"], {"x": 1}])
+def test_a_new_child_whose_name_cannot_be_read_is_refused(resource: object) -> None:
+    room = Room()
+    route = room.say("create", f"{ROOM}/children/m", room.bo, from_=address_of(room, room.bo), resource=resource)
+    assert route == NOT_OWNER
+
+
+@pytest.mark.parametrize("value", [b'{"resource":"x"}', b'"\\u00e9"'])
+@pytest.mark.parametrize("type_", ["create", "update", "delete"])
+def test_what_only_looks_like_a_second_resource_is_none(type_: str, value: bytes) -> None:
+    from protofly import codec
+
+    room = Room()
+    mine = address_of(room, room.bo).encode()
+    raw = b'{"id":1,"type":"%s","from":"%s","to":"%s/children/m","body":{"resource":"%s#1","value":%s}}'
+    (message,) = codec.decode(raw % (type_.encode(), mine, ROOM.encode(), mine, value))
+    assert type(room.rig.router.decide(message, room.bo, NOW)) is Deliver
+
+
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("suffix", ["status", "registration"])
 def test_the_state_of_what_somebody_owns_is_told_by_its_owner_and_the_node(type_: str, suffix: str) -> None:
@@ -216,6 +311,10 @@ def test_events_of_things_abroad_are_not_forged_here(type_: str) -> None:
     rig.listen(bo, value)
     for address in (event, value):
         assert numbers_of(rig.route(type_, address, ana, id_=1, from_="hyperty://alpha.example/ana")) == ()
+    for plain in ("create", "update", "event"):  # is an event of the class by its address alone
+        assert rig.route(plain, event, ana, id_=1, from_="hyperty://alpha.example/ana") == NOT_OWNER
+        asked = rig.route(plain, value, ana, id_=1, from_="hyperty://alpha.example/ana")
+        assert asked == ToDomain("beta.example")
     home = rig.state.links.number("beta.example")
     assert rig.route(type_, event, home, id_=1, from_="thing://beta.example/agent") == to_sessions(bo)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,8 +41,8 @@ FAR_ROOM = "comm://beta.example/room"
 class Rig:
     """Tables with some sessions, and the router over them."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        self.state = make_state(OwnNames.of({DOMAIN}), StateParts(rules=rules or Rules()))
+    def __init__(self, rules: Rules | None = None, nodes: Collection[str] = ()) -> None:
+        self.state = make_state(OwnNames.of({DOMAIN}, nodes), StateParts(rules=rules or Rules()))
         self.router = Router(self.state, serves=lambda key: key == SM)
         self._connections = 0
 

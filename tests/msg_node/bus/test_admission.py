@@ -1,0 +1,92 @@
+"""What a message has to fulfil beyond its sender: whom its body names as source, its time, its levels."""
+
+from __future__ import annotations
+
+import pytest
+
+from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
+from protofly.errors import Code, PeerError
+from tests.msg_node.bus.test_router import ROOM, SM, Rig
+from tests.support.runtime_house import DOMAIN, a_message, parsed
+
+OWN = f"hyperty://{DOMAIN}/ana"
+THEIRS = f"hyperty://{DOMAIN}/bo"
+
+
+def refusal_of(type_: str, to: str, source: object) -> Code | None:
+    """What a session that owns one address gets when its message names a source."""
+    rig = Rig()
+    ana, bo = rig.session("ana"), rig.session("bo")
+    rig.state.owners.claim(ana, OWN)
+    rig.state.owners.claim(bo, THEIRS)
+    try:
+        check_named_source(rig.state, ana, parsed(a_message(type_, OWN, to, {"source": source}, id_=1)))
+    except PeerError as exc:
+        return exc.code
+    return None
+
+
+@pytest.mark.parametrize("type_", ["create", "update", "subscribe", "event"])
+@pytest.mark.parametrize("to", [ROOM, SM])
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        (OWN, None),
+        (OWN.upper().replace("ANA", "ana"), None),
+        (f"{OWN}/below", None),
+        ("plain-name", None),
+        ("", None),
+        (7, None),
+        (THEIRS, Code.SPOOFED_SOURCE),
+        (f"{THEIRS}/below", Code.SPOOFED_SOURCE),
+        ("hyperty://beta.example/ben", Code.SPOOFED_SOURCE),
+        (f"domain://{DOMAIN}", Code.SPOOFED_SOURCE),
+        ("hyperty://[::1", Code.BAD_BODY),
+    ],
+)
+def test_a_message_names_no_source_but_what_its_session_may_speak_as(
+    type_: str, to: str, source: object, code: Code | None
+) -> None:
+    assert refusal_of(type_, to, source) is code
+
+
+@pytest.mark.parametrize(
+    ("type_", "to", "code"),
+    [
+        ("unsubscribe", SM, None),
+        ("unsubscribe", ROOM, Code.SPOOFED_SOURCE),
+        ("unsubscribe", f"{ROOM}/changes", Code.SPOOFED_SOURCE),
+        ("subscribe", SM, Code.SPOOFED_SOURCE),
+    ],
+)
+def test_only_who_unsubscribes_names_the_observer_that_it_takes_off(type_: str, to: str, code: Code | None) -> None:
+    assert refusal_of(type_, to, THEIRS) is code
+
+
+@pytest.mark.parametrize(("ttl", "is_over"), [(0, True), (1, False), (30, False)])
+@pytest.mark.parametrize(("to", "class_"), [(f"thing://{DOMAIN}/lamp/actions/on", "action"), (ROOM, "x")])
+def test_a_message_whose_time_is_over_goes_no_further(ttl: int, is_over: bool, to: str, class_: str) -> None:
+    message = parsed(a_message("execute", OWN, to, {"ttl": ttl, "class": class_}, id_=1))
+    if not is_over:
+        check_passable(message)
+        return
+    with pytest.raises(PeerError) as refused:
+        check_passable(message)
+    assert refused.value.code is (Code.EXPIRED if class_ == "action" else Code.TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("type_", "id_", "code", "is_told"),
+    [
+        ("update", 1, Code.NOT_OWNER, True),
+        ("update", 1, Code.SCHEMA, True),
+        ("update", 0, Code.SCHEMA, True),
+        ("update", 1, Code.NO_ROUTE, False),
+        ("update", None, Code.NOT_OWNER, False),
+        ("event", 1, Code.NOT_OWNER, False),
+        ("response", 1, Code.NOT_OWNER, False),
+        ("pong", 1, Code.SCHEMA, False),
+    ],
+)
+def test_who_hears_that_its_change_was_refused(type_: str, id_: object, code: Code, is_told: bool) -> None:
+    assert is_told_of_change(parsed(a_message(type_, OWN, f"{ROOM}/changes", {}, id_=id_)), code) is is_told
