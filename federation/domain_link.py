@@ -23,7 +23,6 @@ from federation.core.link_machine import (
     StubVerified,
     Tick,
 )
-from federation.core.link_machine import Inbound as InboundRun
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
 from federation.core.stub_status import StubStatus
 from federation.inbound import Inbound
@@ -149,9 +148,9 @@ class DomainLink(LinkPort):
     def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
         """See `LinkPort`."""
         now = self.last_used_seconds = self.now()
-        [judge] = self.machine.handle(InboundRun(messages, stream), now)
-        has_forged = self.inward.take(judge.raws, carrier, now)  # type: ignore[union-attr]
-        self.machine.streams.heard(stream, judge.last)  # type: ignore[union-attr]
+        raws, last = self.machine.unseen(messages, stream)
+        has_forged = self.inward.take(raws, carrier, now)
+        self.machine.streams.heard(stream, last)
         if has_forged:
             self.inward.refuse(carrier)
 

@@ -100,6 +100,8 @@ class LinkEffects:
 
     def _delivered(self, action: Delivered, now: float) -> None:
         self._link.records.delivered(action.messages, now)
+        if action.relieves:
+            self._link.senders.relieve()
         if self.has_traced:
             self._trace_delivered(action.messages, now)
 

@@ -14,9 +14,9 @@ What it answers for, over all events:
 State changes before the actions are performed. So an action may lead to the next event while it is being performed,
 and an action that has been overtaken (a pump of a carrier that is down again) does nothing.
 
-The queue and the replies are open to those who need one step of them and no decision: carriers take batches from
-`queue`, and the way in asks `replies` about each reply, because what may enter depends on the replies before it in the
-same batch. Source: design, sections 3 and 9.
+The queue, the replies and `unseen` are open to those who need one step of them and no decision: carriers take batches
+from `queue`, the inbound side takes what was `unseen` before, and asks `replies` about each reply, because what may
+enter depends on the replies before it in the same batch. Source: design, sections 3 and 9.
 """
 
 from __future__ import annotations
@@ -40,13 +40,6 @@ Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "und
 """How a message of ours ended, for its record."""
 
 # Events of the node's side; those of carriers are in `carrier`.
-
-
-class Inbound(msgspec.Struct, frozen=True, gc=False):
-    """A carrier brought messages, in order: numbers in the peer's stream (0 for none), and texts."""
-
-    messages: Sequence[tuple[int, bytes]]
-    stream: str
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
@@ -89,9 +82,10 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """The far end answers for these: record them."""
+    """The far end answers for these: record them. `relieves`: senders that pause may go on."""
 
     messages: list[OutboundMessage]
+    relieves: bool
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -106,13 +100,6 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """Give this reply to a local sender."""
 
     reply: Message
-
-
-class Judge(msgspec.Struct, frozen=True, gc=False):
-    """These were not seen before: judge and deliver them, then have `streams` note `last`."""
-
-    raws: list[bytes]
-    last: int
 
 
 class Pump(msgspec.Struct, frozen=True, gc=False):
@@ -189,7 +176,6 @@ NAME_STREAM = Signal("name stream")
 
 LinkEvent = (
     OutboundMessage
-    | Inbound
     | Accepted
     | Refused
     | Convicted
@@ -207,7 +193,6 @@ LinkAction = (
     | Delivered
     | Ended
     | Answer
-    | Judge
     | Pump
     | EndCarrier
     | Probe
@@ -257,7 +242,6 @@ class LinkMachine:
         self.last_code: Code | None = None
         self._watch = LineWatch()
         self._handlers: dict[type, Callable[..., list[LinkAction]]] = {
-            Inbound: self._inbound,
             Accepted: self._accepted,
             Refused: self._refused,
             Convicted: self._convicted,
@@ -354,12 +338,10 @@ class LinkMachine:
         done = queue.resume(event.number)
         if done:
             self.counters["accepted"] += len(done)
-            actions.append(Delivered(done))
+            actions.append(Delivered(done, not queue.is_congested))
             receipts = self.replies.receipts(done, now)
             if receipts:
                 actions += map(Answer, receipts)
-            if not queue.is_congested:
-                actions.append(RELIEVED)
         if queue.is_exhausted and not queue.under_way:
             actions.append(NAME_STREAM)
         elif queue.waiting and self.carriers:
@@ -387,18 +369,28 @@ class LinkMachine:
 
     # What comes in.
 
-    def _inbound(self, event: Inbound, _now: float) -> list[LinkAction]:
-        """Leave out what was seen through before; what comes without a number cannot be known again."""
-        processed = self.streams.processed(event.stream)
+    def unseen(self, messages: Sequence[tuple[int, bytes]], stream: str) -> tuple[Sequence[bytes], int]:
+        """Leave out what came before; what comes without a number cannot be recognised.
+
+        Args:
+            messages: In order: number in the peer's stream (0 for none), and text.
+            stream: The peer's stream.
+
+        Returns:
+            The texts, and the number to note in `streams` once they are delivered.
+        """
+        processed = self.streams.processed(stream)
+        if len(messages) == 1 and messages[0][0] > processed:  # the usual run at a low rate
+            return (messages[0][1],), messages[0][0]
         fresh = []
-        for number, raw in event.messages:
+        for number, raw in messages:
             if number:
                 if number <= processed:
                     continue
                 processed = number
             fresh.append(raw)
-        self.counters["duplicates"] += len(event.messages) - len(fresh)
-        return [Judge(fresh, processed)]
+        self.counters["duplicates"] += len(messages) - len(fresh)
+        return fresh, processed
 
     # Time.
 

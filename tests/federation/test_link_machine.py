@@ -20,8 +20,6 @@ from federation.core.link_machine import (
     EndCarrier,
     Ended,
     GiveUp,
-    Inbound,
-    Judge,
     LinkAction,
     LinkEvent,
     LinkMachine,
@@ -102,10 +100,12 @@ def test_the_same_origin_that_comes_again_ends_its_older_carrier() -> None:
 def test_of_numbered_messages_each_comes_in_once_and_those_without_a_number_always() -> None:
     link = machine()
     run = [(1, b"a"), (2, b"b"), (0, b"c"), (2, b"b"), (3, b"d")]
-    assert link.handle(Inbound(run, STREAM), 0.0) == [Judge([b"a", b"b", b"c", b"d"], 3)]
+    assert link.unseen(run, STREAM) == ([b"a", b"b", b"c", b"d"], 3)
     link.streams.heard(STREAM, 3)
-    assert link.handle(Inbound([(3, b"d"), (0, b"c")], STREAM), 0.0) == [Judge([b"c"], 3)]
-    assert link.counters["duplicates"] == 2
+    assert link.unseen([(3, b"d"), (0, b"c")], STREAM) == ([b"c"], 3)
+    assert link.unseen([(3, b"d")], STREAM) == ([], 3)
+    assert link.unseen([(4, b"e")], STREAM) == ((b"e",), 4)
+    assert link.counters["duplicates"] == 3
 
 
 def test_a_silent_line_is_asked_and_then_called_stalled_until_it_is_heard() -> None:
