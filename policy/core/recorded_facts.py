@@ -265,8 +265,8 @@ def _address(key: str, domain: str) -> str:
     """An address as it was, or for a hashed one an address of the same scheme and domain."""
     if "://" in key:  # nearly all, where addresses are not hashed
         return key
-    scheme, colon, digits = key.partition(":")
-    if colon and _is_hash(digits):
+    scheme, _, digits = key.partition(":")
+    if _is_hash(digits):
         return f"{scheme}://{domain}/{digits}"
     return key
 

@@ -102,7 +102,7 @@ _GROUPS: Final = (
                 _DOCUMENTS,
                 "catalogue_client/test_[dt]*.py",
             ),
-            *("msg_node/test_record*.py", "msg_node/test_thing_events.py"),
+            *("msg_node/records/test_*.py", "msg_node/registries/test_thing_events.py"),
             *("pipeline/test_histogram.py", "pipeline/test_segments.py"),
         ),
         excludes=(_NUMBERS_ONLY,),
@@ -112,7 +112,7 @@ _GROUPS: Final = (
     Group("catalogue_client/core", 0.97, ("catalogue_client/test_*.py", _DOCUMENTS)),
     Group("stubs_cache/core", 0.97, ("stubs_cache/test_*.py", "attacks/test_documents_cache.py")),
     Group("policy/core", 0.97, ("policy/test_*.py", "attacks/test_policy_*.py")),
-    Group("wire/core", 0.97, ("wire/test_*.py", "federation/test_egress_http.py", "msg_node/test_https_door.py")),
+    Group("wire/core", 0.97, ("wire/test_*.py", "federation/test_egress_http.py", "msg_node/connectors/test_https.py")),
     Group(
         "federation/core",
         0.97,

@@ -152,6 +152,31 @@ def test_subdomains_of_one_entry_share_its_rate() -> None:
     assert sum(passed) == 5
 
 
+def test_a_message_between_two_domains_of_one_entry_counts_once() -> None:
+    gate = Gate(NOTHING, {"*.b.example": PeerRule(rate=RateLimit(messages_per_second=4.0))})
+    message = a_message(from_="hyperty://one.b.example/h", to="hyperty://a.example/h")
+    facts = some_facts(message, hook="in", link_domain="two.b.example")
+    assert [gate.judge(facts).permitted for _ in range(5)] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize(
+    ("peers", "passes"),
+    [
+        ({"b.example": PeerRule()}, True),
+        ({"b.example": PeerRule(default="deny")}, False),
+        ({"c.example": PeerRule()}, False),
+        ({"b.example": PeerRule(), "c.example": PeerRule(default="deny")}, False),
+        ({"b.example": PeerRule(default="deny"), "c.example": PeerRule()}, False),
+        ({"b.example": PeerRule(), "c.example": PeerRule()}, True),
+    ],
+)
+def test_over_a_link_the_entry_of_the_sender_counts_besides_that_of_the_link(
+    peers: dict[str, PeerRule], passes: bool
+) -> None:
+    message = a_message(from_="hyperty://c.example/h", to="hyperty://a.example/h")
+    assert Gate(NOTHING, peers).judge(some_facts(message, hook="in", link_domain="b.example")).permitted is passes
+
+
 def test_domains_that_nobody_named_share_the_rate_of_the_entry_for_all() -> None:
     gate = Gate(NOTHING, {"*": PeerRule(rate=RateLimit(messages_per_second=5.0))})
     passed = [gate.judge(some_facts(a_message(to=f"hyperty://n{n}.example/h"))).permitted for n in range(50)]

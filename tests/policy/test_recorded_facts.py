@@ -19,6 +19,7 @@ from policy.core.recorded_facts import (
     IDENTITY_FACTS,
     MESSAGE_FACTS,
     AlikeFacts,
+    FactsRecorder,
     record_facts,
     unrecorded,
 )
@@ -162,6 +163,27 @@ def test_a_text_of_a_stranger_that_is_too_long_is_left_out_and_the_record_is_par
     facts = Facts("in", message, "b.example", "a.example", "b.example", 100, 2, 1.7e9)
     recorded = record_facts(facts, "b.example", "a.example", frozenset({member}))
     assert recorded == GateFacts(via_length=2, partial=True)
+
+
+@pytest.mark.parametrize("is_hashed", [False, True])
+@pytest.mark.parametrize("reads", [frozenset({one}) for one in sorted({*MESSAGE_FACTS, *IDENTITY_FACTS})], ids=min)
+def test_a_recorder_of_one_link_makes_of_each_message_what_is_made_of_it_alone(
+    reads: frozenset[str], is_hashed: bool
+) -> None:
+    recorder = FactsRecorder("a.example", "b.example", is_hashed=is_hashed)
+    for number in range(3):
+        for body in ({"resource": f"/r{number}"}, {"class": f"class-{number}"}, {}):
+            for user in ("", f"user://b.example/u{number}"):
+                message = build(
+                    id=f"m-{number}", type="create", from_="hyperty://b.example/x", to="comm://a.example/y", body=body
+                )
+                facts = Facts(
+                    *("in", message, "b.example", "a.example", "b.example", 100, 0, 1.7e9),
+                    identity_verified=bool(user),
+                    identity_user=user,
+                )
+                alone = record_facts(facts, "b.example", "a.example", reads, is_hashed=is_hashed)
+                assert recorder.record(facts, reads) == alone
 
 
 def test_facts_that_nobody_wrote_are_refused() -> None:

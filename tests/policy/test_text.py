@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.core.document import Syntax
+from policy.core.document import Syntax, read_document
 from policy.core.engine import Effect, Mode
+from policy.core.line_map import LineMap
 from policy.core.text import PolicyFile, PolicyText, load_policies, parse_policy_file
 from policy.files import read_policies, read_policy_text
 from protofly.errors import SettingsError
+from protofly.limits import POLICY_FILE_BYTES
 from tests.support.policies import a_message, some_facts
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
@@ -255,6 +257,20 @@ expect = "permit"
 def test_files_that_are_none_are_refused(text: str, syntax: Syntax) -> None:
     with pytest.raises(SettingsError):
         parse(text, syntax)
+
+
+def test_a_file_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> None:
+    largest = "{}".ljust(POLICY_FILE_BYTES)
+    assert read_document(largest, name="p", syntax="json").value == {}
+    with pytest.raises(SettingsError, match="p: larger than"):
+        read_document(largest + " ", name="p", syntax="json")
+
+
+@pytest.mark.parametrize("lost", ["= 2", "b 2", "b", "[b", "b = [", "b = {"])
+def test_lines_end_where_the_text_is_not_understood(lost: str) -> None:
+    lines = LineMap(f"\na = 1\n{lost}\n", is_toml=True)
+    assert lines.line_of(("a",)) == 2
+    assert lines.line_of(("c",)) is None
 
 
 @settings(max_examples=150, deadline=None)
