@@ -88,3 +88,36 @@ def test_evidence_is_the_earliest_of_each_kind_once() -> None:
     ]
     key = ("a.example", "b.example", SENDER["src_key"], HOUR_US)
     assert evidence_of(rows, 2) == {(*key, False): ["01", "02"], (*key, True): ["09"]}
+
+
+def test_alerts_about_a_sender_say_what_was_seen_and_from_where_on_it_counts() -> None:
+    fan_out, scan = of_senders([SENDER], {})
+    assert (fan_out["observed"], fan_out["expected"], fan_out["threshold"]) == (100, 0, 100)
+    assert (scan["observed"], scan["expected"], scan["threshold"]) == (0.8, 0, 0.5)
+    assert {fan_out["severity"], scan["severity"]} == {"severe"}
+    assert "100 different recipients" in fan_out["explanation"]
+    assert scan["explanation"].startswith("40 of 50 messages")
+
+
+@pytest.mark.parametrize(("attempts", "severity"), [(1, "warning"), (9, "warning"), (10, "severe")])
+def test_spoofing_is_severe_from_the_tenth_message(attempts: int, severity: str) -> None:
+    alert = spoofing({**SENDER, "attempts": attempts, "senders": 1, "claimed": ["x"]})
+    assert (alert["severity"], alert["observed"], alert["threshold"]) == (severity, attempts, 1)
+    assert (alert["subject"], alert["evidence"]) == ("b.example", ["x"])
+    assert set(tomllib.loads(alert["proposed_policy"])["target"]) == {"hook", "linkDomain"}
+
+
+@pytest.mark.parametrize(
+    ("level", "rate"), [(100.0, 0.1), (539.0, 0.1), (540.0, 0.2), (899.0, 0.2), (900.0, 0.3), (36_000.0, 10.0)]
+)
+def test_a_flood_is_answered_by_the_rate_of_its_level_in_tenths(level: float, rate: float) -> None:
+    alert = flood({**SENDER, "messages": 50_000, "level": level, "median": 40.5, "hours": 4})
+    assert tomllib.loads(alert["proposed_policy"])["peer"] == [{"domain": "b.example", "messages_per_second": rate}]
+    assert (alert["subject"], alert["expected"]) == ("b.example", 40.5)
+    assert alert["explanation"] == "50000 messages in one hour, where 41 are usual at that hour (over 4 hours)."
+
+
+@pytest.mark.parametrize(("length", "is_named"), [(512, True), (513, False)])
+def test_a_policy_names_a_sender_of_at_most_512_characters(length: int, is_named: bool) -> None:
+    for alert in of_senders([SENDER | {"src_key": "hyperty://" + "x" * length}], {}):
+        assert ("msgFrom" in tomllib.loads(alert["proposed_policy"])["target"]) is is_named
