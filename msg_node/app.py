@@ -394,7 +394,7 @@ def _build_bus(
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
     )
-    bus.send_queues.keep_missed(build_missed(settings))
+    bus.absences.keep(build_missed(settings))
     if taps is not None:
         taps.connect(bus.send_queues)
     bus.foreign.restore()

@@ -21,6 +21,7 @@ from federation.router import Federation
 from msg_node.addresses.core.observers import concerns_observers
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
+from msg_node.bus.absences import Absences
 from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
 from msg_node.bus.core.router import (
     FIND_USER,
@@ -117,6 +118,7 @@ class Bus:
         self.send_queues = SendQueues(
             state, self.counters, guests=guests, wait_accepting=wait_accepting, is_accepting=is_accepting
         )
+        self.absences = Absences(state, self.send_queues, self.counters)
         self._requests = self.send_queues.requests = LocalRequests(self.counters, refuse=self._refuse_later)
         self._ports, self._connections = self.send_queues.ports, self.send_queues.connections
         self._to_listeners, self._enqueue = self.send_queues.to_listeners, self.send_queues.enqueue
@@ -136,8 +138,8 @@ class Bus:
                 enqueue=self.send_queues.enqueue_reply,
                 forget=self._forget_session,
                 wake=self.send_queues.wake,
-                arriving=self.send_queues.arriving,
-                bound=lambda sid: self.parked_actions.agents.bound(sid),
+                arriving=self.absences.arriving,
+                bound=self._bound,
                 lost=lambda sid: self.parked_actions.agents.lost(sid),
                 settled=lambda: self.parked_actions.settle(),
             )
@@ -189,7 +191,7 @@ class Bus:
     @property
     def is_accepting(self) -> bool:
         """Whether the books take more; readers pause while they do not."""
-        return self.send_queues.is_accepting
+        return self.send_queues.is_accepting()
 
     # Batches in.
 
@@ -443,7 +445,7 @@ class Bus:
             if sids:
                 if message.type == "delete":
                     self.foreign.object_deleted(message, domain)
-                return self.send_queues.from_link_to(sids, message)
+                return self._to_listeners(sids, message, self.send_queues.link_blockers)
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if decision is SERVE:
             result = self._services.handle(message, number, now=now, seed=self._seeds.next())
@@ -483,10 +485,15 @@ class Bus:
         if type(decision) is ToDomain:
             self.send_queues.send_abroad(decision.domain, message)
 
+    def _bound(self, sid: int) -> None:
+        """A session was notified that it has a connection: what it missed comes first, then what waited for it."""
+        self.absences.arrived(sid)
+        self.parked_actions.agents.bound(sid)
+
     def _forget_session(self, sid: int) -> None:
         """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
         self._router.learned.forget(sid)
-        self.send_queues.forget(sid)
+        self.absences.ended(sid)
         self._requests.session_ended(sid)
         self.foreign.forget_unheard()
 

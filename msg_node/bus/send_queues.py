@@ -18,9 +18,8 @@ from federation.router import Federation
 from msg_node.addresses.core.missed import Missed
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort, wait_relief
-from msg_node.kernel.answers import described, gap_word
+from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
-from msg_node.kernel.resources import object_of_events
 from msg_node.requests.local_requests import LocalRequests
 from protofly import codec
 from protofly.errors import Code
@@ -38,6 +37,8 @@ class SendQueues:
     Attributes:
         ports: The live connections by session.
         connections: All of them by number.
+        missed: What observers miss while they are away; None: it is not kept.
+        link_blockers: What the readers of links wait for next (`wait_for_room`).
         requests: Times the requests between sessions; set once, before anything runs.
         on_own: Told what the node itself says to which session; None: nobody wants to know.
     """
@@ -55,16 +56,16 @@ class SendQueues:
         self._counters = counters
         self._guests = guests
         self._wait_accepting = wait_accepting
-        self._is_accepting = is_accepting
+        self.is_accepting = is_accepting
         self._federation: Federation | None = None
-        self._missed: Missed | None = None
+        self.missed: Missed | None = None
         self.on_own: Callable[[Message, int | None], None] | None = None
         self.requests: LocalRequests
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
         self._dirty_ports: set[RuntimePort] = set()
         self._dirty = trio.Event()
-        self._link_blockers: set[Congestible] = set()
+        self.link_blockers: set[Congestible] = set()
 
     def connect_federation(self, federation: Federation) -> None:
         """Tell where foreign messages go; once, before anything runs."""
@@ -83,6 +84,11 @@ class SendQueues:
         """Queue for one connection what the node itself has to say."""
         if self.on_own is not None:
             self.on_own(message, port.sid)
+        port.enqueue(message)
+        self._dirty_ports.add(port)
+
+    def enqueue_unseen(self, port: RuntimePort, message: Message) -> None:
+        """Queue for one connection what somebody else sent, without a notification of `on_own`."""
         port.enqueue(message)
         self._dirty_ports.add(port)
 
@@ -128,10 +134,6 @@ class SendQueues:
         assert self._federation is not None
         return self._federation.congested_link(domain)
 
-    def from_link_to(self, numbers: tuple[int, ...], message: Message) -> Code | None:
-        """Queue what a link brought; see `to_listeners`. The readers of links wait with the rest (`wait_for_room`)."""
-        return self.to_listeners(numbers, message, self._link_blockers)
-
     def to_listeners(
         self,
         numbers: tuple[int, ...],
@@ -155,20 +157,19 @@ class SendQueues:
         if message.peek.via or message.verdict is not None:
             local = codec.as_delivered(message)
         for number in numbers:
-            if number > 0:
-                port = self.ports.get(number)
-                code = Code.NOT_CONNECTED if port is None else self._give(port, message, local, roles)
-                if port is not None and code is None:
-                    self._dirty_ports.add(port)
-                    if port.is_congested and not port.is_slow:
-                        blockers.add(port)
-            else:
+            if number < 0:
                 refusal = self.send_abroad(self._state.links.domain(number), message, roles)
                 code = None if refusal is None else refusal.code
+            elif (port := self.ports.get(number)) is None:
+                code = Code.NOT_CONNECTED
+            elif (code := self._give(port, message, local, roles)) is None:
+                self._dirty_ports.add(port)
+                if port.is_congested and not port.is_slow:
+                    blockers.add(port)
             delivered = delivered or code is None
             refused = refused or code
-        if refused is not None and self._missed is not None and (delivered or not message.expects_reply):
-            self._missed.keep(self._away(numbers), local, trio.current_time())
+        if refused is not None and self.missed is not None and (delivered or not message.expects_reply):
+            self.missed.keep(self._away(numbers), local, trio.current_time())
         if delivered:
             self._counters["delivered"] += 1
             return None
@@ -193,72 +194,27 @@ class SendQueues:
         self._counters["late replies"] += len(wanting)
         return tuple(wanting)
 
-    # Observers that come back.
-
-    def keep_missed(self, missed: Missed | None) -> None:
-        """Keep what observers miss while they are away. What was missed before this process began is not known."""
-        self._missed = missed
-        if missed is not None:
-            held = ((one.sid, self._state.listeners.subscriptions(one.sid)) for one in self._state.sessions)
-            missed.unknown([sid for sid, all_ in held if any(object_of_events(one.key) for one in all_)])
-
-    def arriving(self, sid: int) -> None:
-        """A session has a connection, and is told so next: what it missed comes before what is new."""
-        if self._missed is not None and self._missed.has(sid):
-            self.ports[sid].wait_for_answer()
-
-    def arrived(self, sid: int) -> None:
-        """A session was told that it has a connection: give it what it missed."""
-        port = self.ports.get(sid)
-        if self._missed is None or port is None:
-            return
-        port.go_on()
-        session, catch_up = self._state.sessions.get(sid), self._missed.take(sid, trio.current_time())
-        self._counters["changes caught up"] += len(catch_up.messages)
-        for message in catch_up.messages:
-            if self._state.listeners.listens(sid, message.to_key):  # it may have been taken off meanwhile
-                port.enqueue(message)
-        if session is not None and (catch_up.gaps or catch_up.is_vague):
-            self._counters["gaps told"] += 1
-            self.enqueue(port, gap_word(session.runtime, catch_up.gaps, is_vague=catch_up.is_vague))
-        self._dirty_ports.add(port)
-
     def _away(self, numbers: tuple[int, ...]) -> list[int]:
         """Those sessions that have no connection, or were not told yet that they have one."""
         ports = self.ports
         return [one for one in numbers if one > 0 and ((port := ports.get(one)) is None or port.is_arriving)]
 
-    def is_away(self, key: str) -> bool:
-        """Whether nobody answers for a canonical address now."""
-        owner = self._state.owners.owner(key)
-        return owner is None or owner not in self.ports
-
-    def forget(self, sid: int) -> None:
-        """A session is over."""
-        if self._missed is not None:
-            self._missed.forget(sid)
-
     # Room.
-
-    @property
-    def is_accepting(self) -> bool:
-        """Whether the books take more; readers pause while they do not."""
-        return self._is_accepting()
 
     async def wait_for_room(self) -> None:
         """Let a link's reader pause while local receivers are congested.
 
         Bounded, so that one slow runtime does not stop a domain.
         """
-        if not self._is_accepting():
+        if not self.is_accepting():
             await self._wait_accepting()
-        if self._link_blockers:
-            blockers, self._link_blockers = self._link_blockers, set()
+        if self.link_blockers:
+            blockers, self.link_blockers = self.link_blockers, set()
             await wait_relief(blockers)
 
     async def wait_for_port(self, port: RuntimePort) -> None:
         """Let a runtime's reader pause while what it writes to is congested."""
-        if not self._is_accepting():
+        if not self.is_accepting():
             await self._wait_accepting()
         blockers, port.blockers = port.blockers, set()
         await wait_relief(blockers)

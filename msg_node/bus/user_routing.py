@@ -269,7 +269,7 @@ class UserRouting:
 
     def _deliver(self, message: Message, waiting: _Waiting, numbers: tuple[int, ...]) -> Refusal | None:
         if waiting.number < 0:
-            code = self._send_queues.from_link_to(numbers, message)
+            code = self._send_queues.to_listeners(numbers, message, self._send_queues.link_blockers)
             return None if code is None else Refusal(code)
         is_ours = self._is_ours(waiting.number)
         refusal = self._judge_local(message, waiting.roles, waiting.number) if is_ours else None

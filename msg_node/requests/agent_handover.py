@@ -63,8 +63,7 @@ class AgentHandover:
             self._send_queues.wake()
 
     def bound(self, sid: int) -> None:
-        """A session has a connection (again), and knows it: send what it missed, then what waited for it."""
-        self._send_queues.arrived(sid)
+        """A session has a connection (again), and was notified: send what waited for it."""
         now = time.time()
         port = self._send_queues.ports.get(sid)
         if port is None or self._handed_on.get(sid) != port.connection:  # else it was only renewed

@@ -183,7 +183,7 @@ def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> W
         services,
         state.push,
         PushOptions(settings.ttl_seconds, settings.rest_seconds),
-        is_away=bus.send_queues.is_away,
+        is_away=bus.absences.is_away,
         keep=partial(bus.tell_events, []),  # what has changed is kept with the events that it leads to: none
     )
 

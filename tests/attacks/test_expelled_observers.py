@@ -158,7 +158,7 @@ async def test_a_new_session_or_a_restart_lets_nobody_in(tmp_path: Path) -> None
 
 async def test_what_waited_for_an_absent_observer_is_not_given_to_it_after_its_end(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
-        scene.house.bus.send_queues.keep_missed(Missed(seconds=60, messages=10))
+        scene.house.bus.absences.keep(Missed(seconds=60, messages=10))
         address = scene.bo.session_address
         await scene.bo.wire.cut()
         await scene.house.until("sessions lost")

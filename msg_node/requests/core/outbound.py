@@ -51,8 +51,5 @@ class OutboundQueues(Protocol):
     def is_live(self, domain: str) -> bool:
         """Whether the link to a domain is up."""
 
-    def arrived(self, sid: int) -> None:
-        """Give a session what it missed, once it was notified that it has a connection."""
-
     def wake(self) -> None:
         """Have everything that was queued written in this scheduler round."""

@@ -19,7 +19,7 @@ from tests.support.runtime_house import (
 
 
 def keep_missed(house: RuntimeHouse, *, messages: int = 50, seconds: float = 60.0) -> None:
-    house.bus.send_queues.keep_missed(Missed(seconds=seconds, messages=messages))
+    house.bus.absences.keep(Missed(seconds=seconds, messages=messages))
 
 
 async def cut(house: RuntimeHouse, runtime: Runtime, number: int = 1) -> None:

@@ -99,7 +99,7 @@ async def push_house(folder: Path, statuses: list[int] | None = None, *, rest: f
                 {server.url: PushOrigin(BackendHttp(server.url, no_tls, max_bytes=4096), 3.0)},
                 house.state.push,
                 PushOptions(ttl_seconds=600, rest_seconds=rest),
-                is_away=house.bus.send_queues.is_away,
+                is_away=house.bus.absences.is_away,
                 keep=lambda: house.bus.tell_events([]),
             )
             house.bus.parked_actions.recorder.on_parked = push.somebody_waits
