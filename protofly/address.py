@@ -165,12 +165,12 @@ def domain_of(text: str) -> str:
     Source: message specification, section 2.3.
     """
     scheme, authority, _ = parse(text)
-    if not authority or scheme in _WITHOUT_DOMAIN:
+    if scheme in _WITHOUT_DOMAIN:
         return ""
     domain = authority.rpartition("@")[2]
     if scheme in _ELEMENT_SCHEMES:
-        label, dot, rest = domain.partition(".")
-        if label in ELEMENT_LABELS and dot and "." in rest:
+        label, _, rest = domain.partition(".")
+        if label in ELEMENT_LABELS and "." in rest:
             return rest
     return domain
 

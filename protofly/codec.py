@@ -407,7 +407,7 @@ def ends_with_body(raw: bytes, body: bytes) -> bool:
     """
     if raw.endswith(b',"body":%b}' % body):  # nearly always
         return True
-    if not body or not raw.endswith(body, 0, -1):
+    if not raw.endswith(b"%b}" % body):
         return False
     start = len(raw) - len(body) - 1
     return _BODY_NAME.search(raw, max(start - _LOOKED_AT_BYTES, 0), start) is not None

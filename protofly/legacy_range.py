@@ -67,7 +67,7 @@ def parse_range(text: str) -> LegacyRange:
     Raises:
         PeerError: BAD_BODY for what is none, or is of a scheme that is no legacy's.
     """
-    if len(text) > 320 or not _MATCHES.match(text):
+    if not _MATCHES.match(text):
         raise PeerError(Code.BAD_BODY, f"not a range of addresses: {text[:64]!r}")
     scheme, _, rest = text.partition(":")
     if scheme in _OURS or scheme == "domain" or scheme.startswith("domain-"):

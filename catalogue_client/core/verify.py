@@ -144,11 +144,12 @@ def accept_previous(state: TrustState, trust: DomainTrust, name: str, rules: Man
             go on.
     """
     mark = state.stubs.get(name)
-    raw = dict(trust.manifests).get(mark.manifest_sha256) if mark else None
-    if mark is None or raw is None:
+    accepted = mark.manifest_sha256 if mark else ""
+    raw = dict(trust.manifests).get(accepted)
+    if raw is None:
         raise PeerError(Code.PERMISSIONS_HELD, f"{name} has no version that may go on", domain=state.domain)
     envelope = open_envelope(raw, MANIFEST_TYPE, domain=state.domain, max_bytes=limits.MANIFEST_BYTES)
-    if hashlib.sha256(envelope.payload).hexdigest() != mark.manifest_sha256:
+    if hashlib.sha256(envelope.payload).hexdigest() != accepted:
         raise PeerError(Code.CACHE_TAMPERED, f"cached manifest of {name}", domain=state.domain)
     manifest = _signed_manifest(envelope, trust.root, trust.live)
     _check_manifest(manifest, trust.live, rules)
@@ -238,8 +239,7 @@ def judge_running(stub: VerifiedStub, trust: DomainTrust, *, now: float, grace_s
     Revoked are modules, serials and package keys; a key that merely left the root takes running stubs with it as well.
     Documents speak for their own domain only: another domain's identical module goes on.
     """
-    revoked = trust.live.revoked
-    if stub.module_sha256 in revoked.modules or stub.serial < revoked.min_serial.get(stub.name, 0):
+    if _is_revoked(stub.manifest, trust.live):
         return Code.REVOKED
     envelope = open_envelope(stub.manifest_envelope, MANIFEST_TYPE, domain=stub.domain, max_bytes=limits.MANIFEST_BYTES)
     try:
@@ -263,10 +263,14 @@ def _signed_manifest(envelope: Envelope, root: Root, live: Live) -> Manifest:
     return decode_manifest(envelope.payload, domain=root.domain)
 
 
+def _is_revoked(manifest: Manifest, live: Live) -> bool:
+    least = live.revoked.min_serial.get(manifest.name, 0)
+    return manifest.serial < least or manifest.module.sha256 in live.revoked.modules
+
+
 def _check_manifest(manifest: Manifest, live: Live, rules: ManifestRules) -> None:
     """Check revocation, times, audience and ABI of a signed manifest."""
-    minimum = live.revoked.min_serial.get(manifest.name, 0)
-    if manifest.serial < minimum or manifest.module.sha256 in live.revoked.modules:
+    if _is_revoked(manifest, live):
         detail = f"{manifest.name} {manifest.serial} was revoked by its domain"
         raise PeerError(Code.REVOKED, detail, domain=manifest.domain)
     late_seconds = rules.now - manifest.expires.timestamp()

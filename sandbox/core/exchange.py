@@ -176,19 +176,12 @@ def decode_actions(buffer: bytes, max_actions: int | None = None) -> list[GuestA
         op, flags, reserved, arg, length = _unpack_from(buffer, offset)
         start = offset + RECORD_BYTES
         offset = start + length
-        if offset > end or reserved or not 0 < op <= _LAST_ACTION:
-            raise _bad_record(op, reserved, start - RECORD_BYTES, overrun=offset > end)
+        if reserved or not 0 < op <= _LAST_ACTION:
+            detail = f"action {op} at byte {start - RECORD_BYTES} is unknown, or reserved bits are set"
+            raise StubFaultError(Code.STUB_OUTPUT, detail, fault="bad-record")
         append(_new_action(GuestAction, (op, arg, buffer[start:offset], flags)))
     if offset <= last_start:
         raise StubFaultError(Code.STUB_OUTPUT, f"more than {max_actions} actions", fault="action-flood")
     if offset != end:
-        raise StubFaultError(Code.STUB_OUTPUT, f"{end - offset} stray bytes after the last action", fault="cut-short")
+        raise StubFaultError(Code.STUB_OUTPUT, f"actions of {offset} bytes in {end} bytes", fault="cut-short")
     return actions
-
-
-def _bad_record(op: int, reserved: int, offset: int, *, overrun: bool) -> StubFaultError:
-    if overrun:
-        return StubFaultError(Code.STUB_OUTPUT, f"the action at byte {offset} ends after the buffer", fault="cut-short")
-    if reserved:
-        return StubFaultError(Code.STUB_OUTPUT, f"reserved bits set in the action at byte {offset}", fault="bad-record")
-    return StubFaultError(Code.STUB_OUTPUT, f"unknown action {op} at byte {offset}", fault="bad-record")

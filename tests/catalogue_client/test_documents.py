@@ -157,9 +157,10 @@ def test_stub_is_chosen_by_entry_then_by_name_then_by_what_fits() -> None:
 
 
 def test_no_stub_and_no_fitting_stub_are_told_apart() -> None:
-    with pytest.raises(PeerError) as caught:
-        select_stub(live_with())
-    assert caught.value.code is Code.SERVICE_DECLINED
+    for stubs, wanted in (({}, "default"), ({"a": reference("x", 1)}, "y")):
+        with pytest.raises(PeerError) as caught:
+            select_stub(live_with(**stubs), wanted)
+        assert caught.value.code is Code.SERVICE_DECLINED
     with pytest.raises(PeerError) as caught:
         select_stub(live_with(default=reference("x", 1, FOREIGN)))
     assert caught.value.code is Code.ABI_UNSUPPORTED

@@ -293,6 +293,25 @@ def test_an_approval_ends_the_wait_of_its_stub_and_of_no_other(b: Published) -> 
         approve(approved, "bNodeStub")
 
 
+def test_an_accepted_update_waits_no_more_and_those_of_other_stubs_do(b: Published) -> None:
+    waiting = HeldUpdate(manifest_sha256="0" * 64, serial=2, excess=["auth"])
+    state = msgspec.structs.replace(b.accept_live(), held={"bNodeStub": waiting, "other": waiting})
+    assert b.accept_manifest(state).held == {"other": waiting}
+
+
+def test_what_is_beyond_policy_and_predecessor_is_said_once(b: Published) -> None:
+    state = b.accept_manifest()
+    b.publish_stub(serial=2, permissions=Permissions(connect=["mn"], storage_bytes=1, random=True))
+    with pytest.raises(PermissionsHeldError) as caught:
+        b.accept_manifest(b.accept_live(state))
+    assert caught.value.state.held["bNodeStub"].excess.count("storage_bytes 1") == 1
+
+
+def test_documents_may_be_used_until_they_are_fresh_no_longer(b: Published) -> None:
+    assert b.trust.is_fresh(b.trust.fresh_until - 0.001)
+    assert not b.trust.is_fresh(b.trust.fresh_until)
+
+
 def test_what_is_held_is_not_the_newest_mark_although_its_hash_is(b: Published) -> None:
     state = b.accept_manifest()
     stub = make_stub(b.trust, b.manifest, b.manifest_raw, MODULE)

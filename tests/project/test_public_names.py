@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from protofly.public_names import public_names
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests")
 LIBRARIES = [package for package in PACKAGES if package != "benchmarks"]
@@ -81,10 +79,3 @@ def test_importing_all_packages_loads_none_of_their_modules() -> None:
     )
     loaded = {name for name in done.stdout.split() if name.partition(".")[0] in PACKAGES}
     assert loaded == {*PACKAGES, "protofly.public_names"}
-
-
-def test_a_name_is_imported_when_somebody_asks_for_it() -> None:
-    named = public_names("email", {"Message": "email.message"})
-    assert named("Message").__module__ == "email.message"
-    with pytest.raises(AttributeError, match="'email' has no attribute 'Massage'"):
-        named("Massage")

@@ -26,6 +26,8 @@ from protofly.limits import HEADER_CHARS
         ("comm://a.example/room/children/", "comm://a.example/room/children/"),
         ("comm://a.example/room/children/x/", "comm://a.example/room/children/x"),
         ("comm://a.example:99/x", "comm://a.example:99/x"),
+        ("comm://a.example:65535/x", "comm://a.example:65535/x"),
+        ("comm://a.example//x", "comm://a.example//x"),
         ("global://registry/", "global://registry"),
         ("global://registry.", "global://registry"),
         ("global://registry/.", "global://registry"),
@@ -86,6 +88,7 @@ def test_every_spelling_of_an_address_has_its_key(text: str, key: str) -> None:
         "comm://[::1].a.example/x",
         "comm://a.[::1]/x",
         "comm://a]b.example/x",
+        "comm://a[b.example/x",
         "comm://bü cher.example/x",
         "comm://-bücher.example/x",
     ],
@@ -194,6 +197,7 @@ def test_any_name_is_returned_unchanged_or_refused(name: str) -> None:
         "ä.example",
         "x" * 64 + ".example",
         ".".join(["x" * 61] * 4) + ".example",
+        ".".join(["x" * 62] * 4) + ".bc",
     ],
 )
 def test_what_is_no_canonical_name_is_refused(name: str) -> None:
@@ -203,7 +207,11 @@ def test_what_is_no_canonical_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a.b", "1.a", "x" * 63 + ".example", ".".join(["x" * 62] * 4)[:251] + ".b", "xn--bcher-kva.example"]
+    "name",
+    [
+        *("a.b", "1.a", "a.b1", "a.xn--p1ai", "xn--bcher-kva.example", "r3---sn.example"),
+        *("x" * 63 + ".example", ".".join(["x" * 62] * 4) + ".b"),
+    ],
 )
 def test_short_long_and_encoded_names_are_domains(name: str) -> None:
     assert len(name) <= 253

@@ -28,6 +28,8 @@ def reply(body: bytes) -> Message:
         (b'{"errorCode":500}', 500),
         (b'{"code":null,"Code":201}', 201),
         (b'{"code":7}', 0),
+        (b'{"code":7,"Code":404}', 0),
+        (b'{"code":1%b}' % (b"0" * 5000), 0),
         (b'{"code":6000}', 0),
         (b'{"code":true}', 0),
         (b'{"code":200.5}', 0),

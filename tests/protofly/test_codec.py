@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from protofly import codec
 from protofly.codec import BrokenMessageError
 from protofly.errors import Code, PeerError
-from protofly.limits import HEADER_CHARS, HEADER_QUOTES, NESTING_LEVELS, REQUEST_PARTS, RESOURCES_ENTRIES
+from protofly.limits import (
+    HEADER_CHARS,
+    HEADER_QUOTES,
+    NESTING_LEVELS,
+    RECIPIENTS_BYTES,
+    REQUEST_PARTS,
+    RESOURCES_ENTRIES,
+)
 from protofly.message import Message
 
 HEADER = '"type":"create","from":"hyperty://a.example/h","to":"comm://b.example/r"'
@@ -30,6 +37,11 @@ def test_a_message_keeps_the_bytes_that_came() -> None:
     message = _decode(raw)
     assert message.raw == raw.encode()
     assert message.body == b'{"value": 123456789012345678901234567890, "b":1,"a":1.50}'
+
+
+def test_a_message_of_the_shortest_members_keeps_the_bytes_that_came() -> None:
+    for raw in ('{ "type":"x","from":"a","to":"b"}', '{ "id":1,"type":"x","from":"a","to":"b","body":{} }'):
+        assert _decode(raw).raw == raw.encode()
 
 
 @pytest.mark.parametrize("id_", ["1", '"1"', "0", '"x-9"', "-4", "123456789012345678901234567890"])
@@ -70,10 +82,15 @@ def test_half_a_character_in_a_header_is_replaced_as_well() -> None:
     assert codec.repeats_members(raw)
 
 
-def test_nobody_looks_for_half_characters_without_end() -> None:
-    text = "\\ud83d\\ude00" * 5000 + "\\ud83d"
+def test_half_characters_are_found_among_4096_escapes_and_no_more() -> None:
+    def read(escapes: int) -> str:
+        text = "\\ud83d\\ude00" * (escapes - 1) + "\\ud83d"
+        value: str = json.loads(_decode("{" + HEADER + ',"body":{"value":"' + text + '"}}').body)["value"]
+        return value
+
+    assert read(4096) == "\U0001f600" * 4095 + "\ufffd"
     with pytest.raises(BrokenMessageError, check=lambda error: error.code is Code.BROKEN_JSON):
-        _decode("{" + HEADER + ',"body":{"value":"' + text + '"}}')
+        read(4097)
 
 
 @given(
@@ -166,10 +183,11 @@ def test_many_shallow_brackets_are_fine() -> None:
     assert _decode("{" + HEADER + f',"body":{body}' + "}").body == body.encode()
 
 
-def test_another_body_leaves_every_other_byte() -> None:
-    message = _decode('{ "id":1, ' + HEADER + ' ,"body":{"a":1}}')
+@pytest.mark.parametrize("name", [',"body":', ', "body" : ', ',"body":' + " " * 50])
+def test_another_body_leaves_every_other_byte(name: str) -> None:
+    message = _decode('{ "id":1, ' + HEADER + " " + name + '{"a":1}}')
     changed = codec.with_body(message, codec.append_members(message.body, b'"via":["x"]'))
-    assert changed.raw == b'{ "id":1, ' + HEADER.encode() + b' ,"body":{"a":1,"via":["x"]}}'
+    assert changed.raw.decode() == '{ "id":1, ' + HEADER + " " + name + '{"a":1,"via":["x"]}}'
     assert bytes(changed.peek.via) == b'["x"]'
 
 
@@ -363,6 +381,30 @@ def test_names_inside_bodies_and_further_members_are_no_repetition(more: str, en
     assert not codec.repeats_members(raw.encode())
 
 
+@pytest.mark.parametrize("type_", ["create", "CREATE"])
+def test_a_header_may_have_its_most_quotation_marks_and_no_more(type_: str) -> None:
+    """In the usual form, which keeps its bytes, and in the one that is written anew."""
+
+    def raw(quotes: int) -> bytes:
+        header = f'{{ "type":"{type_}","from":"a:b","to":"c:d"'
+        return (header + "".join(f',"{number}":1' for number in range((quotes - 12) // 2)) + "}").encode()
+
+    [message] = codec.decode(raw(HEADER_QUOTES))
+    assert (message.raw == raw(HEADER_QUOTES)) is (type_ == "create")
+    with pytest.raises(BrokenMessageError, check=lambda error: error.code is Code.TOO_LARGE):
+        codec.decode(raw(HEADER_QUOTES + 2))
+
+
+def test_copies_for_all_recipients_may_have_their_most_bytes_and_no_more() -> None:
+    def raw(size: int) -> bytes:
+        start = '{"type":"create","from":"a:b","to":' + json.dumps([f"c:{number}" for number in range(512)]) + ',"x":"'
+        return (start.ljust(size - 2, "x") + '"}').encode()
+
+    assert len(codec.decode(raw(RECIPIENTS_BYTES // 512))) == 512
+    with pytest.raises(BrokenMessageError, check=lambda error: (error.code, error.member) == (Code.TOO_LARGE, "to")):
+        codec.decode(raw(RECIPIENTS_BYTES // 512 + 1))
+
+
 @pytest.mark.parametrize("name", ['"x"', '"{}"'])
 def test_header_of_thousands_of_members_is_refused_before_they_are_looked_at(name: str) -> None:
     more = ",".join(f"{name.format(number)}:1" for number in range(HEADER_QUOTES // 2))
@@ -411,3 +453,52 @@ def test_a_message_without_a_verdict_and_without_hops_is_delivered_as_it_came() 
     for body in ('{"value":1}', "{}"):
         message = _decode("{" + HEADER + f',"body":{body}' + "}")
         assert codec.as_delivered(message) is message
+
+
+@pytest.mark.parametrize("verdict", [None, True, False])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        ',"body":{"value":1}}',
+        ',"body":{"value":1,"auth":7}}',
+        ',"body":{"value":{}}}',
+        ',"body":{}}',
+        ',"body":{ }}',
+        ',"body":{"value":1} }',
+        ',"body":{"via":"x","value":1}}',
+        ',"body":{"via":["x"]}}',
+        ',"body":{"value":1},"more":{"value":1}}',
+        ',"body":{"value":1},"more":{"value":2}}',
+        ',"body":{"value":1},"more":1}',
+        "}",
+    ],
+)
+def test_a_message_is_delivered_without_hops_and_with_the_verdict_of_our_gate(rest: str, verdict: bool | None) -> None:
+    message = _decode('{"id":1,' + HEADER + rest)
+    if verdict is not None:
+        message.judged(verdict)
+    delivered = codec.as_delivered(message)
+    expected = json.loads(message.raw)
+    if "body" in expected:
+        expected["body"].pop("via", None)
+        expected["body"] |= {} if verdict is None else {"auth": verdict}
+        assert json.loads(delivered.body) == expected["body"]
+    assert json.loads(delivered.raw) == expected
+    assert (delivered.id, delivered.to, delivered.verdict) == (message.id, message.to, verdict)
+    assert codec.decode(delivered.raw)[0].body == delivered.body
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"", ""),
+        (b'"a\\u0062"', "ab"),
+        (b"1", ""),
+        (b'"\\ud83d"', ""),
+        (b'"\xff"', ""),
+        (b"[" * 100_000, ""),
+        (b"[" * 100_000 + b"]" * 100_000, ""),
+    ],
+)
+def test_a_member_that_is_no_text_reads_as_none(raw: bytes, text: str) -> None:
+    assert codec.body_text(raw) == text

@@ -251,6 +251,11 @@ def test_record_is_refused(jwt: str, flaw: Flaw) -> None:
     assert flaw_of(jwt) is flaw
 
 
+def test_a_record_may_have_its_most_characters_and_no_more() -> None:
+    assert read_record(GOOD.ljust(GUID_RECORD_BYTES)) == read_record(GOOD)
+    assert flaw_of(GOOD.ljust(GUID_RECORD_BYTES + 1)) is Flaw.TOO_LARGE
+
+
 def test_record_of_another_guid_is_refused_although_it_is_good() -> None:
     assert flaw_of(GOOD, guid="b_3eJqg2-6Mu8bkLZH9XYGx-PIcG6Fk-4nO0_6kkhfI") is Flaw.GUID
 
@@ -332,6 +337,7 @@ def test_revocation_stays_whenever_it_was_said(last_update: str) -> None:
     revoked = read_record(record_of(revoked=1, lastUpdate=last_update))
     ended = advance(revoked, mark, now=NOW)
     assert ended.is_revoked
+    assert advance(revoked, ended, now=NOW) == ended  # said again
     newer = read_record(record_of(lastUpdate="2026-03-02T09:00:00Z"))
     with pytest.raises(RecordError) as caught:
         advance(newer, ended, now=NOW + 86_400)
@@ -351,6 +357,7 @@ def test_record_that_is_of_no_use_says_why(changes: dict[str, Any], now: float, 
     with pytest.raises(RecordError) as caught:
         check_usable(record, now=now)
     assert (caught.value.flaw, caught.value.code) == (flaw, code)
+    check_usable(read_record(GOOD), now=ENDS - 0.001)
 
 
 @pytest.mark.parametrize(

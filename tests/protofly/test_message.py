@@ -37,6 +37,13 @@ def test_events_are_told_by_class_or_address(type_: str, to: str, body: dict[str
     assert message(type_, to, **body).is_class_event is is_event
 
 
+@pytest.mark.parametrize("type_", ["create", "update", "read", "execute"])
+def test_only_types_of_events_expect_no_reply_for_their_class(type_: str) -> None:
+    body: dict[str, Any] = {"class": "event"}
+    assert message(type_, **body).expects_reply is (type_ in ("read", "execute"))
+    assert message(type_, **body, receipt=True).expects_reply
+
+
 @pytest.mark.parametrize(
     ("type_", "class_", "is_action"),
     [("execute", "action", True), ("execute", "event", False), ("execute", None, False), ("create", "action", False)],

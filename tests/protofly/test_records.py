@@ -172,6 +172,22 @@ def test_a_torn_frame_has_no_end(content: bytes, cut: int) -> None:
     assert frame_end(frame[: cut % len(frame)], 0) is None
 
 
+@pytest.mark.parametrize("content", [b"", b"content", b"a" * 300_000])
+@pytest.mark.parametrize("has_checksum", [False, True])
+@pytest.mark.parametrize("has_size", [False, True])
+def test_a_frame_ends_with_its_last_byte_and_has_no_end_before(
+    content: bytes, has_checksum: bool, has_size: bool
+) -> None:
+    compressor = zstandard.ZstdCompressor(write_checksum=has_checksum, write_content_size=has_size)
+    frame = compressor.compress(content)
+    for start in (0, 7):
+        before = b"before!"[:start]
+        assert frame_end(before + frame, start) == start + len(frame)
+        assert frame_end(before + frame + b"\0", start) == start + len(frame)
+        for cut in range(len(frame)):
+            assert frame_end(before + frame[:cut], start) is None
+
+
 @given(data=st.binary(max_size=300))
 def test_any_bytes_behind_a_frame_magic_end_inside_the_data_or_nowhere(data: bytes) -> None:
     end = frame_end(b"\x28\xb5\x2f\xfd" + data, 0)

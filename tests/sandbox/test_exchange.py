@@ -79,8 +79,11 @@ def test_reserved_bits_are_refused() -> None:
     assert fault_of(RECORD.pack(1, 0, 1, 0, 0)).fault == "bad-record"
 
 
-def test_length_past_the_end_is_refused() -> None:
-    assert fault_of(RECORD.pack(1, 0, 0, 0, 2**32 - 1)).fault == "cut-short"
+@pytest.mark.parametrize("length", [1, 5, 2**32 - 1])
+def test_length_past_the_end_is_refused(length: int) -> None:
+    good = encode_actions([GuestAction(Action.LOG, 0, b"good")])
+    for buffer in (RECORD.pack(1, 0, 0, 0, length), good + RECORD.pack(1, 0, 0, 0, length)):
+        assert fault_of(buffer).fault == fault_of(buffer, 2).fault == "cut-short"
 
 
 def test_one_action_too_many_is_refused_and_the_limit_itself_is_not() -> None:

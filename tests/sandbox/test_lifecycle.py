@@ -109,6 +109,7 @@ def test_unknown_status_word_changes_nothing_and_detail_is_kept() -> None:
     life.started(0.0)
     assert life.reported("quarantined", 0.0) is None
     assert life.reported("Live", 0.0) is None
+    assert life.state is StubState.IN_PROGRESS
     assert life.reported("disconnected peer went away", 0.0) is StubState.DISCONNECTED
     assert life.detail == "peer went away"
 
