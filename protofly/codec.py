@@ -34,10 +34,11 @@ _ESCAPE_BYTES = 6
 _ESCAPES_LOOKED_AT = 4096
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _QUOTE = ord('"')
+_BRACE = ord("}")
 _MANY = NESTING_LEVELS + 1
 _ABSENT = Raw()
 _BEFORE_NOTHING = b" \t\r\n{"
-"""What stands before the last brace of a body that may be empty."""
+"""What stands before the last brace of an object that may be empty."""
 _BODY_NAME = re.compile(rb'[{,\s]"body"\s*:\s*\Z')
 _LOOKED_AT_BYTES = 64  # for the name among blanks; more of them are looked through the long way
 
@@ -111,9 +112,14 @@ def decode(raw: bytes) -> list[Message]:
         if id_ is not None and not (id_.isdigit() and len(id_) <= ID_CHARS):
             id_ = _checked_id(id_)
         to, from_ = header.to, header.from_
+        takes_members = False
         if body and raw.endswith(body, 0, -1):  # nearly always: then only the header is looked through
             quotes = raw.count(b'"', 0, -1 - len(body))
             usual = 14 if id_ is None else 16 if id_[0] != _QUOTE else 18
+            # Of the header's members the body alone is an object. Where there are no others, two braces at the end
+            # close it and the message.
+            if raw[-1] == _BRACE and body[-2] not in _BEFORE_NOTHING:
+                takes_members = quotes == usual or ends_with_body(raw, body)
         else:
             quotes = raw.count(b'"') - body.count(b'"')
             usual = _quotes_once_each(id_, body)
@@ -126,7 +132,7 @@ def decode(raw: bytes) -> list[Message]:
             and (body or not header.body)
             and (quotes == usual or (quotes <= HEADER_QUOTES and not repeats_members(raw)))
         ):
-            return [Message(id_, type_, from_, to, body, raw, peek)]
+            return [Message(id_, type_, from_, to, body, raw, peek, takes_members)]
         return _expand(raw, header, id_, body, peek, quotes)
     except BrokenMessageError as exc:
         raise _diagnose(raw, exc) from None
@@ -334,7 +340,7 @@ def _written(id_: bytes | None, type_: str, from_: str, to: str, body: bytes, pe
     written = _Written(
         msgspec.UNSET if id_ is None else Raw(id_), type_, from_, to, Raw(body) if body else msgspec.UNSET
     )
-    return Message(id_, type_, from_, to, body, _encode(written), peek)
+    return Message(id_, type_, from_, to, body, _encode(written), peek, len(body) > len(b"{}"))
 
 
 class _PlainAnswer(msgspec.Struct, gc=False):
@@ -416,6 +422,7 @@ def ends_with_body(raw: bytes, body: bytes) -> bool:
 def with_body(message: Message, body: bytes) -> Message:
     """The same message around another body; all other bytes stay."""
     raw, old = message.raw, message.body
+    takes_members = body[-1] == _BRACE and body[-2] not in _BEFORE_NOTHING
     if ends_with_body(raw, old):
         new_raw = raw[: -len(old) - 1] + body + b"}"
     elif not old and raw.endswith(b"}"):
@@ -424,13 +431,14 @@ def with_body(message: Message, body: bytes) -> Message:
         members: dict[str, Raw] = _decode_members(raw)
         members["body"] = Raw(body)
         new_raw = _encode(members)
+        takes_members = False
+    id_, type_, from_, to = message.id, message.type, message.from_, message.to
     peek = _decode_peek(body)
-    return Message(
-        message.id, message.type, message.from_, message.to, body, new_raw, peek, message.is_late, message.verdict
-    )
+    return Message(id_, type_, from_, to, body, new_raw, peek, takes_members, message.is_late, message.verdict)
 
 
 _VERDICTS = {True: b'"auth":true', False: b'"auth":false'}
+_VERDICTS_AT_END = {verdict: b"," + member + b"}}" for verdict, member in _VERDICTS.items()}
 
 
 def as_delivered(message: Message) -> Message:
@@ -442,23 +450,14 @@ def as_delivered(message: Message) -> Message:
     raw, body, verdict = message.raw, message.body, message.verdict
     if message.peek.via:
         body = without_members(body, ("via",))
-    elif verdict is not None and has_members_at_end(raw, body):
-        mark = b"," + _VERDICTS[verdict] + b"}"
-        raw, body = raw[:-2] + mark + b"}", body[:-1] + mark
-        return Message(
-            message.id, message.type, message.from_, message.to, body, raw, message.peek, message.is_late, verdict
-        )
+    elif verdict is not None and message.takes_members:
+        end = _VERDICTS_AT_END[verdict]
+        raw, body = raw[:-2] + end, body[:-1] + end[:-1]
+        id_, type_, from_, to = message.id, message.type, message.from_, message.to
+        return Message(id_, type_, from_, to, body, raw, message.peek, True, message.is_late, verdict)
     if verdict is not None and message.body:
         body = append_members(body, _VERDICTS[verdict])
     return message if body is message.body else with_body(message, body)
-
-
-def has_members_at_end(raw: bytes, body: bytes) -> bool:
-    """Whether the text of a decoded message ends with its body, and that with a member.
-
-    Then a comma and another member in front of the last two braces add it to the body, and change nothing else.
-    """
-    return len(body) > 2 and body[-2] not in _BEFORE_NOTHING and raw.endswith(b"}}") and ends_with_body(raw, body)
 
 
 def append_members(body: bytes, members: bytes) -> bytes:

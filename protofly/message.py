@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import force_setattr
 
 from protofly.address import canonical_key
 
@@ -64,6 +65,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     raw: bytes
     peek: BodyPeek = NO_PEEK
+    takes_members: bool = False
+    """True: `raw` ends with the body, and the body with a member, so that a comma and another member in front of the
+    last two braces are added to the body, and change nothing else. False where that is not so, or not known.
+    """
     is_late: bool = False
     """A reply to a request that has been answered already; see `protofly.late_replies`."""
     verdict: bool | None = None
@@ -74,7 +79,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def judged(self, is_permitted_by_rule: bool) -> None:
         """Keep the verdict of our gate with the message: the one thing that is learned about it after decoding."""
-        msgspec.structs.force_setattr(self, "verdict", is_permitted_by_rule)
+        force_setattr(self, "verdict", is_permitted_by_rule)
 
     @property
     def from_key(self) -> str:

@@ -9,6 +9,7 @@ Outward: loop and hop rules, flags that mean nothing abroad removed, one trailer
 from __future__ import annotations
 
 import hashlib
+from binascii import unhexlify
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -238,7 +239,7 @@ class InwardBorder:
         self._max_hops = max_hops
         self.speaker = speaker
         self._known_via = b""
-        self._known_tail = b""
+        self._known_end = b""
         self._known_hops = 0
         self.known_senders: set[str] = set()
         self.hops_crossed = 0
@@ -266,7 +267,7 @@ class InwardBorder:
             hops = _hops(via) if via else []
             check_hops(hops, self._node, max_hops=self._max_hops)
             self._known_via, self._known_hops = via, len(hops)
-            self._known_tail = b'","via":' + via + b"}" if via else b""
+            self._known_end = b'","via":' + via + b"}}" if via else b""
         self.hops_crossed = self._known_hops
 
     def cross(self, message: Message) -> tuple[Message, bytes]:
@@ -291,37 +292,24 @@ class InwardBorder:
         Nearly every text of a link names the hops that the one before it named. Those were judged then: what is left
         is to cut the trailer off and to decode the rest. If the rest is valid, the cut was made behind a member of the
         last object of the text; within a text, or deeper, it would have left something open. None where that object is
-        not the body, and for everything else.
+        not the body (`takes_members`), and for everything else.
         """
-        found = self._trailer(raw, len(raw) - 1)
-        if found is None or not raw.endswith(b"}}"):
+        found = _trailer(raw, self._known_end)
+        if found is None:
             return None
         start, msg_id = found
         try:
-            messages = codec.decode(raw[:start] + b"}}")
+            inner = codec.decode(raw[:start] + b"}}")[0]
         except codec.BrokenMessageError:
             return None
-        inner = messages[0]
-        if len(messages) > 1 or not _is_clean(inner) or not codec.has_members_at_end(inner.raw, inner.body):
+        if not inner.takes_members or not _is_clean(inner):
             return None
         self.hops_crossed = self._known_hops
         return inner, msg_id
 
-    def _trailer(self, text: bytes, end: int) -> tuple[int, bytes] | None:
-        """Where the trailer of another node like ours begins in a text that ends with it, and the id in it."""
-        tail = self._known_tail
-        start = end - len(tail) - _TRAILER_BYTES
-        if start < 1 or not tail or not text.endswith(tail, 0, end) or not text.startswith(_TRAILER, start):
-            return None
-        try:
-            msg_id = bytes.fromhex(text[start + len(_TRAILER) : end - len(tail)].decode())
-        except ValueError:
-            return None
-        return (start, msg_id) if len(msg_id) == _ID_BYTES else None
-
     def _cross_unmarked(self, message: Message) -> tuple[Message, bytes] | None:
         """Take off the trailer of another node like ours, where it stands at the end and nothing else is to be done."""
-        found = self._trailer(message.body, len(message.body))
+        found = _trailer(message.body, self._known_end[:-1])
         if found is None:
             return None
         start, msg_id = found
@@ -349,11 +337,26 @@ def _with_members(message: Message, members: bytes) -> tuple[bytes, bytes]:
         The body as the far side gets it back when it takes the members off, and the whole text.
     """
     raw, body = message.raw, message.body
-    if codec.has_members_at_end(raw, body):
+    if message.takes_members:
         return body, raw[:-2] + b"," + members + b"}}"
     longer = codec.append_members(body, members)
     shorter = longer[: -len(members) - 1].removesuffix(b",") + b"}"
     return shorter if shorter != b"{}" else b"", codec.with_body(message, longer).raw
+
+
+def _trailer(text: bytes, end: bytes) -> tuple[int, bytes] | None:
+    """Where the trailer of another node like ours begins in a text that ends with it, and the id in it.
+
+    `end` is what follows the id, b"" if that is not known.
+    """
+    id_end = len(text) - len(end)
+    start = id_end - _TRAILER_BYTES
+    if start < 1 or not end or not text.endswith(end) or not text.startswith(_TRAILER, start):
+        return None
+    try:
+        return start, unhexlify(text[start + len(_TRAILER) : id_end])
+    except ValueError:
+        return None
 
 
 def _is_clean(inner: Message) -> bool:

@@ -238,6 +238,35 @@ def test_the_body_is_changed_whichever_other_member_has_the_same_value(
     [again] = codec.decode(changed.raw)
     assert again.body == changed.body == b'{"new":1}'
     assert codec.ends_with_body(raw, message.body) <= (members[-1] == "body")
+    for one in (message, changed, again):
+        _check_takes_members(one)
+
+
+def _check_takes_members(message: Message) -> None:
+    if message.takes_members:
+        expected = json.loads(message.raw)
+        expected["body"]["added"] = 1
+        longer, body = message.raw[:-2] + b',"added":1}}', message.body[:-1] + b',"added":1}'
+        assert json.loads(longer) == expected
+        assert json.loads(body) == expected["body"]
+
+
+@given(
+    members=st.permutations(["id", "type", "from", "to", "body"]),
+    id_=st.sampled_from(["1", '"1"', "null"]),
+    body=st.sampled_from(["{}", "{ }", '{"a":{}}', '{"a":1 }', '{"a":"}}"}', '{"body":{"a":1}}', '{"type":"\\"}}"}']),
+    more=st.sampled_from(["", '"more":{"a":1},', '"to":"e:f",', '"body":{"b":2},', '"x\\"":{},']),
+    end=st.sampled_from(["", " ", "\n"]),
+)
+def test_members_are_added_in_front_of_the_braces_of_the_body_or_not_at_all(
+    members: list[str], id_: str, body: str, more: str, end: str
+) -> None:
+    values = {"id": id_, "type": '"create"', "from": '"a:b"', "to": '"c:d"', "body": body}
+    raw = "{" + more + ",".join(f'"{name}":{values[name]}' for name in members) + end + "}"
+    [message] = codec.decode(raw.encode())
+    _check_takes_members(message)
+    is_kept = more in ("", '"more":{"a":1},')  # what gives a member twice is written anew
+    assert message.takes_members == (is_kept and members[-1] == "body" and not end and body[-2] not in "{ ")
 
 
 @pytest.mark.parametrize("type_", ["create", "CREATE"])
