@@ -174,10 +174,11 @@ def check_clock(state: TrustState | None, now: float) -> None:
     Raises:
         PeerError: CLOCK_WRONG: `now` is before this code was written, or before the newest accepted document.
     """
-    newest = state.newest_issued - limits.CLOCK_SKEW_SECONDS if state else 0.0
-    if now < max(newest, limits.EARLIEST_CLOCK_SECONDS):
-        behind_seconds = max(newest, limits.EARLIEST_CLOCK_SECONDS) - now
-        detail = f"our own clock is behind documents that were accepted before, by {behind_seconds:.0f} s; set it right"
+    earliest = limits.EARLIEST_CLOCK_SECONDS
+    if state:
+        earliest = max(earliest, state.newest_issued - limits.CLOCK_SKEW_SECONDS)
+    if now < earliest:
+        detail = f"our own clock is behind documents that were accepted before, by {earliest - now:.0f} s; set it right"
         raise PeerError(Code.CLOCK_WRONG, detail, domain=state.domain if state else "")
 
 

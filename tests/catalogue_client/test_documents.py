@@ -34,6 +34,7 @@ from protofly.documents import (
     verify_signature,
 )
 from protofly.errors import Code, MisuseError, PeerError
+from protofly.signatures import base64url
 from tests.support.repository import DAY, START, PublishedDomain, moment, signing_key
 
 B = PublishedDomain()
@@ -197,6 +198,22 @@ def test_a_role_names_only_keys_that_are_there() -> None:
     members = json.loads(encode_document(B.root))
     members["roles"]["live"]["keys"] = [*members["roles"]["live"]["keys"], "nobody"]
     with pytest.raises(PeerError, match="names a key that is not there"):
+        decode_root(json.dumps(members).encode(), domain="b.example")
+
+
+def test_one_key_under_two_names_does_not_reach_a_threshold_of_two() -> None:
+    members = json.loads(encode_document(B.root))
+    role = members["roles"]["root"]
+    role |= {"keys": [role["keys"][0], "again"], "threshold": 2}
+    members["keys"]["again"] = members["keys"][role["keys"][0]]
+    with pytest.raises(PeerError, match="fewer keys than its threshold"):
+        decode_root(json.dumps(members).encode(), domain="b.example")
+
+
+def test_a_root_holds_no_weak_key_although_no_role_names_it() -> None:
+    members = json.loads(encode_document(B.root))
+    members["keys"]["weak"] = {"alg": "ed25519", "pub": base64url(bytes(32))}
+    with pytest.raises(PeerError, match="key weak is malformed or weak"):
         decode_root(json.dumps(members).encode(), domain="b.example")
 
 

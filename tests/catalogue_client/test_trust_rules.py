@@ -217,6 +217,8 @@ def test_our_clock_is_wrong_when_it_is_behind_what_was_accepted(b: Published) ->
     with pytest.raises(PeerError) as caught:
         rules.check_clock(None, limits.EARLIEST_CLOCK_SECONDS - 1)
     assert (caught.value.code, caught.value.domain) == (Code.CLOCK_WRONG, "")
+    with pytest.raises(PeerError, match=", by 100 s;"):
+        rules.check_clock(state, START - SKEW - 100)
     b.publish_live(issued=moment(START - 100))
     assert b.accept_live(state).newest_issued == START  # never goes back
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +42,7 @@ from protofly.guid_record import (
     read_record,
     sign_dataset,
 )
-from protofly.limits import GUID_RECORD_BYTES
+from protofly.limits import GUID_KEY_CHARS, GUID_RECORD_BYTES
 from protofly.signatures import base64url
 
 PUBLISHED = Path(__file__).parent / "guid_records"
@@ -428,6 +428,26 @@ def test_any_bytes_are_a_public_key_or_a_value_error(raw: bytes) -> None:
     text = f"-----BEGIN PUBLIC KEY-----{base64.b64encode(raw).decode()}-----END PUBLIC KEY-----"
     with contextlib.suppress(ValueError):
         assert isinstance(load_public_key(text), ec.EllipticCurvePublicKey)
+
+
+def test_a_public_key_may_have_its_most_characters_and_no_more() -> None:
+    begin, end = PUBLIC_KEY[:26], PUBLIC_KEY[26:]
+    padded = begin + " " * (GUID_KEY_CHARS - len(PUBLIC_KEY)) + end
+    assert public_key_text(load_public_key(padded)) == PUBLIC_KEY
+    with pytest.raises(ValueError, match="not a public key in PEM"):
+        load_public_key(begin + " " + padded[26:])
+
+
+def test_keys_of_no_curve_are_refused() -> None:
+    other = ed25519.Ed25519PrivateKey.generate()
+    der = other.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    with pytest.raises(ValueError, match="not a key of the curve secp256k1"):
+        load_public_key(PUBLIC_KEY[:26] + base64.b64encode(der).decode() + PUBLIC_KEY[-24:])
+    pem = other.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    with pytest.raises(ValueError, match="not a key of the curve secp256k1"):
+        load_private_key(pem)
 
 
 def test_signature_of_another_hash_does_not_count() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protofly import limits
 from protofly.errors import Code, PeerError
-from sandbox.core.module_check import MAGIC, _Reader, inspect_module
+from sandbox.core.module_check import ABI_SECTION_BYTES, MAGIC, _Reader, inspect_module
 from tests.support.guests import assemble, custom_section, echo, guest, leb, stub_section
 
 WINDOW = '(func (export "window") (param i32) (result i32) (i32.const 4096))'
@@ -252,3 +252,48 @@ def test_locals_are_counted_over_their_groups() -> None:
 
     assert inspect_module(with_groups(250, 250)).functions == 3
     assert refusal(with_groups(251, 250)) is Code.MODULE_LIMITS
+
+
+def test_bytes_behind_the_last_entry_of_a_section_are_malformed() -> None:
+    assert refusal(MAGIC + section(1, b"\0") + stub_section()) is Code.MODULE_EXPORTS
+    assert refusal(MAGIC + section(1, b"\0\0") + stub_section()) is Code.MODULE_MALFORMED
+
+
+MEMORY_SECTION = section(5, b"\1\1\1\x10")
+
+
+def test_a_memory_that_is_exported_and_not_there_is_refused() -> None:
+    good = module(MEMORY, WINDOW, HANDLE)
+    assert good.count(MEMORY_SECTION) == 1
+    assert refusal(good.replace(MEMORY_SECTION, b"")) is Code.MODULE_EXPORTS
+    assert refusal(good.replace(MEMORY_SECTION, section(5, b"\0"))) is Code.MODULE_EXPORTS
+
+
+@pytest.mark.parametrize(("minimum", "is_refused"), [(0, False), (16, False), (17, True)])
+def test_a_memory_begins_with_no_more_than_its_maximum(minimum: int, is_refused: bool) -> None:
+    raw = module(MEMORY, WINDOW, HANDLE).replace(MEMORY_SECTION, section(5, b"\1\1" + leb(minimum) + b"\x10"))
+    if is_refused:
+        assert refusal(raw) is Code.MODULE_LIMITS
+    else:
+        assert inspect_module(raw).memory_minimum_bytes == minimum << 16
+
+
+def test_a_function_of_the_right_type_that_is_not_exported_is_none_of_the_contract() -> None:
+    hidden = WINDOW.replace('(export "window") ', "")
+    assert refusal(module(MEMORY, hidden, HANDLE)) is Code.MODULE_EXPORTS
+    exported_as_global = '(global (export "window") i32 (i32.const 1))'
+    assert refusal(module(MEMORY, hidden, HANDLE, exported_as_global)) is Code.MODULE_EXPORTS
+
+
+def test_two_exports_of_one_name_are_malformed() -> None:
+    once, twice = b"\2\6memory\2\0\6window\0\0", b"\3\6memory\2\0\6window\0\0\6window\0\0"
+    raw = by_hand()
+    assert raw.count(section(7, once)) == 1
+    assert refusal(raw.replace(section(7, once), section(7, twice))) is Code.MODULE_MALFORMED
+
+
+def test_the_custom_section_may_have_its_most_bytes_and_no_more() -> None:
+    bare = assemble(f"(module {MEMORY} {WINDOW} {HANDLE})", with_section=False)
+    text = json.dumps({"abi": 1, "name": "test", "version": "1"}).encode().ljust(ABI_SECTION_BYTES)
+    assert inspect_module(bare + custom_section("trapezoid-stub", text)).name == "test"
+    assert refusal(bare + custom_section("trapezoid-stub", text + b" ")) is Code.MODULE_LIMITS
