@@ -25,7 +25,7 @@ class Bar:
     at_least: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether `value` reaches it."""
+        """True if `value` reaches the bar."""
         return value >= self.limit if self.at_least else value <= self.limit
 
     @property
@@ -61,7 +61,7 @@ class Shape:
 
     @property
     def is_paced(self) -> bool:
-        """Whether messages leave at a rate that is far below what can be carried: then latencies mean something."""
+        """True if messages leave at a rate that is far below what can be carried: then latencies mean something."""
         return False
 
     @property
@@ -197,7 +197,7 @@ class Measured:
 
     @property
     def is_faultless(self) -> bool:
-        """Whether every run was."""
+        """True if every run was faultless."""
         return all(run.is_faultless for run in self.runs)
 
     @property

@@ -43,7 +43,7 @@ class Run:
 
     @property
     def is_faultless(self) -> bool:
-        """Whether everything arrived once and in order."""
+        """True if everything arrived once and in order."""
         return not (self.lost or self.duplicated or self.reordered or self.refused)
 
 

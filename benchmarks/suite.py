@@ -50,7 +50,7 @@ class Results:
 
     @property
     def is_faultless(self) -> bool:
-        """Whether everything of ours was measured and nothing was lost, doubled, reordered or refused."""
+        """True if everything of ours was measured and nothing was lost, doubled, reordered or refused."""
         return not self.left_out and all(one.is_faultless for one in (*self.measured, *self.inside))
 
 

@@ -49,7 +49,7 @@ class Variant(ABC):
 
     @property
     def is_plain(self) -> bool:
-        """Whether clients name their address when they connect and open no sessions."""
+        """True if clients name their address when they connect and open no sessions."""
         return False
 
     async def contradiction(self) -> str:

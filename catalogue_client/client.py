@@ -44,7 +44,7 @@ from protofly.stub import VerifiedStub
 _logger = logging.getLogger("trapezoid.catalogue_client")
 
 OnStep = Callable[[str, float], None]
-"""Told each finished step and its seconds: `live_document`, `root`, `manifest`, `module`, `verify`."""
+"""Called with each finished step and its seconds: `live_document`, `root`, `manifest`, `module`, `verify`."""
 _DEFAULT_POLICY = PermissionsPolicy()
 
 
@@ -57,8 +57,8 @@ async def _find_nothing(_sha256: str) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Supplying:
-    """What one call of `fetch_stub` works with."""
+class _FetchContext:
+    """Inputs of one call of `fetch_stub`."""
 
     trust: DomainTrust
     cached: ModuleLookup
@@ -99,7 +99,7 @@ class CatalogueClient:
             location: Where the domain publishes.
             anchor: Why its first root may be believed; also held against what is remembered.
             known: Documents in the cache, if any. Should the marks be gone, they witness which serials existed.
-            on_step: Told `live_document` and `root` with their seconds.
+            on_step: Called with `live_document` and `root` with their seconds.
 
         Raises:
             PeerError: A document was refused; what was believed before stays.
@@ -197,33 +197,35 @@ class CatalogueClient:
             name: Entry of the live document's `stubs`, or a stub's own name.
             cached: Where to look for the module first. What it returns is verified like anything else.
             policy: The most that the stub may ask for.
-            on_step: Told `manifest`, `module` and `verify` with their seconds.
+            on_step: Called with `manifest`, `module` and `verify` with their seconds.
 
         Raises:
             PeerError: Manifest or module were refused (PERMISSIONS_HELD: the operator has to decide).
             TransportError: Nobody answered.
         """
-        supply = _Supplying(trust, cached, ManifestRules(our_domain=self._our_domain, policy=policy, now=self._clock()))
+        context = _FetchContext(
+            trust, cached, ManifestRules(our_domain=self._our_domain, policy=policy, now=self._clock())
+        )
         reference = select_stub(trust.live, name)
         try:
-            return await self._newest_stub(supply, reference, on_step)
+            return await self._newest_stub(context, reference, on_step)
         except (PeerError, TransportError) as failure:
-            previous = await self._previous_stub(supply, reference.name)
+            previous = await self._previous_stub(context, reference.name)
             if previous is None:
                 raise
             _logger.warning("%s of %s stays at %s: %s", previous.name, trust.domain, previous.version, failure)
             return previous
 
-    async def _newest_stub(self, supply: _Supplying, reference: StubReference, on_step: OnStep) -> VerifiedStub:
-        trust, started = supply.trust, time.perf_counter()
+    async def _newest_stub(self, context: _FetchContext, reference: StubReference, on_step: OnStep) -> VerifiedStub:
+        trust, started = context.trust, time.perf_counter()
         raw = _known_manifest(trust, reference)
         if raw is None:
             url = trust.location.manifest_url(reference.name)
             raw = (await self._downloads.document(trust.location, url, limits.MANIFEST_BYTES)).body
-        manifest = await self._judge_manifest(supply, reference, raw)
+        manifest = await self._judge_manifest(context, reference, raw)
         on_step("manifest", time.perf_counter() - started)
         started = time.perf_counter()
-        module = await self._downloads.module(trust.location, manifest, supply.cached)
+        module = await self._downloads.module(trust.location, manifest, context.cached)
         on_step("module", time.perf_counter() - started)
         started = time.perf_counter()
         stub = make_stub(trust, manifest, raw, module)
@@ -231,27 +233,27 @@ class CatalogueClient:
         async with self._lock(trust.domain):
             state = self._remembered(trust)
             if not is_newest_mark(state, stub):
-                _, accepted = accept_manifest(state, trust, reference, raw, supply.rules)
+                _, accepted = accept_manifest(state, trust, reference, raw, context.rules)
                 await self._save(accepted, before=state)
         on_step("verify", time.perf_counter() - started)
         return stub
 
-    async def _judge_manifest(self, supply: _Supplying, reference: StubReference, raw: bytes) -> Manifest:
-        async with self._lock(supply.trust.domain):
-            state = self._remembered(supply.trust)
+    async def _judge_manifest(self, context: _FetchContext, reference: StubReference, raw: bytes) -> Manifest:
+        async with self._lock(context.trust.domain):
+            state = self._remembered(context.trust)
             try:
-                return accept_manifest(state, supply.trust, reference, raw, supply.rules)[0]
+                return accept_manifest(state, context.trust, reference, raw, context.rules)[0]
             except PermissionsHeldError as held:
                 await self._save(held.state, before=state)
                 raise
 
-    async def _previous_stub(self, supply: _Supplying, name: str) -> VerifiedStub | None:
+    async def _previous_stub(self, context: _FetchContext, name: str) -> VerifiedStub | None:
         """The accepted version, from the cache alone, if it may go on."""
         try:
-            state = self._remembered(supply.trust)
-            manifest, raw = accept_previous(state, supply.trust, name, supply.rules)
-            module = await supply.cached(manifest.module.sha256)
-            return None if module is None else make_stub(supply.trust, manifest, raw, module)
+            state = self._remembered(context.trust)
+            manifest, raw = accept_previous(state, context.trust, name, context.rules)
+            module = await context.cached(manifest.module.sha256)
+            return None if module is None else make_stub(context.trust, manifest, raw, module)
         except PeerError:
             return None
 
@@ -262,7 +264,7 @@ class CatalogueClient:
         return state
 
     def is_remembered(self, trust: DomainTrust) -> bool:
-        """Whether `trust` still rests on what is remembered: the operator may have changed that."""
+        """True if `trust` still rests on what is remembered: the operator may have changed that."""
         try:
             state = self._store.load(trust.domain)
         except PeerError:
@@ -270,7 +272,7 @@ class CatalogueClient:
         return state is not None and not state.is_pending and key_set_fingerprint(trust.root) in state.fingerprints
 
     def is_forgotten(self, domain: str) -> bool:
-        """Whether nothing is remembered of a domain, or only the key set that the operator named for it."""
+        """True if at most the key set that the operator named for a domain is remembered of it."""
         try:
             state = self._store.load(domain)
         except PeerError:

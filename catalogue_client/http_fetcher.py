@@ -119,7 +119,7 @@ class HttpFetcher(Fetcher):
                 line = await self._open_tls(line, request)
             answer = await self._ask(line, request)
         finally:
-            # Without a farewell: a peer that does not answer a TLS close must not hold us.
+            # Without a close message: a peer that does not answer a TLS close must not hold us.
             await trio.aclose_forcefully(line)
         content_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         return Fetched(body=answer.body, max_age_seconds=_max_age(answer.headers), content_type=content_type)
@@ -166,7 +166,7 @@ def _check_head(request: _Request, status: int, headers: Mapping[str, str]) -> N
 
 
 def _max_age(headers: dict[str, str]) -> float | None:
-    """What the server says about caching, in seconds; None = nothing."""
+    """Return the lifetime that the server gives for caching, in seconds; None: it gives none."""
     found: float | None = None
     for directive in headers.get("cache-control", "").lower().split(","):
         name, _, value = directive.strip().partition("=")

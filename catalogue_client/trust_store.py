@@ -75,7 +75,7 @@ class TrustStore:
             self._database.close()
 
     def load(self, domain: str) -> TrustState | None:
-        """What is remembered of `domain`, or None.
+        """Return the state remembered of `domain`, or None.
 
         Raises:
             PeerError: CACHE_TAMPERED if the row was not written by this node; `retrust` is the way out.

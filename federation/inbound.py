@@ -164,7 +164,7 @@ class Inbound:
             link.records.denied(entry, facts, verdict, msg_id)
             link.send_refusal(inner, code)
             if inner.is_response:
-                answer = self._replies.denied(inner, code, verdict.told, time.monotonic())
+                answer = self._replies.denied(inner, code, verdict.details_for_sender, time.monotonic())
                 if answer is not None:
                     self._context.answer(answer)
             return

@@ -85,7 +85,7 @@ class Outbound:
             code = verdict.code or Code.POLICY
             self._machine.counters["denied"] += 1
             self._records.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
-            return Refusal(code, verdict.told)
+            return Refusal(code, verdict.details_for_sender)
         if verdict.decision.shadow:
             self._records.decided(facts, verdict)
         msg_id = context.ids.next(now)

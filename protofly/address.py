@@ -222,5 +222,5 @@ def valid_domain(name: str) -> str:
 
 
 def is_below(key: str, base: str) -> bool:
-    """Whether canonical `key` is `base` or one of its sub-resources; `rt-ana` is not below `rt-a`."""
+    """True if canonical `key` is `base` or one of its sub-resources; `rt-ana` is not below `rt-a`."""
     return key == base or (key.startswith(base) and key[len(base)] == "/")

@@ -176,7 +176,7 @@ def _quotes_once_each(id_: bytes | None, body: bytes) -> int:
 def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: BodyPeek, quotes: int) -> list[Message]:
     """The unusual forms: other case, several recipients, `body: null`, a member given twice.
 
-    Written anew, so that whoever reads the text sees the members that were judged here: the last of each name. Bodies
+    Written anew, so that a reader of the text sees the members that were judged here: the last of each name. Bodies
     keep their bytes.
     """
     recipients = [header.to] if isinstance(header.to, str) else list(dict.fromkeys(header.to))
@@ -233,9 +233,9 @@ def _check_depth(raw: bytes) -> None:
 
 
 def repeats_members(raw: bytes) -> bool:
-    """Whether a frame that could be decoded gives a member of its header more than once; the last one counts.
+    """True if a frame that could be decoded gives a member of its header more than once; the last one counts.
 
-    Told by its quotation marks: a name has two, and so every further occurrence leaves some that the last ones do not
+    Found by its quotation marks: a name has two, and so every further occurrence leaves some that the last ones do not
     account for. (So does a name with a quotation mark inside, which is nobody's.) Source: message specification,
     section 1.1.
     """
@@ -258,7 +258,7 @@ _decode_loose = msgspec.json.Decoder(_LooseHeader).decode
 
 
 def _diagnose(raw: bytes, cause: Exception) -> BrokenMessageError:
-    """Find out what is wrong and whom to tell; runs only for broken frames."""
+    """Return what is wrong and who gets the answer; runs only for broken frames."""
     try:
         loose = _decode_loose(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -404,7 +404,7 @@ def refusal(
 
 
 def ends_with_body(raw: bytes, body: bytes) -> bool:
-    """Whether the text of a decoded message ends with its body: the last member, and the one that is called `body`.
+    """True if the text of a decoded message ends with its body: the last member, and the one that is called `body`.
 
     A further member may have the same value. If the text ends with `body` and a brace, then `body` is the whole value
     of the last member: both are objects with the same last brace, so with the same first one, unless one of them began

@@ -2,7 +2,7 @@
 
 `root` says whose keys count, `live` says what is true today, `manifest` says what one stub is and wants. Decoding is
 strict where it protects (duplicate members, NaN, unknown `spec`, foreign `domain` are refused) and open where documents
-grow: other unknown members are ignored, and whoever keeps a document keeps its bytes. What was signed is hashed and
+grow: other unknown members are ignored, and a document is kept as its bytes. What was signed is hashed and
 compared as received.
 
 The hash by which one document names another is SHA-256 over the payload bytes, not over the envelope: signatures may be
@@ -85,7 +85,7 @@ LIVE_TYPE: Final = "application/vnd.rethink.live.v1+json"
 MANIFEST_TYPE: Final = "application/vnd.rethink.stub-manifest.v1+json"
 
 ABI_NAME: Final = "trapezoid-stub"
-"""Name of the stub contract that this house runs. Source: docs/abi.md."""
+"""Name of the stub ABI that this node runs. Source: docs/abi.md."""
 ABI_MAJOR: Final = 1
 
 Domain = Annotated[
@@ -172,7 +172,7 @@ class Abi(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_supported(self) -> bool:
-        """Whether this house can run a stub made for it."""
+        """True if this node can run a stub made for this ABI."""
         return self.name == ABI_NAME and int(self.version.partition(".")[0]) == ABI_MAJOR
 
 

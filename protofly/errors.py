@@ -1,4 +1,4 @@
-"""Every reason for which this house refuses something, and the exceptions that carry one.
+"""Every reason for which this project refuses something, and the exceptions that carry one.
 
 One closed set, `Code`, is the vocabulary of the operator, the log and the peer alike: a refusal is named here once
 and keeps its word everywhere. `status` is what `body.code` says on the wire, `word` is `body.reason`.
@@ -186,7 +186,7 @@ class Code(Enum):
 
 
 class HostError(Exception):
-    """Root of everything this house raises on purpose; `code` is what we answer with."""
+    """Root of everything this project raises on purpose; `code` is what we answer with."""
 
     def __init__(self, code: Code, detail: str = "") -> None:
         self.code = code

@@ -1,6 +1,6 @@
-"""GUIDs: a user's name that no domain gave him, made from his public key and a salt.
+"""GUIDs: a user's name that no domain assigned, made from the user's public key and a salt.
 
-Whoever holds the key can prove that a GUID is his, and nobody else can: the name is a hash of the key. So it stays
+The holder of the key can prove to own a GUID, and nobody else can: the name is a hash of the key. So it stays
 when its user changes provider, and is lost with the key. The curve is secp256k1 throughout.
 
 Source: data formats, sections 4.2 and 4.4.
@@ -64,7 +64,7 @@ def bare_guid(text: str) -> str:
 
 
 def guid_address(guid: str) -> str:
-    """The address of a user by his GUID."""
+    """Return the address of the user with this GUID."""
     return _SCHEME + guid
 
 
@@ -113,7 +113,7 @@ def load_private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def private_key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as unencrypted PKCS #8; whoever writes it down guards the file."""
+    """Return a private key as unencrypted PKCS #8; the caller protects the file it goes to."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -129,7 +129,7 @@ def sign(data: bytes, key: ec.EllipticCurvePrivateKey, *, encoding: Encoding = "
 
 
 def is_signed(data: bytes, signature: bytes, key: ec.EllipticCurvePublicKey) -> bool:
-    """Whether a signature holds: 64 bytes are r‖s, everything else has to be strict DER."""
+    """True if a signature holds: 64 bytes are r‖s, everything else has to be strict DER."""
     if len(signature) == _RAW_BYTES:
         signature = encode_dss_signature(int.from_bytes(signature[:32]), int.from_bytes(signature[32:]))
     try:

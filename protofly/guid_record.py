@@ -55,21 +55,21 @@ _CODES: Final = {
     Flaw.EXPIRED: Code.EXPIRED,
     Flaw.OUTDATED: Code.ROLLBACK,
 }
-"""What a reader is told; any other flaw makes the registry's answer a bad one.
+"""Flaws that a reader gets as such; any other flaw makes the registry's answer a bad one.
 
 Source: data formats, section 4.3, checks 5 to 7.
 """
 
 
 class RecordError(PeerError):
-    """A record is not to be believed, or says that it is of no use. `code` is what a reader is told."""
+    """A record is not to be believed, or says that it is of no use. `code` is the answer to a reader."""
 
     def __init__(self, flaw: Flaw, detail: str) -> None:
         super().__init__(_CODES.get(flaw, Code.BAD_REPLY), f"the record is not accepted: {detail}")
         self.flaw = flaw
 
     def of_writer(self) -> PeerError:
-        """The same for whoever wants to store the record: the fault is his."""
+        """Return the same for a request to store the record: the requester is at fault."""
         match self.flaw:
             case Flaw.OUTDATED | Flaw.CONFLICT:
                 return PeerError(Code.RECORD_OUTDATED, self.detail)
@@ -81,7 +81,7 @@ class RecordError(PeerError):
 
 
 class UserId(Struct, frozen=True):
-    """One identifier of a user. `domain` is the one whose domain registry knows him, "" where the record is silent."""
+    """One identifier of a user. `domain` is the one whose registry knows the user, "" where the record is silent."""
 
     uid: str
     domain: str = ""
@@ -227,7 +227,7 @@ def advance(record: GuidRecord, seen: Mark | None, *, now: float) -> Mark:
 
 
 def check_usable(record: GuidRecord, *, now: float) -> None:
-    """Whether a record says that its holder can be found by it now; `now` is seconds since the Unix epoch.
+    """True if a record says that its holder can be found by it now; `now` is seconds since the Unix epoch.
 
     Raises:
         RecordError: REVOKED, INACTIVE or EXPIRED.

@@ -44,20 +44,20 @@ class LegacyRange(NamedTuple):
         return f"{self.scheme}://{self.host}" if self.host else f"{self.scheme}:{self.prefix}*"
 
     def covers(self, address: Address) -> bool:
-        """Whether an address is of this range."""
+        """True if an address is of this range."""
         if address.scheme != self.scheme:
             return False
         host, rest = _place_of(address)
         return host == self.host if self.host else bool(rest) and rest.startswith(self.prefix)
 
     def is_within(self, outer: LegacyRange) -> bool:
-        """Whether `outer` covers every address of this range."""
+        """True if `outer` covers every address of this range."""
         if (self.scheme, bool(self.host)) != (outer.scheme, bool(outer.host)):
             return False
         return self.host == outer.host and self.prefix.startswith(outer.prefix)
 
     def overlaps(self, other: LegacyRange) -> bool:
-        """Whether some address is of both."""
+        """True if some address is in both ranges."""
         return self.is_within(other) or other.is_within(self)
 
 
@@ -96,7 +96,7 @@ def host_of(text: str) -> str:
 
 
 def covers_any(ranges: Iterable[LegacyRange], text: str) -> bool:
-    """Whether an address is of one of `ranges`.
+    """True if an address is of one of `ranges`.
 
     Raises:
         PeerError: BAD_HEADER for an address that nobody could mean.

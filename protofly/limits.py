@@ -132,7 +132,7 @@ PUSH_TARGETS_PER_RUNTIME: Final = 100
 PUSH_ENDPOINT_CHARS: Final = 1024
 PUSH_MAX_SECONDS: Final = 90 * 86_400.0
 
-# Schemas of data objects, which catalogues tell and nobody signed.
+# Schemas of data objects, which come from catalogues without a signature.
 SCHEMA_DEPTH: Final = 32
 SCHEMA_PARTS: Final = 2_000
 SCHEMA_PATTERN_CHARS: Final = 200
@@ -248,7 +248,7 @@ PARKED_EXPIRED_AT_ONCE: Final = 16  # a millisecond or two; the bus goes on in b
 AGENT_QUEUES: Final = 100_000
 AGENT_UNANSWERED: Final = 1_000
 AGENT_UNANSWERED_DEFAULT: Final = 32
-INBOX_TOLD_AT_ONCE: Final = 32  # like PARKED_EXPIRED_AT_ONCE
+INBOX_NOTIFIED_AT_ONCE: Final = 32  # like PARKED_EXPIRED_AT_ONCE
 INBOX_SECONDS: Final = 86_400.0
 INBOX_PER_OWNER: Final = 1_000
 INBOX_ENTRIES: Final = 200_000
@@ -265,7 +265,7 @@ GUARANTEED_BYTES: Final = 64 << 20
 GUARANTEED_SECONDS: Final = 60.0
 GUARANTEED_MAX_SECONDS: Final = 3600.0
 GUARANTEED_RETRY_SECONDS: Final = 5.0
-GUARANTEED_TOLD_AT_ONCE: Final = 100  # about a millisecond; the bus goes on in between
+GUARANTEED_SENT_AT_ONCE: Final = 100  # about a millisecond; the bus goes on in between
 
 # State store.
 STATE_RETRY_SECONDS: Final = 1.0

@@ -93,12 +93,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_response(self) -> bool:
-        """Whether this is a reply; only its type tells. Source: message specification, section 1.2, rule 4."""
+        """True if this is a reply; only its type decides. Source: message specification, section 1.2, rule 4."""
         return self.type == "response"
 
     @property
     def expects_reply(self) -> bool:
-        """Whether a refusal of this message is to be answered. Source: message specification, section 3, rule 6."""
+        """True if a refusal of this message is to be answered. Source: message specification, section 3, rule 6."""
         if self.id is None or self.type in ("response", "event", "pong"):
             return False
         if self.type in ("update", "delete") and self.to.endswith(_EVENT_SUFFIXES):
@@ -109,7 +109,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_class_event(self) -> bool:
-        """Whether this is an event of the class: said by `body.class`, or by an address `<thing>/events/<name>`.
+        """True if this is an event of the class: said by `body.class`, or by an address `<thing>/events/<name>`.
 
         Only for the types `update`, `create` and `event`. Source: message specification, section 19.
         """
@@ -119,12 +119,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_action(self) -> bool:
-        """Whether this is an action: it may wait for its recipient. Source: message specification, section 19."""
+        """True if this is an action: it may wait for its recipient. Source: message specification, section 19."""
         return self.type == "execute" and bytes(self.peek.message_class) == b'"action"'
 
     @property
     def wants_receipt(self) -> bool:
-        """Whether the sender of an event asks to be told when it was taken.
+        """True if the sender of an event asks for a receipt.
 
         Source: message specification, section 19.1.
         """

@@ -1,6 +1,6 @@
 """The public names of a package, imported on first use.
 
-An `__init__.py` lists what others may use of its package. If it imported those names itself, whoever wants one module
+An `__init__.py` lists what others may use of its package. If it imported those names itself, an import of one module
 of the package would load all of them: a worker process the cryptography, `--help` the network. So a name is imported
 when somebody asks for it (PEP 562). Type checkers read the same imports under `TYPE_CHECKING`; a test compares both.
 """

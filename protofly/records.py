@@ -54,7 +54,7 @@ class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
     address_members: ClassVar[tuple[str, ...]] = ()
     """Members that hold addresses of people or things, hashed when the operator asks."""
     free_members: ClassVar[tuple[str, ...]] = ()
-    """Members with words of others, or that tell where somebody is: left out when addresses are hashed."""
+    """Members with words of others, or that show where somebody is: left out when addresses are hashed."""
 
     v: int = 0
     node: str = ""
@@ -372,7 +372,7 @@ def envelope_digest(type_: str, from_: str, to: str, id_: bytes | None, body: by
 
     The first 16 bytes of SHA-256 over the five members of the envelope, each but the last ended by a line feed, which
     none of the first four can hold: `type`, `from`, `to`, `id` as its JSON text or nothing, `body` as it is. A stub
-    that writes the body anew changes the digest; the books of the two domains then differ, which is what it is for.
+    that writes the body anew changes the digest; the records of the two domains then differ, which is what it is for.
     """
     return sha256(f"{type_}\n{from_}\n{to}\n".encode() + (id_ or b"") + b"\n" + body).hexdigest()[:DIGEST_DIGITS]
 

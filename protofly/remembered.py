@@ -1,7 +1,7 @@
 """What is made of a text is remembered for the next time, within a bound of bytes: strangers choose the texts.
 
 Long texts are not remembered at all, and all others are forgotten together when they have become too many. So a hit
-costs one look-up in a dictionary, and whoever sends ever new addresses fills no memory.
+costs one look-up in a dictionary, and a sender of ever new addresses fills no memory.
 """
 
 from __future__ import annotations

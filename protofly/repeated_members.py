@@ -1,6 +1,6 @@
 """Members that a JSON object gives more than once: all their values, where a decoder takes the last.
 
-JSON leaves open which one counts. Whoever judges one and passes on another is deceived. Source: RFC 8259, section 4.
+JSON leaves open which one counts. To judge one and pass on another is a hole. Source: RFC 8259, section 4.
 """
 
 from __future__ import annotations

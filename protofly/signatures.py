@@ -65,7 +65,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exp: Moment | None = None
 
     def is_valid_at(self, now: float) -> bool:
-        """Whether `now` (Unix seconds) lies inside the key's own bounds."""
+        """True if `now` (Unix seconds) lies inside the key's own bounds."""
         return (self.nbf is None or self.nbf.timestamp() <= now) and (self.exp is None or now < self.exp.timestamp())
 
 
@@ -119,7 +119,7 @@ class SigningKey:
         return "ed25519" if isinstance(self.private, Ed25519PrivateKey) else "p256"
 
     def to_pem(self, domain: str = "") -> bytes:
-        """The private key as unencrypted PKCS #8; whoever writes it down guards the file.
+        """Return the private key as unencrypted PKCS #8; the caller protects the file that it goes to.
 
         `domain` is whose key it is; it goes before the PEM as explanatory text (RFC 7468, section 2), so that it stays
         with the key when the file is copied. `domain_of_pem` reads it.
@@ -174,7 +174,7 @@ def _public_key(alg: str, pub: str) -> Ed25519PublicKey | ec.EllipticCurvePublic
 
 
 def is_usable(key: KeyRecord) -> bool:
-    """Whether the record holds a well-formed key that is not weak."""
+    """True if the record holds a well-formed key that is not weak."""
     return _public_key(key.alg, key.pub) is not None
 
 
@@ -338,7 +338,7 @@ def base64url(raw: bytes) -> str:
 
 
 def is_fingerprint(text: str) -> bool:
-    """Whether a text can be a SHA-256 in base64url: 43 characters, in the one spelling that 32 bytes have."""
+    """True if a text can be a SHA-256 in base64url: 43 characters, in the one spelling that 32 bytes have."""
     return len(_from_base64url(text)) == hashlib.sha256().digest_size
 
 

@@ -1,7 +1,7 @@
 """A verified stub: the only thing that a sandbox accepts.
 
-A `VerifiedStub` cannot be constructed; `catalogue_client.core.verify` makes one after every check has passed. Whoever
-holds one need not ask again where it came from.
+A `VerifiedStub` cannot be constructed; `catalogue_client.core.verify` makes one after every check has passed. Code
+that holds one need not ask again where it came from.
 
 Source: trust and hosts, section 3.6.
 """

@@ -73,7 +73,7 @@ def leave_session(parent_pid: int, name: bytes) -> None:
 
 
 def set_name(name: bytes) -> None:
-    """What `ps` shows; at most 15 bytes."""
+    """Set the name that `ps` shows; at most 15 bytes."""
     buffer = ctypes.create_string_buffer(name, 16)
     _prctl(PR_SET_NAME, ctypes.addressof(buffer))
 

@@ -293,7 +293,7 @@ def _fault_of(trap: wasmtime.Trap) -> StubFaultError:
 
 
 def _processor() -> bytes:
-    """What code generation depends on besides the engine: machine and CPU feature flags."""
+    """Return what code generation depends on besides the engine: machine and CPU feature flags."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().splitlines()
     except OSError:

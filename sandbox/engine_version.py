@@ -1,7 +1,7 @@
 """Which engine the installed package carries, without loading it.
 
 The Python package has a version of its own: package 50.0.1 carries library 50.0.0. Advisories are about the library, so
-the library is asked. It has no function that tells; the text that it writes when it finds a defect of its own holds the
+the library is asked. It has no function for that; the text that it writes when it finds a defect of its own holds the
 version, and is a constant in the file.
 """
 
@@ -28,7 +28,7 @@ class EngineVersion:
     """Versions of the engine.
 
     Attributes:
-        library: Of the library that runs guests. If the file does not tell, `sha256-` and the beginning of its hash.
+        library: Of the library that runs guests. If the file does not say, `sha256-` and the beginning of its hash.
         package: Of the Python package around it.
     """
 

@@ -1,4 +1,4 @@
-"""The door of the sandbox: compile a verified module, start a confined worker for it, keep the zygote alive.
+"""Entry point of the sandbox: compile a verified module, start a confined worker for it, keep the zygote alive.
 
 The node's own process never loads the engine nor any foreign code: it holds sockets to processes that do.
 """

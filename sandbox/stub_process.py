@@ -49,7 +49,7 @@ EXIT_NOTE_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What ended the instance, and which events were in the call that did it."""
+    """Fault that ended the instance, and the events in the call that caused it."""
 
     code: Code
     trap: str
@@ -58,7 +58,7 @@ class Fault:
 
 
 class ExchangeReply(NamedTuple):
-    """What one batch led to. A tuple, because one is made per batch.
+    """Result of one batch. A tuple, because one is made per batch.
 
     With a fault, `actions` are those of the calls before the faulty one; later events were not handed over.
     """
@@ -179,7 +179,7 @@ class StubProcess:
         return self._process.pid
 
     async def wait_ended(self) -> None:
-        """Wait until the worker is no more, whoever ended it."""
+        """Wait until the worker has exited, for any reason."""
         await self._process.ended.wait()
 
     async def load(self, code: bytes) -> None:

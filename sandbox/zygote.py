@@ -28,7 +28,7 @@ EXIT_FAILED: Final = 70
 
 
 class Zygote:
-    """Forks, and tells how it went."""
+    """Forks workers and reports the results."""
 
     def __init__(self, control: socket.socket, engine: Engine) -> None:
         self._control = control
@@ -38,12 +38,12 @@ class Zygote:
 
     def run(self) -> None:
         """Serve until the node is gone."""
-        self._tell(Note.READY, pid=os.getpid(), text=engine_fingerprint())
+        self._report(Note.READY, pid=os.getpid(), text=engine_fingerprint())
         self._poll.register(self._control, select.POLLIN)
         while True:
             for descriptor, _ in self._poll.poll():
                 if descriptor in self._children:
-                    self._bury(descriptor)
+                    self._reap(descriptor)
                 elif not self._serve_request():
                     return
 
@@ -55,7 +55,7 @@ class Zygote:
         try:
             self._fork(ForkKind(kind), serial, is_unconfined=bool(is_unconfined))
         except (OSError, ValueError, HostError) as error:
-            self._tell(Note.FAILED, serial=serial, text=str(error))
+            self._report(Note.FAILED, serial=serial, text=str(error))
         return True
 
     def _fork(self, kind: ForkKind, serial: int, *, is_unconfined: bool) -> None:
@@ -72,14 +72,14 @@ class Zygote:
             note = NOTE.pack(Note.FORKED, serial, pid, 0)
             socket.send_fds(self._control, [note], [host_end.fileno(), pidfd])
 
-    def _bury(self, pidfd: int) -> None:
+    def _reap(self, pidfd: int) -> None:
         pid = self._children.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
-        self._tell(Note.EXITED, pid=pid, status=os.waitstatus_to_exitcode(status))
+        self._report(Note.EXITED, pid=pid, status=os.waitstatus_to_exitcode(status))
 
-    def _tell(self, note: Note, *, serial: int = 0, pid: int = 0, status: int = 0, text: str = "") -> None:
+    def _report(self, note: Note, *, serial: int = 0, pid: int = 0, status: int = 0, text: str = "") -> None:
         self._control.send(NOTE.pack(note, serial, pid, status) + text.encode("ascii", "replace"))
 
 

@@ -72,7 +72,7 @@ class ZygoteProcess:
             while await self._read_note(task_status):
                 pass
         finally:
-            self._bury()
+            self._end_waiting()
 
     async def _read_note(self, task_status: trio.TaskStatus[None]) -> bool:
         await trio.lowlevel.wait_readable(self._socket)
@@ -111,10 +111,10 @@ class ZygoteProcess:
             self._forked[serial] = outcome
             arrived.set()
         else:
-            _let_go(outcome)  # whoever asked was cancelled meanwhile
+            _let_go(outcome)  # its caller was cancelled meanwhile
 
-    def _bury(self) -> None:
-        """Nobody shall wait for a dead zygote; its children die with it."""
+    def _end_waiting(self) -> None:
+        """End all waiting for a dead zygote; its children die with it."""
         self.ended.set()
         for serial in list(self._waiting):
             self._settle(serial, _no_zygote())

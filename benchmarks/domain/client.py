@@ -146,7 +146,7 @@ def _exchange(connection: Connection, requests: list[bytes], window: int) -> tup
 
 
 def _judge(stream: bytes, count: int) -> dict[str, object]:
-    """What is wrong with the answers: too few, refused, out of order, or an address given twice."""
+    """Return what is wrong with the answers: too few, refused, out of order, or an address given twice."""
     numbers = [int(number) for number in _ANSWER.findall(stream)]
     addresses: list[bytes] = _ALLOCATED.findall(stream)
     return {

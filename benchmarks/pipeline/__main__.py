@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="trapezoid-bench-", dir=arguments.folder) as scratch:
         folder = Path(scratch)
         if REFINED in lakes:
-            console.print(f"making {arguments.rows:,} messages, each in two books …")
+            console.print(f"making {arguments.rows:,} messages, each recorded twice …")
             planted = _in_own_process(arguments, folder, _FILL, "spark", Planted)
         if lakes - {REFINED}:
             console.print(f"making segments with {arguments.rows:,} records …")
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description="Spark beside DuckDB.")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="messages; each is in two books")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="messages; each is recorded by two domains")
     parser.add_argument("--only", nargs="*", choices=[shape.name for shape in SHAPES], help="these shapes alone")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="figures, what is `wrong`, bars `missed`; - for stdout"
@@ -123,7 +123,7 @@ def _work(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with the answers, and which bars, in proportion to the rows, were missed; a line each."""
+    """Return what is wrong with the answers, and which bars, in proportion to the rows, were missed; a line each."""
 
     wrong: list[str]
     missed: list[str]
@@ -147,7 +147,10 @@ def judge(figures: Sequence[Figures], planted: Planted, *, rows: int) -> Verdict
 def show(console: Console, figures: Sequence[Figures], verdict: Verdict, *, rows: int) -> None:
     """Print the table, and what is wrong with it; it fits into 80 columns."""
     table = Table(
-        title=f"The pipeline on {rows:,} messages, both books", box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1)
+        title=f"The pipeline on {rows:,} messages, records of both domains",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        padding=(0, 1),
     )
     names = (
         "shape",

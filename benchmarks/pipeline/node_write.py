@@ -1,6 +1,6 @@
-"""`python -m benchmarks.pipeline.node_write`: what the books cost a node, per message record.
+"""`python -m benchmarks.pipeline.node_write`: what records cost a node, per message record.
 
-The node's own links' books, and the writer's own stream, over realistic messages: Zipf-distributed users, log-normal
+Records of the node's own links, and the writer's own stream, over real-looking messages: Zipf users, log-normal
 sizes, the synthetic deployed policies. Each stage is repeated and the best round counts, since others use this machine
 too; µs are CPU time.
 """
@@ -50,8 +50,8 @@ _TYPES: Final = ("create",) * 24 + ("update",) * 27 + ("response",) * 28 + ("rea
 class Figures:
     """CPU µs and bytes for each record."""
 
-    books_out_us: float
-    books_in_us: float
+    records_out_us: float
+    records_in_us: float
     write_us: float
     write_small_frames_us: float
     bytes_on_disk: float
@@ -59,8 +59,8 @@ class Figures:
 
     @property
     def in_all_us(self) -> float:
-        """Books and writer, half of the records going out and half coming in."""
-        return (self.books_out_us + self.books_in_us) / 2 + self.write_us
+        """Return the cost of records and writer, half of the records going out and half coming in."""
+        return (self.records_out_us + self.records_in_us) / 2 + self.write_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class _Bench:
     def __init__(self, messages: int) -> None:
         self.records: list[Record] = []
         self._gate = Gate(read_policy("deployed")[1])
-        self._books = LinkRecords("b.example", self._context())
-        self._books.carried(channel="stub", peer_node="runtime://b.example/mn-1", stub_version="ab" * 32)
+        self._records = LinkRecords("b.example", self._context())
+        self._records.carried(channel="stub", peer_node="runtime://b.example/mn-1", stub_version="ab" * 32)
         ids, rng, now = MessageIds(b"12345678"), random.Random(1), float(_BOOT // 1000)
         self.leaving: list[_Judged] = []
         self.coming: list[_Judged] = []
@@ -137,20 +137,20 @@ class _Bench:
         ]
 
     def leave(self, pending: list[OutboundMessage]) -> None:
-        """What the books do for messages that leave."""
+        """Record messages that leave."""
         for one, judged in zip(pending, self.leaving, strict=True):
-            one.facts = self._books.facts_of(judged.facts)
+            one.facts = self._records.facts_of(judged.facts)
         for start in range(0, len(pending), 128):
-            self._books.delivered(pending[start : start + 128], pending[start].handed_seconds + 0.02)
+            self._records.delivered(pending[start : start + 128], pending[start].handed_seconds + 0.02)
 
     def enter(self) -> None:
-        """What the books do for messages that come."""
-        books = self._books
+        """Record messages that arrive."""
+        records = self._records
         for one in self.coming:
-            books.arrived(books.entering(one.facts, one.verdict, one.msg_id, one.digest), None, 50)
+            records.arrived(records.entering(one.facts, one.verdict, one.msg_id, one.digest), None, 50)
 
     def write(self, records: list[Record], frame: int) -> float:
-        """What the writer's thread does; returns bytes for each record."""
+        """Do the work of the writer's thread; returns bytes for each record."""
         with tempfile.TemporaryDirectory() as folder:
             stream = Stream(Kind.MESSAGE, Path(folder), _NODE, _BOOT)
             for start in range(0, len(records), frame):
@@ -223,11 +223,11 @@ def main() -> int:
         console.print_json(msgspec.json.encode(figures).decode())
     else:
         table = Table("per message record", "here", "bar", box=box.SIMPLE)
-        table.add_row("books, outgoing", f"{figures.books_out_us:.2f} µs", "")
-        table.add_row("books, incoming", f"{figures.books_in_us:.2f} µs", "")
+        table.add_row("records, outgoing", f"{figures.records_out_us:.2f} µs", "")
+        table.add_row("records, incoming", f"{figures.records_in_us:.2f} µs", "")
         table.add_row(f"writer, frames of {RECORD_FRAME_RECORDS:,}", f"{figures.write_us:.2f} µs", f"{BAR_US:.0f} µs")
         table.add_row(f"writer, frames of {_SMALL_FRAME}", f"{figures.write_small_frames_us:.2f} µs", "")
-        table.add_row("books and writer", f"{figures.in_all_us:.2f} µs", "")
+        table.add_row("records and writer", f"{figures.in_all_us:.2f} µs", "")
         table.add_row(
             f"on the disk, frames of {RECORD_FRAME_RECORDS:,}", f"{figures.bytes_on_disk:.1f} B", f"{BAR_BYTES:.0f} B"
         )

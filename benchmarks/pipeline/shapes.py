@@ -141,7 +141,7 @@ def _tree_peak_mib() -> int:
     return kib // 1024
 
 
-# Settlement: the out-books of everybody, by hour, written as a table.
+# Settlement: the outbound records of everybody, by hour, written as a table.
 
 
 def _settle_on_spark(lake: Lake) -> dict[str, int]:
@@ -157,7 +157,7 @@ def _settle_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
     return dict(zip(("statements", "messages", "bytes"), found, strict=True))
 
 
-# Everything that `settle` does: hourly, daily, folded, digested, final; both books.
+# Everything that `settle` does: hourly, daily, folded, digested, final; records of both domains.
 
 
 def _settle_job(lake: Lake) -> dict[str, int]:

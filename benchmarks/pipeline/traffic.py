@@ -1,7 +1,7 @@
 """Refined records of many domains, made fast: numpy columns straight into the Parquet files of a lake's `silver_mdr`.
 
 The traffic is that of the pipeline study, section 0: ordered pairs by Zipf's law, sizes and latencies log-normal,
-clocks some 30 ms apart and one of them 2.5 s ahead, both books of every message, and faults whose number is known.
+clocks some 30 ms apart and one of them 2.5 s ahead, two records of every message, and faults whose number is known.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to make. `messages` is how many are sent; each book has about as many records."""
+    """What to make. `messages` is how many are sent; each domain has about as many records."""
 
     messages: int
     domains: int = 200
@@ -64,7 +64,7 @@ class Planted:
 
 
 def fill_lake(lake: Lake, plan: Plan) -> Planted:
-    """Put traffic into an empty lake, and a ledger that proves every book complete."""
+    """Put traffic into an empty lake, and a ledger that proves the records of every domain complete."""
     maker = _Maker(plan)
     with lake.stage() as folder:
         for number, (day, rows) in enumerate(maker.chunks()):
@@ -99,7 +99,7 @@ class _Maker:
         self.next_seq = 1
 
     def chunks(self) -> Iterator[tuple[str, pa.Table]]:
-        """Day by day, book by book, sorted by message id, as refining leaves them."""
+        """Day by day, domain by domain, sorted by message id, as refining leaves them."""
         for day in range(self.plan.days):
             wanted = self.plan.messages // self.plan.days
             for start in range(0, wanted, CHUNK_ROWS):

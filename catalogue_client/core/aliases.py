@@ -1,4 +1,4 @@
-"""Whether one domain is an alias of another: both have to say so, with the same root keys.
+"""Decides if one domain is an alias of another: both have to say so, with the same root keys.
 
 What a root names as an alias is a claim. It holds when the alias's own documents, found and verified under its own
 name, name the main domain as well and carry the same root key set. Source: trust and hosts, section 3.4.

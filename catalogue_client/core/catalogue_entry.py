@@ -45,7 +45,7 @@ def entry_of(address: str) -> CatalogueEntry:
     """Read the address of an entry.
 
     Raises:
-        PeerError: BAD_BODY for an address that names none; NO_SUCH_SERVICE for a kind that is not told in messages;
+        PeerError: BAD_BODY for an address that names none; NO_SUCH_SERVICE for a kind that is not sent in messages;
             NAME_INVALID.
     """
     scheme, authority, path = parse(address)
@@ -90,7 +90,7 @@ def places(entry: CatalogueEntry, *, well_known_url: str = "", own_url: str = ""
 
 
 def decode_entry(raw: bytes, *, domain: str) -> dict[str, object]:
-    """A descriptor as its catalogue tells it.
+    """A descriptor as its catalogue gives it.
 
     Raises:
         PeerError: DOCUMENT_MALFORMED, blaming `domain`.

@@ -34,7 +34,7 @@ def freshness(max_age_seconds: float | None, live: Live, *, now: float, draw: fl
 
 
 def documents_are_fresh(bundle: DocumentBundle, now: float) -> bool:
-    """Whether cached documents may be used without asking. Times that no fetch can have produced are not believed."""
+    """True if cached documents may be used without asking. Times that no fetch can have produced are not believed."""
     is_plausible = (
         bundle.fetched_at <= now + limits.CLOCK_SKEW_SECONDS
         and bundle.fresh_until - bundle.fetched_at <= limits.DISCOVERY_MAX_SECONDS

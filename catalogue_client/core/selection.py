@@ -12,7 +12,7 @@ from protofly.errors import Code, PeerError
 def select_stub(live: Live, wanted: str = "default") -> StubReference:
     """Choose a stub: the entry called `wanted`, else the stub of that name; for `default` any other that fits will do.
 
-    References that state an ABI which this house cannot run do not fit. Among several the highest serial wins, and the
+    References that state an ABI which this node cannot run do not fit. Among several the highest serial wins, and the
     name decides a tie, so that the choice does not hang on the order of members.
 
     Raises:

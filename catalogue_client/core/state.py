@@ -40,7 +40,7 @@ class TrustAnchor:
 
     @classmethod
     def pinned(cls, fingerprint: str) -> Self:
-        """Believe only a root whose history holds the key set that the operator was told out of band."""
+        """Believe only a root whose history holds the key set that the operator learned out of band."""
         return cls(TrustLevel.PINNED, fingerprint)
 
 
@@ -82,7 +82,7 @@ class TrustState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the operator named a key set of which no root was accepted yet."""
+        """True if the operator named a key set of which no root was accepted yet."""
         return not self.root_version
 
 
@@ -114,7 +114,7 @@ class DomainTrust:
     """Manifest envelopes known from the cache: payload hash, bytes. Verified when they are used."""
 
     def is_fresh(self, now: float) -> bool:
-        """Whether it may be used without asking."""
+        """True if the documents may be used without asking the catalogue."""
         return now < self.fresh_until
 
     def bundle(self, stubs: Iterable[VerifiedStub] = ()) -> DocumentBundle:

@@ -271,7 +271,7 @@ def accept_live(state: TrustState, root: Root, raw: bytes, *, now: float) -> tup
 
 
 def is_current_root(state: TrustState, reference: RootReference) -> bool:
-    """Whether `reference` names the root that is remembered."""
+    """True if `reference` names the root that is remembered."""
     return (reference.version, reference.sha256) == (state.root_version, _payload_sha256(state.root))
 
 

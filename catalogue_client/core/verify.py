@@ -52,13 +52,13 @@ class PermissionsPolicy:
     is_growth_approved: bool = False
 
     def excess(self, wanted: Permissions) -> list[str]:
-        """What `wanted` holds beyond this policy, in words; empty = nothing."""
+        """Return the permissions in `wanted` that exceed this policy, in words; empty: none."""
         connect = [name for name in wanted.connect if self.endpoints is not None and name not in self.endpoints]
         return _excess(wanted, connect, self)
 
 
 def growth(wanted: Permissions, accepted: Permissions) -> list[str]:
-    """What `wanted` holds beyond `accepted`, in words; empty = nothing."""
+    """Return the permissions in `wanted` that exceed `accepted`, in words; empty: none."""
     connect = [name for name in wanted.connect if name not in accepted.connect]
     had = tuple(map(parse_range, accepted.ranges))
     ranges = [text for text in wanted.ranges if not any(parse_range(text).is_within(one) for one in had)]
@@ -131,7 +131,7 @@ def accept_manifest(
 
 
 def is_newest_mark(state: TrustState, stub: VerifiedStub) -> bool:
-    """Whether the mark of this very version stands already."""
+    """True if the high-water mark is already at this version."""
     mark = state.stubs.get(stub.name)
     return mark is not None and mark.manifest_sha256 == stub.manifest_sha256 and stub.name not in state.held
 
@@ -176,7 +176,7 @@ def approve(state: TrustState, name: str) -> TrustState:
 
 
 def held_permissions(manifest: Manifest, digest: str, mark: StubMark | None, policy: PermissionsPolicy) -> list[str]:
-    """What of the manifest's permissions needs the operator: beyond the policy, or beyond the accepted predecessor."""
+    """Return permissions that need the operator: beyond the policy, or beyond the accepted predecessor."""
     if mark is not None and digest in mark.approved:
         return []
     excess = policy.excess(manifest.permissions)
@@ -234,7 +234,7 @@ def make_stub(trust: DomainTrust, manifest: Manifest, manifest_envelope: bytes, 
 
 
 def judge_running(stub: VerifiedStub, trust: DomainTrust, *, now: float, grace_seconds: float) -> Code | None:
-    """Whether a running stub has to stop under newer documents of its domain: the reason, or None.
+    """Return why a running stub has to stop under newer documents of its domain, or None.
 
     Revoked are modules, serials and package keys; a key that merely left the root takes running stubs with it as well.
     Documents speak for their own domain only: another domain's identical module goes on.

@@ -23,7 +23,7 @@ from msg_node.requests.core.inbox import InboxEntry, Notice
 from msg_node.requests.core.outbound import OutboundQueues
 from msg_node.requests.core.parked import ParkedRequest, Sender
 from msg_node.requests.core.tables import RequestTables, is_sender
-from protofly.limits import INBOX_TOLD_AT_ONCE
+from protofly.limits import INBOX_NOTIFIED_AT_ONCE
 from protofly.message import Message
 
 Apply = Callable[[ServiceResult, Callable[[Message], None]], None]
@@ -106,11 +106,11 @@ class Senders:
 
     def tell_more(self) -> int:
         """Push some of what is to be told; returns how much was."""
-        left = INBOX_TOLD_AT_ONCE
-        for owner in list(islice(self._to_tell, INBOX_TOLD_AT_ONCE)):
+        left = INBOX_NOTIFIED_AT_ONCE
+        for owner in list(islice(self._to_tell, INBOX_NOTIFIED_AT_ONCE)):
             del self._to_tell[owner]
             left -= self._tell(self._delivery.inboxes.untold(owner), left)
-        return INBOX_TOLD_AT_ONCE - left
+        return INBOX_NOTIFIED_AT_ONCE - left
 
     def _tell(self, notices: Iterable[InboxEntry], most: int) -> int:
         """Push at most so many to those who are there and have room, and return how many; others are told later."""

@@ -42,7 +42,7 @@ def find_beginning(conditions: Iterable[Condition]) -> Beginning | None:
 
 
 def _beginnings(test: Test) -> tuple[str, ...]:
-    """What stands before the first wildcard; "" where a parameter fits anything."""
+    """Return the text before the first wildcard; "" where a parameter fits anything."""
     attribute = ATTRIBUTES[test.attribute]
     if test.operator is not Operator.LIKE:
         if "*" in test.parameters:

@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing after it is ever asked."""
+        """True if nothing after this element is ever evaluated."""
         return self.predicate is always or (self.predicate is unknown and not self.is_permit)
 
 

@@ -104,7 +104,7 @@ def compile_split(conditions: Iterable[Condition]) -> Split:
 
 
 def settle(split: Split, facts: Facts) -> Predicate:
-    """What is left of a condition for messages with this gate, these domains and this type.
+    """Return what is left of a condition for messages with this gate, these domains and this type.
 
     It may be just `always`, `never` or `unknown`. Types outside `MESSAGE_TYPES` count as one unknown type.
     """

@@ -2,7 +2,7 @@
 
 Loading turns each condition into a closure and splits it: what depends only on the gate, the three domains and the
 type of a message (`hook`, `srcSPDomain`, `dstSPDomain`, `linkDomain`, `actionType`) is settled once per such
-combination, and what is left over is a short walk, its *program*. Only what some rule reads tells combinations apart:
+combination, and what is left over is a short walk, its *program*. Combinations differ only in what some rule reads:
 policies that never ask for `srcSPDomain` share a program over all senders. Programs are a pure function of the policies
 and that combination: nothing in them can go stale, and they are dropped with the policies. Decisions themselves are
 never stored. `decide` raises nothing: a failure inside is a denial and is counted.

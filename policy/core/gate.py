@@ -61,7 +61,7 @@ class Step(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether a message passes. `code` says why not; `rule_id` is "" unless a rule decided.
+    """Decision about a message: passed or not. `code` says why not; `rule_id` is "" unless a rule decided.
 
     `revision` names the policies, `decision` is what they said (with obligations and what report mode would have
     done), and `retry_after_seconds` goes with `Code.RATE`.
@@ -77,12 +77,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def is_permitted_by_rule(self) -> bool:
-        """Whether a rule permits it; otherwise no policy applied to what passes."""
+        """True if a rule permits it; otherwise no policy applied to what passes."""
         return self.permitted and self.step is Step.POLICY
 
     @property
-    def told(self) -> dict[str, object] | None:
-        """What a sender of our own domain learns about a denial. Source: message specification, sections 4 and 15.3."""
+    def details_for_sender(self) -> dict[str, object] | None:
+        """Details of a denial for a sender of our own domain. Source: message specification, sections 4 and 15.3."""
         if self.retry_after_seconds:
             return {"retryAfter": self.retry_after_seconds}
         return {"rule": self.rule_id} if self.rule_id else None
@@ -213,7 +213,7 @@ class Gate:
         return verdict
 
     def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict) -> Verdict:
-        """What a message carries has to pass as well, if it can be read. Source: message specification, section 9.7."""
+        """Judge what a message carries as well, if it can be read. Source: message specification, section 9.7."""
         inner = facts.message
         is_inbound = facts.hook == "in"
         for _ in range(FORWARD_LEVELS):
@@ -253,11 +253,11 @@ class Gate:
         )
 
     def names(self, domain: str) -> bool:
-        """Whether an entry of the settings is for this domain alone."""
+        """True if an entry of the settings is for this domain alone."""
         return domain in self._entries and domain != _REST
 
     def bars(self, facts: Facts) -> bool:
-        """Whether a domain is kept out as such, by the lists, by a rule or by its entry; counts nothing.
+        """True if a domain is kept out as such, by the lists, by a rule or by its entry; counts nothing.
 
         A domain that nothing names is not let in either, but nothing is said against it.
         """
@@ -362,7 +362,7 @@ class Gate:
 
 
 def _sets_up_p2p(message: Message) -> bool:
-    """Whether a message is to or from a P2P stub. Source: message specification, section 17."""
+    """True if a message is to or from a P2P stub. Source: message specification, section 17."""
     return any(f"/{name}/" in address for name in P2P_STUBS for address in (message.to, message.from_))
 
 

@@ -42,7 +42,7 @@ class Algorithm(Enum):
 
 
 class Mode(Enum):
-    """Whether a rule decides, or only reports what it would have decided."""
+    """Mode of a rule: it decides, or only reports what it would have decided."""
 
     ENFORCE = "enforce"
     REPORT = "report"
@@ -95,7 +95,7 @@ ALWAYS: Final = AllOf()
 
 
 class Obligation(msgspec.Struct, frozen=True, kw_only=True):
-    """Something the enforcer is told along with an effect, such as `log = "blocked"`."""
+    """Something the enforcer gets along with an effect, such as `log = "blocked"`."""
 
     on: Effect
     name: str

@@ -19,7 +19,7 @@ class DomainPattern(str):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it names one domain only."""
+        """True if the pattern names one domain only."""
         return not self.startswith("*")
 
     @property
@@ -67,7 +67,7 @@ class DomainMatcher:
         self._bases = frozenset(pattern.base for pattern in patterns if not pattern.is_exact)
 
     def __call__(self, domain: str) -> bool:
-        """Whether one of the patterns fits a domain in canonical form."""
+        """True if one of the patterns fits a domain in canonical form."""
         if domain in self._exact or self._any:
             return True
         return bool(self._bases) and any(parent in self._bases for parent in parents(domain))

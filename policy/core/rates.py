@@ -30,7 +30,7 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether there is nothing to count."""
+        """True if no limit is set, so that nothing is counted."""
         return self.messages_per_second is None and self.bytes_per_second is None
 
 

@@ -41,7 +41,7 @@ _decode = msgspec.json.Decoder(GateFacts).decode
 def record_facts(
     facts: Facts, src_domain: str, dst_domain: str, reads: frozenset[str], *, is_hashed: bool = False
 ) -> GateFacts | None:
-    """What goes into `facts` of a record; None when there is nothing to say.
+    """Return `facts` of a record; None when there is nothing to say.
 
     Args:
         facts: What the gate was shown.
@@ -194,7 +194,7 @@ def read_recorded(packed: str | bytes) -> GateFacts:
 
 
 class AlikeFacts(msgspec.Struct, frozen=True, gc=False):
-    """What records have in common that differ by addresses, size and time only: each of them costs little then."""
+    """Members common to records that differ by addresses, size and time only: each of them costs little then."""
 
     hook: Hook
     src_domain: str

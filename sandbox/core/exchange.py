@@ -33,7 +33,7 @@ FLAG_GRANTED: Final = 1
 
 
 class Event(IntEnum):
-    """What the host tells a stub."""
+    """Kinds of events that the host sends to a stub."""
 
     START = 1
     MESSAGE = 2
@@ -48,7 +48,7 @@ class Event(IntEnum):
 
 
 class Action(IntEnum):
-    """What a stub asks the host to do."""
+    """Kinds of actions that a stub asks the host to perform."""
 
     OPEN = 1
     SEND = 2
@@ -118,7 +118,7 @@ def encode_events(events: list[GuestEvent], now_ms: int, random16: bytes) -> byt
 
 
 EVENT_PAYLOAD_BYTES: Final = limits.INPUT_BYTES_MAX - PROLOGUE_BYTES - RECORD_BYTES
-"""The longest payload of one event. Whoever makes events of what strangers send has to refuse more."""
+"""The longest payload of one event. Code that makes events of what strangers send has to refuse more."""
 
 
 def split_calls(events: list[GuestEvent], call_bytes: int = limits.INPUT_BYTES) -> list[int]:

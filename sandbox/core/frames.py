@@ -29,21 +29,21 @@ NOTE_BYTES: Final = 4096
 
 
 class Command(IntEnum):
-    """What the host tells a worker."""
+    """Kinds of frames from the host to a worker."""
 
     LOAD = 1
     EXCHANGE = 2
 
 
 class ForkKind(IntEnum):
-    """What the host asks of the zygote."""
+    """Kinds of requests from the host to the zygote."""
 
     WORKER = 1
     COMPILER = 2
 
 
 class Note(IntEnum):
-    """What the zygote tells the host."""
+    """Kinds of notes from the zygote to the host."""
 
     READY = 1
     FORKED = 2

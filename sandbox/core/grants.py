@@ -67,7 +67,7 @@ class _Allowance:
         self._counted_at: float | None = None
 
     def takes(self, now: float) -> bool:
-        """Whether there is one left; then it is taken."""
+        """True if there is one left; then it is taken."""
         if self._counted_at is not None:
             self._left = min(self._most, self._left + (now - self._counted_at) * self._most)
         self._counted_at = now
@@ -119,7 +119,7 @@ class Ledger:
             raise denied("channel", f"channel {channel} is not open")
 
     def close_channel(self, channel: int) -> None:
-        """The channel is gone, whoever closed it."""
+        """Release a channel that either side closed."""
         self._channels.discard(channel)
 
     def request_token(self, channel: int, challenge: bytes) -> None:
@@ -169,7 +169,7 @@ class Ledger:
         self._requests_left = limits.STUB_REQUESTS_PER_ANSWER + heard
 
     def count_request(self, op: int, now: float) -> None:
-        """One more thing that the guest wants (a line, a timer, a token); what it only tells does not count.
+        """Count one request of the guest (a line, a timer, a token); mere notices do not count.
 
         Most of what it wants is answered by an event, so that a guest that wants several things for each event would
         have more and more of them. Each new state is written down, and the whole node goes by it.
@@ -177,7 +177,7 @@ class Ledger:
         Raises:
             StubFaultError: STUB_OUTPUT, which ends it.
         """
-        if op in _TELLS:
+        if op in _NOTICES:
             return
         self._requests_left -= 1
         if self._requests_left < 0:
@@ -191,7 +191,7 @@ class Ledger:
         return self.denials >= DENIALS_BEFORE_FAULT
 
 
-_TELLS: Final = frozenset({int(Action.REFUSED), int(Action.LOG)})
+_NOTICES: Final = frozenset({int(Action.REFUSED), int(Action.LOG)})
 _KINDS: Final = frozenset(int(kind) for kind in ChannelKind)
 
 

@@ -1,6 +1,6 @@
 """The life of one stub: its states, its restarts, its circuit breaker.
 
-Theory of operation: the stub's supervisor tells what happened and asks when it may start again. Crashes lead to a
+Theory of operation: the stub's supervisor reports what happened and asks when it may start again. Crashes lead to a
 back-off that doubles; too many of them inside a window open the circuit, and after a rest one probe decides whether it
 closes. A stub that has run well for a while starts from the short delay again. Time and jitter are arguments.
 
@@ -94,7 +94,7 @@ class Lifecycle:
         return now >= self._next_start
 
     def refusal(self) -> Code:
-        """What waiting messages are answered with while no instance may start."""
+        """Return the code that answers waiting messages while no instance may start."""
         return Code.CIRCUIT_OPEN if self.is_circuit_open else Code.STUB_FAILED
 
     def started(self, now: float) -> None:

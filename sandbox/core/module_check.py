@@ -54,7 +54,7 @@ class StubSection(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
-    """What the gate saw. Sizes in bytes."""
+    """Sizes found by the check, in bytes."""
 
     abi: int
     name: str
@@ -124,7 +124,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the walk has gathered so far."""
+    """State gathered while walking the module."""
 
     types: list[Signature | None] = field(default_factory=list)
     functions: list[int] = field(default_factory=list)

@@ -37,7 +37,7 @@ class Entry:
 
 
 def is_key(text: str) -> bool:
-    """Whether it is a key: the hex of a SHA-256, as it also is the name of a file."""
+    """True if the text is a key: the hex of a SHA-256, as it also is the name of a file."""
     return len(text) == 64 and _HEX.issuperset(text)
 
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from protofly.limits import GUARANTEED_BYTES, GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS, GUARANTEED_TOLD_AT_ONCE
+from protofly.limits import GUARANTEED_BYTES, GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS, GUARANTEED_SENT_AT_ONCE
 from protofly.message import Message
 
 _Key = tuple[str, bytes, str]
@@ -72,7 +72,7 @@ class GuaranteedEvents:
         return True
 
     def due(
-        self, now: float, *, lives: Callable[[int], bool], most: int = GUARANTEED_TOLD_AT_ONCE
+        self, now: float, *, lives: Callable[[int], bool], most: int = GUARANTEED_SENT_AT_ONCE
     ) -> list[tuple[int, Message]]:
         """Whom to tell again what, now: some of it, so that whoever gets any asks again.
 

@@ -15,7 +15,7 @@ from msg_node.requests.core.delivery_status import EXPIRED
 from msg_node.requests.core.guaranteed_events import GuaranteedEvents
 from protofly.limits import (
     GUARANTEED_RETRY_SECONDS,
-    INBOX_TOLD_AT_ONCE,
+    INBOX_NOTIFIED_AT_ONCE,
     PARKED_EXPIRED_AT_ONCE,
     REQUEST_TTL_SECONDS,
 )
@@ -103,7 +103,7 @@ async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(h
 
 async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in_each_turn(house: RuntimeHouse) -> None:
     ana = await house.opened("ana")
-    many = 3 * INBOX_TOLD_AT_ONCE
+    many = 3 * INBOX_NOTIFIED_AT_ONCE
     request_ids = await parked(ana, *range(many))
     await ana.wire.cut()
     await house.until("sessions lost")
@@ -113,9 +113,9 @@ async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in
     back = await house.runtime()
     back.address = ana.session_address
     await back.ask("re-open", "mn:/session")
-    assert len(inboxes.untold(ana.address)) == many - INBOX_TOLD_AT_ONCE
+    assert len(inboxes.untold(ana.address)) == many - INBOX_NOTIFIED_AT_ONCE
     assert house.bus.parked_actions.sweep(time.time())
-    assert len(inboxes.untold(ana.address)) == many - 2 * INBOX_TOLD_AT_ONCE
+    assert len(inboxes.untold(ana.address)) == many - 2 * INBOX_NOTIFIED_AT_ONCE
     assert house.bus.parked_actions.sweep(time.time())
     assert not house.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(back, many)) == request_ids
