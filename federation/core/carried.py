@@ -67,7 +67,7 @@ def _cleaned_message(message: _Members, may_use: MayUse, level: int) -> _Members
     inner = bytes(message.get("body", b""))
     if inner.startswith(b"{"):
         body = {name: value for name, value in _decode(inner).items() if name not in NODE_FLAGS}
-        if "source" in body and body["source"] != b"null":
+        if "source" in body:
             _check(body["source"], may_use, "source")
         if codec.body_text(bytes(message.get("type", b""))).strip().lower() == FORWARD:
             body = _cleaned_body(body, may_use, level + 1)

@@ -189,7 +189,8 @@ class Resolution:
         return ()
 
     def _usable(self, question: Question) -> list[ServiceRecord]:
-        records = [record for record in self._answers[question].services if not _is_alias(question, record)]
+        """Records that we understand; among them are no aliases, since each of those has led to a further question."""
+        records = self._answers[question].services
         usable = [record for record in records if _is_understood(record)]
         if len(usable) < len(records):
             self._notes.append(f"{question}: {len(records) - len(usable)} record(s) for protocols we do not speak")
@@ -288,10 +289,6 @@ def _drawn_by_weight(records: list[ServiceRecord], drawn: float) -> ServiceRecor
     mark = drawn * (sum(record.weight for record in records) + 1)
     sums = accumulate(record.weight for record in records)
     return next((record for record, running in zip(records, sums, strict=True) if running >= mark), records[-1])
-
-
-def _is_alias(question: Question, record: ServiceRecord) -> bool:
-    return question.kind is RecordKind.SVCB and record.priority == 0
 
 
 def _is_understood(record: ServiceRecord) -> bool:

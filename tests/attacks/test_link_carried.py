@@ -129,3 +129,12 @@ def test_too_many_messages_inside_each_other_are_refused() -> None:
     with pytest.raises(PeerError) as caught:
         cleaned_forward(json.dumps({"message": body}).encode(), lambda _: True)
     assert caught.value.code is Code.TOO_DEEP
+
+
+@pytest.mark.parametrize("value", ["", 7, None, [], {}])
+@pytest.mark.parametrize("member", ["from", "source"])
+def test_a_carried_sender_that_is_no_text_is_refused_whoever_may_be_used(member: str, value: object) -> None:
+    message = inner(value) if member == "from" else inner(source=value)
+    body = json.dumps({"message": message}).encode()
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        cleaned_forward(body, lambda _address: True)

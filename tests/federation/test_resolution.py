@@ -252,3 +252,16 @@ def test_heavier_records_come_first_more_often() -> None:
     records = [ServiceRecord(1, "light.b.example", weight=10), ServiceRecord(1, "heavy.b.example", weight=90)]
     firsts = [in_order(records, draw=lambda share=step / 100: share)[0].target for step in range(100)]  # type: ignore[misc]
     assert 80 < firsts.count("heavy.b.example") < 95
+
+
+@pytest.mark.parametrize(
+    ("draw", "first"),
+    [(0.0, "none"), (0.001, "light"), (0.25, "light"), (0.251, "heavy"), (0.75, "heavy"), (0.999, "heavy")],
+)
+def test_the_first_record_is_the_one_whose_running_sum_reaches_the_drawn_number(draw: float, first: str) -> None:
+    records = [ServiceRecord(1, name, weight=weight) for name, weight in (("heavy", 2), ("none", 0), ("light", 1))]
+    assert in_order(records, draw=lambda: draw)[0].target == first
+
+
+def test_an_srv_record_of_priority_0_is_no_alias() -> None:
+    assert targets(resolve({SRV: found(ServiceRecord(0, "srv.b.example", port=8443))})) == [("srv.b.example", 8443)]

@@ -270,3 +270,10 @@ def test_many_names_do_not_make_a_gate_grow() -> None:
         name = f"n{number}.example"
         assert gate.judge(some_facts(facts.message, to_domain=name, link_domain=name)).permitted
     assert len(gate._lanes) <= GATE_KNOWN_DOMAINS
+
+
+@pytest.mark.parametrize("attribute", ["msgFrom", "resource"])
+def test_a_rule_for_any_text_applies_beside_one_for_another_text(attribute: str) -> None:
+    rules = deny("one", check(attribute, "equals", "/other")), deny("any", check(attribute, "equals", "*"))
+    verdict = Gate(one_policy(*rules), NAMED).judge(some_facts(a_message(resource="/x")))
+    assert (verdict.permitted, verdict.rule_id) == (False, "s/any")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,3 +132,38 @@ def test_bounds_and_counts_hold_after_any_steps(steps: list[tuple[bool, str, int
     assert not pending._network_of
     assert not any(pending._levels)
     assert not pending._networks
+
+
+@pytest.mark.parametrize(
+    ("network", "addresses"),
+    [
+        ("10.1.2.0/24", ["10.1.2.1", "10.1.2.2", "10.1.2.254", "10.1.2.255"]),
+        ("2001:db8:7::/48", [f"2001:db8:7:{part}::/64" for part in ("0", "1", "8000", "ffff")]),
+    ],
+)
+def test_a_network_counts_as_one_in_both_of_its_halves(network: str, addresses: list[str]) -> None:
+    pending = table(most=7)
+    others = ["2001:db8:9:1::/64", "2001:db8:9:2::/64", "2001:db8:9:3::/64"]
+    entries = entered(pending, *others, *addresses)
+    assert pending.enter(HONEST, "new")[1] is entries[3]
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["10.1.2.1", "10.1.2.2", "10.1.3.1", "10.1.3.2"],
+        [f"2001:db8:{part}::/64" for part in ("6", "6:1", "7", "7:1")],
+    ],
+)
+def test_neighbouring_networks_count_each_for_itself(addresses: list[str]) -> None:
+    pending = table(most=7)
+    others = ["2001:db8:9:1::/64", "2001:db8:9:2::/64", "2001:db8:9:3::/64"]
+    entries = entered(pending, *addresses, *others)
+    assert pending.enter(HONEST, "new")[1] is entries[4]
+
+
+@pytest.mark.parametrize(("lone", "displaced"), [(127, 127), (128, 0)])
+def test_to_find_the_greediest_network_the_first_128_addresses_are_compared(lone: int, displaced: int) -> None:
+    pending = table(most=lone + 2)
+    entries = entered(pending, *(f"10.0.{number}.1" for number in range(lone)), "10.9.9.1", "10.9.9.2")
+    assert pending.enter(HONEST, "new")[1] is entries[displaced]

@@ -347,3 +347,27 @@ def test_messages_of_a_server_reach_the_library_at_the_other_end(sizes: list[int
     server.close(1001)
     assert client.receive(server.data_to_send()) == [*messages, b"last"]
     assert client.close_code == 1001
+
+
+@pytest.mark.parametrize(
+    ("reason", "sent"),
+    [("x" * 120, "x" * 120), ("x" * 121, "x" * 120), ("é" * 60, "é" * 60), ("x" + "é" * 60, "x" + "é" * 59)],
+)
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_reason_of_a_close_is_cut_at_120_bytes_and_between_characters(
+    reason: str, sent: str, has_failed: bool
+) -> None:
+    client, server = connected()
+    if has_failed:
+        server.fail(TOO_BIG, reason)
+    else:
+        server.close(TOO_BIG, reason)
+    client.receive(server.data_to_send())
+    assert client.protocol.close_rcvd is not None
+    assert (client.close_code, client.protocol.close_rcvd.reason) == (TOO_BIG, sent)
+
+
+def test_a_client_refuses_frames_with_a_mask() -> None:
+    client, _ = connected(is_binary=True)
+    assert client.receive(frame(2, b"x")) == []
+    assert (client.is_open, client.is_broken) == (False, True)
