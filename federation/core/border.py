@@ -146,7 +146,7 @@ def check_source(message: Message, speaker: Speaker) -> None:
     Raises:
         PeerError: SPOOFED_SOURCE, or BAD_BODY when the source is no address.
     """
-    if not message.peek.source or message.peek.source == b"null":
+    if not message.peek.source:
         return
     source = codec.body_text(bytes(message.peek.source))
     if not source:

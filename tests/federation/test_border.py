@@ -286,6 +286,18 @@ def test_senders_are_judged_alike_whoever_was_seen_before(seen: list[tuple[str, 
         assert _code(border.check_sender, one) is _code(check_speaks_for, one, Speaker(domains))
 
 
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        *(("", None), ('"hyperty://a.example/s"', None), ('"hyperty://b.example/s"', Code.SPOOFED_SOURCE)),
+        *((value, Code.BAD_BODY) for value in ("null", "7", '""', "[]")),
+    ],
+)
+def test_a_source_is_absent_or_an_address_of_the_speaker(source: str, code: Code | None) -> None:
+    one = message(f'{{"source":{source}}}' if source else '{"value":1}')
+    assert _code(check_speaks_for, one, Speaker(frozenset({"a.example"}))) is code
+
+
 def _code(check: Callable[..., None], *arguments: object) -> Code | None:
     try:
         check(*arguments)
