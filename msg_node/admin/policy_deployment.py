@@ -56,7 +56,7 @@ class PolicyDeployment:
         self._record(self._deployed("start", None, self._gate.policies))
 
     async def reload(self) -> None:
-        """Read the files again, all or none; what is wrong with them is told, and the old ones stay in force."""
+        """Read the files again, all or none; what is wrong with them is logged, and the old ones stay in force."""
         before = self._gate.policies
         try:
             policies = await trio.to_thread.run_sync(self._read)

@@ -102,7 +102,7 @@ class BackendHttp:
                 pass
             return answer
         finally:
-            await trio.aclose_forcefully(line)  # a far end that does not answer a farewell must not hold us
+            await trio.aclose_forcefully(line)  # a far end that does not answer a close message must not hold us
 
     async def _open_tls(self, line: trio.abc.Stream, context: ssl.SSLContext) -> trio.abc.Stream:
         stream = trio.SSLStream(line, context, server_hostname=self.host, https_compatible=True)

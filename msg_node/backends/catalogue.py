@@ -1,7 +1,7 @@
 """Fetches descriptors for local runtimes.
 
 It does so as this node fetches everything foreign: judged addresses, verified TLS, bounded bytes and time, no
-redirects. Nothing is asked of a domain that we do not talk to. What was found is told again for a while, and so is
+redirects. Nothing is asked of a domain that we do not talk to. What was found is given again for a while, and so is
 that nothing was. Source: data formats, sections 2.4 and 2.8; trust and hosts, section 2.6.
 """
 
@@ -41,7 +41,7 @@ _Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What was found, or with `descriptor` None why nothing was; told again until then."""
+    """What was found, or with `descriptor` None why nothing was; given again until then."""
 
     until: float
     descriptor: dict[str, object] | None
@@ -57,7 +57,7 @@ class CatalogueReader:
         resolve: Finds a domain that we talk to.
         own_domains: Domains whose catalogue is ours.
         own: Our own catalogue, when the settings name one.
-        cache_seconds: How long a descriptor is told again when its server says nothing.
+        cache_seconds: How long a descriptor is given again when its server says nothing.
         clock: Seconds since the Unix epoch.
     """
 
@@ -151,7 +151,7 @@ class CatalogueReader:
 
 
 def _worse(known: HostError, found: HostError) -> HostError:
-    """What is told when several places failed: what a server did wrong, before that nobody was there.
+    """Return the error to report when several places failed: what a server did wrong, before that nobody was there.
 
     Original catalogues answer 500 for an unknown name; a status says no more than that it is not there.
     """

@@ -83,7 +83,7 @@ class IssuerKeyring:
     """Fetches keys.
 
     Args:
-        on_keys: Told an issuer and its keys, each time they were fetched; none when they are too old to be kept.
+        on_keys: Called with an issuer and its keys, each time they were fetched; none when they are too old to be kept.
         clock: Seconds since some moment.
     """
 

@@ -60,7 +60,7 @@ class QosWatch:
             task_status.started()
 
     def sweep_once(self) -> None:
-        """End what is over."""
+        """End leases that have expired."""
         self._tell(self._service.sweep(self._domain, time.time()))
 
     async def watch_once(self) -> None:

@@ -1,6 +1,6 @@
 """What goes on between a node and an external domain registry without a request of a runtime.
 
-The registry is asked for news of statuses, and is told which entries the end of a session has disconnected. Both are
+The registry is asked for news of statuses, and notified which entries the end of a session has disconnected. Both are
 soft state: what is missed is made good by `expires`. Source: message specification, section 10.3.
 """
 
@@ -34,7 +34,7 @@ class RegistryWatch:
         backend: The registry.
         tell: Takes changes of statuses, for subscribers and for the state file.
         poll_seconds: Pause between two questions for news; 0: none is asked, for a registry whose news another node of
-            the domain takes (it tells each piece once).
+            the domain takes (it reports each piece once).
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class RegistryWatch:
             await self.poll_once()
 
     async def poll_once(self) -> None:
-        """Ask for news, and tell them."""
+        """Ask for news, and pass them on."""
         try:
             answer = await self._backend.call(UPDATED)
             changes = self._relay.observe(answer, time.time())
         except HostError as error:
-            self.counters[f"polls {error.code.word}"] += 1  # the breaker tells the log when it is for longer
+            self.counters[f"polls {error.code.word}"] += 1  # the breaker logs it when it lasts
             return
         except Exception:
             logger.exception("news of the domain registry cannot be read")  # a stranger's words, and our defect

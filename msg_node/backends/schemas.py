@@ -1,4 +1,4 @@
-"""Schemas of data objects, as catalogues tell them: the descriptor, then its source package, then the schema in it.
+"""Schemas of data objects, as catalogues give them: the descriptor, then its source package, then the schema in it.
 
 A descriptor embeds its package, or names its class, which is asked for at the same places; where it is a static file,
 it may be the schema itself. Original brokers parse what they stored as text, so a schema comes as text or as an object.
@@ -54,7 +54,7 @@ class SchemaReader:
             holder = await self._read(CatalogueQuestion(package, question.asked_by))
         key = entry.domain, entry.authority, entry.name
         known = self._made.get(key)
-        if known is None or known[0] is not holder:  # the catalogue's reader tells the same as long as it counts
+        if known is None or known[0] is not holder:  # the catalogue's reader gives the same as long as it counts
             known = self._made[key] = holder, await self._make(holder, entry.domain)
             self._made.move_to_end(key)
             if len(self._made) > SCHEMAS_KEPT:

@@ -130,7 +130,7 @@ class WebPush:
         self.counters: Counter[str] = Counter()
 
     def somebody_waits(self, key: str) -> None:
-        """Something waits for whoever answers for a canonical address: wake him, if he is away. Never blocks."""
+        """Wake the runtime that answers for a canonical address, if it is away. Never blocks."""
         targets = self._targets.of(key)
         if not targets or not self._is_away(key):
             return

@@ -137,11 +137,11 @@ class EngineSession:
         if self._socket is not None:
             self._socket.drop()
 
-    # What the transports tell.
+    # What the transports report.
 
     @property
     def is_upgraded(self) -> bool:
-        """Whether it lives on a WebSocket."""
+        """True if it lives on a WebSocket."""
         return self._socket is not None
 
     def say(self, packet: bytes) -> None:

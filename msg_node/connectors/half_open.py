@@ -88,7 +88,7 @@ class SessionLines:
         self._lines: set[ByteChannel] = set()
 
     def admits(self, line: ByteChannel) -> bool:
-        """Whether a connection is one of those that the session may have."""
+        """True if a connection is one of those that the session may have."""
         if line in self._lines:
             return True
         self._lines = {one for one in self._lines if not one.is_closed}
@@ -119,7 +119,7 @@ class Newcomer:
 
     @property
     def is_late(self) -> bool:
-        """Whether it has existed for longer than a connection may be half-open."""
+        """True if it has existed for longer than a connection may be half-open."""
         return trio.current_time() >= self._since + OPEN_SECONDS
 
     def opened(self) -> None:

@@ -2,7 +2,7 @@
 
 The session is the channel of the runtime's port. A reply that a post waits for goes into the answer to that post; all
 else goes to the event stream or the poll that is there, and without either it waits in the port's queue, with the
-bounds that every slow runtime meets. What went out is kept for a while (`ReturnLog`), since HTTP tells nobody whether
+bounds that every slow runtime meets. What went out is kept for a while (`ReturnLog`), since HTTP does not say whether
 an answer was read. The newest stream or poll counts: an older one may hang on a line that nobody knows to be dead.
 
 Source: message specification, section 19.5.
@@ -37,7 +37,7 @@ class Outlet(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes messages now."""
+        """True if it takes messages now."""
 
     def give(self, messages: list[Numbered], missing: int) -> None:
         """Pass messages on; `missing` are those in front of them that cannot be sent any more."""
@@ -117,7 +117,7 @@ class Poll:
     def ping(self) -> None:
         """See `Outlet`: the end of its time is the sign."""
 
-    def close(self, code: int, reason: str) -> None:  # noqa: ARG002 - the next request is told
+    def close(self, code: int, reason: str) -> None:  # noqa: ARG002 - the next request gets it
         """See `Outlet`."""
         self._is_over = True
         self.is_done.set()
@@ -128,7 +128,7 @@ class HttpSession:
 
     Args:
         remote: What the client that opened it counts for; see `address_group`.
-        on_ended: Told once, when it is over.
+        on_ended: Called once, when it has ended.
     """
 
     silent_periods: int = sys.maxsize
@@ -185,7 +185,7 @@ class HttpSession:
         """See `MessageChannel`."""
         self.end()
 
-    # What requests tell.
+    # What requests report.
 
     def attach(self, outlet: Outlet, after: int | None) -> None:
         """A stream or a poll is there, in place of any other; first it gets what follows on `after`."""

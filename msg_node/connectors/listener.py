@@ -180,7 +180,7 @@ class Door:
             websocket.close(TRY_AGAIN_LATER, "too many connections without a session")
 
     def _may_enter(self, websocket: ServerWebSocket, arrival: Arrival) -> bool:
-        """Whether an upgrade request is for something here and may have it; else it is answered."""
+        """True if an upgrade request is for something here and may have it; else it is answered."""
         if arrival.entry in (EntryPoint.NOBODY, EntryPoint.HTTPS) or (
             arrival.entry is EntryPoint.LINK and self._acceptor is None
         ):

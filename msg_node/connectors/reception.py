@@ -40,11 +40,11 @@ class Reception:
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
     def admits(self, origin: str) -> bool:
-        """Whether pages of a web origin may connect; what is no browser names none ("")."""
+        """True if pages of a web origin may connect; what is no browser names none ("")."""
         return not origin or ANY_ORIGIN in self.origins or origin.lower() in self.origins
 
     def welcome(self, channel: MessageChannel, dialect: Dialect, offered: Offered, on_opened: OnOpened) -> RuntimePort:
-        """Give a connection its port. Whoever calls this calls `farewell` when the connection has ended."""
+        """Give a connection its port. The caller calls `farewell` when the connection has ended."""
         port = self.welcome_as(RuntimePort, channel, dialect, offered, self.queue)
         port.on_opened = on_opened
         return port

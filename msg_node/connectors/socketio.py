@@ -99,7 +99,7 @@ class SocketIo:
         return engine_io.open_packet(session.sid, upgrades=upgrades, ping_seconds=self.reception.bus.ping_seconds)
 
     async def _keep(self, session: EngineSession, network: str, entry: Entry) -> None:
-        """Tell the bus when a polling session has ended, whoever ended it."""
+        """Notify the bus when a polling session has ended, for any reason."""
         try:
             await session.left_polling.wait()
             self._polling[network] -= 1

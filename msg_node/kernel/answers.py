@@ -12,7 +12,7 @@ VALIDATOR = "mn:/validator"
 
 
 def validator_reply(broken: codec.BrokenMessageError, runtime: str, *, has_desc: bool = True) -> Message | None:
-    """What the sender of a broken frame is told, None when there is nobody to tell.
+    """Return the answer to the sender of a broken frame, None when nobody can get one.
 
     Args:
         broken: What is wrong with the frame.
@@ -54,7 +54,7 @@ def described(reply: Message) -> Message:
 
 
 def gap_word(runtime: str, objects: tuple[str, ...], *, is_vague: bool) -> Message:
-    """Tell a runtime that is back of which objects it missed more than it was handed.
+    """Notify a runtime that is back of which objects it missed more than it was handed.
 
     `is_vague`: and perhaps of others. Source: feature row DS-08.
     """

@@ -40,7 +40,7 @@ class IssuerRules:
         skew_seconds: How far its clock may differ from ours.
         runtime_claim: The claim with the runtime address, or several; a final `*` stands for any rest.
         roles_claim: The claim with the roles, "" for none.
-        proves_in_full: A token that names a runtime, and not only a pattern, speaks for it whoever has it.
+        proves_in_full: A token that names a runtime, and not only a pattern, speaks for it in anybody's hands.
     """
 
     issuer: str

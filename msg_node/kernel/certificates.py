@@ -54,17 +54,17 @@ class CertificateEntry:
         return f"certificate sha256 {self.sha256}" if self.sha256 else f"certificate subject {self.subject}"
 
     def names(self, certificate: PeerCertificate) -> bool:
-        """Whether it is about that certificate."""
+        """True if it is about that certificate."""
         if self.sha256:
             return self.sha256 == certificate.sha256
         return bool(self.subject) and self.subject == certificate.subject
 
     def is_for(self, runtime_key: str) -> bool:
-        """Whether it may open the runtime with that canonical key."""
+        """True if it may open the runtime with that canonical key."""
         return covers(self.runtime, runtime_key)
 
     def is_in_full_for(self, runtime_key: str) -> bool:
-        """Whether it is for that runtime and no other."""
+        """True if it is for that runtime and no other."""
         return names_in_full(self.runtime, runtime_key)
 
 

@@ -62,7 +62,7 @@ _Row = TypeVar("_Row", bound=msgspec.Struct)
 
 
 class Journal:
-    """Collects the changes of one step; whoever drives the cores takes them and has them committed."""
+    """Collects the changes of one step; the shell that drives the cores takes them and has them committed."""
 
     def __init__(self) -> None:
         self._changes: list[Change] = []

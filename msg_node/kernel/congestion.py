@@ -16,7 +16,7 @@ class Congestible(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether senders should pause."""
+        """True if senders should pause."""
 
     async def wait_relief(self) -> None:
         """Wait until it takes more."""

@@ -1,4 +1,4 @@
-"""Which dialect a connection speaks, told from the target of its first request.
+"""Which dialect a connection speaks, read from the target of its first request.
 
 | target | entry |
 |---|---|
@@ -59,7 +59,7 @@ class Arrival:
 
 
 def arrival_at(target: str) -> Arrival:
-    """Tell the entry from a request target, path and query as they came."""
+    """Return the entry point of a request target, path and query as they came."""
     path, _, query = target.partition("?")
     if path == RUNTIME_PATH:
         return Arrival(EntryPoint.SESSION_MESSAGES)

@@ -107,10 +107,10 @@ class ListenerDirectory(Protocol):
         """Sessions and links that subscribed to a canonical key."""
 
     def is_heard(self, key: str, /) -> bool:
-        """Whether any did; remembers nothing, for keys that are asked about once."""
+        """True if any did; remembers nothing, for keys that are asked about once."""
 
     def listens(self, sid: int, key: str, /) -> bool:
-        """Whether a session or link gets what is sent to a key."""
+        """True if a session or link gets what is sent to a key."""
 
 
 class SenderDirectory(Protocol):
@@ -134,4 +134,4 @@ class ObserverDirectory(Protocol):
     """Says who was taken off an object by its reporter."""
 
     def is_expelled(self, number: int, object_key: str, /) -> bool:
-        """Whether the reporter of an object has taken a session off it."""
+        """True if the reporter of an object has taken a session off it."""

@@ -31,7 +31,7 @@ class TermKind(Enum):
 
 
 class ExpiryState(Enum):
-    """How a term is. The value is the last word of its codes."""
+    """How a term is. The value ends its codes."""
 
     VALID = "valid"
     DUE = "due"
@@ -51,7 +51,7 @@ _ACTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """From when to when something is valid, Unix seconds. `name` tells it from others of its kind.
+    """From when to when something is valid, Unix seconds. `name` distinguishes it from others of its kind.
 
     `file` is for people on the node's own machine; an `Expiry` leaves it out of its sentences: strangers read them.
     """
@@ -88,17 +88,17 @@ class Expiry:
 
     @property
     def is_failing(self) -> bool:
-        """Whether others refuse it now."""
+        """True if others refuse it now."""
         return self.state in _FAILING
 
     @property
     def is_warning(self) -> bool:
-        """Whether somebody should look before it fails."""
+        """True if somebody should look before it fails."""
         return self.state is ExpiryState.EXPIRING
 
     @property
     def is_due(self) -> bool:
-        """Whether it should be renewed: due, or later than that."""
+        """True if it should be renewed: due, or later than that."""
         return self.state in {ExpiryState.DUE, ExpiryState.EXPIRING, ExpiryState.EXPIRED}
 
     @property

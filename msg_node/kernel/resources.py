@@ -68,7 +68,7 @@ def shape_of(key: str) -> Shape:
 
 
 def is_reserved(scheme: str) -> bool:
-    """Whether addresses of a scheme are never given out or claimed. Source: message specification, section 7.1."""
+    """True if addresses of a scheme are never given out or claimed. Source: message specification, section 7.1."""
     return scheme in _UNCLAIMABLE
 
 
@@ -84,7 +84,7 @@ P2P_NAMES = P2P_STUBS
 
 
 def is_p2p_stub(key: str) -> bool:
-    """Whether a key is the address of a P2P stub that names no runtime: `<scheme>://<domain>/p2phandler/<id>`.
+    """True if a key is the address of a P2P stub that names no runtime: `<scheme>://<domain>/p2phandler/<id>`.
 
     Source: message specification, section 17.
     """
@@ -94,7 +94,7 @@ def is_p2p_stub(key: str) -> bool:
 
 
 def is_claimable(key: str) -> bool:
-    """Whether a runtime may make this base address itself: hyperty or object scheme, a path, no sub-resource suffix.
+    """True if a runtime may make this base address itself: hyperty or object scheme, a path, no sub-resource suffix.
 
     Source: message specification, section 7.4.
     """
@@ -105,7 +105,7 @@ def is_claimable(key: str) -> bool:
 
 
 def is_of_no_domain(key: str) -> bool:
-    """Whether an address names no authority, and so belongs to whoever uses it here: `comm:/room`, `hyperty:/h`.
+    """True if an address names no authority, and so belongs to its user here: `comm:/room`, `hyperty:/h`.
 
     Source: message specification, section 2.2, rule 3.
     """
@@ -114,12 +114,12 @@ def is_of_no_domain(key: str) -> bool:
 
 
 def is_child_form(key: str) -> bool:
-    """Whether a base address may be a child in the oldest spelling, `O/n`: an object scheme and two levels or more."""
+    """True if a base address may be a child in the oldest spelling, `O/n`: an object scheme and two levels or more."""
     return is_claimable(key) and parse(key).scheme != "hyperty" and "/" in parse(key).path[1:]
 
 
 def may_observe_abroad(key: str) -> bool:
-    """Whether a runtime may listen to an address of another domain here: changes and children of objects.
+    """True if a runtime may listen to an address of another domain here: changes and children of objects.
 
     Anything else would bring it what is meant for others. Source: message specification, sections 8.5 and 8.6.
     """

@@ -39,7 +39,7 @@ class Answered(msgspec.Struct, frozen=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the back-end is not well, as far as its status says."""
+        """True if the back-end is not well, as far as its status says."""
         return self.status >= 500
 
     def document(self) -> object:

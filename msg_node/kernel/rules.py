@@ -17,12 +17,12 @@ class Rules:
 
     Attributes:
         learns: An address of ours that nobody owns may be used as `from`, and is then reachable for an hour.
-        resolves_users: Messages to a user go to the live hyperties that the registry has for him.
+        resolves_users: Messages to a user go to the live hyperties that the registry has for that user.
         echoes: Runtimes of dialect A get copies of what they send to addresses that they listen to themselves.
         reporter_only: Observers of an object hear its reporter, and each other by the rules of `core/objects` only.
         strict_release: Addresses are released by their owner's runtime and by operators only.
         require_consent: Changes and children are heard after the reporter has said yes.
-        sm_error: What dialect A is told when a subscription names nothing: 400, or 500 as old nodes do.
+        sm_error: The answer to dialect A when a subscription names nothing: 400, or 500 as old nodes do.
         expands_schema: Who names the schema of an object, and no children, hears the children that the schema lists.
         taps: Operators may listen to everything.
         guest_addresses: How many addresses the guests of one domain may own together.

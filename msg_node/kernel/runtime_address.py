@@ -17,7 +17,7 @@ _OWNERS = frozenset({"subscription", "status", "inbox"})
 
 
 def covers(pattern: str, runtime_key: str) -> bool:
-    """Whether a pattern is for the runtime with that canonical key. False for what is no pattern."""
+    """True if a pattern is for the runtime with that canonical key. False for what is no pattern."""
     if pattern == "*":
         return True
     if pattern.endswith("*"):
@@ -27,7 +27,7 @@ def covers(pattern: str, runtime_key: str) -> bool:
 
 
 def names_in_full(pattern: str, runtime_key: str) -> bool:
-    """Whether a pattern is that one address and no other."""
+    """True if a pattern is that one address and no other."""
     if pattern.endswith("*"):
         return False
     try:
@@ -37,12 +37,12 @@ def names_in_full(pattern: str, runtime_key: str) -> bool:
 
 
 def covers_any(patterns: Iterable[str], runtime_key: str) -> bool:
-    """Whether one of the patterns is for that runtime."""
+    """True if one of the patterns is for that runtime."""
     return any(covers(pattern, runtime_key) for pattern in patterns)
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text says which runtimes it means: `*`, a runtime address, or the beginning of some and `*`."""
+    """True if a text says which runtimes it means: `*`, a runtime address, or the beginning of some and `*`."""
     if text == "*":
         return True
     if "*" in text[:-1]:

@@ -38,7 +38,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def is_link(self) -> bool:
-        """Whether a foreign domain asks."""
+        """True if a foreign domain asks."""
         return self.number < 0
 
 
@@ -232,7 +232,7 @@ Effect = Bind | CloseConnection | Probe | Ended | Parked
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a connection is told about its session before it is closed: the `value` of its `<runtime>/status`.
+    """The notice to a connection about its session before it is closed: the `value` of its `<runtime>/status`.
 
     Source: message specification, sections 5.1 and 5.4.
     """

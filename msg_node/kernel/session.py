@@ -17,7 +17,7 @@ _WITH_DESC = _WITH_TOKEN | {"a/socket.io"}
 class Dialect(Enum):
     """How the stub of a runtime speaks to us. Source: message specification, sections 5.1 to 5.3.
 
-    `SOCKET_IO` is dialect A in the framing of the Node.js node, whose stubs are told no token and keep their plain
+    `SOCKET_IO` is dialect A in the framing of the Node.js node, whose stubs get no token and keep their plain
     runtime address. `HTTPS` is dialect A in requests and a return channel, `MQTT` through a broker.
     """
 
@@ -30,7 +30,7 @@ class Dialect(Enum):
 
     def __init__(self, word: str) -> None:
         self.has_token = word in _WITH_TOKEN
-        """Whether the runtime is told a token, with which it can bring its session back."""
+        """True if the runtime gets a token, with which it can bring its session back."""
         self.reads_desc = word in _WITH_DESC
         """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
 

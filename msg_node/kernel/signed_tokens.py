@@ -50,7 +50,7 @@ class TokenRefusedError(PeerError):
 
 
 def looks_like_token(text: str) -> bool:
-    """Whether a text has the form of a signed token: three parts of base64url."""
+    """True if a text has the form of a signed token: three parts of base64url."""
     return len(text) <= BEARER_TOKEN_CHARS and _FORM.fullmatch(text) is not None
 
 

@@ -13,11 +13,11 @@ from msg_node.registries.core.tables import RegistryTables
 
 
 class StubLeases:
-    """Told when links come and go; both are no news for links without an interworking stub.
+    """Notified when links come and go; both are no news for links without an interworking stub.
 
     Args:
         tell: Takes changes of statuses, for subscribers and for the state file.
-        then: Told of every link that is up, after its stub may register.
+        then: Called for every link that is up, after its stub may register.
         clock: Seconds since the Unix epoch.
     """
 

@@ -89,7 +89,7 @@ class Validation:
                 return
             question = schema_question(address, message.from_)
         except PeerError:
-            return  # whoever gets the message says what is wrong with it
+            return  # the recipient of the message says what is wrong with it
         self._named[sid, key] = address
         self._named.move_to_end((sid, key))
         if len(self._named) > SCHEMA_OBJECTS:

@@ -24,7 +24,7 @@ def decode_constraints(raw: bytes) -> dict[str, object]:
 
 
 def satisfies(stored: CatalogueObject, requested: Mapping[str, object]) -> bool:
-    """Whether an object fits all requested attributes. An attribute that it lacks never fits."""
+    """True if an object fits all requested attributes. An attribute that it lacks never fits."""
     for name, wanted in requested.items():
         if name not in stored or not _fits(msgspec.json.decode(stored[name]), wanted):
             return False

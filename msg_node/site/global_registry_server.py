@@ -134,8 +134,8 @@ async def serve(options: ServerOptions, *, version: str, on_ready: Callable[[dic
 
     Args:
         options: Where and what.
-        version: Told to those who ask for the status.
-        on_ready: Told where it listens once it does.
+        version: Sent to those who ask for the status.
+        on_ready: Called with the listener's address once it listens.
 
     Raises:
         SettingsError: Address or certificate cannot be used.

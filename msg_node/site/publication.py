@@ -229,7 +229,7 @@ class LiveSigner:
 
 
 def _check_readable(document: Live) -> None:
-    """What readers would refuse must not leave this house."""
+    """What readers would refuse must not leave this node."""
     try:
         decode_live(encode_document(document), domain=document.domain)
     except PeerError as exc:

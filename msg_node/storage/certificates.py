@@ -43,7 +43,7 @@ class CertificateFile:
         return Term(TermKind.CERTIFICATE, name, self.begins_at, self.ends_at, str(self.path))
 
     def covers(self, host: str) -> bool:
-        """Whether clients that connect to `host`, a name or an address, take it."""
+        """True if clients that connect to `host`, a name or an address, take it."""
         return any(_matches(name, host) for name in self.names)
 
 

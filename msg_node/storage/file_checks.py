@@ -83,7 +83,7 @@ def check_key_place(key: Path) -> None:
     """Refuse a private key that somebody else can put another one in the place of.
 
     Raises:
-        FileError: `folder-open`. A folder in which everybody owns his own files (sticky) will do.
+        FileError: `folder-open`. A folder in which only the owner of a file may replace it (sticky) will do.
     """
     folder = key.absolute().parent
     try:
@@ -100,7 +100,7 @@ def check_key_place(key: Path) -> None:
 
 
 def check_writable_folder(folder: Path) -> bool:
-    """Whether a folder exists; one that does not must be one that can be made.
+    """True if a folder exists; one that does not must be one that can be made.
 
     Raises:
         FileError: `not-a-folder` or `not-writable`.

@@ -65,7 +65,7 @@ class Expulsions:
         return {key for row in held.values() for key in (row.observer, row.runtime) if key} if held else ()
 
     def holds(self, object_key: str, key: str) -> bool:
-        """Whether that observer, or runtime, is kept off an object."""
+        """True if that observer, or runtime, is kept off an object."""
         held = self._rows.get(object_key)
         return held is not None and (key in held or any(row.runtime == key for row in held.values()))
 

@@ -55,5 +55,5 @@ class Holders:
         return next(iter(self.listeners.targets(base + "/subscription")), None)
 
     def is_of_node(self, key: str) -> bool:
-        """Whether an address is that of this node, or below it: its status, its stubs."""
+        """True if an address is that of this node, or below it: its status, its stubs."""
         return runtime_part(key) in self._own.nodes

@@ -57,7 +57,7 @@ class Missed:
         seconds: How long a change is kept.
         messages: How many of one session.
         bytes_per_session: How many bytes of one session.
-        bytes_in_all: How many bytes of all sessions together; whoever was away first gives way.
+        bytes_in_all: How many bytes of all sessions together; the session that left first gives way.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Missed:
         return len(self._windows)
 
     def has(self, sid: int) -> bool:
-        """Whether a session missed anything."""
+        """True if a session missed anything."""
         return sid in self._windows
 
     def keep(self, sids: Iterable[int], message: Message, now: float) -> None:

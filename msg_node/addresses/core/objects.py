@@ -7,7 +7,7 @@ Silence means no. In this order:
 1. The reporter of the object (the node itself; the session that owns `O`, or that takes its subscriptions; the domain
    of a foreign object) says to them what it likes.
 2. Questions and answers of anybody else go to the reporter, never to observers.
-3. Observers create children, and say application events to them. Whoever creates a child names itself.
+3. Observers create children, and say application events to them. The creator of a child names itself.
 4. A child is changed and deleted by the observer that created it: `body.resource` before `#` is the sender. Who never
    observed has created nothing, whatever it says, and who is an observer no more speaks no more.
 5. All else is refused, types that nobody knows included.
@@ -133,19 +133,19 @@ class ObjectRights:
         return OBSERVERS if may(message, origin) else NOBODY
 
     def _is_of_nobody(self, key: str, origin: int) -> bool:
-        """Whether nobody speaks for an entity of ours: then what is said about its state is a session's own word."""
+        """True if nobody speaks for an entity of ours: then what is said about its state is a session's own word."""
         return origin > 0 and self._reporter_of(key) is None and domain_of(key) in self._domains
 
     def _observes(self, origin: int, object_key: str, listeners: tuple[int, ...]) -> bool:
-        """Whether a session or link listens to the object's changes, or to the child that it speaks to."""
+        """True if a session or link listens to the object's changes, or to the child that it speaks to."""
         return origin in listeners or self._listeners.listens(origin, object_key + _CHANGES)
 
     def _names_itself(self, message: Message, origin: int) -> bool:
-        """Whether a new child names nobody else as its creator. A plain name (`heartbeat`) names nobody."""
+        """True if a new child names nobody else as its creator. A plain name (`heartbeat`) names nobody."""
         return not message.peek.resource or self._is_creator(message, origin, may_be_plain=True)
 
     def _is_creator(self, message: Message, origin: int, *, may_be_plain: bool = False) -> bool:
-        """Whether the resource before `#` is the sender, or an address of the sending session."""
+        """True if the resource before `#` is the sender, or an address of the sending session."""
         if _names_sender(message):
             return True
         if _may_repeat(message.body) and codec.repeats_members(message.body):
@@ -171,12 +171,12 @@ def _start_of_names(sender: str) -> bytes:
 
 
 def _names_sender(message: Message) -> bool:
-    """Whether a body names its sender as the creator, letter for letter and once: others may read the other one."""
+    """True if a body names its sender as the creator, letter for letter and once: others may read the other one."""
     if not bytes(message.peek.resource).startswith(_start_of_names(message.from_)):
         return False
     return not _may_repeat(message.body)
 
 
 def _may_repeat(body: bytes) -> bool:
-    """Whether a body could give `resource` more than once: a cheap test that never misses one."""
+    """True if a body could give `resource` more than once: a cheap test that never misses one."""
     return body.count(b'"resource"') > 1 or b"\\u" in body

@@ -40,11 +40,11 @@ class ObserverRights:
 
     @property
     def matters(self) -> bool:
-        """Whether it matters whom reporters accept: consent is asked for, or an observer was taken off."""
+        """True if it matters whom reporters accept: consent is asked for, or an observer was taken off."""
         return self._rules.require_consent or len(self.expulsions) > 0
 
     def has_consent(self, number: int, key: str) -> bool:
-        """Whether the reporter has let a session or link observe an object, where that is asked for at all.
+        """True if the reporter has let a session or link observe an object, where that is asked for at all.
 
         `key` is an address of changes or children, in any spelling; all others need no consent. Source: message
         specification, section 8.5.
@@ -66,7 +66,7 @@ class ObserverRights:
         return any(self._owners.owner(observer) == number for observer in observers)
 
     def is_expelled(self, number: int, object_key: str) -> bool:
-        """Whether the reporter of an object has taken a session off it."""
+        """True if the reporter of an object has taken a session off it."""
         session = self._holders.sessions.get(number)
         if session is None or not self.expulsions:
             return False

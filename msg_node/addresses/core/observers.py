@@ -31,7 +31,7 @@ _Asked = tuple[str, bytes, str]
 
 
 def concerns_observers(message: Message) -> bool:
-    """Whether a message may be one by which an observer comes or goes; asked about every message."""
+    """True if a message may be one by which an observer comes or goes; asked about every message."""
     return message.type == "unsubscribe" or _SUBSCRIPTION in (
         message.from_ if message.type == "response" else message.to
     )
@@ -91,7 +91,7 @@ class Observers:
         try:
             resource = canonical_key(codec.body_text(bytes(message.peek.resource)))
         except PeerError:
-            return  # whoever gets the message says what is wrong with it
+            return  # the recipient of the message says what is wrong with it
         object_key = self._state.observer_rights.object_at(resource)
         domain = self._state.senders.other_domain_of(number)
         home = self._state.interworking.home_of(object_key)
@@ -164,7 +164,7 @@ class Observers:
         return self._state.holders.reporter_of(object_key) == number
 
     def _is_own(self, number: int, key: str) -> bool:
-        """Whether a session says something to itself, or a link to what is not ours."""
+        """True if a session says something to itself, or a link to what is not ours."""
         if number < 0:
             return domain_of(key) not in self._state.domains
         return self._state.holders.speaker_of(key) == number

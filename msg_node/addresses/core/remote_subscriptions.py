@@ -129,11 +129,11 @@ class RemoteSubscriptions:
         return self._named(members, domain, "resources", "unsubscribe", "subscribe")
 
     def holds(self, domain: str) -> bool:
-        """Whether we listen to anything of a domain."""
+        """True if we listen to anything of a domain."""
         return bool(self._held.get(domain))
 
     def has_key(self, key: str) -> bool:
-        """Whether we listen to an address upstream."""
+        """True if we listen to an address upstream."""
         return key in self._held.get(self._home_of(key), ())
 
     def object_deleted(self, domain: str, object_key: str) -> None:
@@ -165,7 +165,7 @@ class RemoteSubscriptions:
         return list(self._requests("subscribe", domain, self._held.get(domain, {}).values(), now))
 
     def is_answer(self, message: Message) -> bool:
-        """Whether a message is the reply to a request of ours."""
+        """True if a message is the reply to a request of ours."""
         return message.is_response and message.id in self._open and message.to == self._sender
 
     def answered(self, reply: Message, domain: str) -> SubscriptionStep:

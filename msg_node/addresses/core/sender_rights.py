@@ -89,7 +89,7 @@ class SenderRights:
         return Source.NOT_OWNER if reporter is None else OWN
 
     def may_change(self, origin: int, object_key: str, from_key: str) -> bool:
-        """Whether what a session or link sends to `O/changes` comes from the reporter of `O`.
+        """True if what a session or link sends to `O/changes` comes from the reporter of `O`.
 
         Args:
             origin: Number of the session or link, 0 for the node itself.

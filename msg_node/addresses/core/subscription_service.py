@@ -148,13 +148,13 @@ class SubscriptionService:
         return Answer()
 
     def _is_of_another(self, number: int, key: str) -> bool:
-        """Whether an address is somebody else's: a session's of ours, or of another domain."""
+        """True if an address is somebody else's: a session's of ours, or of another domain."""
         domain = domain_of(key)
         is_abroad = bool(domain) and domain not in self._state.domains and domain != self._state.guests.domain(number)
         return is_abroad or self._state.senders.source_of(number, key).code is not None
 
     def _take_off(self, caller: Caller, keys: list[str], observer: str) -> Answer:
-        """The reporter of objects takes an observer off, which is told so; nobody else does.
+        """The reporter of objects removes an observer, which is notified; nobody else does.
 
         Raises:
             PeerError: SPOOFED_SOURCE from anybody else; QUOTA, OVERLOAD.

@@ -55,6 +55,6 @@ def read_command(raw: bytes) -> Command | None:
 
 
 def connect_answer(status: int, text: str, *, reason: str = "") -> bytes:
-    """What a runtime of dialect B is told; `reason` is the stable word of a refusal."""
+    """The answer to a runtime of dialect B; `reason` is the stable word of a refusal."""
     data = {"msg": text, "reason": reason} if reason else {"msg": text}
     return msgspec.json.encode({"cmd": CONNECT, "response": status, "data": data})

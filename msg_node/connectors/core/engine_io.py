@@ -107,7 +107,7 @@ def event_packet(raw: bytes) -> bytes:
 
 
 def error_packet(text: str, *, namespace: bytes = b"") -> bytes:
-    """Tell the client what was wrong."""
+    """Send the client what was wrong."""
     return _ERROR_HEAD + (namespace + b"," if namespace else b"") + msgspec.json.encode(text)
 
 
@@ -193,7 +193,7 @@ def _marked_length(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_packet(packet: bytes) -> Packet:
-    """Tell what one packet asks for; whatever it is, this says so and never raises."""
+    """Return what one packet asks for, also for broken packets. Raises nothing."""
     match packet[:1]:
         case b"4":
             return _read_message(packet)

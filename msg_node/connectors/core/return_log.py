@@ -1,6 +1,6 @@
 """What went out over a return channel that may break: messages with numbers, kept for a while, to be sent again.
 
-HTTP tells nobody whether an answer was read. So each message has a number, counted from 1 for a session, and stays
+HTTP does not say whether an answer was read. So each message has a number, counted from 1 for a session, and stays
 here until the runtime says up to where it has read (`acknowledge`), or for as long as it may be away. It is bounded;
 what had to make room is reported as missing when it is asked for. Source: message specification, section 19.5.
 """
@@ -75,7 +75,7 @@ class ReturnLog:
             self._drop_oldest()
 
     def forget(self, before: float) -> None:
-        """Drop what went out before a time: whoever would ask for it is gone."""
+        """Drop what went out before a time: nobody can ask for it any more."""
         while self._kept and self._kept[0].sent_at < before:
             self._drop_oldest()
 

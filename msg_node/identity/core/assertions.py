@@ -1,11 +1,11 @@
 """Identity assertions: who sends a message, as an identity provider that we trust says.
 
 An assertion is a signed token (an OpenID Connect ID token), carried as `body.idToken` or `body.identity.assertion`.
-What else a sender writes about himself is not looked at. A provider speaks for the domains that the settings give it
+What else senders write about themselves is not looked at. A provider speaks for the domains that the settings give it
 and no others: an assertion that names a user of a.example proves nothing in a message that comes from b.example.
 
-An assertion is good for whoever holds it, until it expires; it is not bound to a message. So it says who a sender is as
-far as his domain guards the assertions of its users.
+An assertion is good for any holder, until it expires; it is not bound to a message. So it says who a sender is as
+far as the sender's domain guards the assertions of its users.
 
 Source: message specification, sections 1.4, 13.1 and 13.3; OpenID Connect Core 1.0, section 3.1.3.7.
 """

@@ -48,12 +48,12 @@ class TokenMark(msgspec.Struct, frozen=True):
 
     @property
     def is_revoked(self) -> bool:
-        """Whether the login has ended."""
+        """True if the login has ended."""
         return self.least >= REVOKED
 
     @property
     def is_of_user(self) -> bool:
-        """Whether it is about all logins of its user."""
+        """True if it is about all logins of its user."""
         return self.login.startswith(_OF_USER)
 
 

@@ -79,7 +79,7 @@ class LoginService:
         return token_of(credentials, _ASSERTION, "params.credentials")
 
     def logged_in(self, request: ServiceRequest, asserted: Asserted, now: float) -> Answer:
-        """Somebody is who he says: his token.
+        """Issue the token of a user whose identity was proved.
 
         Raises:
             PeerError: CONNECTOR_OFF or TRANSIT, when that has changed meanwhile.

@@ -142,7 +142,7 @@ class SessionTokens:
         """A token for somebody who has just logged in, as text and as claims.
 
         Args:
-            asserted: Who a provider says that he is.
+            asserted: The identity that a provider asserts.
             runtime: Canonical address of the runtime that the token is for.
             login: A fresh random name, without a dot.
             now: Seconds since the Unix epoch.

@@ -2,7 +2,7 @@
 
 A verdict counts until the assertion expires, and five minutes at most; new keys of any provider make all of them void.
 How many assertions of one domain are checked per second is bounded, since a check costs up to a third of a millisecond
-and whoever sends rubbish pays nothing. Pure: keys and time are given.
+and senders of rubbish cost nothing. Pure: keys and time are given.
 
 Source: message specification, section 13.3; feature rows CN-20, MM-19 and SC-05.
 """
@@ -31,7 +31,7 @@ _MISSING: Final = "the message carries no assertion"
 class AssertionVerdict(NamedTuple):
     """Whether a sender is who an assertion says. `user` and `issuer` are "" unless `is_verified`; else why not.
 
-    `stub` is where his provider says that the stub of his domain is, "" when it says nothing.
+    `stub` is where the user's provider says that the stub of the domain is, "" when it says nothing.
     """
 
     is_verified: bool
@@ -50,7 +50,7 @@ class Verdicts:
 
     Args:
         providers: The identity providers of the settings.
-        wants_keys: Told the issuer when an assertion names a key that is not known.
+        wants_keys: Called with the issuer when an assertion names a key that is not known.
     """
 
     def __init__(

@@ -87,7 +87,7 @@ class Leases:
         return total
 
     def knows_client(self, sid: int, client_id: str) -> bool:
-        """Whether a session has a lease for this client."""
+        """True if a session has a lease for this client."""
         return any(self._leases[name].client_id == client_id for name in self._by_sid.get(sid, ()))
 
     def check_room(self, sid: int) -> None:
@@ -124,7 +124,7 @@ class Leases:
             self.end(name)
 
     def sweep(self, *, now: float) -> None:
-        """End what is over by time, at most so many at once."""
+        """End leases that have expired, at most so many at once."""
         for name in self._due.take_due(now, SWEPT_AT_ONCE):
             self.end(name)
 

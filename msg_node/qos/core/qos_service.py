@@ -269,7 +269,7 @@ class QosService:
     # What happens without a request.
 
     def sweep(self, domain: str, now: float) -> list[Event]:
-        """End what is over: leases by time and by their object. `domain` is the one that events come from."""
+        """End expired leases: by time and by their object. `domain` is the one that events come from."""
         leases = self._state.leases
         leases.sweep(now=now)
         for lease in leases.objects_to_look_after():

@@ -21,7 +21,7 @@ _GUEST_CODE = frozenset({"protocolstub", "idp-proxy"})
 
 
 def without_guest_code(own_domains: Collection[str]) -> Service:
-    """The service for domains whose devices are not to load code of others: all else is told.
+    """The service for domains whose devices are not to load code of others: all else is answered.
 
     Such runtimes reach other domains through the node, which runs those domains' stubs in its sandbox. Source: feature
     row HM-08.

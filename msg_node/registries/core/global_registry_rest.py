@@ -68,7 +68,7 @@ def record_in(answer: RestAnswer, *, host: str) -> str:
 
 
 def check_written(answer: RestAnswer, *, host: str) -> None:
-    """Whether a write was taken.
+    """True if a write was taken.
 
     Raises:
         PeerError: What the writer did wrong; HTTP_STATUS for a registry that fails.

@@ -2,10 +2,10 @@
 
 A stub shows its users as hyperties of its own domain, and what they create as data objects of its own domain. Both are
 registered here, for the stub: it is their runtime and their reporter, and their lease is its life. It registers for
-users of its ranges and of its domain, for nobody else, and under no GUID: a GUID belongs to whoever has its key.
+users of its ranges and of its domain, for nobody else, and under no GUID: a GUID belongs to the holder of its key.
 
 Whether somebody is a legacy user is known from verified manifests (`Interworking`), never from how an address looks.
-Where a stub has registered nobody under a legacy address, readers of our own domain are told that the address can be
+Where a stub has registered nobody under a legacy address, readers of our own domain learn that the address can be
 written to, as it can.
 
 Source: message specification, section 16, rules 3 and 5; feature rows LI-08 and LI-10.
@@ -85,7 +85,7 @@ def _is_its_user(interworking: Interworking, domain: str, user: str) -> bool:
 
 
 def legacy_query(interworking: Interworking, query: Query) -> Query:
-    """A read that names a legacy address means the user who has it: hyperties of others stand for him.
+    """A read that names a legacy address means the user who has it: hyperties of others stand for that user.
 
     Raises:
         PeerError: BAD_HEADER for an address that nobody could mean.
@@ -96,7 +96,7 @@ def legacy_query(interworking: Interworking, query: Query) -> Query:
 
 
 def unregistered(interworking: Interworking, query: Query) -> list[LegacyUser]:
-    """The legacy user whom a read names and nobody has registered; nothing is known of what he can do."""
+    """The legacy user whom a read names and nobody has registered; nothing is known of that user's abilities."""
     if query.by is not By.USER or query.resources or query.data_schemes:
         return []
     try:

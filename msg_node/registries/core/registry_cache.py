@@ -1,4 +1,4 @@
-"""Answers of an external registry that may be told again: never longer than an entry in them lives.
+"""Answers of an external registry that may be given again: never longer than an entry in them lives.
 
 Source: data formats, section 8, decision 7; feature row CN-32.
 """
@@ -23,7 +23,7 @@ class RegistryCache:
     """Records by query, and the queries that a change of an entry can touch.
 
     Args:
-        max_seconds: How long an answer is told again at most; 0: never.
+        max_seconds: How long an answer is given again at most; 0: never.
         max_answers: How many are kept.
     """
 
@@ -37,7 +37,7 @@ class RegistryCache:
         return len(self._answers)
 
     def get(self, query: Query, now: float) -> list[Record] | None:
-        """What was answered, if that may still be told."""
+        """Return the earlier answer if it may still be given, else None."""
         until, records = self._answers.get(query, (0.0, []))
         if now < until:
             return records

@@ -57,17 +57,17 @@ class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def is_hyperty(self) -> bool:
-        """Whether this is a hyperty (or runtime) entry; all others are data objects."""
+        """True if this is a hyperty (or runtime) entry; all others are data objects."""
         return is_of_hyperty(self.url)
 
     @property
     def is_connected(self) -> bool:
-        """Whether somebody can be reached there now."""
+        """True if somebody can be reached there now."""
         return self.status in (Status.LIVE, Status.CREATED)
 
 
 def is_of_hyperty(url: str) -> bool:
-    """Whether an address is that of a hyperty or runtime, and not of a data object."""
+    """True if an address is that of a hyperty or runtime, and not of a data object."""
     return scheme_of(url) in _HYPERTY_SCHEMES
 
 
@@ -224,7 +224,7 @@ def _list(value: Members, name: str) -> tuple[str, ...] | None:
 
 
 def _expires(value: object) -> int:
-    """Seconds of life: a number or a decimal text, bounded by the house."""
+    """Seconds of life: a number or a decimal text, bounded by the settings."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:

@@ -54,7 +54,7 @@ class Query:
 
     @property
     def is_single(self) -> bool:
-        """Whether the answer is one entry, not a map."""
+        """True if the answer is one entry, not a map."""
         return self.by is By.URL
 
 
@@ -138,12 +138,12 @@ def find(registry: DomainRegistry, query: Query) -> list[RegistryEntry]:
 
 
 def is_dataobject_search(query: Query) -> bool:
-    """Whether a query names a person and means the data objects that the hyperties of that person report."""
+    """True if a query names a person and means the data objects that the hyperties of that person report."""
     return query.by in _OF_PERSONS and query.scheme not in ("", _HYPERTY)
 
 
 def is_named(entry: RegistryEntry, query: Query) -> bool:
-    """Whether an entry that somebody else found has what a query names."""
+    """True if an entry that somebody else found has what a query names."""
     match query.by:
         case By.URL:
             return _same(entry.url, query.text)
@@ -181,7 +181,7 @@ def _candidates(registry: DomainRegistry, query: Query) -> list[RegistryEntry]:
 
 
 def fits(entry: RegistryEntry, query: Query) -> bool:
-    """Whether an entry passes the filters of a query."""
+    """True if an entry passes the filters of a query."""
     scheme = scheme_of(entry.url)
     is_right_scheme = not entry.is_hyperty if query.scheme == _ANY_OBJECT else query.scheme in ("", scheme)
     return (

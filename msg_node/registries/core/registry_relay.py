@@ -66,7 +66,7 @@ class RegistryRelay(RegistryService):
     """The domain registry as a message service, when it is elsewhere."""
 
     def __init__(self, state: RegistryTables, *, cache_seconds: float = REGISTRY_CACHE_SECONDS) -> None:
-        """`cache_seconds`: how long an answer may be told again at most, by `expires` or less; 0: never."""
+        """`cache_seconds`: how long an answer may be given again at most, by `expires` or less; 0: never."""
         super().__init__(state)
         self._domains = state.domains.union(state.interworking.domains)
         self._cache = RegistryCache(max_seconds=cache_seconds)
@@ -246,7 +246,7 @@ class RegistryRelay(RegistryService):
     # What happens without a request.
 
     def observe(self, answer: Answered, now: float) -> list[StatusChange]:
-        """Take what the registry tells about statuses; real changes are for the subscribers.
+        """Take what the registry reports about statuses; real changes are for the subscribers.
 
         Raises:
             PeerError: It is no such answer.
@@ -257,7 +257,7 @@ class RegistryRelay(RegistryService):
         return [change for one in records for change in self._now_is(one.entry, one.entry.status, now)]
 
     def _now_is(self, entry: RegistryEntry, status: Status, now: float) -> list[StatusChange]:
-        """The registry has this status for an entry; a change of it is told once."""
+        """The registry has this status for an entry; a change of it is notified once."""
         self._cache.forget(entry)
         registry, key = self._state.registry, entry.key
         known = registry.get(key)
@@ -314,7 +314,7 @@ def _wants_raw(request: ServiceRequest) -> bool:
 
 
 def _with_raw(conclude: Callable[[Answers, float], Answer | Inquiry], answers: Answers, now: float) -> Answer | Inquiry:
-    """What the last calls were answered with, beside what that means. A refusal is told without it."""
+    """What the last calls were answered with, beside what that means. A refusal is sent without it."""
     answer = conclude(answers, now)
     if isinstance(answer, Inquiry):
         return answer

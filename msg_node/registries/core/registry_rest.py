@@ -63,11 +63,11 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def is_connected(self) -> bool:
-        """Whether somebody can be reached there now."""
+        """True if somebody can be reached there now."""
         return self.entry.is_connected
 
     def life_seconds(self, now: float) -> float:
-        """How long this may be told again: `expires` minus age, nothing when its dates cannot be true.
+        """Return how long this may be given again: `expires` minus age, nothing when its dates cannot be true.
 
         Source: data formats, sections 5.2 (dates of another zone) and 8.
         """
@@ -172,7 +172,7 @@ def _put(entry: RegistryEntry, document: Mapping[str, object]) -> Call:
 
 
 def is_written(answer: Answered) -> bool:
-    """Whether a write was taken; False when there is nothing to write about, or it is another user's.
+    """True if a write was taken; False when there is nothing to write about, or it is another user's.
 
     Raises:
         PeerError: See `refusal_of`.
@@ -210,7 +210,7 @@ def records_in(answers: Iterable[Answered], query: Query, domains: frozenset[str
 
 
 def statuses_in(answer: Answered, domains: frozenset[str]) -> list[Record]:
-    """The entries whose status has changed, as `/registry/updated` tells them.
+    """The entries whose status has changed, as `/registry/updated` reports them.
 
     Raises:
         PeerError: BAD_REPLY, and see `refusal_of`.
@@ -241,7 +241,7 @@ def _records_of(answer: Answered, *, is_single: bool) -> list[Record | None]:
 
 
 def url_named(members: Mapping[str, object]) -> bool:
-    """Whether a JSON object is a record by itself, and not a map of records."""
+    """True if a JSON object is a record by itself, and not a map of records."""
     return any(isinstance(members.get(name), str) for name in ("hypertyID", "url", "hypertyURL"))
 
 
@@ -270,7 +270,7 @@ def _record(key: str, members: object) -> Record | None:
 
 
 def _differ(members: Mapping[str, object], names: tuple[str, ...]) -> bool:
-    """Whether a record says one thing in several spellings that do not agree: readers would believe either."""
+    """True if a record says one thing in several spellings that do not agree: readers would believe either."""
     return len({str(members[name]) for name in names if name in members}) > 1
 
 

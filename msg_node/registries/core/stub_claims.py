@@ -18,7 +18,7 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 def names_stub_of(claim: str, domain: str, well_known_url: str) -> bool:
-    """Whether a claim names the stub of a domain at the place that is used for it.
+    """True if a claim names the stub of a domain at the place that is used for it.
 
     Args:
         claim: A catalogue address, or a URL below the well-known place of the domain.

@@ -66,7 +66,7 @@ def slot_of(key: str) -> Slot | None:
 
 
 def is_thing(key: str) -> bool:
-    """Whether a canonical key is `thing://<domain>/<agent>/<thing>`."""
+    """True if a canonical key is `thing://<domain>/<agent>/<thing>`."""
     if not key.startswith("thing://"):
         return False
     levels = parse(key).path[1:].split("/")
@@ -176,7 +176,7 @@ class Twin:
     # Values.
 
     def keeps(self, key: str) -> bool:
-        """Whether values of a thing or object are kept."""
+        """True if values of a thing or object are kept."""
         return key in self._things or any(_covers(pattern, key) for pattern in self._objects)
 
     def keep(self, slot: Slot, value: bytes, source: str, *, now: float, timestamp: str = "") -> bool:

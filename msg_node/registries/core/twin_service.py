@@ -4,7 +4,7 @@
 `queue`; `read` gives a thing, an object, one event or property, or a page of the things of an agent or of all;
 `delete` takes a thing, or an agent with all of its things.
 
-Whoever describes a thing owns its agent, or claims it by that. The twin is for runtimes of this domain; what else they
+The describer of a thing owns its agent, or claims it by that. The twin is for runtimes of this domain; what else they
 may see and do is for policies to say. Source: message specification, sections 19.1 and 19.2.
 """
 
@@ -154,7 +154,7 @@ class TwinService:
         return Answer(value=answer)
 
     def _check_agent(self, caller: Caller, agent: str) -> None:
-        """Whether the caller speaks for an agent, or may claim it.
+        """True if the caller speaks for an agent, or may claim it.
 
         Raises:
             PeerError: NOT_OWNER, QUOTA.

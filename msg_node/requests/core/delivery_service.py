@@ -27,7 +27,7 @@ _NUMBER_CHARS = 20
 
 
 class DeliveryService:
-    """Tells where requests stand, and cancels them."""
+    """Reports where requests stand, and cancels them."""
 
     def __init__(self, state: RequestTables) -> None:
         self._state = state

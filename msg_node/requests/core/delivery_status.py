@@ -1,4 +1,4 @@
-"""What becomes of a request that waits: six words, four of them final, and how they are told.
+"""What becomes of a request that waits: six words, four of them final, and how they are reported.
 
 Source: message specification, section 19.2.
 """
@@ -31,7 +31,7 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing comes after it."""
+        """True if nothing comes after it."""
         return self not in (Status.PENDING, Status.DELIVERED)
 
 
@@ -110,7 +110,7 @@ def report_of(reply: Message) -> StatusReport:
 
 
 def status_body(word: StatusReport, request_id: str, *, source: str = "", expires_at: float = 0.0) -> dict[str, object]:
-    """The members that tell one word about a request."""
+    """Return the members that report one status of a request."""
     body: dict[str, object] = {"code": word.code, "description": word.description or DESCRIPTIONS.get(word.code, "")}
     if word.reason:
         body["reason"] = word.reason

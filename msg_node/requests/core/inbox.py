@@ -24,7 +24,7 @@ _Box = TypeVar("_Box", bound="dict[int, InboxEntry]")
 
 
 class InboxRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry as it is stored: `body` is the body of the event that tells it."""
+    """An entry as it is stored: `body` is the body of the event that reports it."""
 
     number: int
     owner: str
@@ -40,7 +40,7 @@ class InboxRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True, eq=False)
 class InboxEntry:
-    """One word about one request. `number` is the id of the event that tells it, by which it is acknowledged."""
+    """One word about one request. `number` is the id of the event that reports it, by which it is acknowledged."""
 
     number: int
     owner: str
@@ -125,7 +125,7 @@ class Inboxes:
         return list(self._of_owner.get(owner, {}).values())
 
     def owners_of(self, runtime_key: str) -> list[str]:
-        """Addresses in whose names a runtime sent what their inboxes tell of."""
+        """Addresses in whose names a runtime sent what their inboxes report on."""
         return sorted(self._of_runtime.get(runtime_key, ()))
 
     def owners(self) -> KeysView[str]:
@@ -162,7 +162,7 @@ class Inboxes:
         self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())
 
     def has_untold(self, owner: str) -> bool:
-        """Whether there is anything that an address has not been told."""
+        """True if there is anything that an address has not been told."""
         return owner in self._untold
 
     def untold(self, owner: str) -> list[InboxEntry]:

@@ -20,7 +20,7 @@ class Receiver(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether senders should pause."""
+        """True if senders should pause."""
 
 
 class OutboundQueues(Protocol):
@@ -49,7 +49,7 @@ class OutboundQueues(Protocol):
         """Have another domain's link made for a message that is kept meanwhile."""
 
     def is_live(self, domain: str) -> bool:
-        """Whether the link to a domain is up."""
+        """True if the link to a domain is up."""
 
     def wake(self) -> None:
         """Have everything that was queued written in this scheduler round."""

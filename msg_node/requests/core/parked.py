@@ -89,7 +89,7 @@ class ParkedRequest:
         is_invitation: It is parked because a policy said so; the answer goes to its sender as an answer.
         is_stored: It survives the process.
         is_acknowledged: The taker has said that it has it.
-        is_cancelling: Its sender has cancelled it; whoever has it decides.
+        is_cancelling: Its sender has cancelled it; its recipient decides.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """`domain://msg-node.<d>/push`: runtimes say where to wake them when somebody waits for them; our own naming.
 
-`read` tells the public key that a push subscription is made for, and the caller's subscriptions; `create` keeps one,
+`read` returns the public key that a push subscription is made for, and the caller's subscriptions; `create` keeps one,
 `delete` forgets. Source: feature row HM-04; Push API, section 5; RFC 8292.
 """
 

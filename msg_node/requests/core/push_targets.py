@@ -90,7 +90,7 @@ class PushTargets:
             self.remove(key, endpoint)
 
     def sweep(self, *, now: float) -> None:
-        """Forget what is over by time, at most so many at once."""
+        """Remove targets that have expired, at most so many at once."""
         for row_key in self._due.take_due(now, _SWEPT_AT_ONCE):
             key, _, endpoint = row_key.partition(" ")
             self.remove(key, endpoint)

@@ -33,7 +33,7 @@ def recipient_of(tables: RequestTables, message: Message, origin: int) -> str:
 
 
 def has_to_be_found(tables: RequestTables, message: Message, origin: int) -> bool:
-    """Whether a message is for a user of whom our own registry knows nothing."""
+    """True if a message is for a user of whom our own registry knows nothing."""
     user = user_named(message.to_key) if tables.rules.resolves_users else None
     return user is not None and not tables.users.hyperty_for([user], origin)
 

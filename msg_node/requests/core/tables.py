@@ -84,7 +84,7 @@ class RequestTables(Protocol):
 
 
 def is_sender(tables: RequestTables, sid: int, sender: Sender, key: str) -> bool:
-    """Whether a session may read what became of a request that `sender` handed in under the name `key`.
+    """True if a session may read what became of a request that `sender` handed in under the name `key`.
 
     It is of the same runtime, or owns that address now; and it holds the same credential, if there was one.
     """
