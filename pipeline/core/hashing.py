@@ -51,7 +51,7 @@ def xxhash64(*columns: pa.Array | Numbers) -> Numbers:
 def binary_rows(column: pa.Array) -> Iterator[tuple[slice | NDArray[np.intp], NDArray[np.uint8]]]:
     """Values that are not null, of each length together: which rows they are in, and one row of bytes for each."""
     _, offset_buffer, data = column.buffers()
-    if not len(column) or offset_buffer is None:
+    if not len(column):
         return
     offsets = np.frombuffer(offset_buffer, np.int32, len(column) + 1, column.offset * 4)
     lengths = np.diff(offsets)

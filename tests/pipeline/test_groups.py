@@ -36,6 +36,8 @@ words = st.sampled_from(["a.example", "b.example", "c.example", None])
 @given(values=few_or_wide)
 @example(values=[])
 @example(values=[(1 << 62) - 1, -(1 << 62), 0])
+@example(values=[1 << 61, -(1 << 61), 0])
+@example(values=[(1 << 61) - 1, -(1 << 61), 0])
 def test_rows_come_in_the_order_of_a_stable_sort(values: list[int]) -> None:
     numbers = np.array(values, np.int64)
     order, ascending = in_order(numbers)
