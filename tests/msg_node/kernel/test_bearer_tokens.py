@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from msg_node.kernel.bearer_tokens import TokenProof, check_token
 from msg_node.kernel.credentials import Credentials, digest_of
-from msg_node.kernel.issuer_keys import key_of_pem, keys_of_jwks
+from msg_node.kernel.issuer_keys import KEYS_PER_ISSUER, key_of_pem, keys_of_jwks
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.signed_tokens import ALGORITHMS, issuer_of, looks_like_token
 from protofly.errors import Code, PeerError
@@ -222,6 +222,13 @@ def test_a_file_that_is_no_key_set_is_refused(raw: bytes) -> None:
 def test_a_key_of_an_unknown_kind_beside_a_good_one_does_no_harm() -> None:
     jwks = {"keys": [{"kty": "LATTICE", "kid": "q"}, *LOGIN.jwks["keys"]]}
     assert [key.key_id for key in keys_of_jwks(json.dumps(jwks).encode())] == ["k1"]
+
+
+def test_a_key_set_may_have_so_many_keys_and_not_one_more() -> None:
+    keys = [*LOGIN.jwks["keys"], *({"kty": "LATTICE", "kid": f"q{number}"} for number in range(KEYS_PER_ISSUER - 1))]
+    assert len(keys_of_jwks(json.dumps({"keys": keys}).encode())) == 1
+    with pytest.raises(ValueError, match="at most 64"):
+        keys_of_jwks(json.dumps({"keys": [*keys, {"kty": "LATTICE"}]}).encode())
 
 
 @pytest.mark.parametrize("pem", ["", "nonsense", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"])

@@ -152,6 +152,21 @@ def test_schemas_whose_cost_is_not_bounded_are_not_used(source: dict[str, object
     assert told in refused.value.detail
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"enum": list(range(SCHEMA_PARTS - 1))},
+        {"anyOf": [{}] * (SCHEMA_PARTS - 1)},
+        {"anyOf": [{"enum": list(range(SCHEMA_PARTS - 4))}, {}]},
+    ],
+)
+def test_a_schema_may_have_so_many_parts_and_not_one_more(source: dict[str, list[object]]) -> None:
+    DataSchema(source)
+    ((name, parts),) = source.items()
+    with pytest.raises(PeerError, match="parts"):
+        DataSchema({name: [*parts, {}, {}] if name == "anyOf" else [*parts, -1]})
+
+
 def test_a_value_is_checked_up_to_what_its_part_of_the_schema_costs_times_its_length() -> None:
     dear = {"anyOf": [{"minLength": n, "type": "string"} for n in range(500)]}
     schema = DataSchema({"properties": {"dear": dear, "cheap": {"type": "string"}}})

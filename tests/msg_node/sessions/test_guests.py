@@ -6,8 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.rules import Rules
+from msg_node.kernel.session import SessionRow
+from msg_node.sessions.core.guests import Guests
+from protofly.errors import Code, PeerError
 from tests.support.runtime_house import (
     ALLOCATION,
     DOMAIN,
@@ -21,6 +26,7 @@ from tests.support.runtime_house import (
     runtime_address,
     runtime_house,
 )
+from tests.support.state_house import StateHouse
 
 THIRD = "gamma.example"
 CREDENTIALS = [
@@ -96,3 +102,68 @@ async def test_operators_see_what_the_guests_of_a_domain_have(tmp_path: Path) ->
         assert (await ops.ask("read", ALLOCATION, {"resource": THIRD}))["body"]["value"] == {"resources": []}
         own = (await eve.ask("read", ALLOCATION, {"resource": FOREIGN}))["body"]["value"]
         assert len(own["resources"]) == 1
+
+
+# The rules by themselves.
+
+OURS = f"hyperty://{DOMAIN}/h"
+
+
+def of_guests(per_domain: int, owned: dict[int, int], *sids: int) -> Guests:
+    """Guests of one domain with so many addresses each."""
+    guests = Guests(per_domain, lambda sid: owned.get(sid, 0), {DOMAIN})
+    for sid in sids:
+        address = f"runtime://{FOREIGN}/rt-{sid}"
+        guests.came(
+            SessionRow(sid=sid, runtime=address, runtime_key=address, token_digest="", is_guest=True).parked_session(
+                frozenset(), now=0.0
+            )
+        )
+    return guests
+
+
+@pytest.mark.parametrize(
+    ("guests", "to", "numbers", "left"),
+    [
+        ((), OURS, (1, 2), (1, 2)),
+        ((), OURS, (2, -1, 1), (2, 1)),
+        ((), OURS, (-1, -2), ()),
+        ((), OURS, (), ()),
+        ((), f"hyperty://{THIRD}/h", (1, -1), (1,)),
+        ((2,), OURS, (1, 2, -1), (1, 2)),
+        ((2,), f"hyperty://{THIRD}/h", (1, 2, -1), (1,)),
+        ((2,), f"hyperty://{FOREIGN}/h", (2, 1), (1,)),
+        ((2, 3), f"hyperty://{THIRD}/h", (2, 3, -1), ()),
+    ],
+)
+def test_what_a_domain_says_reaches_our_runtimes_and_guests_only_at_addresses_of_ours(
+    guests: tuple[int, ...], to: str, numbers: tuple[int, ...], left: tuple[int, ...]
+) -> None:
+    assert of_guests(3, {}, *guests).without_transit(to, numbers) == left
+
+
+def test_the_quota_of_guests_counts_all_of_a_domain_to_the_last_and_nobody_else() -> None:
+    guests = of_guests(3, {2: 1, 3: 1, 1: 50}, 2, 3)
+    guests.check_quota(1, 100)
+    guests.check_quota(2, 1)
+    with pytest.raises(PeerError) as refused:
+        guests.check_quota(3, 2)
+    assert refused.value.code is Code.QUOTA
+
+
+def test_who_has_gone_is_no_guest_any_more() -> None:
+    guests = of_guests(3, {}, 2, 3)
+    guests.went(2)
+    guests.went(7)
+    assert (set(guests.of(FOREIGN)), guests.domain(2), guests.domain(3)) == ({3}, "", FOREIGN)
+    guests.went(3)
+    assert set(guests.of(FOREIGN)) == set()
+
+
+def test_the_end_of_a_connection_without_a_session_changes_nothing() -> None:
+    house = StateHouse()
+    sid, _ = house.open("rt-ana", 1)
+    lifecycle = house.state.lifecycle
+    assert lifecycle.lost(7, now=house.now) == (None, [])
+    assert lifecycle.lost(1, now=house.now) == (sid, [])
+    assert lifecycle.lost(1, now=house.now) == (None, [])

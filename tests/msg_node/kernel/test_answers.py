@@ -1,0 +1,111 @@
+"""Answers of back-ends and of the bus, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from msg_node.kernel.answers import described, not_stored, validator_reply
+from msg_node.kernel.rest_calls import Answered, path_to, refusal_of
+from protofly import codec
+from protofly.codec import BrokenMessageError
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+RUNTIME = "runtime://alpha.example/rt"
+
+
+def reply(body: dict[str, object]) -> Message:
+    return codec.build(id=b"1", type="response", from_="mn:/session", to=RUNTIME, body=body)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (200, Code.BAD_REPLY),
+        (299, Code.BAD_REPLY),
+        (300, Code.REDIRECT_REFUSED),
+        (399, Code.REDIRECT_REFUSED),
+        (400, Code.BAD_BODY),
+        (401, Code.STUB_REFUSED),
+        (402, Code.BAD_REPLY),
+        (403, Code.STUB_REFUSED),
+        (404, Code.BAD_REPLY),
+        (428, Code.BAD_REPLY),
+        (429, Code.RATE),
+        (430, Code.BAD_REPLY),
+        (500, Code.BAD_REPLY),
+    ],
+)
+def test_what_a_status_means_that_is_no_result(status: int, code: Code) -> None:
+    assert refusal_of(Answered(status), "the registry").code is code
+
+
+@pytest.mark.parametrize(("status", "is_failure"), [(200, False), (499, False), (500, True), (501, True), (599, True)])
+def test_a_back_end_is_not_well_from_500_on(status: int, is_failure: bool) -> None:
+    assert Answered(status).is_failure is is_failure
+
+
+@pytest.mark.parametrize("content_type", ["", "application/json", "application/problem+json"])
+def test_json_is_read_as_such(content_type: str) -> None:
+    assert Answered(200, b'{"a":1}', content_type).document() == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(b"{", ""), (b"", "application/json"), (b'"\xff"', ""), (b"{}", "text/html"), (b"[" * 100_000, "")],
+)
+def test_what_is_no_json_is_a_bad_reply(body: bytes, content_type: str) -> None:
+    with pytest.raises(PeerError) as refused:
+        Answered(200, body, content_type).document()
+    assert refused.value.code is Code.BAD_REPLY
+
+
+def test_addresses_stand_whole_in_paths() -> None:
+    assert path_to("hyperty", "user://a/b c") == "/hyperty/user%3A%2F%2Fa%2Fb%20c"
+    assert path_to("x", query={"a": "b&c"}) == "/x?a=b%26c"
+    assert path_to("x", query={}) == "/x"
+
+
+@pytest.mark.parametrize(
+    ("body", "desc"),
+    [
+        ({"code": 200, "description": "OK"}, "OK"),
+        ({"code": 200, "description": ""}, ""),
+        ({"code": 200, "description": "new", "desc": "old"}, "old"),
+        ({"code": 200, "description": 7}, None),
+        ({"code": 200}, None),
+    ],
+)
+def test_a_description_is_given_under_its_old_name_as_well(body: dict[str, object], desc: object) -> None:
+    sent = described(reply(body))
+    assert codec.body_members(sent.body) == (body if desc is None else {**body, "desc": desc})
+
+
+def test_what_cannot_be_stored_is_said_in_the_words_of_the_reply() -> None:
+    for old in ({"code": 200, "value": 1}, {"code": 200, "desc": "OK"}):
+        members = codec.body_members(not_stored(reply(dict(old))).body)
+        assert (members["code"], members["reason"]) == (500, "storage")
+        assert ("desc" in members) is ("desc" in old)
+        assert "value" not in members
+
+
+@pytest.mark.parametrize(
+    ("from_", "runtime", "member", "to"),
+    [
+        ("hyperty://a/h", RUNTIME, "type", "hyperty://a/h"),
+        ("hyperty://a/h", RUNTIME, "to", RUNTIME),
+        ("hyperty://a/h", "", "to", "hyperty://a/h"),
+        ("", RUNTIME, "type", RUNTIME),
+    ],
+)
+def test_who_sent_a_broken_frame_is_told(from_: str, runtime: str, member: str, to: str) -> None:
+    broken = BrokenMessageError(Code.BAD_BODY, "broken", from_=from_, id=b"7", member=member)
+    sent = validator_reply(broken, runtime)
+    assert sent is not None
+    assert (sent.to, sent.id) == (to, b"7")
+    members = codec.body_members(sent.body)
+    assert members["value"] == {"member": member}
+    assert members["desc"] == members["description"]
+    plain = validator_reply(broken, runtime, has_desc=False)
+    assert plain is not None
+    assert "desc" not in codec.body_members(plain.body)
