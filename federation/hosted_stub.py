@@ -25,6 +25,7 @@ from federation.core.carrier import (
     Refused,
 )
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
+from federation.core.stub_lifecycle import REPORTABLE, StubState
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.egress import Egress
@@ -37,7 +38,6 @@ from protofly.errors import Code, HostError, PeerError, StubFaultError
 from protofly.stub import VerifiedStub
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from sandbox.core.grants import Grants, Ledger
-from sandbox.core.lifecycle import REPORTABLE, StubState
 from sandbox.host import StubProcess
 
 logger = logging.getLogger("federation")
@@ -59,8 +59,11 @@ class HostedStub(Carrier):
     """A running stub instance and its surroundings; made anew after every fault.
 
     Args:
-        on_state: Told each status that the stub reports: the word, and text after a space.
-        allows_http: Whether it may open channels of kind `http`.
+        on_state: Called with each status that the stub reports: the word, and text after a space.
+        allows_http: It may open channels of kind `http`.
+
+    Attributes:
+        is_live: It has said that messages may go and come.
     """
 
     channel = "stub"
@@ -96,7 +99,7 @@ class HostedStub(Carrier):
         self._proof = PeerProof(verified, identity)
         auth = verified.manifest.permissions.auth
         self._ledger = Ledger(Grants(frozenset(verified.endpoints), auth=auth, http=allows_http))
-        self.state = StubState.CREATED
+        self.is_live = False
         self._handlers: dict[int, Callable[[GuestAction], None]] = {
             Action.OPEN: self._open,
             Action.REFUSED: self._refused,
@@ -134,8 +137,8 @@ class HostedStub(Carrier):
     def _channel_closed(self, number: int) -> None:
         """No proof survives its line."""
         self._ledger.close_channel(number)
-        if self._proof.channel_closed(number) and self.state is StubState.LIVE:
-            self.state = StubState.DISCONNECTED
+        if self._proof.channel_closed(number) and self.is_live:
+            self.is_live = False
             self._on_state(StubState.DISCONNECTED.value)
             self._port.handle(CarrierDown(self))
 
@@ -199,7 +202,7 @@ class HostedStub(Carrier):
                 raise StubFaultError(Code.STUB_DIED, "the worker ended", domain=self._verified.domain, fault="died")
             self._wake = trio.Event()
             if (
-                self.state is StubState.LIVE
+                self.is_live
                 and self._queue.waiting
                 and self._egress is not None
                 and self._egress.backlog_bytes > EGRESS_HIGH_WATER_BYTES
@@ -212,7 +215,7 @@ class HostedStub(Carrier):
     @property
     def _may_send(self) -> bool:
         return (
-            self.state is StubState.LIVE
+            self.is_live
             and self._port.is_active(self)
             and self._egress is not None
             and self._egress.backlog_bytes <= EGRESS_HIGH_WATER_BYTES
@@ -342,7 +345,7 @@ class HostedStub(Carrier):
             raise
 
     async def _deliver(self, actions: list[GuestAction]) -> None:
-        if self.state is not StubState.LIVE:
+        if not self.is_live:
             raise StubFaultError(
                 Code.STUB_DENIED, "messages come only after the peer was verified", domain=self._verified.domain
             )
@@ -371,15 +374,15 @@ class HostedStub(Carrier):
             raise StubFaultError(
                 Code.STUB_FAILED, "the stub said live before the peer was verified", domain=self._verified.domain
             )
-        was_live, self.state = self.state is StubState.LIVE, state
+        was_live, self.is_live = self.is_live, state is StubState.LIVE
         self._on_state(text)
         if state is StubState.FAILED:
             raise StubFaultError(
                 Code.STUB_FAILED, text.partition(" ")[2] or "the stub gave up", domain=self._verified.domain
             )
-        if state is StubState.LIVE and not was_live:
+        if self.is_live and not was_live:
             self._port.handle(CarrierUp(self, self._proof.node, self._proof.domains))
-        elif was_live and state is not StubState.LIVE:
+        elif was_live and not self.is_live:
             self._proof.forget()
             self._port.handle(CarrierDown(self))
 
@@ -417,7 +420,7 @@ class HostedStub(Carrier):
             outcome = await self._proof.verify(action.arg, action.payload, self._egress.channel(action.arg))
         except StubFaultError as exc:
             outcome = GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode())
-        if self.state is StubState.LIVE:
+        if self.is_live:
             self._port.handle(CarrierProved(self, self._proof.domains))
         self.emit(outcome)
         await self._watch_proof()
@@ -443,7 +446,7 @@ class HostedStub(Carrier):
                     raise StubFaultError(Code.STUB_FAILED, exc.detail, domain=self._verified.domain) from exc
             if not self._proof.renew(claims, domains):
                 return
-            if self.state is StubState.LIVE:
+            if self.is_live:
                 self._port.handle(CarrierProved(self, domains))
 
     def _log(self, action: GuestAction) -> None:
@@ -459,9 +462,6 @@ class HostedStub(Carrier):
     def _about(self) -> dict[str, str]:
         """Fields of a line in the log."""
         return {"domain": self._verified.domain, "stub": self._verified.name}
-
-
-__all__ = ["HostedStub", "StubState"]
 
 
 _make_event: Callable[..., GuestEvent] = partial(tuple.__new__, GuestEvent)

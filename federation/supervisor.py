@@ -21,6 +21,7 @@ from federation.core.contact_trouble import Side
 from federation.core.interworking import Interworking
 from federation.core.renewal import Renewal, has_moved
 from federation.core.service_tokens import ServiceTokens
+from federation.core.stub_lifecycle import StubLifecycle, StubState
 from federation.core.stub_settings import StubSettings
 from federation.core.stub_status import StepTimes
 from federation.domain_documents import DomainDocuments
@@ -42,7 +43,6 @@ from protofly.pauses import doubling_seconds, jittered
 from protofly.records import StubEvent
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
-from sandbox.core.lifecycle import Lifecycle, StubState
 from sandbox.host import Sandbox, StubProcess
 
 logger = logging.getLogger("federation")
@@ -92,10 +92,9 @@ class StubSupervisor:
     def __init__(self, link: DomainLink, context: SupervisorContext) -> None:
         self._link = link
         self._context = context
-        self._lifecycle = Lifecycle()
+        self._lifecycle = StubLifecycle()
         self._meters = link.stub.meters
         self._failures = 0
-        self._is_deployed = False
         self._started = 0.0
         self._verdict: PeerError | None = None
         self._renewal = Renewal()
@@ -121,7 +120,7 @@ class StubSupervisor:
         """How long the stub is still to be left alone: whoever carried the link meanwhile has not mended it."""
         pause_seconds = max(0.0, self._lifecycle.starts_at() - self._link.now())
         if pause_seconds:
-            self._became(self._lifecycle.state.value, self._lifecycle.detail)
+            self._show_state()
             if self._lifecycle.is_circuit_open:
                 self._leave_alone()
         return pause_seconds
@@ -139,7 +138,8 @@ class StubSupervisor:
         except TransportError as exc:
             link.events.met(Side.LINE, str(exc))
             self._refused(exc)
-            self._became(StubState.FAILED.value, str(exc))
+            self._lifecycle.failed(str(exc))
+            self._show_state()
             # Unreachable has one code for whoever waits, `deploy-timeout`; what was tried stands in the detail.
             link.machine.refusal = link.machine.last_code = None
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
@@ -156,25 +156,33 @@ class StubSupervisor:
                 link.stub.refused()
                 self._context.interworking.withdrawn(link.domain)
             detail = exc.detail or exc.code.description
-            self._became(StubState.VERIFY_FAILED.value if is_peer else StubState.FAILED.value, detail)
+            (self._lifecycle.verify_failed if is_peer else self._lifecycle.failed)(detail)
+            self._show_state()
             link.machine.refusal = exc.code
             link.give_up(exc.code, exc.detail)
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
         except Exception:  # a defect of ours may cost this domain, never the node
             logger.exception("the link to %s failed", link.domain, extra={"domain": link.domain})
-            self._became(StubState.FAILED.value, Code.INTERNAL.description)
+            self._lifecycle.failed(Code.INTERNAL.description)
+            self._show_state()
             link.machine.refusal = Code.INTERNAL
             link.give_up(Code.INTERNAL, "")
             return self._back_off(RESTART_BASE_SECONDS, RESTART_MAX_SECONDS)
         self._failures = 0
-        link.stub.became(StubState.DISCONNECTED.value, now=time.time())
+        self._lifecycle.ended()
+        self._show_stub()
         return 0.0
 
-    def _became(self, state: str, detail: str = "") -> None:
-        """The stub is in another state, and its link with it; one that does not run yet failed in its deployment."""
-        self._link.machine.state, self._link.machine.detail = state, detail
-        is_deployment = state == StubState.FAILED.value and not self._is_deployed
-        self._link.stub.became("deployment-failed" if is_deployment else state, detail, now=time.time())
+    def _show_state(self) -> None:
+        """The state of the stub is that of its link too, as nothing else carries it."""
+        state = self._lifecycle.state
+        shown = StubState.FAILED if state is StubState.DEPLOYMENT_FAILED else state
+        self._link.machine.state, self._link.machine.detail = shown.value, self._lifecycle.detail
+        self._show_stub()
+
+    def _show_stub(self) -> None:
+        """Put the state of the stub into the inventory."""
+        self._link.stub.became(self._lifecycle.state.value, self._lifecycle.detail, now=time.time())
 
     def _crashed(self, exc: StubFaultError) -> float:
         """Restart after a pause; after too many crashes leave the stub alone for a while."""
@@ -191,10 +199,11 @@ class StubSupervisor:
         if exc.fault in _ENDED_FROM_OUTSIDE:
             self._event("killed", code=exc.code, detail=exc.detail, trap=exc.fault)
         if exc.code is Code.STUB_FAILED:  # it said so itself, in good order: the far end refused us
-            self._became(StubState.FAILED.value, exc.detail)
+            self._lifecycle.failed(exc.detail)
+            self._show_state()
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         restart = self._lifecycle.crashed(now, random.random(), str(exc))  # noqa: S311 - jitter, no secret
-        self._became(self._lifecycle.state.value, str(exc))
+        self._show_state()
         if restart.opens_circuit:
             self._leave_alone()
             self._event("circuit", code=Code.CIRCUIT_OPEN, detail=f"open for {restart.at - now:.0f} s")
@@ -208,8 +217,8 @@ class StubSupervisor:
     async def _deploy_and_run(self) -> None:
         link, context = self._link, self._context
         times = link.stub.times = StepTimes()
-        self._is_deployed = False
-        self._became("deploying", link.machine.detail)
+        self._lifecycle.deploying(link.machine.detail)
+        self._show_state()
         is_due = self._renewal.due_in(self._link.now()) == 0.0
         if is_due and not context.documents.seconds_until_askable(link.domain):
             await self._ask_anew()
@@ -266,10 +275,10 @@ class StubSupervisor:
         if stub.manifest.interworking:
             link.stub.description["interworking"] = ranges
         link.stub.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
-        self._is_deployed = True
-        link.stub.became("deployed", now=time.time())
-        self._lifecycle.started(self._link.now())
-        link.stub.became(self._lifecycle.state.value, now=time.time())
+        self._lifecycle.deployed()
+        self._show_stub()
+        self._lifecycle.started(link.now())
+        self._show_stub()
         admission = context.interworking.admission(link.domain)
         tokens = context.interworking.tokens(link.domain) or ServiceTokens()
         peer_stream, delivered = link.machine.streams.newest()
@@ -328,7 +337,7 @@ class StubSupervisor:
         else:
             self._not_live(state)
         link.machine.detail = self._lifecycle.detail
-        link.stub.became(state.value, link.machine.detail, now=time.time())
+        self._show_stub()
         self._event("state", state=state.value, detail=link.machine.detail)
 
     def _not_live(self, state: StubState) -> None:
@@ -369,7 +378,7 @@ class StubSupervisor:
             nursery.start_soon(_after_a_day, nursery.cancel_scope)
             nursery.start_soon(self._sum_up_often)
         self._lifecycle.draining()
-        self._link.stub.became(self._lifecycle.state.value, now=time.time())
+        self._show_stub()
         hosted.drain()
         await trio.sleep(DRAIN_SECONDS)
         ending.cancel()

@@ -11,15 +11,12 @@ from protofly.public_names import public_names
 
 __all__ = [
     "Budget",
-    "Lifecycle",
     "Sandbox",
     "StubProcess",
-    "StubState",
 ]
 
 if TYPE_CHECKING:
     from sandbox.core.budget import Budget
-    from sandbox.core.lifecycle import Lifecycle, StubState
     from sandbox.host import Sandbox
     from sandbox.stub_process import StubProcess
 else:
@@ -27,9 +24,7 @@ else:
         __name__,
         {
             "Budget": "sandbox.core.budget",
-            "Lifecycle": "sandbox.core.lifecycle",
             "Sandbox": "sandbox.host",
             "StubProcess": "sandbox.stub_process",
-            "StubState": "sandbox.core.lifecycle",
         },
     )

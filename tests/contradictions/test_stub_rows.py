@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from catalogue_client.core.legacy import Descriptor, decode_descriptor
+from federation.core.stub_lifecycle import StubLifecycle, StubState
 from protofly.errors import Code, PeerError
-from sandbox.core.lifecycle import Lifecycle, StubState
 from sandbox.core.module_check import inspect_module
 from tests.support.guests import assemble
 from tests.support.repository import MODULE, PublishedDomain, World
@@ -63,7 +63,9 @@ def test_row_54_a_stub_begins_in_one_way_and_no_start_function_runs() -> None:
     ],
 )
 def test_row_55_status_words_of_old_stubs_mean_the_states_of_today(word: str, state: StubState | None) -> None:
-    lifecycle = Lifecycle()
+    lifecycle = StubLifecycle()
+    lifecycle.deploying()
+    lifecycle.deployed()
     lifecycle.started(0.0)
     assert lifecycle.reported(word, 1.0) is state
 

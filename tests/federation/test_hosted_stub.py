@@ -143,7 +143,7 @@ async def test_a_stub_that_is_not_the_active_carrier_takes_no_messages(free: Stu
     active = MemoryCarrier(free.link, channel="peer")
     active.open()
     async with free.running(process):
-        await until(lambda: free.hosted.state.value == "live")
+        await until(lambda: free.hosted.is_live)
         active.is_blocked = True
         free.send(chat(1))
         free.hosted.emit(GuestEvent(Event.TIMER, 0, b""))

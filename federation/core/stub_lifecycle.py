@@ -1,16 +1,10 @@
-"""The life of one stub: its states, its restarts, its circuit breaker.
+"""The life of one stub: its states and the transitions between them, its restarts, its circuit breaker.
 
-Theory of operation: the stub's supervisor reports what happened and asks when it may start again. Crashes lead to a
-back-off that doubles; too many of them inside a window open the circuit, and after a rest one probe decides whether it
-closes. A stub that has run well for a while starts from the short delay again. Time and jitter are arguments.
+The stub's supervisor reports what happened and asks when it may start again. Crashes lead to a back-off that doubles;
+too many of them inside a window open the circuit, and after a rest one probe decides whether it closes. A stub that has
+run well for a while starts from the short delay again. Time and jitter are arguments.
 
-            start               status live            drain
-  created ---------> in-progress ----------> live ------------> draining
-     ^                  |    ^                | |
-     | restart          |    | channel back   | | channel lost
-     |     crash        v    +----------------|-+--> disconnected
-     +-------------- failed <-----------------+
-  verify-failed, quarantined: refused before it runs, or the circuit is open
+`TRANSITIONS` is the only place that says which state follows which; docs/architecture.md shows it as a diagram.
 
 Source: trust and hosts, section 4.2 (failure policy, restart back-off); docs/abi.md, "Budgets".
 """
@@ -18,6 +12,7 @@ Source: trust and hosts, section 4.2 (failure policy, restart back-off); docs/ab
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -31,9 +26,12 @@ DOUBLINGS_MAX: Final = 16
 
 
 class StubState(Enum):
-    """States of a stub. The first five are the specification's, the others are this host's."""
+    """States of a stub: of its deployment, of its connection, and of this host's own."""
 
     CREATED = "created"
+    DEPLOYING = "deploying"
+    DEPLOYED = "deployed"
+    DEPLOYMENT_FAILED = "deployment-failed"
     IN_PROGRESS = "in-progress"
     LIVE = "live"
     FAILED = "failed"
@@ -43,16 +41,49 @@ class StubState(Enum):
     DRAINING = "draining"
 
 
-REPORTABLE: Final = {
-    state.value: state
-    for state in (
-        StubState.CREATED,
-        StubState.IN_PROGRESS,
-        StubState.LIVE,
-        StubState.FAILED,
-        StubState.DISCONNECTED,
-    )
-} | {"create": StubState.CREATED, "connected": StubState.LIVE, "LIVE": StubState.LIVE}
+_REPORTED: Final = frozenset(
+    {StubState.CREATED, StubState.IN_PROGRESS, StubState.LIVE, StubState.FAILED, StubState.DISCONNECTED}
+)
+_ENDED: Final = frozenset({StubState.FAILED, StubState.QUARANTINED, StubState.VERIFY_FAILED})
+_DEPLOYING: Final = frozenset({StubState.DEPLOYING})
+_RUNNING: Final = _REPORTED | _ENDED | {StubState.DRAINING}
+
+TRANSITIONS: Final[Mapping[StubState, frozenset[StubState]]] = {
+    StubState.CREATED: _RUNNING | _DEPLOYING,  # before the first deployment, or a running stub says so
+    StubState.DEPLOYING: frozenset(
+        {StubState.DEPLOYED, StubState.DEPLOYMENT_FAILED, StubState.VERIFY_FAILED, StubState.QUARANTINED}
+    ),
+    StubState.DEPLOYED: _ENDED | {StubState.IN_PROGRESS},
+    StubState.DEPLOYMENT_FAILED: _DEPLOYING,
+    StubState.IN_PROGRESS: _RUNNING,
+    StubState.LIVE: _RUNNING,
+    StubState.DISCONNECTED: _RUNNING | _DEPLOYING,  # its line is lost, or it ended in good order
+    StubState.DRAINING: _ENDED | {StubState.DISCONNECTED},
+    StubState.FAILED: _ENDED | _DEPLOYING,
+    StubState.VERIFY_FAILED: _DEPLOYING,
+    StubState.QUARANTINED: _DEPLOYING,
+}
+"""Which states may follow each state."""
+_CAN_REPORT: Final = frozenset({StubState.CREATED, StubState.IN_PROGRESS, StubState.LIVE, StubState.DISCONNECTED})
+
+
+def diagram() -> str:
+    """The transitions as a Mermaid state diagram, for docs/architecture.md."""
+    arrows = [
+        f"    {state.name} --> {following.name}"
+        for state, allowed in TRANSITIONS.items()
+        for following in StubState
+        if following in allowed and following is not state
+    ]
+    names = [f"    {state.name}: {state.value}" for state in StubState]
+    return "\n".join(["stateDiagram-v2", "    [*] --> CREATED", *names, *arrows])
+
+
+REPORTABLE: Final = {state.value: state for state in StubState if state in _REPORTED} | {
+    "create": StubState.CREATED,
+    "connected": StubState.LIVE,
+    "LIVE": StubState.LIVE,
+}
 """What a stub may say about itself with the `status` action; the last three are the words of old stubs.
 
 Source: message specification, section 6.
@@ -67,8 +98,11 @@ class Restart:
     opens_circuit: bool
 
 
-class Lifecycle:
-    """State, back-off and circuit of one stub. Times are seconds of any monotonic clock."""
+class StubLifecycle:
+    """State, back-off and circuit of one stub. Times are seconds of any monotonic clock.
+
+    Every event may raise MisuseError: the state does not allow it, which is a defect of the caller.
+    """
 
     def __init__(self) -> None:
         self.state = StubState.CREATED
@@ -97,6 +131,14 @@ class Lifecycle:
         """Return the code that answers waiting messages while no instance may start."""
         return Code.CIRCUIT_OPEN if self.is_circuit_open else Code.STUB_FAILED
 
+    def deploying(self, detail: str = "") -> None:
+        """Its package is being fetched, verified and compiled."""
+        self._move(StubState.DEPLOYING, detail)
+
+    def deployed(self) -> None:
+        """Its package may run, and has a worker process."""
+        self._move(StubState.DEPLOYED)
+
     def started(self, now: float) -> None:
         """A new instance exists and has been given its `start` event.
 
@@ -110,10 +152,10 @@ class Lifecycle:
         self._move(StubState.IN_PROGRESS)
 
     def reported(self, text: str, now: float) -> StubState | None:
-        """The stub's own `status` action: the new state, or None when the word is unknown or comes while draining."""
+        """The stub's own `status` action: the new state, None when the word is unknown or comes too late."""
         word, _, detail = text.partition(" ")
         state = REPORTABLE.get(word)
-        if state is None or self.state is StubState.DRAINING:
+        if state is None or self.state not in _CAN_REPORT:
             return None
         if state is StubState.LIVE:
             if self._live_since is None:
@@ -143,8 +185,21 @@ class Lifecycle:
         delay = doubling_seconds(limits.RESTART_BASE_SECONDS, self._in_a_row + 1, limits.RESTART_MAX_SECONDS)
         self._in_a_row = min(self._in_a_row + 1, DOUBLINGS_MAX)
         self._next_start = now + delay * (1 + JITTER_SHARE * jitter)
-        self._move(StubState.FAILED, detail)
+        self.failed(detail)
         return Restart(self._next_start, opens_circuit=False)
+
+    def failed(self, detail: str) -> None:
+        """The deployment or the instance ended for a reason that says nothing against its code."""
+        is_deployment = self.state is StubState.DEPLOYING
+        self._move(StubState.DEPLOYMENT_FAILED if is_deployment else StubState.FAILED, detail)
+
+    def verify_failed(self, detail: str) -> None:
+        """What its domain publishes was refused, before it ran or while it did."""
+        self._move(StubState.VERIFY_FAILED, detail)
+
+    def ended(self) -> None:
+        """The instance ended in good order."""
+        self._move(StubState.DISCONNECTED)
 
     def replaced(self) -> None:
         """Another package takes over: back-off and circuit of the old one are forgotten."""
@@ -152,7 +207,6 @@ class Lifecycle:
         self._in_a_row = 0
         self._next_start = 0.0
         self._live_since = None
-        self._move(StubState.CREATED)
 
     def draining(self) -> None:
         """No more messages will be handed over."""
@@ -168,5 +222,7 @@ class Lifecycle:
         self._recent.clear()
 
     def _move(self, state: StubState, detail: str = "") -> None:
+        if state is not self.state and state not in TRANSITIONS[self.state]:
+            raise MisuseError(f"a stub that is {self.state.value} cannot become {state.value}")
         self.state = state
         self.detail = detail

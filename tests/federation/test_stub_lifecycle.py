@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.core.stub_lifecycle import TRANSITIONS, StubLifecycle, StubState, diagram
 from protofly import limits
 from protofly.errors import Code, MisuseError
-from sandbox.core.lifecycle import Lifecycle, StubState
 
 
-def crash(life: Lifecycle, now: float) -> float:
+def start(life: StubLifecycle, now: float) -> None:
+    """Deploy and start, from wherever the stub is."""
+    if life.state in (StubState.IN_PROGRESS, StubState.LIVE):
+        life.draining()
+        life.ended()
+    life.deploying()
+    life.deployed()
+    life.started(now)
+
+
+def crash(life: StubLifecycle, now: float) -> float:
     """Start at the earliest time and crash at once; the time of the crash."""
     now = max(now, life.starts_at())
-    life.started(now)
+    start(life, now)
     life.crashed(now, 0.0)
     return now
 
 
 def test_first_start_waits_for_nothing_and_goes_live() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     assert life.may_start(0.0)
-    life.started(0.0)
+    start(life, 0.0)
     assert life.state is StubState.IN_PROGRESS
     assert life.reported("live", 1.0) is StubState.LIVE
 
 
 def test_delays_double_up_to_a_minute() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     delays = []
     now = 0.0
     for _ in range(4):
-        life.started(now)
+        start(life, now)
         restart = life.crashed(now, 0.0)
         delays.append(restart.at - now)
         assert not restart.opens_circuit
@@ -42,22 +54,22 @@ def test_delays_double_up_to_a_minute() -> None:
 
 @given(jitter=st.floats(0, 1, exclude_max=True))
 def test_jitter_only_makes_it_later_and_not_by_much(jitter: float) -> None:
-    life = Lifecycle()
-    life.started(0.0)
+    life = StubLifecycle()
+    start(life, 0.0)
     assert 1.0 <= life.crashed(0.0, jitter).at <= 1.25
 
 
 def test_start_before_its_time_is_our_bug() -> None:
-    life = Lifecycle()
-    life.started(0.0)
+    life = StubLifecycle()
+    start(life, 0.0)
     life.crashed(0.0, 0.0)
     assert not life.may_start(0.9)
-    with pytest.raises(MisuseError):
-        life.started(0.9)
+    with pytest.raises(MisuseError, match="too early"):
+        start(life, 0.9)
 
 
 def test_five_crashes_in_ten_minutes_open_the_circuit_for_ten_minutes() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     now = 0.0
     for _ in range(5):
         now = crash(life, now)
@@ -69,11 +81,11 @@ def test_five_crashes_in_ten_minutes_open_the_circuit_for_ten_minutes() -> None:
 
 
 def test_probe_that_goes_live_closes_the_circuit() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     now = 0.0
     for _ in range(5):
         now = crash(life, now)
-    life.started(life.starts_at())
+    start(life, life.starts_at())
     was_open = life.is_circuit_open
     life.reported("live", life.starts_at())
     assert (was_open, life.is_circuit_open) == (True, False)
@@ -81,21 +93,21 @@ def test_probe_that_goes_live_closes_the_circuit() -> None:
 
 
 def test_probe_that_crashes_opens_it_again_at_once() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     now = 0.0
     for _ in range(5):
         now = crash(life, now)
     probe = life.starts_at()
-    life.started(probe)
+    start(life, probe)
     assert life.crashed(probe, 0.0).opens_circuit
     assert life.starts_at() == probe + limits.CIRCUIT_OPEN_SECONDS
 
 
 def test_rare_crashes_never_open_the_circuit_and_start_from_the_short_delay() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     now = 0.0
     for _ in range(20):
-        life.started(now)
+        start(life, now)
         life.reported("live", now)
         now += 300.0
         restart = life.crashed(now, 0.0)
@@ -105,8 +117,8 @@ def test_rare_crashes_never_open_the_circuit_and_start_from_the_short_delay() ->
 
 
 def test_unknown_status_word_changes_nothing_and_detail_is_kept() -> None:
-    life = Lifecycle()
-    life.started(0.0)
+    life = StubLifecycle()
+    start(life, 0.0)
     assert life.reported("quarantined", 0.0) is None
     assert life.reported("Live", 0.0) is None
     assert life.state is StubState.IN_PROGRESS
@@ -115,50 +127,50 @@ def test_unknown_status_word_changes_nothing_and_detail_is_kept() -> None:
 
 
 def test_draining_stub_does_not_come_back_by_its_own_word() -> None:
-    life = Lifecycle()
-    life.started(0.0)
+    life = StubLifecycle()
+    start(life, 0.0)
     life.draining()
     assert life.reported("live", 0.0) is None
     assert life.state is StubState.DRAINING
 
 
 def test_another_package_starts_at_once_and_its_first_crash_opens_nothing() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     now = 0.0
     for _ in range(5):
         now = crash(life, now)
     life.replaced()
-    assert life.state is StubState.CREATED
-    life.started(now)
+    assert not life.is_circuit_open
+    start(life, now)
     restart = life.crashed(now, 0.0)
     assert (restart.opens_circuit, restart.at) == (False, now + limits.RESTART_BASE_SECONDS)
 
 
 def test_a_stub_that_was_live_for_less_than_a_minute_does_not_start_from_the_short_delay() -> None:
     for live_seconds, delay in ((limits.RESTART_MAX_SECONDS - 1, 2.0), (limits.RESTART_MAX_SECONDS, 1.0)):
-        life = Lifecycle()
+        life = StubLifecycle()
         now = crash(life, 0.0) + 10.0
-        life.started(now)
+        start(life, now)
         life.reported("live", now)
         life.reported("live", now + live_seconds)  # live since the first time that it said so
         assert life.crashed(now + live_seconds, 0.0).at == now + live_seconds + delay
 
 
 def test_a_new_instance_is_not_live_because_the_one_before_was() -> None:
-    life = Lifecycle()
-    life.started(0.0)
+    life = StubLifecycle()
+    start(life, 0.0)
     life.reported("live", 0.0)
     life.replaced()
     now = crash(life, 1.0)
-    life.started(life.starts_at())
+    start(life, life.starts_at())
     assert life.crashed(now + 1000.0, 0.0).at == now + 1000.0 + 2.0
 
 
 def test_delays_stay_at_a_minute_however_often_it_crashes() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     now, delays = 0.0, []
     for _ in range(30):
-        life.started(now)
+        start(life, now)
         restart = life.crashed(now, 0.0)
         assert not restart.opens_circuit
         delays.append(restart.at - now)
@@ -168,34 +180,34 @@ def test_delays_stay_at_a_minute_however_often_it_crashes() -> None:
 
 @pytest.mark.parametrize(("apart_seconds", "opens"), [(0.0, True), (1.0, False)])
 def test_crashes_count_for_exactly_the_window(apart_seconds: float, opens: bool) -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     moments = [0.0, *(limits.CRASH_WINDOW_SECONDS + apart_seconds - rest for rest in (192.0, 128.0, 64.0, 0.0))]
     for now in moments:
-        life.started(now)
+        start(life, now)
         restart = life.crashed(now, 0.0)
     assert restart.opens_circuit is opens
 
 
 def test_a_probe_starts_when_the_rest_is_over_and_not_before() -> None:
-    life = Lifecycle()
+    life = StubLifecycle()
     now = 0.0
     for _ in range(5):
         now = crash(life, now)
     assert not life.may_start(life.starts_at() - 0.001)
-    life.started(life.starts_at())
+    start(life, life.starts_at())
     life.reported("in-progress", life.starts_at())
     assert life.is_circuit_open  # only `live` closes it
     assert life.refusal() is Code.CIRCUIT_OPEN
     life.reported("live", life.starts_at())
     assert life.refusal() is Code.STUB_FAILED
     for _ in range(4):  # what came before the rest is forgotten
-        life.started(now := max(now + 1.0, life.starts_at()))
+        start(life, now := max(now + 1.0, life.starts_at()))
         assert not life.crashed(now, 0.0).opens_circuit
 
 
 def test_a_crash_is_a_failure_with_its_reason_and_a_late_word_closes_no_circuit() -> None:
-    life = Lifecycle()
-    life.started(0.0)
+    life = StubLifecycle()
+    start(life, 0.0)
     life.crashed(0.0, 0.0, "trap: unreachable")
     assert (life.state, life.detail) == (StubState.FAILED, "trap: unreachable")
     now = life.starts_at()
@@ -203,8 +215,44 @@ def test_a_crash_is_a_failure_with_its_reason_and_a_late_word_closes_no_circuit(
         now = crash(life, now)
     assert (life.state, life.is_circuit_open) == (StubState.QUARANTINED, True)
     probe = life.starts_at()
-    life.started(probe)
+    start(life, probe)
     life.crashed(probe, 0.0, "again")
     assert (life.state, life.detail) == (StubState.QUARANTINED, "again")
-    life.reported("live", probe)  # what the dead instance had said
+    assert life.reported("live", probe) is None  # what the dead instance had said
     assert life.is_circuit_open
+
+
+@pytest.mark.parametrize("event", ["deployed", "draining", "ended", "failed"])
+def test_an_event_that_the_state_does_not_allow_is_a_defect_and_changes_nothing(event: str) -> None:
+    life = StubLifecycle()
+    life.deploying()
+    life.verify_failed("revoked")
+    with pytest.raises(MisuseError, match="verify-failed cannot become"):
+        getattr(life, event)(*(["why"] if event == "failed" else []))
+    assert (life.state, life.detail) == (StubState.VERIFY_FAILED, "revoked")
+
+
+def test_a_failure_before_the_stub_is_deployed_is_one_of_its_deployment() -> None:
+    life = StubLifecycle()
+    life.deploying()
+    life.failed("nobody answers")
+    assert (life.state, life.detail) == (StubState.DEPLOYMENT_FAILED, "nobody answers")
+    start(life, 0.0)
+    life.failed("the far end refuses us")
+    assert life.state is StubState.FAILED
+
+
+def test_every_state_is_reached_and_left_and_a_new_deployment_is_always_possible_in_the_end() -> None:
+    assert set(TRANSITIONS) == set(StubState)
+    reached = {StubState.CREATED}.union(*TRANSITIONS.values())
+    assert reached == set(StubState)
+    for state in StubState:
+        seen = {state}
+        while more := set[StubState]().union(*(TRANSITIONS[one] for one in seen)) - seen:
+            seen |= more
+        assert StubState.DEPLOYING in seen
+
+
+def test_the_diagram_in_the_documents_is_that_of_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs/architecture.md").read_text(encoding="utf-8")
+    assert f"```mermaid\n{diagram()}\n```\n" in text
