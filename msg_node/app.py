@@ -49,7 +49,7 @@ from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus
 from msg_node.bus.runtime_port import QueueBounds
 from msg_node.bus.taps import Taps
-from msg_node.connectors.listener import Door
+from msg_node.connectors.listener import Door, ListenerOptions
 from msg_node.freed_memory import return_freed_memory
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.own_names import OwnNames
@@ -290,10 +290,12 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         bus,
         context=context,
         acceptor=acceptor,
-        max_bytes=settings.limits.frame_bytes,
-        queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
-        origins=settings.listen.origins,
-        https=meaning.https_options(settings),
+        options=ListenerOptions(
+            max_bytes=settings.limits.frame_bytes,
+            queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
+            origins=settings.listen.origins,
+            https=meaning.https_options(settings),
+        ),
     )
     node = Node(
         settings,

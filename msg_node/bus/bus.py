@@ -22,6 +22,7 @@ from msg_node.addresses.core.observers import concerns_observers
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.absences import Absences
+from msg_node.bus.connection_effects import ConnectionDependencies, ConnectionEffects
 from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
 from msg_node.bus.core.router import (
     FIND_USER,
@@ -36,7 +37,7 @@ from msg_node.bus.core.router import (
     ToDomain,
 )
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.effects import Outcomes, Surroundings
+from msg_node.bus.effects import EffectDependencies, Effects
 from msg_node.bus.guest_traffic import GuestTraffic
 from msg_node.bus.inquiries import Inquiries
 from msg_node.bus.middleware import Stack
@@ -48,12 +49,10 @@ from msg_node.bus.user_routing import UserRouting
 from msg_node.kernel.answers import described, session_refusal, validator_reply
 from msg_node.kernel.directories import OWN, Source
 from msg_node.kernel.identifiers import SEED_BYTES
-from msg_node.kernel.proof import Offered
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.seeds import Seeds
 from msg_node.kernel.service import Event
-from msg_node.kernel.session import Line
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
 from msg_node.registries.core.twin_service import keep_value
 from msg_node.requests.local_requests import LocalRequests
@@ -124,37 +123,43 @@ class Bus:
         self._to_listeners, self._enqueue = self.send_queues.to_listeners, self.send_queues.enqueue
         self.wait_for_port, self.wait_for_room = self.send_queues.wait_for_port, self.send_queues.wait_for_room
         self.wake_flusher, self.run_flusher = self.send_queues.wake, self.send_queues.run
-        self._outcomes = Outcomes(
-            Surroundings(
+        connections = ConnectionEffects(
+            ConnectionDependencies(
+                state=state,
+                services=services,
+                ports=self._ports,
+                connections=self._connections,
+                absences=self.absences,
+                counters=self.counters,
+                record=record,
+                forget=self._forget_session,
+            )
+        )
+        self._effects = Effects(
+            EffectDependencies(
                 state=state,
                 services=services,
                 store=store,
                 ports=self._ports,
-                connections=self._connections,
+                connections=connections,
                 counters=self.counters,
-                record=record,
-                inquire=lambda asked: self.inquiries.ask(asked),
                 route_own=self._route_own,
                 enqueue=self.send_queues.enqueue_reply,
-                forget=self._forget_session,
                 wake=self.send_queues.wake,
-                arriving=self.absences.arriving,
-                bound=self._bound,
-                lost=lambda sid: self.parked_actions.agents.lost(sid),
-                settled=lambda: self.parked_actions.settle(),
             )
         )
-        self.inquiries = Inquiries(self._outcomes.concluded)
-        recorder = RequestRecorder(state, self.send_queues, self.counters, node=node, apply=self._outcomes.apply)
+        self.inquiries = Inquiries(self._effects.concluded)
+        recorder = RequestRecorder(state, self.send_queues, self.counters, node=node, apply=self._effects.apply)
         self.parked_actions = ParkedActions(state, self.send_queues, recorder, serves=services.serves, parks=parks)
-        send, apply = self.send_queues.send_abroad, self._outcomes.apply_for
+        self._effects.connect(self.inquiries, self.parked_actions)
+        send, apply = self.send_queues.send_abroad, self._effects.apply_for
         self.foreign = ForeignObjects(node, state, remote, services.observers, send=send, apply=apply)
         self._guests = GuestTraffic(state, self._router, guests, self.foreign.observe, forward=self._forward)
         self.users = UserRouting(
             state, self.send_queues, node=node, judge_local=stack.judge_local, refuse=self._refuse_later
         )
         self.run_sweeper = Sweeper(
-            self._outcomes,
+            self._effects,
             self._connections,
             ping_seconds=ping_seconds,
             slices=(lambda: self.parked_actions.sweep(time.time()), self._requests.expire),
@@ -176,7 +181,7 @@ class Bus:
         """A connection has ended."""
         self.send_queues.closed(port)
         port.answer = to_nobody
-        self._outcomes.apply(self._services.sessions.connection_lost(port.connection, now=time.time()), self._route_own)
+        self._effects.apply(self._services.sessions.connection_lost(port.connection, now=time.time()), self._route_own)
 
     def runtime_of(self, port: RuntimePort) -> str:
         """Address of the runtime that has its session on a connection, "" before there is one."""
@@ -208,7 +213,7 @@ class Bus:
         port.heard_at = now
         port.pings_unanswered = 0
         taken = 0
-        with self._outcomes:
+        with self._effects:
             for raw in frames:
                 taken += 1
                 self._take_frame(port, raw, now)
@@ -320,9 +325,7 @@ class Bus:
             return None
         elif decision is SERVE:
             result = self._services.handle(message, port.sid, now=now, seed=self._seeds.next())
-            self._outcomes.apply(
-                result, partial(self.send_queues.enqueue_reply, port) if port.guest_of else port.answer
-            )
+            self._effects.apply(result, partial(self.send_queues.enqueue_reply, port) if port.guest_of else port.answer)
             return None
         elif type(decision) is Refuse:
             refusal = Refusal(decision.code)
@@ -368,11 +371,11 @@ class Bus:
             self._clear_holder(message)
         result = self._services.sessions.handle_session(
             message,
-            Line(port.connection, Offered(port.bearer, port.certificate), port.dialect),
+            port.line,
             now=now,
             seed=urandom(SEED_BYTES),
         )
-        self._outcomes.apply(result, answer)
+        self._effects.apply(result, answer)
 
     def _clear_holder(self, message: Message) -> None:
         """Whoever has the session that an opener asks for is not dead if he answered the ping of an earlier one."""
@@ -403,7 +406,7 @@ class Bus:
         """Source: message specification, section 1.7."""
         self.counters["broken frames"] += 1
         port.broken_in_a_row += 1
-        reply = validator_reply(exc, self.runtime_of(port), has_desc=port.dialect.reads_desc)
+        reply = validator_reply(exc, self.runtime_of(port), has_desc=port.line.dialect.reads_desc)
         if reply is not None:
             self._enqueue(port, reply)
         if exc.code in (Code.BROKEN_JSON, Code.TOO_DEEP) and port.broken_in_a_row >= BROKEN_FRAMES_IN_A_ROW:
@@ -414,7 +417,7 @@ class Bus:
             return
         self.counters[f"refused {refusal.code.word}"] += 1
         if message.expects_reply or is_told_of_change(message, refusal.code):
-            code, value, has_desc = refusal.code, refusal.value, port.dialect.reads_desc
+            code, value, has_desc = refusal.code, refusal.value, port.line.dialect.reads_desc
             self._enqueue(port, session_refusal(message, code, value, source=self._node, has_desc=has_desc))
 
     def _refuse_later(self, number: int, message: Message, refusal: Refusal) -> None:
@@ -449,7 +452,7 @@ class Bus:
             return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if decision is SERVE:
             result = self._services.handle(message, number, now=now, seed=self._seeds.next())
-            self._outcomes.apply(result, self._route_own)
+            self._effects.apply(result, self._route_own)
             return None
         if type(decision) is ToDomain:
             return Code.TRANSIT
@@ -479,16 +482,11 @@ class Bus:
         numbers = decision.numbers if isinstance(decision, Deliver | ToDomain) else ()
         if numbers:
             ports = [port for number in numbers if (port := self._ports.get(number)) is not None]
-            if message.is_response and any(port.dialect.reads_desc for port in ports):
+            if message.is_response and any(port.line.dialect.reads_desc for port in ports):
                 message = described(message)
             self._to_listeners(numbers, message, set())
         if type(decision) is ToDomain:
             self.send_queues.send_abroad(decision.domain, message)
-
-    def _bound(self, sid: int) -> None:
-        """A session was notified that it has a connection: what it missed comes first, then what waited for it."""
-        self.absences.arrived(sid)
-        self.parked_actions.agents.bound(sid)
 
     def _forget_session(self, sid: int) -> None:
         """A session is over: nothing is learned from it any more, and nobody listens abroad for it."""
@@ -499,7 +497,7 @@ class Bus:
 
     def tell_statuses(self, changes: list[StatusChange]) -> None:
         """Registry entries have another status, as another registry says: keep it, and tell who listens."""
-        self._outcomes.apply(self._services.status_told(changes), self._route_own)
+        self._effects.apply(self._services.status_told(changes), self._route_own)
 
     def link_is_live(self, domain: str) -> None:
         """A link is up (again): renew what we listen to there, hand over what waits for it."""
@@ -512,7 +510,7 @@ class Bus:
 
     def tell_events(self, events: list[Event]) -> None:
         """Something happened that no request has caused: keep it, and tell who listens."""
-        self._outcomes.apply(self._services.events_told(events), self._route_own)
+        self._effects.apply(self._services.events_told(events), self._route_own)
 
     # Time.
 

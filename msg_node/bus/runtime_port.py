@@ -13,9 +13,8 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from msg_node.kernel.certificates import PeerCertificate
 from msg_node.kernel.congestion import Congestible
-from msg_node.kernel.session import Dialect
+from msg_node.kernel.session import Line
 from protofly.errors import Code
 from protofly.lifetime import aged
 from protofly.limits import OPEN_SECONDS, SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
@@ -33,6 +32,8 @@ ASKED_ADDRESSES = 256
 """Addresses whose requests a runtime may still answer in their name. Source: message specification, section 20.3."""
 _DROPPABLE = frozenset({"update", "event"})
 _ANSWERS = frozenset({"response", "pong"})
+_NOTHING = -1
+"""A bound that even an empty queue has reached, and which makes it count as congested."""
 _NONE: list[Message] = []
 
 
@@ -80,10 +81,8 @@ class RuntimePort:
     """The connection of one runtime.
 
     Args:
-        connection: Number of the connection, never used twice.
+        line: Number, credentials and dialect of the connection.
         channel: Carries the messages.
-        dialect: How the runtime speaks.
-        bearer: Token that came with the connection itself, "" without one.
         counters: Where dropped messages are counted.
         now: Seconds since the Unix epoch.
         bounds: Of the queue.
@@ -102,24 +101,22 @@ class RuntimePort:
         "_kept",
         "_max_bytes",
         "_max_messages",
+        "_most_messages",
         "_queue",
         "_queued_bytes",
         "_relief",
         "_timed",
         "answer",
-        "bearer",
         "blockers",
         "broken_in_a_row",
-        "certificate",
         "channel",
-        "connection",
         "counters",
-        "dialect",
         "guest_of",
         "heard_at",
         "is_arriving",
         "is_closing",
         "is_slow",
+        "line",
         "on_expired",
         "on_opened",
         "pings_unanswered",
@@ -132,21 +129,17 @@ class RuntimePort:
 
     def __init__(
         self,
-        connection: int,
+        line: Line,
         channel: MessageChannel,
         *,
-        bearer: str,
         counters: Counter[str],
         now: float,
-        dialect: Dialect = Dialect.SESSION_MESSAGES,
         bounds: QueueBounds | None = None,
     ) -> None:
-        self._max_messages, self._max_bytes = bounds or QueueBounds()
-        self.connection = connection
+        self._most_messages, self._max_bytes = bounds or QueueBounds()
+        self._max_messages = self._most_messages  # `_NOTHING` while it takes nothing but answers
+        self.line = line
         self.channel = channel
-        self.dialect = dialect
-        self.bearer = bearer
-        self.certificate: PeerCertificate | None = None
         self.counters = counters
         self.sid: int | None = None
         self.roles: frozenset[str] = frozenset()
@@ -170,6 +163,11 @@ class RuntimePort:
         self._kept = 0  # so many in front are no events, so that nobody looks through thousands of answers again
         self._timed: dict[int, float] = {}  # by identity: when a message that counts its time was queued
         self._relief = trio.lowlevel.ParkingLot()
+
+    @property
+    def connection(self) -> int:
+        """Number of the connection, never used twice."""
+        return self.line.connection
 
     @property
     def is_congested(self) -> bool:
@@ -227,15 +225,13 @@ class RuntimePort:
 
     def wait_for_answer(self) -> None:
         """Take nothing but answers until `go_on`: others come behind the one that says that the runtime is back."""
-        if not self.is_arriving:
-            self.is_arriving = True
-            self._max_messages = ~self._max_messages  # fewer than any number, so that nobody else pays for a look
+        self.is_arriving = True
+        self._max_messages = _NOTHING  # so that `enqueue` looks at `is_arriving` only when a queue is full
 
     def go_on(self) -> None:
         """Take everything again."""
-        if self.is_arriving:
-            self.is_arriving = False
-            self._max_messages = ~self._max_messages
+        self.is_arriving = False
+        self._max_messages = self._most_messages
 
     def _has_room(self, message: Message) -> bool:
         return len(self._queue) < self._max_messages and self._queued_bytes + len(message.raw) <= self._max_bytes

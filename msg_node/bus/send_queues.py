@@ -105,7 +105,7 @@ class SendQueues:
         if port is None:
             self._counters["unheard answers"] += 1
             return
-        reads_desc = message.is_response and port.dialect.reads_desc
+        reads_desc = message.is_response and port.line.dialect.reads_desc
         self.enqueue_reply(port, described(message) if reads_desc else message)
 
     def enqueue_copy(self, port: RuntimePort, message: Message) -> None:

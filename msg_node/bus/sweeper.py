@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from msg_node.bus.effects import Outcomes
+from msg_node.bus.effects import Effects
 from msg_node.bus.runtime_port import RuntimePort
 
 SWEEP_SECONDS = 1.0
@@ -23,7 +23,7 @@ class Sweeper:
     """Looks after what is over, every second.
 
     Args:
-        outcomes: Carries out what follows.
+        effects: Carries out what follows.
         connections: Of all runtimes.
         ping_seconds: Silence after which a runtime is pinged.
         slices: What else is to be done until nothing of it is left; each does some, and says whether there may be more.
@@ -32,14 +32,14 @@ class Sweeper:
 
     def __init__(
         self,
-        outcomes: Outcomes,
+        effects: Effects,
         connections: Mapping[int, RuntimePort],
         *,
         ping_seconds: float,
         slices: tuple[Callable[[], bool], ...],
         ticks: tuple[Callable[[], None], ...],
     ) -> None:
-        self._outcomes = outcomes
+        self._effects = effects
         self._connections = connections
         self._ping_seconds = ping_seconds
         self._slices = slices
@@ -51,13 +51,13 @@ class Sweeper:
         while True:
             await trio.sleep_until(began + SWEEP_SECONDS)
             began = trio.current_time()
-            await self._sweep(self._outcomes.sweep_sessions, until=began + SWEEP_SECONDS / 2)
+            await self._sweep(self._effects.sweep_sessions, until=began + SWEEP_SECONDS / 2)
             for slice_ in self._slices:
                 await self._sweep(slice_, until=began + SWEEP_SECONDS * 3 / 4)
             for tick in self._ticks:
                 tick()
             await self._look_after_ports()
-            await self._sweep(self._outcomes.sweep_registry, until=began + SWEEP_SECONDS)
+            await self._sweep(self._effects.sweep_registry, until=began + SWEEP_SECONDS)
 
     async def _sweep(self, slice_: Callable[[], bool], *, until: float) -> None:
         """Go on until nothing is left, or until there is no time: what is left then is for the next second."""

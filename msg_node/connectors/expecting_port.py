@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from msg_node.bus.runtime_port import MessageChannel, QueueBounds, RuntimePort
-from msg_node.kernel.session import Dialect
+from msg_node.kernel.session import Line
 from protofly.answer_codes import code_of
 from protofly.codec import body_members
 from protofly.errors import Code, PeerError
@@ -53,16 +53,14 @@ class ExpectingPort(RuntimePort):
 
     def __init__(
         self,
-        connection: int,
+        line: Line,
         channel: MessageChannel,
         *,
-        bearer: str,
         counters: Counter[str],
         now: float,
-        dialect: Dialect = Dialect.HTTPS,
         bounds: QueueBounds | None = None,
     ) -> None:
-        super().__init__(connection, channel, bearer=bearer, counters=counters, now=now, dialect=dialect, bounds=bounds)
+        super().__init__(line, channel, counters=counters, now=now, bounds=bounds)
         self._expected: dict[_Transaction, deque[Expected]] = {}
         self._overdue: OrderedDict[int, None] = OrderedDict()  # hashes: some would hold addresses of 2 kB each
 

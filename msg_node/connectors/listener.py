@@ -13,7 +13,7 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -45,16 +45,29 @@ _HEAD_BYTES: Final = 16 << 10
 _END_OF_HEAD: Final = b"\r\n\r\n"
 
 
+class ListenerOptions(NamedTuple):
+    """Which runtimes may connect, and what they may send and leave unread.
+
+    Attributes:
+        max_bytes: Largest message of a runtime.
+        queue: What may wait for one runtime.
+        origins: Web origins whose pages may connect as runtimes; `*` is any.
+        https: How runtimes over HTTP are served; None: not at all.
+    """
+
+    max_bytes: int = FRAME_BYTES
+    queue: QueueBounds = QueueBounds()
+    origins: Collection[str] = (ANY_ORIGIN,)
+    https: HttpsOptions | None = HttpsOptions()
+
+
 class Door:
     """Accepts connections.
 
     Args:
         context: TLS, or None for a listener without it.
         acceptor: Serves links of other domains; None when this node takes none.
-        max_bytes: Largest message of a runtime.
-        queue: What may wait for one runtime.
-        origins: Web origins whose pages may connect as runtimes; `*` is any.
-        https: How runtimes over HTTP are served; None: not at all.
+        options: For runtimes.
     """
 
     def __init__(
@@ -63,18 +76,15 @@ class Door:
         *,
         context: ssl.SSLContext | None,
         acceptor: LinkAcceptor | None,
-        max_bytes: int = FRAME_BYTES,
-        queue: QueueBounds | None = None,
-        origins: Collection[str] = (ANY_ORIGIN,),
-        https: HttpsOptions | None = HttpsOptions(),  # noqa: B008 - frozen
+        options: ListenerOptions = ListenerOptions(),  # noqa: B008 - frozen
     ) -> None:
         self._context = context
         self._acceptor = acceptor
         self.counters: Counter[str] = Counter()
         self.half_open = HalfOpen(self.counters)
-        self.reception = Reception(bus, max_bytes, queue or QueueBounds(), origins, self.counters)
+        self.reception = Reception(bus, options.max_bytes, options.queue, options.origins, self.counters)
         self._matrix = Matrix(self.reception)
-        self._https = None if https is None else HttpsBinding(self.reception, https)
+        self._https = None if options.https is None else HttpsBinding(self.reception, options.https)
 
     async def run(
         self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

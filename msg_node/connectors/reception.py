@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from msg_node.bus.bus import Bus
 from msg_node.bus.runtime_port import MessageChannel, QueueBounds, RuntimePort
 from msg_node.kernel.proof import Offered
-from msg_node.kernel.session import Dialect
+from msg_node.kernel.session import Dialect, Line
 from protofly.limits import FRAME_BYTES
 
 ANY_ORIGIN: Final = "*"
@@ -54,15 +54,12 @@ class Reception:
     ) -> _Port:
         """Give a connection a port of a certain kind, with a queue of its own size; see `welcome`."""
         port = kind(
-            next(self._numbers),
+            Line(next(self._numbers), offered, dialect),
             channel,
-            dialect=dialect,
-            bearer=offered.token,
             counters=self.bus.counters,
             now=time.time(),
             bounds=queue,
         )
-        port.certificate = offered.certificate
         self.counters["runtimes"] += 1
         self.bus.connected(port)
         return port

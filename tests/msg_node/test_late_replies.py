@@ -71,7 +71,7 @@ async def test_the_wish_outlives_the_connection(house: RuntimeHouse, make: MakeR
         assert late(house, a_reply(one.address)) == [Code.GATEWAY_TIMEOUT]  # nobody is there: it is not kept
         await one.begin()
     late(house, a_reply(ana.address), a_reply(bob.address))
-    has_re_open = house.port_of("ana").dialect.has_token  # a second `open` says anew what it wants
+    has_re_open = house.port_of("ana").line.dialect.has_token  # a second `open` says anew what it wants
     assert await bodies(ana) == ([{"code": 200, "late": True}] if has_re_open else [])
     assert await bodies(bob) == []
 

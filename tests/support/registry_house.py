@@ -57,7 +57,7 @@ class Registry:
         """Let time pass for entries, and have what follows noticed."""
         self.clock.ahead_seconds += seconds
         result = self.house.services.sweep_registry(now=self.clock())
-        self.house.bus._outcomes.apply(result, self.house.bus._route_own)
+        self.house.bus._effects.apply(result, self.house.bus._route_own)
         await self.settled()
 
     async def settled(self) -> None:

@@ -30,7 +30,7 @@ from msg_node.bus.bus import Bus
 from msg_node.bus.middleware import Step, authorisation, make_stack
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.connectors.https import HttpsBinding
-from msg_node.connectors.listener import Door
+from msg_node.connectors.listener import Door, ListenerOptions
 from msg_node.connectors.socketio import SocketIo
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.congestion import Congestible
@@ -476,10 +476,10 @@ async def runtime_house(
             traffic.start_soon(house.bus.run_flusher)
             await traffic.start(house.bus.inquiries.run)
             await traffic.start(house.bus.users.run)
-            door = Door(house.bus, context=context, acceptor=None, max_bytes=max_bytes, origins=origins)
+            options = ListenerOptions(max_bytes, origins=origins)
+            house.door = door = Door(house.bus, context=context, acceptor=None, options=options)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             house.port = listeners[0].socket.getsockname()[1]
-            house.door = door
             await traffic.start(door.run, listeners)
             try:
                 yield house

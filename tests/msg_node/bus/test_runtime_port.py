@@ -15,6 +15,7 @@ import trio.testing
 
 from msg_node.bus.runtime_port import ANSWER_BYTES, ASKED_ADDRESSES, FLUSH_MESSAGES, STUCK_SECONDS, RuntimePort
 from msg_node.connectors.websocket import WebSocketChannel
+from msg_node.kernel.session import Line
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
@@ -74,7 +75,7 @@ async def pair(nursery: trio.Nursery) -> AsyncIterator[Pair]:
     client.receive(server.data_to_send())
     line = ByteChannel(near, drain_nursery=nursery)
     channel = WebSocketChannel(line, server)
-    port = RuntimePort(1, channel, bearer="", counters=Counter(), now=0.0)
+    port = RuntimePort(Line(1), channel, counters=Counter(), now=0.0)
     line.on_drained = port.flush
     yield Pair(port, channel, client, far)
     line.close()

@@ -83,7 +83,7 @@ class Scene:
 
     async def swept(self) -> None:
         """What the sweeper of a node does every second."""
-        self.house.bus._outcomes.sweep_sessions()
+        self.house.bus._effects.sweep_sessions()
         self.house.bus.wake_flusher()
 
 

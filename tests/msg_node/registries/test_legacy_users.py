@@ -244,7 +244,7 @@ async def test_what_a_stub_registers_after_its_return_survives_the_end_of_what_i
     await stub.ask_all([("create", {"value": value}) for value in values[30:]])
     house = registry.house
     for _ in range(5):
-        house.bus._outcomes.apply(house.services.sweep_registry(now=registry.clock()), house.bus._route_own)
+        house.bus._effects.apply(house.services.sweep_registry(now=registry.clock()), house.bus._route_own)
     entries = [registry.house.state.registry.get(str(value["url"])) for value in values]
     assert [entry is not None and entry.is_connected for entry in entries] == [False] * 30 + [True] * 30
     await ana.wire.cut()

@@ -275,7 +275,7 @@ async def test_descriptions_and_values_survive_a_restart(tmp_path: Path) -> None
         agent = await described(house)
         await agent.say(a_message("update", LAMP, MOTION, {"value": [1, 2]}))
         await agent.heard()
-        house.bus._outcomes.sweep_sessions()
+        house.bus._effects.sweep_sessions()
     async with runtime_house(tmp_path) as house:
         ana = await house.opened("ana")
         found = await read(ana, LAMP)

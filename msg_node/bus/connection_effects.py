@@ -1,0 +1,146 @@
+"""What steps of services and sessions do to connections: bind them to sessions, probe, notify and close them.
+
+All of it happens at once, except that a connection is closed, and a session that could not be stored is taken from its
+connection, when the commit has ended. Source: design, section 6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msg_node.bus.absences import Absences
+from msg_node.bus.core.tables import BusTables
+from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.services import Services
+from msg_node.kernel.service import (
+    Bind,
+    CloseConnection,
+    Effect,
+    Ended,
+    Notice,
+    Parked,
+    Probe,
+    ServiceResult,
+    SessionNews,
+)
+from msg_node.requests.parked_actions import ParkedActions
+from protofly.records import Record, SessionEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionDependencies:
+    """What effects on connections need of the node.
+
+    Attributes:
+        ports: The live connections by session.
+        connections: All of them by number.
+        record: Takes audit records.
+        forget: Called with each session that has ended.
+    """
+
+    state: BusTables
+    services: Services
+    ports: dict[int, RuntimePort]
+    connections: dict[int, RuntimePort]
+    absences: Absences
+    counters: Counter[str]
+    record: Callable[[Record], None]
+    forget: Callable[[int], None]
+
+
+class ConnectionEffects:
+    """Keeps the connections in step with the sessions."""
+
+    def __init__(self, needs: ConnectionDependencies) -> None:
+        self._needs = needs
+        self._parked_actions: ParkedActions
+
+    def connect(self, parked_actions: ParkedActions) -> None:
+        """Set who is notified that agents arrive and leave; once, before anything runs."""
+        self._parked_actions = parked_actions
+
+    def perform(self, result: ServiceResult) -> None:
+        """Do what a step asks for at once: notices, effects, audit records."""
+        for notice in result.notices:
+            self._notify(notice)
+        for effect in result.effects:
+            self._do(effect)
+        for news in result.news:
+            self._record(news)
+
+    def committed(self, effect: Effect) -> None:
+        """A step has been committed and its replies are queued: do what comes after them."""
+        if isinstance(effect, CloseConnection):
+            port = self._needs.connections.get(effect.connection)
+            if port is not None:
+                port.sid = None
+                port.close(int(effect.code), effect.code.word)
+        elif isinstance(effect, Bind):
+            self._needs.absences.arrived(effect.sid)
+            self._parked_actions.agents.bound(effect.sid)
+
+    def unbind(self, bind: Bind) -> bool:
+        """Take from its connection a session that could not be stored: nobody was given its token.
+
+        Returns:
+            False when it has that connection no more.
+        """
+        port = self._needs.connections.get(bind.connection)
+        if port is None or port.sid != bind.sid:
+            return False
+        self._needs.ports.pop(bind.sid, None)
+        port.sid = None
+        return True
+
+    def _notify(self, notice: Notice) -> None:
+        """Queue for a connection what becomes of its session; it stands in front of the close."""
+        port = self._needs.connections.get(notice.connection)
+        if port is not None:
+            port.enqueue(self._needs.services.notice(notice))
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Bind):
+            self._bind(effect)
+        elif isinstance(effect, Probe):
+            port = self._needs.connections.get(effect.connection)
+            if port is not None:
+                port.channel.ping()
+        elif isinstance(effect, Ended | Parked):
+            port = self._needs.ports.pop(effect.sid, None)
+            if port is not None:
+                port.sid = None  # what follows in the same read is no session's
+            self._parked_actions.agents.lost(effect.sid)
+            if isinstance(effect, Ended):
+                self._needs.forget(effect.sid)
+
+    def _bind(self, bind: Bind) -> None:
+        port = self._needs.connections.get(bind.connection)
+        if port is not None:
+            port.sid = bind.sid
+            port.on_opened()
+            session = self._needs.state.sessions.get(bind.sid)
+            port.guest_of = self._needs.state.guests.domain(bind.sid)
+            is_ours = session is not None and not port.guest_of
+            port.roles = session.proof.roles if session is not None and is_ours else frozenset()
+            port.wants_late = session is not None and session.wants_late
+            self._needs.ports[bind.sid] = port
+            self._needs.absences.arriving(bind.sid)
+
+    def _record(self, news: SessionNews) -> None:
+        """Count and record what happened to a session."""
+        self._needs.counters[f"sessions {news.event}"] += 1
+        self._needs.record(
+            SessionEvent(
+                ts_us=int(time.time() * 1e6),
+                event=news.event,
+                runtime_key=news.runtime_key,
+                session=news.sid,
+                code=news.code or None,
+                detail=news.detail or None,
+                addresses=news.addresses,
+                subscriptions=news.subscriptions,
+            )
+        )
