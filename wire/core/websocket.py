@@ -255,7 +255,9 @@ def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
     length = second - _MASKED
     start = position + _SHORT_HEAD_BYTES
     if length >= _TWO_BYTES:
-        start += _EXTRA_BYTES[length]  # of a length that has come in part, too little is asked for, never too much
+        start += _EXTRA_BYTES[length]
+        if end < start:
+            return start, start
         length = int.from_bytes(data[position + 2 : start - _MASK_BYTES], "big")
     return start, start + length
 
@@ -283,7 +285,7 @@ class ServerWebSocket(WebSocket):
 
     def receive(self, data: bytes) -> list[bytes]:
         """See `WebSocket.receive`. A client that does not wait for the answer to the request is refused by it."""
-        if self._frames_itself or not data:
+        if self._frames_itself or self.protocol.state is not CONNECTING or not data:
             return super().receive(data)
         if self.request_path is not None:
             self._is_early = True
