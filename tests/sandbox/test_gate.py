@@ -137,7 +137,10 @@ def test_count_without_entries_is_malformed_not_a_loop() -> None:
     assert refusal(MAGIC + section(3, leb(9_000))) is Code.MODULE_MALFORMED
 
 
-@pytest.mark.parametrize("number", [b"\xff\xff\xff\xff\xff", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x80\x00"])
+@pytest.mark.parametrize(
+    "number",
+    [b"\xff\xff\xff\xff\xff", b"\xff\xff\xff\xff\x7f", b"\xff\xff\xff\xff\x1f", b"\x80\x80\x80\x80\x80\x00"],
+)
 def test_number_of_more_than_32_bits_is_malformed(number: bytes) -> None:
     assert refusal(MAGIC + section(3, number)) is Code.MODULE_MALFORMED
 
