@@ -1,4 +1,4 @@
-"""Wires the house and runs it: the one place that knows every concrete thing.
+"""Wires the node and runs it: the one place that knows every concrete thing.
 
 Start order is dependency order, shutdown is structure: cancelling the outermost nursery ends doors first, then links,
 then the services that they used; each service cleans up behind itself.

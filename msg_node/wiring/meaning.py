@@ -1,4 +1,4 @@
-"""What the settings mean for the parts of the house: values that only `app` puts in their places."""
+"""What the settings mean for the components: values that only `app` puts in their places."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from msg_node.kernel.proof import Offered
 from msg_node.kernel.service import CloseCode, CloseConnection
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS, UNPROVED_OPENS
-from tests.support.state_house import StateHouse, body_of
+from tests.support.state_rig import StateRig, body_of
 from tests.support.token_issuer import TokenIssuer, part
 
 NOW = 1_000_000.0
@@ -114,20 +114,20 @@ def duplicated() -> bytes:
 
 @pytest.mark.parametrize("name", forgeries())
 def test_a_forged_token_opens_nothing_and_leaves_nothing(name: str) -> None:
-    house = StateHouse(gate=gate())
+    rig = StateRig(gate=gate())
     token = forgeries()[name]
-    result = house.session_verb("open", ANA, 1, {"credentials": {"kind": "bearer", "token": token}})
+    result = rig.session_verb("open", ANA, 1, {"credentials": {"kind": "bearer", "token": token}})
     body = body_of(result.replies[0])
     assert (body["code"], body["reason"]) == (401, "bad-token")
-    assert len(house.state.sessions) == 0
-    assert all(not rows for rows in house.rows.values())
+    assert len(rig.state.sessions) == 0
+    assert all(not rows for rows in rig.rows.values())
     assert "runtimeToken" not in body
 
 
 def test_the_good_token_that_was_forged_above_opens() -> None:
-    house = StateHouse(gate=gate())
+    rig = StateRig(gate=gate())
     good = {"credentials": {"kind": "bearer", "token": LOGIN.token(ANA, now=NOW)}}
-    assert body_of(house.session_verb("open", ANA, 1, good).replies[0])["code"] == 200
+    assert body_of(rig.session_verb("open", ANA, 1, good).replies[0])["code"] == 200
 
 
 @given(
@@ -165,9 +165,9 @@ def test_a_good_token_with_one_other_letter_is_refused_or_the_same(position: int
 
 
 def test_whoever_tries_tokens_is_sent_away() -> None:
-    house = StateHouse(gate=gate())
+    rig = StateRig(gate=gate())
     for attempt in range(1, UNPROVED_OPENS + 1):
-        result = house.session_verb("open", ANA, 1, {"credentials": {"token": f"guess {attempt}"}})
+        result = rig.session_verb("open", ANA, 1, {"credentials": {"token": f"guess {attempt}"}})
         closes = [effect for effect in result.effects if isinstance(effect, CloseConnection)]
         assert bool(closes) is (attempt == UNPROVED_OPENS)
     assert closes == [CloseConnection(1, CloseCode.UNPROVED)]
@@ -175,28 +175,28 @@ def test_whoever_tries_tokens_is_sent_away() -> None:
 
 
 def test_whoever_tries_session_tokens_is_sent_away() -> None:
-    house = StateHouse()
-    _, token = house.open("rt-ana", 1)
+    rig = StateRig()
+    _, token = rig.open("rt-ana", 1)
     for attempt in range(UNPROVED_OPENS):
-        result = house.session_verb("re-open", f"{ANA}/{attempt}", 2)
+        result = rig.session_verb("re-open", f"{ANA}/{attempt}", 2)
     assert CloseConnection(2, CloseCode.UNPROVED) in result.effects
-    assert body_of(house.session_verb("re-open", f"{ANA}/{token}", 3).replies[0])["code"] == 200
+    assert body_of(rig.session_verb("re-open", f"{ANA}/{token}", 3).replies[0])["code"] == 200
 
 
 def test_a_runtime_that_renews_badly_keeps_the_session_that_it_has() -> None:
-    house = StateHouse()
-    sid, token = house.open("rt-ana", 1)
+    rig = StateRig()
+    sid, token = rig.open("rt-ana", 1)
     for _ in range(UNPROVED_OPENS + 1):
-        result = house.session_verb("re-open", f"{ANA}/{token}", 1, {"credentials": {"token": "old"}})
+        result = rig.session_verb("re-open", f"{ANA}/{token}", 1, {"credentials": {"token": "old"}})
         assert body_of(result.replies[0])["reason"] == "bad-token"
         assert result.effects == []
-    assert house.state.sessions.by_connection(1) == sid
+    assert rig.state.sessions.by_connection(1) == sid
 
 
 def test_a_token_never_shows_in_a_refusal_or_in_the_news() -> None:
-    house = StateHouse(gate=gate())
+    rig = StateRig(gate=gate())
     token = LOGIN.token(ANA, now=NOW - 5000)
-    result = house.session_verb("open", ANA, 1, bearer=token)
+    result = rig.session_verb("open", ANA, 1, bearer=token)
     assert all(text not in result.replies[0].raw.decode() + str(result.news) for text in token.split("."))
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_TOKEN):
         gate().check(Offered(token), ANA, now=NOW)

@@ -19,19 +19,19 @@ from msg_node.addresses.core.missed import Missed
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.rules import Rules
 from protofly.errors import Code, PeerError
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     FOREIGN_SM,
     SESSION,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 FAR_ROOM: Final = f"comm://{FOREIGN}/room"
@@ -41,7 +41,7 @@ BEN: Final = f"hyperty://{FOREIGN}/ben"
 class Scene(NamedTuple):
     """A room of `ana`; `bo` and `cy` observe it, `bo` as a hyperty."""
 
-    house: RuntimeHouse
+    rig: RuntimeRig
     ana: Runtime
     bo: Runtime
     cy: Runtime
@@ -55,9 +55,9 @@ class Scene(NamedTuple):
 
 @asynccontextmanager
 async def staged(folder: Path, rules: Rules | None = None) -> AsyncIterator[Scene]:
-    async with runtime_house(folder, rules=rules) as house:
-        ana, bo, cy = [await house.opened(name) for name in ("ana", "bo", "cy")]
-        scene = Scene(house, ana, bo, cy, await ana.allocated(), await bo.allocated("hyperty"))
+    async with runtime_rig(folder, rules=rules) as rig:
+        ana, bo, cy = [await rig.opened(name) for name in ("ana", "bo", "cy")]
+        scene = Scene(rig, ana, bo, cy, await ana.allocated(), await bo.allocated("hyperty"))
         for observer in (bo, cy):
             await accepted(scene, observer)
             reply = await observer.subscribed(*scene.places)
@@ -146,26 +146,26 @@ async def test_a_new_session_or_a_restart_lets_nobody_in(tmp_path: Path) -> None
         await told_to_go(scene, "message")
         token, mine = scene.ana.session_address, scene.bo.address
         await scene.bo.say(a_message("close", mine, SESSION))
-        await scene.house.until("sessions closed")
-        bo = await scene.house.opened("bo")
+        await scene.rig.until("sessions closed")
+        bo = await scene.rig.opened("bo")
         assert code_and_reason(await bo.subscribed(scene.places[0])) == (403, "policy")
         places = scene.places
-    async with runtime_house(tmp_path) as house:
-        ana, bo = await house.runtime(), await house.opened("bo")
+    async with runtime_rig(tmp_path) as rig:
+        ana, bo = await rig.runtime(), await rig.opened("bo")
         assert code_and_reason(await ana.ask("re-open", SESSION, from_=token)) == (200, "")
         assert code_and_reason(await bo.subscribed(places[0])) == (403, "policy")
 
 
 async def test_what_waited_for_an_absent_observer_is_not_given_to_it_after_its_end(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
-        scene.house.bus.absences.keep(Missed(seconds=60, messages=10))
+        scene.rig.bus.absences.keep(Missed(seconds=60, messages=10))
         address = scene.bo.session_address
         await scene.bo.wire.cut()
-        await scene.house.until("sessions lost")
+        await scene.rig.until("sessions lost")
         await scene.ana.say(a_message("update", scene.room, f"{scene.room}/changes", {"value": 1}))
         body = {"resources": scene.places, "source": scene.hyperty}
         assert code_and_reason(await scene.ana.ask("unsubscribe", SM, body)) == (200, "")
-        bo = await scene.house.runtime()
+        bo = await scene.rig.runtime()
         bo.address = runtime_address("bo")
         assert code_and_reason(await bo.ask("re-open", SESSION, from_=address)) == (200, "")
         assert [one for one in await bo.heard() if one["type"] == "update" and one["from"] == scene.room] == []
@@ -173,8 +173,8 @@ async def test_what_waited_for_an_absent_observer_is_not_given_to_it_after_its_e
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_nobody_but_the_reporter_takes_anybody_off(scene: Scene, form: str) -> None:
-    house, room = scene.house, scene.room
-    eve = await house.opened("eve")
+    rig, room = scene.rig, scene.room
+    eve = await rig.opened("eve")
     for attacker in (eve, scene.cy):
         if form == "message":
             refused = await attacker.ask("unsubscribe", scene.hyperty, {"resource": room})
@@ -183,7 +183,7 @@ async def test_nobody_but_the_reporter_takes_anybody_off(scene: Scene, form: str
             body = {"resources": scene.places, "source": scene.hyperty if "hyperty" in form else scene.bo.address}
             assert code_and_reason(await attacker.ask("unsubscribe", SM, body)) == (403, "spoofed-source")
     forged = a_message("unsubscribe", f"hyperty://{FOREIGN}/m", scene.hyperty, {"resource": room}, id_=5)
-    assert house.bus.from_link(FOREIGN, [parsed(forged)]) == [Code.NOT_OWNER]
+    assert rig.bus.from_link(FOREIGN, [parsed(forged)]) == [Code.NOT_OWNER]
     heard = [f"{room}/changes", f"{room}/children/m"]
     assert await spoken(scene) == (heard, heard[:1])
 
@@ -198,39 +198,39 @@ async def test_the_reporter_does_not_take_itself_off(scene: Scene) -> None:
 
 
 async def test_an_observer_abroad_is_told_through_its_node_and_writes_no_more(scene: Scene) -> None:
-    house, room = scene.house, scene.room
+    rig, room = scene.rig, scene.room
     source = f"runtime://{FOREIGN}/mn"
     wish = a_message("subscribe", f"{BEN}/sm", f"{room}/subscription", {"resource": room}, id_=6)
-    house.bus.from_link(FOREIGN, [parsed(wish)])
+    rig.bus.from_link(FOREIGN, [parsed(wish)])
     (asked,) = await scene.ana.heard()
     await scene.ana.say(a_message("response", asked["to"], asked["from"], {"code": 200}, id_=6))
     await scene.ana.heard()
     body = {"resources": scene.places, "source": source}
-    house.bus.from_link(FOREIGN, [parsed(a_message("subscribe", f"{source}/sm", SM, body, id_=7))])
+    rig.bus.from_link(FOREIGN, [parsed(a_message("subscribe", f"{source}/sm", SM, body, id_=7))])
     await scene.ana.heard()
-    number = house.state.links.number(FOREIGN)
-    assert house.state.listeners.listens(number, scene.places[0])
+    number = rig.state.links.number(FOREIGN)
+    assert rig.state.listeners.listens(number, scene.places[0])
     gone = {"resources": scene.places, "source": f"{BEN}/sm"}
     assert code_and_reason(await scene.ana.ask("unsubscribe", SM, gone)) == (200, "")
-    (told,) = [one for one in house.domains.take() if one["type"] == "unsubscribe"]
+    (told,) = [one for one in rig.domains.take() if one["type"] == "unsubscribe"]
     assert (told["from"], told["to"], told["body"]) == (f"{room}/subscription", f"{BEN}/sm", {"resource": room})
-    assert house.state.listeners.listens(number, scene.places[0]) is not house.state.rules.require_consent
+    assert rig.state.listeners.listens(number, scene.places[0]) is not rig.state.rules.require_consent
     written = a_message("create", f"{BEN}/sm", scene.places[1], {"resource": f"{BEN}/sm#1"}, id_=8)
-    assert house.bus.from_link(FOREIGN, [parsed(written)]) == [Code.NOT_OWNER]
+    assert rig.bus.from_link(FOREIGN, [parsed(written)]) == [Code.NOT_OWNER]
 
 
-async def observes_abroad(house: RuntimeHouse, *runtimes: Runtime) -> None:
+async def observes_abroad(rig: RuntimeRig, *runtimes: Runtime) -> None:
     for one in runtimes:
         await one.say(a_message("subscribe", f"{one.address}/sm", f"{FAR_ROOM}/subscription", id_=60))
         await one.heard()
         granted = a_message("response", f"{FAR_ROOM}/subscription", f"{one.address}/sm", {"code": 200}, id_=60)
-        house.bus.from_link(FOREIGN, [parsed(granted)])
+        rig.bus.from_link(FOREIGN, [parsed(granted)])
         body = {"resources": [f"{FAR_ROOM}/changes", f"{FAR_ROOM}/children/m"]}
         await one.say(a_message("subscribe", one.address, FOREIGN_SM, body, id_=61))
         await one.heard()
-        for asked in [sent for sent in house.domains.take() if sent["to"] == FOREIGN_SM]:
+        for asked in [sent for sent in rig.domains.take() if sent["to"] == FOREIGN_SM]:
             answer = a_message("response", asked["to"], asked["from"], {"code": 200}, id_=asked["id"])
-            house.bus.from_link(FOREIGN, [parsed(answer)])
+            rig.bus.from_link(FOREIGN, [parsed(answer)])
         while (await one.next()).get("id") != 61:
             pass
 
@@ -238,15 +238,15 @@ async def observes_abroad(house: RuntimeHouse, *runtimes: Runtime) -> None:
 async def test_the_domain_of_an_object_takes_our_runtime_off_and_the_last_one_ends_the_subscription_there(
     scene: Scene,
 ) -> None:
-    house, bo, cy = scene.house, scene.bo, scene.cy
-    await observes_abroad(house, bo, cy)
+    rig, bo, cy = scene.rig, scene.bo, scene.cy
+    await observes_abroad(rig, bo, cy)
     change = parsed(a_message("update", FAR_ROOM, f"{FAR_ROOM}/changes", {"value": 1}))
     for observer, address in ((bo, scene.hyperty), (cy, cy.address)):
-        assert house.bus.from_link(FOREIGN, [change]) == [None]
+        assert rig.bus.from_link(FOREIGN, [change]) == [None]
         assert [one["type"] for one in await observer.heard()] == ["update"]
         away = a_message("unsubscribe", f"{FAR_ROOM}/subscription", address, {"resource": FAR_ROOM})
-        assert house.bus.from_link(FOREIGN, [parsed(away)]) == [None]
-        house.bus.from_link(FOREIGN, [change])
+        assert rig.bus.from_link(FOREIGN, [parsed(away)]) == [None]
+        rig.bus.from_link(FOREIGN, [change])
         assert [one["type"] for one in await observer.heard()] == ["unsubscribe"]
         again = {"resources": [f"{FAR_ROOM}/changes"]}
         assert code_and_reason(await observer.ask("subscribe", FOREIGN_SM, again)) == (403, "policy")
@@ -254,17 +254,17 @@ async def test_the_domain_of_an_object_takes_our_runtime_off_and_the_last_one_en
             refused = await bo.ask("create", f"{FAR_ROOM}/children/m", {"resource": f"{bo.address}#1"})
             assert code_and_reason(refused) == (403, "not-owner")
             await cy.heard()
-    assert [one["type"] for one in house.domains.take() if one["to"] == FOREIGN_SM] == ["unsubscribe"]
+    assert [one["type"] for one in rig.domains.take() if one["to"] == FOREIGN_SM] == ["unsubscribe"]
 
 
 @pytest.mark.parametrize("domain", ["gamma.example", FOREIGN])
 async def test_no_domain_takes_anybody_off_an_object_that_is_not_its_own(scene: Scene, domain: str) -> None:
-    house = scene.house
-    await observes_abroad(house, scene.bo)
+    rig = scene.rig
+    await observes_abroad(rig, scene.bo)
     resource = scene.room if domain == FOREIGN else FAR_ROOM
     away = a_message("unsubscribe", f"hyperty://{domain}/m", scene.hyperty, {"resource": resource})
-    assert house.bus.from_link(domain, [parsed(away)]) == [Code.NOT_OWNER]
-    house.bus.from_link(FOREIGN, [parsed(a_message("update", FAR_ROOM, f"{FAR_ROOM}/changes", {"value": 1}))])
+    assert rig.bus.from_link(domain, [parsed(away)]) == [Code.NOT_OWNER]
+    rig.bus.from_link(FOREIGN, [parsed(a_message("update", FAR_ROOM, f"{FAR_ROOM}/changes", {"value": 1}))])
     assert [one["type"] for one in await scene.bo.heard()] == ["update"]
 
 

@@ -21,7 +21,7 @@ from policy.core.rates import RateLimit
 from protofly.errors import Code
 from protofly.records import DecisionRecord, MessageRecord
 from tests.support.policies import both, deny, one_policy, permit, test
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     ALLOCATION,
     DOMAIN,
     FOREIGN,
@@ -29,11 +29,11 @@ from tests.support.runtime_house import (
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 THIRD: Final = "gamma.example"
@@ -54,27 +54,27 @@ async def hosted(
     peers: Mapping[str, PeerRule] = FRIENDS,
     deny: tuple[str, ...] = (),
     rules: Rules | None = None,
-) -> AsyncIterator[RuntimeHouse]:
+) -> AsyncIterator[RuntimeRig]:
     gate = Gate(policies, peers, deny=deny)
-    async with runtime_house(folder, credentials=CREDENTIALS, allows_guests=True, rules=rules, gate=gate) as house:
-        yield house
+    async with runtime_rig(folder, credentials=CREDENTIALS, allows_guests=True, rules=rules, gate=gate) as rig:
+        yield rig
 
 
-async def guest(house: RuntimeHouse, address: str = BO, token: str = "beta") -> Runtime:
-    runtime = await house.runtime(bearer=token)
+async def guest(rig: RuntimeRig, address: str = BO, token: str = "beta") -> Runtime:
+    runtime = await rig.runtime(bearer=token)
     runtime.address = address
     reply = await runtime.ask("open", SESSION)
     assert code_and_reason(reply) == (200, "")
     return runtime
 
 
-def decisions(house: RuntimeHouse) -> list[tuple[str, bool, str | None, str | None]]:
-    found = [one for one in house.books.records if isinstance(one, DecisionRecord)]
+def decisions(rig: RuntimeRig) -> list[tuple[str, bool, str | None, str | None]]:
+    found = [one for one in rig.books.records if isinstance(one, DecisionRecord)]
     return [(one.hook, one.permitted, one.link_domain, one.reason) for one in found]
 
 
-def told(house: RuntimeHouse) -> list[tuple[str, str, str | None]]:
-    found = [one for one in house.books.records if isinstance(one, MessageRecord)]
+def told(rig: RuntimeRig) -> list[tuple[str, str, str | None]]:
+    found = [one for one in rig.books.records if isinstance(one, MessageRecord)]
     return [(one.role, one.outcome, one.outcome_code) for one in found]
 
 
@@ -83,12 +83,12 @@ async def test_a_domain_that_may_not_link_opens_no_session(tmp_path: Path, refus
     peers = {"unnamed": {}, "denied by default": {FOREIGN: PeerRule(default="deny")}}.get(refusal, FRIENDS)
     barred = (FOREIGN,) if refusal == "barred" else ()
     policies = one_policy(deny("r", test("hook", "equals", "peer"))) if refusal.startswith("a rule") else None
-    async with hosted(tmp_path, peers=peers, deny=barred, policies=policies) as house:
-        bo, ana = await house.runtime(bearer="beta"), await house.opened("ana")
+    async with hosted(tmp_path, peers=peers, deny=barred, policies=policies) as rig:
+        bo, ana = await rig.runtime(bearer="beta"), await rig.opened("ana")
         bo.address = BO
         code, reason = code_and_reason(await bo.ask("open", SESSION))
         assert (code, reason) == (403, "policy" if policies else "domain-blocked")
-        assert decisions(house) == [("peer", False, FOREIGN, reason)]
+        assert decisions(rig) == [("peer", False, FOREIGN, reason)]
         await bo.say(a_message("event", BO, ana.address, {"value": 1}))
         assert await ana.heard() == []
 
@@ -96,17 +96,17 @@ async def test_a_domain_that_may_not_link_opens_no_session(tmp_path: Path, refus
 async def test_what_may_not_come_in_over_the_link_does_not_come_in_by_a_guest(tmp_path: Path) -> None:
     condition = both(test("hook", "equals", "in"), test("linkDomain", "equals", FOREIGN))
     policies = one_policy(deny("no-deletes", both(condition, test("actionType", "equals", "delete"))))
-    async with hosted(tmp_path, policies=policies) as house:
-        bo, ana = await guest(house), await house.opened("ana")
+    async with hosted(tmp_path, policies=policies) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
         room = await ana.allocated()
         for sender in (BO, f"hyperty://{FOREIGN}/h"):
             assert code_and_reason(await bo.ask("delete", room, from_=sender)) == (403, "policy")
         assert await ana.heard() == []
-        assert decisions(house) == [("in", False, FOREIGN, "policy")] * 2
-        assert told(house)[-1] == ("in", "denied", "policy")
+        assert decisions(rig) == [("in", False, FOREIGN, "policy")] * 2
+        assert told(rig)[-1] == ("in", "denied", "policy")
         await bo.say(a_message("read", BO, room, id_=1))
         assert [one["type"] for one in await wait(ana, bo)] == ["read"]
-        assert told(house)[-1] == ("in", "delivered", None)
+        assert told(rig)[-1] == ("in", "delivered", None)
 
 
 async def wait(one: Runtime, other: Runtime) -> list[Json]:
@@ -116,22 +116,22 @@ async def wait(one: Runtime, other: Runtime) -> list[Json]:
 
 async def test_what_may_not_leave_to_the_domain_does_not_reach_its_guests(tmp_path: Path) -> None:
     policies = one_policy(deny("secret", both(test("hook", "equals", "out"), test("actionType", "equals", "update"))))
-    async with hosted(tmp_path, policies=policies) as house:
-        bo, ana = await guest(house), await house.opened("ana")
+    async with hosted(tmp_path, policies=policies) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
         room = await ana.allocated()
         await bo.ask("subscribe", SM, {"resources": [f"{room}/changes"]})
         await ana.say(a_message("update", room, f"{room}/changes", {"value": "secret"}))
         assert code_and_reason(await ana.ask("update", BO, {"value": "secret"})) == (403, "policy")
         assert await bo.heard() == []
-        assert decisions(house) == [("out", False, FOREIGN, "policy")] * 2
+        assert decisions(rig) == [("out", False, FOREIGN, "policy")] * 2
         await ana.say(a_message("event", ana.address, BO, {"value": "open"}))
         assert [one["type"] for one in await wait(bo, ana)] == ["event"]
 
 
 async def test_answers_of_services_pass_the_gate_too_and_refusals_are_ours(tmp_path: Path) -> None:
     policies = one_policy(deny("silent", both(test("hook", "equals", "out"), test("msgFrom", "equals", NODE_SERVICE))))
-    async with hosted(tmp_path, policies=policies) as house:
-        bo = await guest(house)
+    async with hosted(tmp_path, policies=policies) as rig:
+        bo = await guest(rig)
         await bo.say(a_message("read", BO, NODE_SERVICE, id_=1))
         assert await bo.heard() == []
         assert code_and_reason(await bo.ask("read", f"hyperty://{DOMAIN}/nobody")) == (404, "no-route")
@@ -141,19 +141,19 @@ async def test_the_gate_of_our_own_bus_is_not_the_guests(tmp_path: Path) -> None
     policies = one_policy(permit("all", test("hook", "equals", "local")))
     peers = {FOREIGN: PeerRule(default="deny")}
     opens = one_policy(permit("all", test("hook", "in", "local", "peer")))
-    async with hosted(tmp_path, policies=opens, peers=peers) as house:
-        bo, ana = await guest(house), await house.opened("ana")
+    async with hosted(tmp_path, policies=opens, peers=peers) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
         assert code_and_reason(await bo.ask("read", ana.address)) == (403, "domain-blocked")
         assert await ana.heard() == []
-        house.gate.replace(policies)
+        rig.gate.replace(policies)
         assert code_and_reason(await bo.ask("read", ana.address)) == (403, "domain-blocked")
 
 
 async def test_a_guest_takes_from_the_rate_of_its_domain_and_others_have_theirs(tmp_path: Path) -> None:
     peers = {**FRIENDS, FOREIGN: PeerRule(rate=RateLimit(messages_per_second=0.01, burst_seconds=300.0))}
-    async with hosted(tmp_path, peers=peers) as house:
-        bo, eve = await guest(house), await guest(house, f"runtime://{FOREIGN}/eve")
-        gil, ana = await guest(house, f"runtime://{THIRD}/gil", "gamma"), await house.opened("ana")
+    async with hosted(tmp_path, peers=peers) as rig:
+        bo, eve = await guest(rig), await guest(rig, f"runtime://{FOREIGN}/eve")
+        gil, ana = await guest(rig, f"runtime://{THIRD}/gil", "gamma"), await rig.opened("ana")
         for runtime in (bo, eve, bo):
             await runtime.say(a_message("event", runtime.address, ana.address))
             await runtime.heard()
@@ -167,29 +167,29 @@ async def test_a_guest_takes_from_the_rate_of_its_domain_and_others_have_theirs(
 @pytest.mark.parametrize("to", [f"hyperty://{THIRD}/h", f"hyperty://{FOREIGN}/h", f"domain://registry.{THIRD}"])
 @pytest.mark.parametrize("type_", ["read", "execute", "subscribe"])
 async def test_nothing_of_a_guest_is_carried_on_to_another_domain(tmp_path: Path, type_: str, to: str) -> None:
-    async with hosted(tmp_path) as house:
-        bo = await guest(house)
+    async with hosted(tmp_path) as rig:
+        bo = await guest(rig)
         leased = await bo.allocated("hyperty")
         for sender in (BO, leased):
             for body in ({}, {"class": "action"}, {"resources": [f"comm://{THIRD}/room/changes"]}):
                 assert code_and_reason(await bo.ask(type_, to, body, from_=sender)) == (403, "transit")
-        assert house.domains.take() == []
-        assert house.domains.reached == []
+        assert rig.domains.take() == []
+        assert rig.domains.reached == []
 
 
 async def test_nothing_of_a_third_domain_reaches_a_guest_by_its_own_name(tmp_path: Path) -> None:
-    async with hosted(tmp_path) as house:
-        bo = await guest(house)
+    async with hosted(tmp_path) as rig:
+        bo = await guest(rig)
         for to in (BO, f"{BO}/sm"):
             message = a_message("event", f"hyperty://{THIRD}/g", to, {"value": 1}, id_=1)
-            assert house.bus.from_link(THIRD, [parsed(message)]) == [Code.TRANSIT]
+            assert rig.bus.from_link(THIRD, [parsed(message)]) == [Code.TRANSIT]
         assert await bo.heard() == []
 
 
 async def test_a_guest_takes_no_name_that_another_guest_uses(tmp_path: Path) -> None:
-    async with hosted(tmp_path) as house:
-        bo, ana, name = await guest(house), await house.opened("ana"), f"hyperty://{FOREIGN}/h"
-        eve = await guest(house, f"runtime://{FOREIGN}/eve")
+    async with hosted(tmp_path) as rig:
+        bo, ana, name = await guest(rig), await rig.opened("ana"), f"hyperty://{FOREIGN}/h"
+        eve = await guest(rig, f"runtime://{FOREIGN}/eve")
         await bo.say(a_message("event", name, ana.address))
         await bo.heard()
         assert code_and_reason(await eve.ask("read", ana.address, from_=name)) == (403, "not-owner")
@@ -199,7 +199,7 @@ async def test_a_guest_takes_no_name_that_another_guest_uses(tmp_path: Path) -> 
         assert await eve.heard() == []
         assert [one["body"]["value"] for one in await bo.heard()] == ["for bo"]
         await bo.say(a_message("close", BO, SESSION))
-        await house.until("sessions closed")
+        await rig.until("sessions closed")
         await eve.say(a_message("event", name, ana.address))
         assert [one["from"] for one in await wait(ana, eve)] == [name]
 
@@ -220,16 +220,16 @@ async def test_a_guest_takes_no_name_that_another_guest_uses(tmp_path: Path) -> 
 )
 @pytest.mark.parametrize("type_", ["event", "response", "create"])
 async def test_a_guest_speaks_for_nobody_but_its_domain(tmp_path: Path, sender: str, type_: str) -> None:
-    async with hosted(tmp_path) as house:
-        bo, ana = await guest(house), await house.opened("ana")
-        other = await guest(house, f"runtime://{FOREIGN}/other")
+    async with hosted(tmp_path) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
+        other = await guest(rig, f"runtime://{FOREIGN}/other")
         for body in ({"value": 1}, {"value": 1, "source": BO}):
             await bo.say(a_message(type_, sender, ana.address, body, id_=1))
         if sender != "plain":
             await bo.say(a_message(type_, BO, ana.address, {"source": sender}, id_=1))
         await bo.heard()
         assert [one for one in await ana.heard() if one["type"] == type_] == []
-        assert {outcome for _, outcome, _ in told(house)} == {"rejected"}
+        assert {outcome for _, outcome, _ in told(rig)} == {"rejected"}
         await other.say(a_message("event", other.address, ana.address, {"value": 2}))
         assert [one["body"]["value"] for one in await wait(ana, other) if one["from"] == other.address] == [2]
 
@@ -237,24 +237,24 @@ async def test_a_guest_speaks_for_nobody_but_its_domain(tmp_path: Path, sender: 
 async def test_the_role_of_an_operator_is_worth_nothing_to_a_guest(tmp_path: Path) -> None:
     only_operators = one_policy(permit("ops", test("session.roles", "contains", OPERATOR)))
     peers = {FOREIGN: PeerRule(default="deny")}
-    async with hosted(tmp_path, rules=Rules(taps=True)) as house:
-        bo, ana = await guest(house), await house.opened("ana")
+    async with hosted(tmp_path, rules=Rules(taps=True)) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
         assert code_and_reason(await bo.ask("subscribe", SM, {"resources": ["*"]})) == (403, "not-owner")
         room = await ana.allocated()
         read = await bo.ask("read", ALLOCATION, {"resource": ana.address})
         assert read["body"]["value"]["resources"] == []
         assert room not in str(read)
     (tmp_path / "denied").mkdir()
-    async with hosted(tmp_path / "denied", policies=only_operators, peers=peers) as house:
-        bo = await house.runtime(bearer="beta")
+    async with hosted(tmp_path / "denied", policies=only_operators, peers=peers) as rig:
+        bo = await rig.runtime(bearer="beta")
         bo.address = BO
         assert code_and_reason(await bo.ask("open", SESSION)) == (403, "domain-blocked")
 
 
 async def test_policies_that_change_hold_for_guests_that_are_here(tmp_path: Path) -> None:
-    async with hosted(tmp_path) as house:
-        bo, ana = await guest(house), await house.opened("ana")
-        house.gate.replace(one_policy(deny("closed")))
+    async with hosted(tmp_path) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
+        rig.gate.replace(one_policy(deny("closed")))
         assert code_and_reason(await bo.ask("read", ana.address)) == (403, "policy")
         assert code_and_reason(await bo.ask("open", SESSION)) == (403, "policy")
         await ana.say(a_message("event", ana.address, BO))

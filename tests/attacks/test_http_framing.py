@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from protofly.errors import Code, PeerError
 from tests.support.http_runtime import opened_http
-from tests.support.runtime_house import RuntimeHouse, runtime_house
-from tests.support.web import web_house
+from tests.support.runtime_rig import RuntimeRig, runtime_rig
+from tests.support.web import web_rig
 from wire.core.http_exchange import HttpExchange, OutgoingRequest
 from wire.core.http_serving import HttpRequest, HttpServing
 from wire.core.websocket import ServerWebSocket
@@ -146,17 +146,17 @@ def test_upgrade_with_a_body_or_a_broken_head_opens_no_websocket(name: str) -> N
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path, max_bytes=10_000) as house:
-        yield house
-        assert house.door is not None
-        assert house.door.counters["internal errors"] == 0
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path, max_bytes=10_000) as rig:
+        yield rig
+        assert rig.door is not None
+        assert rig.door.counters["internal errors"] == 0
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("path", [b"/messages", b"/socket.io/?EIO=3&transport=polling", b"/twin"])
-async def test_listener_answers_once_and_closes(house: RuntimeHouse, path: bytes, name: str) -> None:
-    wire = await house.connect()
+async def test_listener_answers_once_and_closes(rig: RuntimeRig, path: bytes, name: str) -> None:
+    wire = await rig.connect()
     await wire.write(REQUESTS[name] % path + SMUGGLED)
     wire.socket.shutdown(SHUT_WR)  # it does not have to wait for the rest of a body
     answer = await wire.read_to_end()
@@ -167,7 +167,7 @@ async def test_listener_answers_once_and_closes(house: RuntimeHouse, path: bytes
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_site_answers_once_and_closes(name: str) -> None:
-    async with web_house() as site:
+    async with web_rig() as site:
         wire = await site.wire()
         await wire.write(REQUESTS[name] % b"/.well-known/" + SMUGGLED)
         wire.socket.shutdown(SHUT_WR)
@@ -177,17 +177,17 @@ async def test_site_answers_once_and_closes(name: str) -> None:
     assert 400 <= int(answer[9:12]) <= 505
 
 
-async def test_nothing_of_a_smuggled_request_is_done_in_a_session(house: RuntimeHouse) -> None:
-    ana = await opened_http(house)
-    wire = await house.connect()
+async def test_nothing_of_a_smuggled_request_is_done_in_a_session(rig: RuntimeRig) -> None:
+    ana = await opened_http(rig)
+    wire = await rig.connect()
     event = b'{"type":"event","from":"x","to":"y"}'
     smuggled = b"POST /messages HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b" % (
         ana.token.encode(), len(event), event,
     )  # fmt: skip
-    taken = house.counters.copy()
+    taken = rig.counters.copy()
     await wire.write(
         b"POST /messages HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         + smuggled
     )
     assert (await wire.read_to_end()).startswith(b"HTTP/1.1 400 ")
-    assert house.counters == taken
+    assert rig.counters == taken

@@ -18,7 +18,7 @@ from federation.core.carrier import CarrierDown, CarrierProved, CarrierUp
 from federation.peer_session import RECHECK_SECONDS
 from protofly.errors import PeerError
 from protofly.limits import PING_SECONDS
-from tests.support.link_endpoint import Documents, LinkClient, LinkHouse, link_house, make_world
+from tests.support.link_endpoint import Documents, LinkClient, LinkRig, link_rig, make_world
 from tests.support.repository import PublishedDomain, World
 from tests.support.sides import Bus, MemoryCarrier, Pair, inbound, node_of, text
 
@@ -27,7 +27,7 @@ NEIGHBOUR = "hyperty://c.example/carl"
 STREAM = "5" * 32
 
 
-class AliasHouse(LinkHouse):
+class AliasRig(LinkRig):
     """b.example as it believes aliases by `rules`; a.example claims `claimed`."""
 
     claimed: list[str]
@@ -46,49 +46,49 @@ def publish_aliases(documents: Documents, domain: str, *aliases: str) -> None:
 
 
 @asynccontextmanager
-async def alias_house(
+async def alias_rig(
     folder: Path, *claimed: str, rules: AliasRules | None = None, lab: PublishedDomain | None = None
-) -> AsyncIterator[AliasHouse]:
+) -> AsyncIterator[AliasRig]:
     lab = lab or PublishedDomain("a-lab.example", keys_of="a.example")
     base = make_world(folder / "base")
     world = World(folder, *base.published, lab, PublishedDomain("c.example"))
     base.close()
-    async with link_house(world) as house:
-        house.__class__ = AliasHouse
-        assert isinstance(house, AliasHouse)
-        house.claimed = list(claimed)
-        documents = house.documents
+    async with link_rig(world) as rig:
+        rig.__class__ = AliasRig
+        assert isinstance(rig, AliasRig)
+        rig.claimed = list(claimed)
+        documents = rig.documents
         publish_aliases(documents, "a.example", *claimed)
         publish_aliases(documents, "a-lab.example", "a.example")
-        house.endpoint.acceptor.identity = documents.identity("b.example", rules=rules or AliasRules())
-        yield house
+        rig.endpoint.acceptor.identity = documents.identity("b.example", rules=rules or AliasRules())
+        yield rig
     world.close()
 
 
-async def senders_heard(house: LinkHouse, client: LinkClient, *senders: str) -> list[str]:
+async def senders_heard(rig: LinkRig, client: LinkClient, *senders: str) -> list[str]:
     """Who of `senders` is heard, between two messages of a.example itself."""
-    before = len(house.bus.delivered)
+    before = len(rig.bus.delivered)
     client.send_messages(*[text(name, US) for name in (THEM, *senders, THEM)])
-    await house.wait_until(lambda: [one.from_ for one in house.bus.delivered[before:]].count(THEM) == 2)
-    return [one.from_ for one in house.bus.delivered[before:] if one.from_ != THEM]
+    await rig.wait_until(lambda: [one.from_ for one in rig.bus.delivered[before:]].count(THEM) == 2)
+    return [one.from_ for one in rig.bus.delivered[before:] if one.from_ != THEM]
 
 
 async def test_a_neighbour_named_as_an_alias_in_the_own_root_is_not_spoken_for(tmp_path: Path) -> None:
-    async with alias_house(tmp_path, "c.example") as house, house.visitor() as client:
-        assert await senders_heard(house, client, NEIGHBOUR, "domain://registry.c.example") == []
-        assert house.link.inward.domains() == {"a.example"}
-        assert house.link.inward.forged_names.most(8) == {NEIGHBOUR: 1, "domain://registry.c.example": 1}
+    async with alias_rig(tmp_path, "c.example") as rig, rig.visitor() as client:
+        assert await senders_heard(rig, client, NEIGHBOUR, "domain://registry.c.example") == []
+        assert rig.link.inward.domains() == {"a.example"}
+        assert rig.link.inward.forged_names.most(8) == {NEIGHBOUR: 1, "domain://registry.c.example": 1}
 
 
 async def test_a_proved_alias_is_spoken_for_and_a_third_forgery_beside_it_ends_the_connection(tmp_path: Path) -> None:
-    async with alias_house(tmp_path, "a-lab.example", "c.example") as house:
-        async with house.visitor() as client:
-            assert await senders_heard(house, client, LAB, NEIGHBOUR) == [LAB]
-            assert house.link.inward.domains() == {"a.example", "a-lab.example"}
+    async with alias_rig(tmp_path, "a-lab.example", "c.example") as rig:
+        async with rig.visitor() as client:
+            assert await senders_heard(rig, client, LAB, NEIGHBOUR) == [LAB]
+            assert rig.link.inward.domains() == {"a.example", "a-lab.example"}
             client.send_messages(*[text(NEIGHBOUR, US)] * 2, first=9)
             assert await client.code_of_bye() == "spoofed-source"
-        await house.wait_until(lambda: not house.link.is_live)
-        assert house.link.inward.domains() == {"a.example"}
+        await rig.wait_until(lambda: not rig.link.is_live)
+        assert rig.link.inward.domains() == {"a.example"}
 
 
 @pytest.mark.parametrize(
@@ -102,44 +102,44 @@ async def test_a_proved_alias_is_spoken_for_and_a_third_forgery_beside_it_ends_t
     ids=["peer of its own", "barred", "ours", "listed for another"],
 )
 async def test_no_documents_make_these_names_aliases(tmp_path: Path, rules: AliasRules) -> None:
-    async with alias_house(tmp_path, "a-lab.example", rules=rules) as house, house.visitor() as client:
-        assert await senders_heard(house, client, LAB) == []
-        assert not house.documents.claimed
+    async with alias_rig(tmp_path, "a-lab.example", rules=rules) as rig, rig.visitor() as client:
+        assert await senders_heard(rig, client, LAB) == []
+        assert not rig.documents.claimed
 
 
 async def test_an_alias_with_other_root_keys_is_not_spoken_for(tmp_path: Path) -> None:
     stranger = PublishedDomain("a-lab.example")
-    async with alias_house(tmp_path, "a-lab.example", lab=stranger) as house, house.visitor() as client:
-        assert await senders_heard(house, client, LAB) == []
+    async with alias_rig(tmp_path, "a-lab.example", lab=stranger) as rig, rig.visitor() as client:
+        assert await senders_heard(rig, client, LAB) == []
 
 
 async def test_an_alias_that_takes_its_word_back_is_not_spoken_for_any_more(
     tmp_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
-    async with alias_house(tmp_path, "a-lab.example") as house, house.visitor() as client:
-        assert await senders_heard(house, client, LAB) == [LAB]
-        publish_aliases(house.documents, "a-lab.example")
-        await house.documents.trust_of("a-lab.example", is_refresh=True)
+    async with alias_rig(tmp_path, "a-lab.example") as rig, rig.visitor() as client:
+        assert await senders_heard(rig, client, LAB) == [LAB]
+        publish_aliases(rig.documents, "a-lab.example")
+        await rig.documents.trust_of("a-lab.example", is_refresh=True)
         client.patience_seconds = float("inf")
         for _ in range(int(RECHECK_SECONDS / PING_SECONDS) + 1):
             await trio.testing.wait_all_tasks_blocked(0.0005)
             mock_clock.jump(PING_SECONDS)
             await trio.testing.wait_all_tasks_blocked(0.0005)
-            if house.link.inward.domains() == {"a.example"}:
+            if rig.link.inward.domains() == {"a.example"}:
                 break
-        assert house.link.inward.domains() == {"a.example"}
+        assert rig.link.inward.domains() == {"a.example"}
 
 
 async def test_renewed_documents_are_looked_at_at_once(tmp_path: Path) -> None:
-    async with alias_house(tmp_path, "a-lab.example") as house, house.visitor() as client:
-        assert await senders_heard(house, client, LAB) == [LAB]
-        publish_aliases(house.documents, "a-lab.example")
-        await house.documents.trust_of("a-lab.example", is_refresh=True)
-        house.endpoint.acceptor.identity.documents_renewed("a-lab.example")
-        await house.wait_until(lambda: house.link.inward.domains() == {"a.example"})
+    async with alias_rig(tmp_path, "a-lab.example") as rig, rig.visitor() as client:
+        assert await senders_heard(rig, client, LAB) == [LAB]
+        publish_aliases(rig.documents, "a-lab.example")
+        await rig.documents.trust_of("a-lab.example", is_refresh=True)
+        rig.endpoint.acceptor.identity.documents_renewed("a-lab.example")
+        await rig.wait_until(lambda: rig.link.inward.domains() == {"a.example"})
         client.send_messages(text(LAB, US), text(THEM, US), first=9)
-        await house.wait_until(lambda: house.link.counters["spoofed"] == 1)
-        assert house.link.is_live
+        await rig.wait_until(lambda: rig.link.counters["spoofed"] == 1)
+        assert rig.link.is_live
 
 
 # What was proved belongs to the connection.

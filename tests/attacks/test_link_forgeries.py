@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protofly.errors import Code
-from tests.support.link_endpoint import LinkHouse, link_house, make_world
+from tests.support.link_endpoint import LinkRig, link_rig, make_world
 from tests.support.sides import Bus, Pair, body_of, decoded, inbound, node_of, text
 
 US, THEM = "hyperty://b.example/bo", "hyperty://a.example/ana"
@@ -18,9 +18,9 @@ STREAM = "5" * 32
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
+async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     world = make_world(tmp_path)
-    async with link_house(world) as running:
+    async with link_rig(world) as running:
         yield running
     world.close()
 
@@ -55,23 +55,23 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forged", FORGED)
-async def test_a_message_in_the_name_of_another_reaches_nobody(house: LinkHouse, forged: str) -> None:
-    async with house.live_client() as client:
+async def test_a_message_in_the_name_of_another_reaches_nobody(rig: LinkRig, forged: str) -> None:
+    async with rig.live_client() as client:
         client.send_messages(text(forged, US), text(THEM, US))
-        await house.wait_until(lambda: house.bus.delivered)
-        assert [message.from_ for message in house.bus.delivered] == [THEM]
-        assert house.link.is_live
-    assert (house.link.counters["received"], house.bus.answers) == (1, [])
+        await rig.wait_until(lambda: rig.bus.delivered)
+        assert [message.from_ for message in rig.bus.delivered] == [THEM]
+        assert rig.link.is_live
+    assert (rig.link.counters["received"], rig.bus.answers) == (1, [])
 
 
 @pytest.mark.parametrize(
     "sender", ["", "a b", "hyperty://a.example/\\u0000", "hyperty://a.example/<x>", "x" * 3_000, "1:2"]
 )
-async def test_a_sender_that_is_no_address_reaches_nobody(house: LinkHouse, sender: str) -> None:
-    async with house.live_client() as client:
+async def test_a_sender_that_is_no_address_reaches_nobody(rig: LinkRig, sender: str) -> None:
+    async with rig.live_client() as client:
         client.send_messages(text(sender, US), text(THEM, US))
-        await house.wait_until(lambda: house.bus.delivered)
-        assert len(house.bus.delivered) == 1
+        await rig.wait_until(lambda: rig.bus.delivered)
+        assert len(rig.bus.delivered) == 1
 
 
 @pytest.mark.parametrize(
@@ -84,23 +84,23 @@ async def test_a_sender_that_is_no_address_reaches_nobody(house: LinkHouse, send
         b'{"id":1,"type":"create","from":{"a":1},"to":"hyperty://b.example/bo"}',
     ],
 )
-async def test_a_sender_of_another_kind_than_text_reaches_nobody(house: LinkHouse, raw: bytes) -> None:
-    async with house.live_client() as client:
+async def test_a_sender_of_another_kind_than_text_reaches_nobody(rig: LinkRig, raw: bytes) -> None:
+    async with rig.live_client() as client:
         client.send_messages(raw, text(THEM, US))
-        await house.wait_until(lambda: house.bus.delivered)
-        assert len(house.bus.delivered) == 1
-        assert house.link.is_live
+        await rig.wait_until(lambda: rig.bus.delivered)
+        assert len(rig.bus.delivered) == 1
+        assert rig.link.is_live
 
 
-async def test_the_third_forgery_ends_the_connection_and_honest_messages_stay(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_the_third_forgery_ends_the_connection_and_honest_messages_stay(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         forged = text(US, US)
         client.send_messages(text(THEM, US), forged, text(THEM, US), forged, forged, text(THEM, US))
         assert await client.code_of_bye() == "spoofed-source"
-        await house.wait_until(lambda: not house.link.is_live)
-    assert len(house.bus.delivered) == 3
-    assert house.bus.events == ["up", "spoofed", "spoofed", "spoofed", "down"]
-    async with house.live_client() as client:
+        await rig.wait_until(lambda: not rig.link.is_live)
+    assert len(rig.bus.delivered) == 3
+    assert rig.bus.events == ["up", "spoofed", "spoofed", "spoofed", "down"]
+    async with rig.live_client() as client:
         assert client.welcome is not None
         assert client.welcome.arg == 6  # they do not come again
 
@@ -137,12 +137,12 @@ FLAGS = ["auth", "sessionToken", "assertedIdentity"]
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("value", ["true", '"true"', "1", '{"guid":"user-guid://admin"}', "[]", "null"])
-async def test_flags_that_only_a_node_may_set_do_not_cross(house: LinkHouse, flag: str, value: str) -> None:
-    async with house.live_client() as client:
+async def test_flags_that_only_a_node_may_set_do_not_cross(rig: LinkRig, flag: str, value: str) -> None:
+    async with rig.live_client() as client:
         client.send_messages(text(THEM, US, f'{{"{flag}":{value},"value":1}}'))
-        await house.wait_until(lambda: house.bus.delivered)
-    assert body_of(house.bus.delivered[0]) == {"value": 1}
-    assert flag.encode() not in house.bus.delivered[0].raw
+        await rig.wait_until(lambda: rig.bus.delivered)
+    assert body_of(rig.bus.delivered[0]) == {"value": 1}
+    assert flag.encode() not in rig.bus.delivered[0].raw
 
 
 @pytest.mark.parametrize(

@@ -29,15 +29,15 @@ from protofly.limits import (
     PENDING_LINKS,
     PENDING_LINKS_PER_ADDRESS,
 )
-from tests.support.link_endpoint import LinkHouse, link_house, make_world
+from tests.support.link_endpoint import LinkRig, link_rig, make_world
 from tests.support.sides import chat, node_of
 from wire.core.websocket import TOO_BIG, ClientWebSocket
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
+async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     world = make_world(tmp_path)
-    async with link_house(world) as running:
+    async with link_rig(world) as running:
         yield running
     world.close()
 
@@ -45,41 +45,41 @@ async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
 MESSAGES = encode_messages([(number, chat(number).raw) for number in range(1, 4)])
 
 
-async def test_messages_before_hello_are_not_looked_at(house: LinkHouse) -> None:
-    async with house.client() as client:
+async def test_messages_before_hello_are_not_looked_at(rig: LinkRig) -> None:
+    async with rig.client() as client:
         client.send_raw(*MESSAGES)
         assert await client.code_of_bye() == "protocol-error"
-    assert house.bus.delivered == []
+    assert rig.bus.delivered == []
 
 
-async def test_messages_instead_of_the_token_are_not_looked_at(house: LinkHouse) -> None:
-    async with house.client() as client:
+async def test_messages_instead_of_the_token_are_not_looked_at(rig: LinkRig) -> None:
+    async with rig.client() as client:
         client.say_hello()
         client.send_raw(*MESSAGES)
         await client.receive_challenge()
         assert await client.code_of_bye() == "protocol-error"
-    assert (house.bus.delivered, house.documents.asked) == ([], {})
+    assert (rig.bus.delivered, rig.documents.asked) == ([], {})
 
 
-async def test_messages_behind_a_forged_token_are_not_looked_at(house: LinkHouse) -> None:
-    async with house.client() as client:
+async def test_messages_behind_a_forged_token_are_not_looked_at(rig: LinkRig) -> None:
+    async with rig.client() as client:
         client.say_hello()
         await client.receive_challenge()
         client.send_raw(encode_frame(FrameKind.TOKEN, 0, client.token(b"y" * 32)), *MESSAGES)
         assert await client.code_of_bye() == "auth-nonce"
-    assert (house.bus.delivered, house.link.state) == ([], "created")
+    assert (rig.bus.delivered, rig.link.state) == ([], "created")
 
 
-async def test_looking_a_visitor_up_counts_for_its_address(house: LinkHouse) -> None:
-    async with house.live_client():
-        assert house.documents.askers == {"visitor 127.0.0.1": 1}
+async def test_looking_a_visitor_up_counts_for_its_address(rig: LinkRig) -> None:
+    async with rig.live_client():
+        assert rig.documents.askers == {"visitor 127.0.0.1": 1}
 
 
 async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
-    house: LinkHouse, caplog: pytest.LogCaptureFixture
+    rig: LinkRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(REFUSALS_LOGGED_PER_MINUTE + 5):
-        async with house.client() as client:
+        async with rig.client() as client:
             client.say_hello()
             await client.receive_challenge()
             client.send(FrameKind.TOKEN, 0, client.token(b"y" * 32))
@@ -87,8 +87,8 @@ async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
     strangers = [one for one in caplog.records if "claims to be a.example" in one.getMessage()]
     assert len(strangers) == REFUSALS_LOGGED_PER_MINUTE
     assert not any("domain" in fields(one) for one in strangers)
-    house.endpoint.refusal = PeerError(Code.AUTH_POLICY, "we do not talk to you", domain="a.example")
-    async with house.client() as client:
+    rig.endpoint.refusal = PeerError(Code.AUTH_POLICY, "we do not talk to you", domain="a.example")
+    async with rig.client() as client:
         client.say_hello()
         await client.receive_challenge()
         client.send(FrameKind.TOKEN, 0, client.token())
@@ -98,38 +98,38 @@ async def test_what_a_stranger_claims_to_be_is_no_line_about_that_domain(
     assert fields(last) == {"domain": "a.example", "code": "auth-policy"}
 
 
-async def test_messages_behind_a_good_token_wait_until_it_is_verified(house: LinkHouse) -> None:
-    documents, may_go_on = house.documents, trio.Event()
+async def test_messages_behind_a_good_token_wait_until_it_is_verified(rig: LinkRig) -> None:
+    documents, may_go_on = rig.documents, trio.Event()
 
     async def slow(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
         await may_go_on.wait()
         return await documents.trust_of(domain, is_refresh)
 
-    house.endpoint.acceptor.identity = Identity(
+    rig.endpoint.acceptor.identity = Identity(
         node=node_of("b.example"), domains=["b.example"], key=documents.keys["b.example"], trust_of=slow
     )
-    async with house.client() as client:
+    async with rig.client() as client:
         client.say_hello()
         await client.receive_challenge()
         client.send_raw(encode_frame(FrameKind.TOKEN, 0, client.token()), *MESSAGES)
         for _ in range(5):
             await trio.testing.wait_all_tasks_blocked(0.001)
-        assert (house.bus.delivered, house.link.state) == ([], "created")
+        assert (rig.bus.delivered, rig.link.state) == ([], "created")
         may_go_on.set()
         await client.receive_kind(FrameKind.WELCOME)
         assert (await client.receive_kind(FrameKind.ACK)).arg == 3
-    assert len(house.bus.delivered) == 3
+    assert len(rig.bus.delivered) == 3
 
 
-async def test_much_behind_a_token_is_not_read_before_it_is_verified(house: LinkHouse) -> None:
+async def test_much_behind_a_token_is_not_read_before_it_is_verified(rig: LinkRig) -> None:
     async def never(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
         await trio.sleep_forever()
         raise AssertionError
 
-    house.endpoint.acceptor.identity = Identity(
-        node=node_of("b.example"), domains=["b.example"], key=house.documents.keys["b.example"], trust_of=never
+    rig.endpoint.acceptor.identity = Identity(
+        node=node_of("b.example"), domains=["b.example"], key=rig.documents.keys["b.example"], trust_of=never
     )
-    async with house.client() as client:
+    async with rig.client() as client:
         client.say_hello()
         await client.receive_challenge()
         flood = encode_messages([(number, chat(number, text="x" * 50_000).raw) for number in range(1, 301)])
@@ -139,25 +139,23 @@ async def test_much_behind_a_token_is_not_read_before_it_is_verified(house: Link
         assert client.line.backlog_bytes > 5 << 20
 
 
-async def test_a_client_that_drips_its_hello_is_ended_in_time(
-    house: LinkHouse, mock_clock: trio.testing.MockClock
-) -> None:
-    async with house.client() as client:
+async def test_a_client_that_drips_its_hello_is_ended_in_time(rig: LinkRig, mock_clock: trio.testing.MockClock) -> None:
+    async with rig.client() as client:
         client.websocket.send([b"\x01" * 40])
         for byte in client.websocket.data_to_send()[:-1]:
             client.line.send_nowait(bytes([byte]))
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(HANDSHAKE_SECONDS / 20)
             await trio.testing.wait_all_tasks_blocked()
-            if house.endpoint.ended:
+            if rig.endpoint.ended:
                 break
         assert await client.code_of_bye() == "fetch-timeout"
-    assert house.link.state == "created"
+    assert rig.link.state == "created"
 
 
 @pytest.mark.parametrize("is_proved", [False, True])
-async def test_fragments_without_end_cost_the_line_and_no_memory(house: LinkHouse, is_proved: bool) -> None:
-    async with house.client() as client:
+async def test_fragments_without_end_cost_the_line_and_no_memory(rig: LinkRig, is_proved: bool) -> None:
+    async with rig.client() as client:
         if is_proved:
             await client.handshake()
         client.websocket.protocol.send_binary(b"", fin=False)
@@ -167,13 +165,13 @@ async def test_fragments_without_end_cost_the_line_and_no_memory(house: LinkHous
         while await client.receive() is not None:
             pass
         assert client.websocket.close_code == TOO_BIG
-    assert house.bus.delivered == []
+    assert rig.bus.delivered == []
 
 
 async def test_an_endless_stream_of_pings_does_not_stretch_the_handshake(
-    house: LinkHouse, mock_clock: trio.testing.MockClock
+    rig: LinkRig, mock_clock: trio.testing.MockClock
 ) -> None:
-    async with house.client() as client:
+    async with rig.client() as client:
         for _ in range(12):
             client.websocket.ping()
             client.line.send_nowait(client.websocket.data_to_send())
@@ -204,11 +202,11 @@ async def test_half_open_connections_of_one_address_are_limited_and_end_in_time(
         client.close()
 
 
-async def test_a_frame_of_eight_mebibytes_is_the_most_that_a_stranger_can_make_us_hold(house: LinkHouse) -> None:
-    async with house.client() as client:
+async def test_a_frame_of_eight_mebibytes_is_the_most_that_a_stranger_can_make_us_hold(rig: LinkRig) -> None:
+    async with rig.client() as client:
         client.send_raw(b"\x01" * ((8 << 20) + 1))
         assert await client.receive() is None
-    assert house.documents.asked == {}
+    assert rig.documents.asked == {}
 
 
 def silent_line(port: int, source: str) -> socket.socket:
@@ -231,8 +229,8 @@ def byes(lines: list[socket.socket]) -> list[bytes]:
 
 
 @asynccontextmanager
-async def link_door(house: LinkHouse) -> AsyncIterator[tuple[Door, int]]:
-    door = Door(cast("NodeBus", None), context=None, acceptor=house.endpoint.acceptor)
+async def link_door(rig: LinkRig) -> AsyncIterator[tuple[Door, int]]:
+    door = Door(cast("NodeBus", None), context=None, acceptor=rig.endpoint.acceptor)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_024)
     async with trio.open_nursery() as nursery:
         await nursery.start(door.run, listeners)
@@ -241,64 +239,64 @@ async def link_door(house: LinkHouse) -> AsyncIterator[tuple[Door, int]]:
 
 
 async def test_silent_lines_of_one_address_get_a_share_of_the_table_and_an_honest_one_its_link(
-    house: LinkHouse,
+    rig: LinkRig,
 ) -> None:
-    pending = house.endpoint.acceptor.pending
-    async with link_door(house) as (door, port):
+    pending = rig.endpoint.acceptor.pending
+    async with link_door(rig) as (door, port):
         lines = [silent_line(port, "127.0.0.2") for _ in range(2 * PENDING_LINKS)]
-        await house.wait_until(lambda: door.counters["links"] + door.counters["too many half-open"] == len(lines))
-        await house.wait_until(lambda: len(pending) == PENDING_LINKS_PER_ADDRESS)
+        await rig.wait_until(lambda: door.counters["links"] + door.counters["too many half-open"] == len(lines))
+        await rig.wait_until(lambda: len(pending) == PENDING_LINKS_PER_ADDRESS)
         assert pending.count_of("127.0.0.2") == PENDING_LINKS_PER_ADDRESS
         other = silent_line(port, "127.0.0.3")
-        await house.wait_until(lambda: pending.count_of("127.0.0.3") == 1)
+        await rig.wait_until(lambda: pending.count_of("127.0.0.3") == 1)
         assert byes([other]) == []
         for line in (*lines, other):
             line.close()
-        await house.wait_until(lambda: not pending and not door.half_open)
+        await rig.wait_until(lambda: not pending and not door.half_open)
 
 
 async def test_a_full_table_costs_the_address_with_the_most_its_oldest_line_and_an_honest_one_nothing(
-    house: LinkHouse,
+    rig: LinkRig,
 ) -> None:
-    pending = house.endpoint.acceptor.pending
-    async with link_door(house) as (door, port):
+    pending = rig.endpoint.acceptor.pending
+    async with link_door(rig) as (door, port):
         early = silent_line(port, "127.0.1.1")
-        await house.wait_until(lambda: len(pending) == 1)
+        await rig.wait_until(lambda: len(pending) == 1)
         hostile: list[socket.socket] = []
         for number in range(PENDING_LINKS // PENDING_LINKS_PER_ADDRESS + 2):
             hostile += [silent_line(port, f"127.0.2.{number + 1}") for _ in range(PENDING_LINKS_PER_ADDRESS)]
-        await house.wait_until(lambda: door.counters["links"] == 1 + len(hostile))
-        await house.wait_until(lambda: house.endpoint.acceptor.refused == 1 + len(hostile) - PENDING_LINKS)
+        await rig.wait_until(lambda: door.counters["links"] == 1 + len(hostile))
+        await rig.wait_until(lambda: rig.endpoint.acceptor.refused == 1 + len(hostile) - PENDING_LINKS)
         assert len(pending) == PENDING_LINKS
         late = silent_line(port, "127.0.1.2")
-        await house.wait_until(lambda: pending.count_of("127.0.1.2") == 1)
+        await rig.wait_until(lambda: pending.count_of("127.0.1.2") == 1)
         assert pending.count_of("127.0.1.1") == 1
         assert byes([early, late]) == []
-        async with house.live_client() as client:  # by the same table, from an address of its own
+        async with rig.live_client() as client:  # by the same table, from an address of its own
             assert client.welcome is not None
         for line in (*hostile, early, late):
             line.close()
-        await house.wait_until(lambda: not pending and not door.half_open)
+        await rig.wait_until(lambda: not pending and not door.half_open)
 
 
-async def test_a_line_that_waits_for_our_look_up_is_not_displaced_by_its_own_address(house: LinkHouse) -> None:
-    documents, may_go_on = house.documents, trio.Event()
+async def test_a_line_that_waits_for_our_look_up_is_not_displaced_by_its_own_address(rig: LinkRig) -> None:
+    documents, may_go_on = rig.documents, trio.Event()
 
     async def slow(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:
         await may_go_on.wait()
         return await documents.trust_of(domain, is_refresh)
 
-    acceptor = house.endpoint.acceptor
+    acceptor = rig.endpoint.acceptor
     acceptor.identity = Identity(
         node=node_of("b.example"), domains=["b.example"], key=documents.keys["b.example"], trust_of=slow
     )
-    async with house.client() as honest, link_door(house) as (door, port):
+    async with rig.client() as honest, link_door(rig) as (door, port):
         honest.say_hello()
         await honest.receive_challenge()
         honest.send(FrameKind.TOKEN, 0, honest.token())
-        await house.wait_until(lambda: any(entry.waits_for_us for entry in acceptor.pending._entries["127.0.0.1"]))
+        await rig.wait_until(lambda: any(entry.waits_for_us for entry in acceptor.pending._entries["127.0.0.1"]))
         lines = [silent_line(port, "127.0.0.1") for _ in range(4 * PENDING_LINKS_PER_ADDRESS)]
-        await house.wait_until(lambda: door.counters["links"] == len(lines))
+        await rig.wait_until(lambda: door.counters["links"] == len(lines))
         may_go_on.set()
         await honest.receive_kind(FrameKind.WELCOME)
         for line in lines:

@@ -16,7 +16,7 @@ from federation.identity import Identity
 from protofly.codec import build
 from protofly.errors import Code
 from protofly.legacy_range import parse_range
-from tests.support.link_endpoint import LinkHouse, link_house, make_world
+from tests.support.link_endpoint import LinkRig, link_rig, make_world
 from tests.support.sides import Bus, Pair, inbound, node_of, text
 
 STREAM = "5" * 32
@@ -39,16 +39,16 @@ EVERYTHING = frozenset({"a.example", "b.example", "b-lab.example", "c.example"})
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
+async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     world = make_world(tmp_path)
-    async with link_house(world, bus=Bus("b.example", our_aliases=frozenset({"b-lab.example"}))) as running:
+    async with link_rig(world, bus=Bus("b.example", our_aliases=frozenset({"b-lab.example"}))) as running:
         yield running
     world.close()
 
 
-async def bye_to(house: LinkHouse, identity: Identity) -> str:
+async def bye_to(rig: LinkRig, identity: Identity) -> str:
     """The word that the node has for a token of this identity."""
-    async with house.client(identity) as client:
+    async with rig.client(identity) as client:
         client.say_hello()
         await client.receive_challenge()
         client.send(FrameKind.TOKEN, 0, client.token())
@@ -122,17 +122,17 @@ def test_a_legacy_range_never_covers_a_name_of_ours() -> None:
 
 
 @pytest.mark.parametrize("claimed", ["b.example", "b-lab.example"])
-async def test_a_token_that_claims_a_domain_of_ours_is_refused(house: LinkHouse, claimed: str) -> None:
-    house.endpoint.acceptor.identity = ours = house.documents.identity("b.example")
+async def test_a_token_that_claims_a_domain_of_ours_is_refused(rig: LinkRig, claimed: str) -> None:
+    rig.endpoint.acceptor.identity = ours = rig.documents.identity("b.example")
     ours.domains = ["b.example", "b-lab.example"]
-    house.documents.published["a.example"].rotate_root(aliases=[claimed])
-    house.documents.publish_keys("a.example", house.documents.keys["a.example"])
-    assert await bye_to(house, house.documents.identity("a.example", domains=["a.example", claimed])) == "own-domain"
-    assert house.bus.events == []
-    async with house.live_client() as client:
+    rig.documents.published["a.example"].rotate_root(aliases=[claimed])
+    rig.documents.publish_keys("a.example", rig.documents.keys["a.example"])
+    assert await bye_to(rig, rig.documents.identity("a.example", domains=["a.example", claimed])) == "own-domain"
+    assert rig.bus.events == []
+    async with rig.live_client() as client:
         client.send_messages(text(US, US), text(THEM, US))
-        await house.wait_until(lambda: house.bus.delivered)
-        assert [message.from_ for message in house.bus.delivered] == [THEM]
+        await rig.wait_until(lambda: rig.bus.delivered)
+        assert [message.from_ for message in rig.bus.delivered] == [THEM]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,6 @@ async def test_a_token_that_claims_a_domain_of_ours_is_refused(house: LinkHouse,
         ("*.example", Code.NAME_INVALID),
     ],
 )
-async def test_a_claimed_domain_in_another_spelling_is_refused(house: LinkHouse, claimed: str, code: Code) -> None:
-    identity = house.documents.identity("a.example", domains=["a.example", claimed])
-    assert await bye_to(house, identity) == code.word
+async def test_a_claimed_domain_in_another_spelling_is_refused(rig: LinkRig, claimed: str, code: Code) -> None:
+    identity = rig.documents.identity("a.example", domains=["a.example", claimed])
+    assert await bye_to(rig, identity) == code.word

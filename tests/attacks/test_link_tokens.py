@@ -23,7 +23,7 @@ from protofly.documents import Revoked
 from protofly.errors import Code
 from protofly.limits import PING_SECONDS, STUB_REQUESTS_PER_ANSWER
 from sandbox.core.exchange import Action, Event, GuestEvent
-from tests.support.hosted import StubHouse, stub_house
+from tests.support.hosted import StubRig, stub_rig
 from tests.support.lines import binding_of, certificate_of, client_context, server_context
 from tests.support.link_endpoint import (
     ENDPOINT,
@@ -31,8 +31,8 @@ from tests.support.link_endpoint import (
     Documents,
     LinkClient,
     LinkEndpoint,
-    LinkHouse,
-    link_house,
+    LinkRig,
+    link_rig,
     make_world,
 )
 from tests.support.repository import World, signing_key
@@ -49,8 +49,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def house(world: World) -> AsyncIterator[LinkHouse]:
-    async with link_house(world) as running:
+async def rig(world: World) -> AsyncIterator[LinkRig]:
+    async with link_rig(world) as running:
         yield running
 
 
@@ -71,38 +71,38 @@ async def bye_to(client: LinkClient, make_token: Callable[[], bytes]) -> str:
 # Rows 32 and 33.
 
 
-async def test_a_token_overheard_on_another_connection_is_refused(house: LinkHouse) -> None:
-    async with house.live_client() as honest:
+async def test_a_token_overheard_on_another_connection_is_refused(rig: LinkRig) -> None:
+    async with rig.live_client() as honest:
         stolen = honest.token()
-        async with house.client() as thief:
+        async with rig.client() as thief:
             assert await bye_to(thief, lambda: stolen) == "auth-nonce"
-        assert house.link.is_live
-    assert house.bus.events[:1] == ["up"]
+        assert rig.link.is_live
+    assert rig.bus.events[:1] == ["up"]
 
 
-async def test_a_token_said_again_on_its_own_connection_ends_it(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_a_token_said_again_on_its_own_connection_ends_it(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         client.send(FrameKind.TOKEN, 0, client.token())
         assert await client.code_of_bye() == "protocol-error"
 
 
-async def test_a_token_for_another_endpoint_or_without_tls_is_refused(house: LinkHouse) -> None:
-    async with house.client() as client:
+async def test_a_token_for_another_endpoint_or_without_tls_is_refused(rig: LinkRig) -> None:
+    async with rig.client() as client:
         assert await bye_to(client, lambda: client.token(endpoint="wss://mn.c.example/link")) == "auth-endpoint"
-    async with house.client() as client:
+    async with rig.client() as client:
         assert await bye_to(client, lambda: client.token(binding=auth.WITHOUT_TLS)) == "auth-binding"
-    async with house.client() as client:
+    async with rig.client() as client:
         other = binding_of(certificate_of("mn.b.example", number=1))
         assert await bye_to(client, lambda: client.token(binding=other)) == "auth-binding"
 
 
-async def test_a_token_for_another_domain_is_refused(house: LinkHouse) -> None:
+async def test_a_token_for_another_domain_is_refused(rig: LinkRig) -> None:
     def for_c(client: LinkClient) -> bytes:
         binding = auth.channel_binding(client.line.peer_certificate_sha256)
         request = TokenRequest(peer_domain="c.example", endpoint=ENDPOINT, binding=binding, challenge=client.challenge)
         return client.identity.token_for(request)[0].encode()
 
-    async with house.client() as client:
+    async with rig.client() as client:
         assert await bye_to(client, lambda: for_c(client)) == "auth-audience"
 
 
@@ -140,47 +140,47 @@ class Relay:
         await target.aclose()
 
 
-async def test_a_relay_with_a_valid_certificate_cannot_pass_the_proof_on(house: LinkHouse) -> None:
-    relay = Relay(house.port)
+async def test_a_relay_with_a_valid_certificate_cannot_pass_the_proof_on(rig: LinkRig) -> None:
+    relay = Relay(rig.port)
     async with trio.open_nursery() as nursery:
-        house.port = await nursery.start(relay.run)
-        async with house.client() as client:
+        rig.port = await nursery.start(relay.run)
+        async with rig.client() as client:
             assert client.line.peer_certificate_sha256
             assert await bye_to(client, client.token) == "auth-binding"
         nursery.cancel_scope.cancel()
     assert relay.passed > 0
-    assert (house.link.state, house.bus.delivered) == ("created", [])
+    assert (rig.link.state, rig.bus.delivered) == ("created", [])
 
 
 # Row 40.
 
 
-async def test_a_rotated_key_is_accepted_and_the_old_one_as_long_as_it_is_published(house: LinkHouse) -> None:
-    old, new = house.documents.keys["a.example"], signing_key("N2", of="a.example")
-    async with house.live_client():
-        house.documents.publish_keys("a.example", old, new)
+async def test_a_rotated_key_is_accepted_and_the_old_one_as_long_as_it_is_published(rig: LinkRig) -> None:
+    old, new = rig.documents.keys["a.example"], signing_key("N2", of="a.example")
+    async with rig.live_client():
+        rig.documents.publish_keys("a.example", old, new)
         for key in (new, old):
-            async with house.live_client(house.documents.identity("a.example", key=key), stream=f"{key.key_id:0>32}"):
-                assert house.link.is_live
+            async with rig.live_client(rig.documents.identity("a.example", key=key), stream=f"{key.key_id:0>32}"):
+                assert rig.link.is_live
 
 
-async def test_a_removed_key_is_refused_once_our_cache_knows(house: LinkHouse) -> None:
-    documents = house.documents
+async def test_a_removed_key_is_refused_once_our_cache_knows(rig: LinkRig) -> None:
+    documents = rig.documents
     old = documents.keys["a.example"]
-    async with house.live_client():
+    async with rig.live_client():
         pass
     documents.publish_keys("a.example", signing_key("N2", of="a.example"))
-    async with house.live_client():
+    async with rig.live_client():
         pass  # our cache is old: believed as long as the documents are fresh
     await documents.trust_of("a.example", True)
-    async with house.client(documents.identity("a.example", key=old)) as client:
+    async with rig.client(documents.identity("a.example", key=old)) as client:
         assert await bye_to(client, client.token) == "auth-key-unknown"
 
 
-async def test_a_revoked_key_is_refused_even_while_it_is_published(house: LinkHouse) -> None:
-    key = house.documents.keys["a.example"]
-    house.documents.publish_keys("a.example", key, revoked=Revoked(keys=[key.key_id]))
-    async with house.client() as client:
+async def test_a_revoked_key_is_refused_even_while_it_is_published(rig: LinkRig) -> None:
+    key = rig.documents.keys["a.example"]
+    rig.documents.publish_keys("a.example", key, revoked=Revoked(keys=[key.key_id]))
+    async with rig.client() as client:
         assert await bye_to(client, client.token) == "auth-key-revoked"
 
 
@@ -194,10 +194,10 @@ async def _let_pass(mock_clock: trio.testing.MockClock, seconds: float) -> None:
 
 @pytest.mark.parametrize("what", ["revoked", "removed"])
 async def test_a_link_that_is_up_ends_when_its_key_no_longer_holds(
-    house: LinkHouse, mock_clock: trio.testing.MockClock, what: str
+    rig: LinkRig, mock_clock: trio.testing.MockClock, what: str
 ) -> None:
-    documents = house.documents
-    async with house.live_client() as client:
+    documents = rig.documents
+    async with rig.live_client() as client:
         key = documents.keys["a.example"]
         if what == "revoked":
             documents.publish_keys("a.example", key, revoked=Revoked(keys=[key.key_id]))
@@ -214,13 +214,13 @@ async def test_a_link_that_is_up_ends_when_its_key_no_longer_holds(
             nursery.start_soon(read)
             await _let_pass(mock_clock, RECHECK_SECONDS)
         assert byes == ["auth-key-revoked" if what == "revoked" else "auth-key-unknown"]
-        assert not house.link.is_live
+        assert not rig.link.is_live
 
 
 async def test_a_link_proves_itself_again_after_a_day(
-    house: LinkHouse, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    rig: LinkRig, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house.live_client() as client:
+    async with rig.live_client() as client:
         client.patience_seconds = float("inf")
         byes: list[str] = []
 
@@ -230,18 +230,18 @@ async def test_a_link_proves_itself_again_after_a_day(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read)
             await _let_pass(mock_clock, RECHECK_SECONDS)
-            assert house.link.is_live
+            assert rig.link.is_live
             monkeypatch.setattr("federation.peer_session.REAUTHENTICATE_SECONDS", 0.0)  # a day has gone
             await _let_pass(mock_clock, RECHECK_SECONDS)
         assert byes == ["auth-stale"]
-    async with house.live_client():
-        assert house.link.is_live
+    async with rig.live_client():
+        assert rig.link.is_live
 
 
-async def test_a_node_cannot_take_the_name_of_another_domains_node(house: LinkHouse) -> None:
-    liar = house.documents.identity("a.example")
+async def test_a_node_cannot_take_the_name_of_another_domains_node(rig: LinkRig) -> None:
+    liar = rig.documents.identity("a.example")
     liar.node = "runtime://c.example/mn-1"
-    async with house.client(liar) as client:
+    async with rig.client(liar) as client:
         assert (await bye_to(client, client.token)).startswith("auth-")
 
 
@@ -251,26 +251,26 @@ async def test_a_node_cannot_take_the_name_of_another_domains_node(house: LinkHo
 class Attack:
     """A scripted stub of b.example on a.example's host, towards a real endpoint of b.example."""
 
-    def __init__(self, house: StubHouse, endpoint: LinkEndpoint) -> None:
-        self.house, self.endpoint = house, endpoint
+    def __init__(self, rig: StubRig, endpoint: LinkEndpoint) -> None:
+        self.rig, self.endpoint = rig, endpoint
         self.signed: list[TokenRequest] = []
-        token_for = house.identity.token_for
+        token_for = rig.identity.token_for
 
         def counted(request: TokenRequest) -> tuple[str, str]:
             made = token_for(request)
             self.signed.append(request)
             return made
 
-        house.identity.token_for = counted  # type: ignore[method-assign]
+        rig.identity.token_for = counted  # type: ignore[method-assign]
 
 
 @pytest.fixture
 async def attack(world: World, nursery: trio.Nursery) -> Attack:
     documents = Documents(world)
     endpoint = LinkEndpoint(documents)
-    house = await stub_house(world, documents)
-    house.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
-    return Attack(house, endpoint)
+    rig = await stub_rig(world, documents)
+    rig.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
+    return Attack(rig, endpoint)
 
 
 ASK = act(Action.REQUEST_AUTH_TOKEN, 1, b"c" * 32)
@@ -280,7 +280,7 @@ OPEN = opening(1, subprotocol="trapezoid-link.1")
 async def test_a_stub_gets_one_token_for_a_channel_however_often_it_asks(attack: Attack) -> None:
     asks = {Event.START: [OPEN], Event.OPENED: [ASK] * STUB_REQUESTS_PER_ANSWER}
     process = ScriptedProcess(lambda event: asks.get(Event(event.op), []))
-    async with attack.house.running(process):
+    async with attack.rig.running(process):
         await until(lambda: len(process.events(Event.AUTH_TOKEN)) == STUB_REQUESTS_PER_ANSWER)
     granted = [event for event in process.events(Event.AUTH_TOKEN) if event.flags]
     assert len(granted) == len(attack.signed) == 1
@@ -288,9 +288,9 @@ async def test_a_stub_gets_one_token_for_a_channel_however_often_it_asks(attack:
 
 async def test_a_stub_that_asks_for_a_thousand_tokens_at_once_gets_one_and_is_ended(attack: Attack) -> None:
     process = ScriptedProcess(lambda event: {Event.START: [OPEN], Event.OPENED: [ASK] * 1_000}.get(Event(event.op), []))
-    await attack.house.run(process)
-    assert attack.house.fault is not None
-    assert attack.house.fault.code is Code.STUB_OUTPUT
+    await attack.rig.run(process)
+    assert attack.rig.fault is not None
+    assert attack.rig.fault.code is Code.STUB_OUTPUT
     assert len(attack.signed) == 1
 
 
@@ -306,7 +306,7 @@ async def test_tokens_are_limited_by_the_minute_over_all_channels(attack: Attack
         return [opening(channel, subprotocol="trapezoid-link.1")] if channel <= 30 else []
 
     process = ScriptedProcess(lambda event: script(event) if event.op != Event.AUTH_TOKEN else [])
-    async with attack.house.running(process):
+    async with attack.rig.running(process):
         await until(lambda: len(process.events(Event.AUTH_TOKEN)) == 30)
     assert len(attack.signed) == 10
 
@@ -323,7 +323,7 @@ async def test_no_token_without_an_open_channel_of_ones_own(attack: Attack, when
         return [ASK] if event.op == Event.CLOSED and when == "closed-channel" else []
 
     process = ScriptedProcess(script)
-    async with attack.house.running(process):
+    async with attack.rig.running(process):
         await until(lambda: process.events(Event.AUTH_TOKEN))
     assert [event.flags for event in process.events(Event.AUTH_TOKEN)] == [0]
     assert attack.signed == []
@@ -333,14 +333,14 @@ async def test_no_token_without_an_open_channel_of_ones_own(attack: Attack, when
 async def test_a_challenge_of_the_wrong_length_is_not_signed(attack: Attack, challenge: bytes) -> None:
     ask = act(Action.REQUEST_AUTH_TOKEN, 1, challenge)
     process = ScriptedProcess(lambda event: {Event.START: [OPEN], Event.OPENED: [ask]}.get(Event(event.op), []))
-    async with attack.house.running(process):
+    async with attack.rig.running(process):
         await until(lambda: process.events(Event.AUTH_TOKEN))
     assert attack.signed == []
 
 
 def _token_of(attack: Attack, domain: str, counter: str) -> bytes:
     """A token as a node of `domain` would answer our counter-challenge."""
-    identity = attack.house.documents.identity(domain)
+    identity = attack.rig.documents.identity(domain)
     asked = TokenRequest(domain, ENDPOINT, "none", b"")
     claims = auth.new_claims(Issuer("a.example", "n", ["a.example"]), asked, "n", now=0, random_bytes=bytes(48))
     binding = binding_of(attack.endpoint.certificate)
@@ -357,12 +357,12 @@ async def _verdicts(attack: Attack, answers: Callable[[str], list[bytes]], *, as
         if event.op == Event.OPENED:
             return [ASK] if asks else [act(Action.VERIFY_PEER, 1, answer) for answer in answers("n")]
         if event.op == Event.AUTH_TOKEN:
-            counter = next(iter(attack.house.hosted._proof._nonces.values()))
+            counter = next(iter(attack.rig.hosted._proof._nonces.values()))
             return [act(Action.VERIFY_PEER, 1, answer) for answer in answers(counter)]
         return []
 
     process = ScriptedProcess(script)
-    async with attack.house.running(process):
+    async with attack.rig.running(process):
         wanted = len(answers("n"))
         await until(lambda: len(process.events(Event.PEER_VERIFIED)) == wanted)
     return [event.flags for event in process.events(Event.PEER_VERIFIED)]
@@ -396,15 +396,15 @@ async def test_what_is_no_token_is_not_believed(attack: Attack, answer: bytes) -
 
 
 async def test_a_stub_that_says_live_without_a_verified_peer_gets_and_delivers_nothing(attack: Attack) -> None:
-    attack.house.send(chat(1))
+    attack.rig.send(chat(1))
     process = ScriptedProcess(
         lambda _event: [act(Action.DELIVER, 1, text()), status("live"), act(Action.DELIVER, 2, text())]
     )
-    await attack.house.run(process)
-    assert attack.house.fault is not None
-    assert attack.house.fault.code is Code.STUB_FAILED
-    assert attack.house.bus.delivered == []
-    assert (process.events(Event.MESSAGE), attack.house.link.queue.waiting) == ([], 1)
+    await attack.rig.run(process)
+    assert attack.rig.fault is not None
+    assert attack.rig.fault.code is Code.STUB_FAILED
+    assert attack.rig.bus.delivered == []
+    assert (process.events(Event.MESSAGE), attack.rig.link.queue.waiting) == ([], 1)
 
 
 def live_stub(attack: Attack, then: Callable[[GuestEvent], Answer]) -> ScriptedProcess:
@@ -416,7 +416,7 @@ def live_stub(attack: Attack, then: Callable[[GuestEvent], Answer]) -> ScriptedP
         if event.op == Event.OPENED and event.arg == 1:
             return [ASK]
         if event.op == Event.AUTH_TOKEN and event.flags:
-            counter = next(iter(attack.house.hosted._proof._nonces.values()))
+            counter = next(iter(attack.rig.hosted._proof._nonces.values()))
             return [act(Action.VERIFY_PEER, 1, _token_of(attack, "b.example", counter))]
         if event.op == Event.PEER_VERIFIED:
             return [act(Action.PEER_STREAM, 0, "e" * 32), status("live")]
@@ -429,14 +429,14 @@ async def test_a_stub_that_forges_senders_is_ended_at_the_third(attack: Attack) 
     forged = text("hyperty://a.example/ana", "hyperty://a.example/ana")
     deliveries = [act(Action.DELIVER, number, raw) for number, raw in enumerate((forged, text(), forged, forged), 1)]
     process = live_stub(attack, lambda event: deliveries if event.op == Event.TIMER else [])
-    async with attack.house.running(process):
-        await until(lambda: attack.house.link.is_live)
-        attack.house.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
-        await until(lambda: attack.house.fault)
-    assert attack.house.fault is not None
-    assert attack.house.fault.code is Code.SPOOFED_SOURCE
-    assert len(attack.house.bus.delivered) == 1
-    assert not attack.house.link.is_live
+    async with attack.rig.running(process):
+        await until(lambda: attack.rig.link.is_live)
+        attack.rig.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
+        await until(lambda: attack.rig.fault)
+    assert attack.rig.fault is not None
+    assert attack.rig.fault.code is Code.SPOOFED_SOURCE
+    assert len(attack.rig.bus.delivered) == 1
+    assert not attack.rig.link.is_live
 
 
 async def test_a_proof_does_not_survive_its_connection(attack: Attack) -> None:
@@ -450,13 +450,13 @@ async def test_a_proof_does_not_survive_its_connection(attack: Attack) -> None:
         return [act(Action.DELIVER, 1, text())] if event.op == Event.OPENED else []
 
     process = live_stub(attack, then)
-    async with attack.house.running(process):
-        await until(lambda: attack.house.link.is_live)
-        attack.house.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
-        await until(lambda: len(process.events(Event.OPENED)) == 2 or attack.house.fault)
+    async with attack.rig.running(process):
+        await until(lambda: attack.rig.link.is_live)
+        attack.rig.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
+        await until(lambda: len(process.events(Event.OPENED)) == 2 or attack.rig.fault)
         await trio.testing.wait_all_tasks_blocked()
-        assert not attack.house.link.is_live
-        assert attack.house.bus.delivered == []
+        assert not attack.rig.link.is_live
+        assert attack.rig.bus.delivered == []
 
 
 async def test_a_channel_number_used_again_can_prove_itself_again(attack: Attack) -> None:
@@ -471,6 +471,6 @@ async def test_a_channel_number_used_again_can_prove_itself_again(attack: Attack
         return [act(Action.CLOSE, 1)] if is_first else []
 
     process = ScriptedProcess(script)
-    async with attack.house.running(process):
+    async with attack.rig.running(process):
         await until(lambda: len(process.events(Event.AUTH_TOKEN)) == 2)
     assert [event.flags for event in process.events(Event.AUTH_TOKEN)] == [1, 1]

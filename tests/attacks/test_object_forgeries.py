@@ -13,17 +13,17 @@ from typing import Final, NamedTuple
 import pytest
 
 from protofly.errors import Code
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     FOREIGN_SM,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 TYPES: Final = (
@@ -36,7 +36,7 @@ THIRD: Final = "gamma.example"
 class Scene(NamedTuple):
     """A room of `ana`, whom `bo`, `cy` and a domain observe; `eve` does not."""
 
-    house: RuntimeHouse
+    rig: RuntimeRig
     ana: Runtime
     bo: Runtime
     cy: Runtime
@@ -46,21 +46,21 @@ class Scene(NamedTuple):
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with runtime_house(tmp_path) as house:
-        ana, bo, cy, eve = [await house.opened(name) for name in ("ana", "bo", "cy", "eve")]
+    async with runtime_rig(tmp_path) as rig:
+        ana, bo, cy, eve = [await rig.opened(name) for name in ("ana", "bo", "cy", "eve")]
         room = await ana.allocated()
         observed = [f"{room}/changes", f"{room}/children/messages", f"{room}/messages"]
         for observer in (bo, cy):
             await observer.subscribed(*observed)
         source = f"runtime://{FOREIGN}/mn"
         wish = a_message("subscribe", f"{source}/sm", SM, {"resources": observed, "source": source}, id_=1)
-        house.bus.from_link(FOREIGN, [parsed(wish)])
-        yield Scene(house, ana, bo, cy, eve, room)
+        rig.bus.from_link(FOREIGN, [parsed(wish)])
+        yield Scene(rig, ana, bo, cy, eve, room)
 
 
 def abroad(scene: Scene) -> list[Json]:
     """What observers abroad were sent since the last call."""
-    return [one for one in scene.house.domains.take() if one["to"] in places(scene.room)]
+    return [one for one in scene.rig.domains.take() if one["to"] in places(scene.room)]
 
 
 async def silence(scene: Scene, *, of: tuple[Runtime, ...] = ()) -> None:
@@ -116,7 +116,7 @@ async def test_a_domain_is_the_observer_that_it_is_and_no_more(scene: Scene, typ
     for place in places(scene.room):
         for resource in (f"hyperty://{domain}/ben#1", f"{scene.bo.address}#1"):
             forged = a_message(type_, sender, place, {"resource": resource, "value": "forged"}, id_=5)
-            (code,) = scene.house.bus.from_link(domain, [parsed(forged)])
+            (code,) = scene.rig.bus.from_link(domain, [parsed(forged)])
             assert code in (Code.NOT_OWNER, None)
     await silence(scene)
     await all_is_well(scene)
@@ -151,7 +151,7 @@ async def heard_after(one: Runtime, other: Runtime) -> list[Json]:
 async def test_an_object_stays_silent_after_its_reporter_has_gone(scene: Scene) -> None:
     ana, eve, room = scene.ana, scene.eve, scene.room
     await ana.say(a_message("close", ana.address, "mn:/session"))
-    await scene.house.until("sessions closed")
+    await scene.rig.until("sessions closed")
     for type_ in TYPES:
         await eve.say(a_message(type_, eve.address, f"{room}/changes", {"value": "forged"}, id_=5))
     await eve.heard()
@@ -160,33 +160,33 @@ async def test_an_object_stays_silent_after_its_reporter_has_gone(scene: Scene) 
 
 @pytest.mark.parametrize("type_", TYPES)
 async def test_nobody_here_forges_the_news_of_an_object_abroad(scene: Scene, type_: str) -> None:
-    house, bo, eve, room = scene.house, scene.bo, scene.eve, f"comm://{FOREIGN}/room"
+    rig, bo, eve, room = scene.rig, scene.bo, scene.eve, f"comm://{FOREIGN}/room"
     await bo.say(a_message("subscribe", bo.address, FOREIGN_SM, {"resources": list(places(room))}, id_=1))
     await bo.heard()
-    (upstream,) = [one for one in house.domains.take() if one["to"] == FOREIGN_SM]
+    (upstream,) = [one for one in rig.domains.take() if one["to"] == FOREIGN_SM]
     granted = a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"])
-    house.bus.from_link(FOREIGN, [parsed(granted)])
+    rig.bus.from_link(FOREIGN, [parsed(granted)])
     assert (await bo.next())["body"]["code"] == 200
     for place in places(room):
         for resource in (f"{eve.address}#1", f"hyperty://{FOREIGN}/ben#1"):
             await eve.say(a_message(type_, eve.address, place, {"resource": resource}, id_=5))
             forged = a_message(type_, f"hyperty://{THIRD}/m", place, {"resource": resource}, id_=5)
-            house.bus.from_link(THIRD, [parsed(forged)])
+            rig.bus.from_link(THIRD, [parsed(forged)])
     await eve.heard()
     assert await bo.heard() == []
     true = a_message("update", room, f"{room}/changes", {"value": "true"})
-    assert house.bus.from_link(FOREIGN, [parsed(true)]) == [None]
+    assert rig.bus.from_link(FOREIGN, [parsed(true)]) == [None]
     assert [one["body"]["value"] for one in await bo.heard()] == ["true"]
 
 
 @pytest.mark.parametrize("suffix", ["status", "registration"])
 @pytest.mark.parametrize("type_", TYPES)
 async def test_nobody_forges_the_state_of_somebody_else_s_entity(scene: Scene, type_: str, suffix: str) -> None:
-    house, ana, bo, eve = scene.house, scene.ana, scene.bo, scene.eve
+    rig, ana, bo, eve = scene.rig, scene.ana, scene.bo, scene.eve
     for entity in (scene.room, ana.address):
         await bo.subscribed(f"{entity}/{suffix}")
         await eve.say(a_message(type_, eve.address, f"{entity}/{suffix}", {"value": "disconnected"}, id_=5))
         forged = a_message(type_, f"hyperty://{FOREIGN}/m", f"{entity}/{suffix}", {"value": "disconnected"}, id_=5)
-        house.bus.from_link(FOREIGN, [parsed(forged)])
+        rig.bus.from_link(FOREIGN, [parsed(forged)])
     await eve.heard()
     assert await bo.heard() == []

@@ -18,13 +18,13 @@ import pytest
 from tests.support.policies import a_message as policy_message
 from tests.support.policies import deny, one_policy, some_facts
 from tests.support.policies import test as check
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     SESSION,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 from tests.support.sides import Pair, decoded
 
@@ -32,14 +32,14 @@ REGISTRY = f"domain://registry.{DOMAIN}"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as running:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", ["rt-a", "rt-an", "RT-ana", "rt-ana-2"])
-async def test_the_session_of_another_name_is_not_found_by_its_beginning(house: RuntimeHouse, name: str) -> None:
-    ana, eve = await house.opened("rt-ana"), await house.runtime()
+async def test_the_session_of_another_name_is_not_found_by_its_beginning(rig: RuntimeRig, name: str) -> None:
+    ana, eve = await rig.opened("rt-ana"), await rig.runtime()
     for token in (ana.token, ana.token[:-1]):
         reply = await eve.ask("re-open", SESSION, from_=f"{runtime_address(name)}/{token}")
         assert reply["body"]["code"] == 500
@@ -70,9 +70,9 @@ def test_what_one_message_named_is_forgotten_with_it() -> None:
     ],
 )
 async def test_an_error_of_the_registry_is_never_a_200(
-    house: RuntimeHouse, type_: str, body: dict[str, object] | None
+    rig: RuntimeRig, type_: str, body: dict[str, object] | None
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     reply = await ana.ask(type_, REGISTRY, body)
     assert reply["body"]["code"] >= 400
     assert reply["body"]["reason"]

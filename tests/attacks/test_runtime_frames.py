@@ -12,14 +12,14 @@ import pytest
 import trio
 
 from protofly.limits import BROKEN_FRAMES_IN_A_ROW, FRAME_BYTES, MESSAGE_FRAGMENTS, NESTING_LEVELS
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     SESSION,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 TEXT, BINARY, CONTINUATION, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
@@ -49,19 +49,19 @@ def frame(opcode: int, payload: bytes, *, fin: bool = True, masked: bool = True,
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
-async def check_neighbours(house: RuntimeHouse) -> None:
+async def check_neighbours(rig: RuntimeRig) -> None:
     """Others talk as before, and the node found nothing wrong with itself."""
-    bo, cleo = await house.opened("neighbour-1"), await house.opened("neighbour-2")
+    bo, cleo = await rig.opened("neighbour-1"), await rig.opened("neighbour-2")
     await bo.say(a_message("event", bo.address, cleo.address, {"value": 1}))
     await bo.heard()
     assert [one["body"]["value"] for one in await cleo.heard()] == [1]
-    assert house.door is not None
-    assert house.door.counters["internal errors"] == 0
+    assert rig.door is not None
+    assert rig.door.counters["internal errors"] == 0
 
 
 # JSON.
@@ -82,16 +82,16 @@ async def check_neighbours(house: RuntimeHouse) -> None:
         b"{" * 99,
     ],
 )
-async def test_what_is_no_json_object_is_counted_and_not_answered(house: RuntimeHouse, text: bytes) -> None:
-    eve = await house.opened("eve")
+async def test_what_is_no_json_object_is_counted_and_not_answered(rig: RuntimeRig, text: bytes) -> None:
+    eve = await rig.opened("eve")
     await eve.wire.write(frame(TEXT, text))
     assert await eve.heard() == []
-    assert house.counters["broken frames"] == 1
-    await check_neighbours(house)
+    assert rig.counters["broken frames"] == 1
+    await check_neighbours(rig)
 
 
-async def test_texts_cut_inside_a_character_are_no_broken_texts(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_texts_cut_inside_a_character_are_no_broken_texts(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     for id_ in range(BROKEN_FRAMES_IN_A_ROW):
         head = f'{{"id":{id_},"type":"execute","from":"{ana.address}","to":"{bo.address}"'
         await ana.say_raw((head + ',"body":{"value":"cut \\ud83d"}}').encode())
@@ -101,17 +101,17 @@ async def test_texts_cut_inside_a_character_are_no_broken_texts(house: RuntimeHo
     assert (await ana.ask("create", f"domain://registry.{DOMAIN}", {"value": value}))["body"][
         "code"
     ] == 200  # it is on disk now
-    assert house.counters["broken frames"] == 0
+    assert rig.counters["broken frames"] == 0
 
 
-async def test_five_broken_texts_in_a_row_end_the_connection_four_do_not(house: RuntimeHouse) -> None:
-    eve = await house.opened("eve")
+async def test_five_broken_texts_in_a_row_end_the_connection_four_do_not(rig: RuntimeRig) -> None:
+    eve = await rig.opened("eve")
     for _ in range(3):
         await eve.say_raw(*[b"{"] * (BROKEN_FRAMES_IN_A_ROW - 1))
         assert await eve.heard() == []
     await eve.say_raw(*[b"{"] * BROKEN_FRAMES_IN_A_ROW)
     assert await eve.close_code() == 1002
-    await check_neighbours(house)
+    await check_neighbours(rig)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ async def test_five_broken_texts_in_a_row_end_the_connection_four_do_not(house: 
     ],
 )
 async def test_a_broken_header_is_answered_by_the_validator(
-    house: RuntimeHouse, broken: dict[str, object], reason: str, member: str
+    rig: RuntimeRig, broken: dict[str, object], reason: str, member: str
 ) -> None:
-    eve = await house.opened("eve")
+    eve = await rig.opened("eve")
     await eve.say(broken)
     (answer,) = await eve.heard()
     assert (answer["id"], answer["from"], answer["to"]) == (7, "mn:/validator", eve.address)
@@ -140,7 +140,7 @@ async def test_a_broken_header_is_answered_by_the_validator(
     assert answer["body"]["value"] == {"member": member}
     await eve.say({**broken, "type": "response"} if member != "type" else {"type": "response", "id": 7})
     assert await eve.heard() == []
-    await check_neighbours(house)
+    await check_neighbours(rig)
 
 
 def nested(levels: int) -> bytes:
@@ -148,22 +148,22 @@ def nested(levels: int) -> bytes:
     return b'{"id":7,"type":"event","from":"%s","to":"x","body":%s}' % (runtime_address("eve").encode(), inner)
 
 
-async def test_json_is_taken_to_its_depth_and_no_further(house: RuntimeHouse) -> None:
-    eve = await house.opened("eve")
+async def test_json_is_taken_to_its_depth_and_no_further(rig: RuntimeRig) -> None:
+    eve = await rig.opened("eve")
     await eve.say_raw(nested(NESTING_LEVELS - 1))
     assert await eve.heard() == []
     for levels in (NESTING_LEVELS, 5_000, 100_000):
         await eve.say_raw(nested(levels))
         (answer,) = await eve.heard()
         assert (answer["body"]["code"], answer["body"]["reason"]) == (400, "too-deep")
-    await check_neighbours(house)
+    await check_neighbours(rig)
 
 
-async def test_deep_json_in_a_row_ends_the_connection(house: RuntimeHouse) -> None:
-    eve = await house.opened("eve")
+async def test_deep_json_in_a_row_ends_the_connection(rig: RuntimeRig) -> None:
+    eve = await rig.opened("eve")
     await eve.say_raw(*[b"[" * 50_000] * BROKEN_FRAMES_IN_A_ROW)
     assert await eve.close_code() == 1002
-    await check_neighbours(house)
+    await check_neighbours(rig)
 
 
 # WebSocket.
@@ -213,49 +213,47 @@ BROKEN_FRAMES = {
 
 
 @pytest.mark.parametrize(("attack", "code"), BROKEN_FRAMES.values(), ids=BROKEN_FRAMES)
-async def test_a_broken_frame_ends_its_connection_and_nothing_else(
-    house: RuntimeHouse, attack: bytes, code: int
-) -> None:
-    eve, bo = await house.opened("eve"), await house.opened("bo")
+async def test_a_broken_frame_ends_its_connection_and_nothing_else(rig: RuntimeRig, attack: bytes, code: int) -> None:
+    eve, bo = await rig.opened("eve"), await rig.opened("bo")
     stolen = json.dumps(a_message("event", eve.address, bo.address, {"value": "behind it"})).encode()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write_what_is_taken, eve, attack + frame(TEXT, stolen))
         assert await eve.close_code() == code
         nursery.cancel_scope.cancel()
-    assert house.door is not None
-    assert house.door.counters["broken connections"] == 1
-    assert house.counters["sessions lost"] == 1
+    assert rig.door is not None
+    assert rig.door.counters["broken connections"] == 1
+    assert rig.counters["sessions lost"] == 1
     assert await bo.heard() == []  # what came behind the broken frame is not read
-    await check_neighbours(house)
-    back = await house.runtime()
+    await check_neighbours(rig)
+    back = await rig.runtime()
     assert (await back.ask("re-open", SESSION, from_=eve.session_address))["body"]["code"] == 200
 
 
 @pytest.mark.parametrize("length", [b"\xfe\x00\x02", b"\xff" + struct.pack(">Q", 2)])
-async def test_a_length_in_more_bytes_than_it_needs_is_read_as_what_it_says(house: RuntimeHouse, length: bytes) -> None:
-    eve = await house.opened("eve")
+async def test_a_length_in_more_bytes_than_it_needs_is_read_as_what_it_says(rig: RuntimeRig, length: bytes) -> None:
+    eve = await rig.opened("eve")
     await eve.wire.write(b"\x81" + length + bytes(4) + b"[]")
     assert await eve.heard() == []
-    assert house.counters["broken frames"] == 1  # the text, which is no message
-    await check_neighbours(house)
+    assert rig.counters["broken frames"] == 1  # the text, which is no message
+    await check_neighbours(rig)
 
 
 @pytest.mark.parametrize("early", [frame(TEXT, b"{}"), frame(PING, b"?"), frame(TEXT, b"{}", masked=False), b"x"])
-async def test_frames_before_the_answer_to_the_upgrade_are_refused(house: RuntimeHouse, early: bytes) -> None:
-    wire = await house.connect()
+async def test_frames_before_the_answer_to_the_upgrade_are_refused(rig: RuntimeRig, early: bytes) -> None:
+    wire = await rig.connect()
     await wire.write(UPGRADE + early)
     assert (await wire.read_to_end()).startswith(b"HTTP/1.1 400 ")
-    assert house.door is not None
-    assert house.door.counters["failed handshakes"] == 1
-    await check_neighbours(house)
+    assert rig.door is not None
+    assert rig.door.counters["failed handshakes"] == 1
+    await check_neighbours(rig)
 
 
 @pytest.mark.parametrize("path", [b"/nowhere", b"/stub/nowhere", b"/link"])
-async def test_a_refused_upgrade_is_answered_whatever_comes_behind_it(house: RuntimeHouse, path: bytes) -> None:
-    wire = await house.connect()
+async def test_a_refused_upgrade_is_answered_whatever_comes_behind_it(rig: RuntimeRig, path: bytes) -> None:
+    wire = await rig.connect()
     await wire.write(UPGRADE.replace(b"/ws", path) + b"\x00\x00")
     assert (await wire.read_to_end()).startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 404 "))
-    await check_neighbours(house)
+    await check_neighbours(rig)
 
 
 async def write_what_is_taken(runtime: Runtime, data: bytes) -> None:
@@ -266,21 +264,21 @@ async def write_what_is_taken(runtime: Runtime, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("flip", "code"), [(0x01, None), (0xFF, 1007)])
-async def test_a_wrong_mask_gives_noise_not_a_message(house: RuntimeHouse, flip: int, code: int | None) -> None:
-    eve = await house.opened("eve")
+async def test_a_wrong_mask_gives_noise_not_a_message(rig: RuntimeRig, flip: int, code: int | None) -> None:
+    eve = await rig.opened("eve")
     good = bytearray(frame(TEXT, json.dumps(a_message("ping", eve.address, SESSION, id_=1)).encode()))
     good[good.index(_MASK)] ^= flip
     await eve.wire.write(bytes(good))
     if code is None:
         assert await eve.heard() == []
-        assert house.counters["broken frames"] == 1
+        assert rig.counters["broken frames"] == 1
     else:
         assert await eve.close_code() == code
-    await check_neighbours(house)
+    await check_neighbours(rig)
 
 
-async def test_a_message_in_fragments_with_pings_between_them_is_one_message(house: RuntimeHouse) -> None:
-    eve, bo = await house.opened("eve"), await house.opened("bo")
+async def test_a_message_in_fragments_with_pings_between_them_is_one_message(rig: RuntimeRig) -> None:
+    eve, bo = await rig.opened("eve"), await rig.opened("bo")
     text = json.dumps(a_message("event", eve.address, bo.address, {"value": "é" * 500}), ensure_ascii=False).encode()
     cuts = [text[start : start + 7] for start in range(0, len(text), 7)]  # also inside characters
     for number, part in enumerate(cuts):
@@ -293,8 +291,8 @@ async def test_a_message_in_fragments_with_pings_between_them_is_one_message(hou
     assert (await bo.next())["body"]["value"] == "é" * 500
 
 
-async def test_a_frame_of_the_largest_size_passes_and_one_byte_more_does_not(house: RuntimeHouse) -> None:
-    eve, bo = await house.opened("eve"), await house.opened("bo")
+async def test_a_frame_of_the_largest_size_passes_and_one_byte_more_does_not(rig: RuntimeRig) -> None:
+    eve, bo = await rig.opened("eve"), await rig.opened("bo")
     empty = len(json.dumps(a_message("event", eve.address, bo.address, {"value": ""})))
     async with trio.open_nursery() as nursery:
         largest = a_message("event", eve.address, bo.address, {"value": "x" * (FRAME_BYTES - empty)})
@@ -312,34 +310,34 @@ async def test_a_frame_of_the_largest_size_passes_and_one_byte_more_does_not(hou
 
 
 async def test_a_reset_before_accept_does_not_end_the_node(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path) as house:
-        with socket.create_connection(("127.0.0.1", house.port)) as hasty:
+    async with runtime_rig(tmp_path) as rig:
+        with socket.create_connection(("127.0.0.1", rig.port)) as hasty:
             hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await check_neighbours(house)
+        await check_neighbours(rig)
 
 
 @pytest.mark.parametrize("taken", [0, 1, 20, 60])
-async def test_a_reset_in_the_middle_of_the_upgrade_is_forgotten(house: RuntimeHouse, taken: int) -> None:
-    wire = await house.connect()
+async def test_a_reset_in_the_middle_of_the_upgrade_is_forgotten(rig: RuntimeRig, taken: int) -> None:
+    wire = await rig.connect()
     await wire.write(
         b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"[:taken] or b"G"
     )
-    await check_neighbours(house)
+    await check_neighbours(rig)
     wire.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     await wire.cut()
-    assert house.door is not None
+    assert rig.door is not None
     with trio.fail_after(10):
-        while house.door.half_open:
+        while rig.door.half_open:
             await trio.lowlevel.checkpoint()
 
 
-async def test_a_reset_of_an_open_session_parks_it(house: RuntimeHouse) -> None:
-    eve = await house.opened("eve")
+async def test_a_reset_of_an_open_session_parks_it(rig: RuntimeRig) -> None:
+    eve = await rig.opened("eve")
     eve.wire.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     await eve.wire.cut()
     with trio.fail_after(10):
-        while house.counters["sessions lost"] < 1:
+        while rig.counters["sessions lost"] < 1:
             await trio.lowlevel.checkpoint()
-    bo = await house.opened("bo")
+    bo = await rig.opened("bo")
     assert (await bo.ask("read", eve.address))["body"]["reason"] == "not-connected"
-    await check_neighbours(house)
+    await check_neighbours(rig)

@@ -14,14 +14,14 @@ import trustme
 from msg_node.bus import sweeper
 from msg_node.connectors import listener as door_module
 from protofly.limits import HALF_OPEN_PER_ADDRESS
-from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_house
+from tests.support.runtime_rig import SESSION, Runtime, RuntimeRig, Wire, a_message, runtime_rig
 
 STARTS = [b"", b"G", b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"]
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
@@ -32,26 +32,26 @@ def server_context() -> ssl.SSLContext:
     return context
 
 
-async def forgotten(house: RuntimeHouse) -> None:
-    assert house.door is not None
+async def forgotten(rig: RuntimeRig) -> None:
+    assert rig.door is not None
     with trio.fail_after(10):
-        while house.door.half_open:
+        while rig.door.half_open:
             await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("start", STARTS)
 async def test_an_upgrade_that_does_not_end_is_given_up(
-    house: RuntimeHouse, start: bytes, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.02)
-    wire = await house.connect()
+    wire = await rig.connect()
     await wire.write(start)
     assert await wire.read_to_end() == b""
-    await forgotten(house)
-    assert house.door is not None
-    assert house.door.counters["slow handshakes"] == 1
+    await forgotten(rig)
+    assert rig.door is not None
+    assert rig.door.counters["slow handshakes"] == 1
     phase = "half a request" if start else "no request"
-    assert house.door.counters[f"slow handshakes, {phase}"] == 1
+    assert rig.door.counters[f"slow handshakes, {phase}"] == 1
 
 
 @pytest.mark.parametrize("start", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
@@ -59,13 +59,13 @@ async def test_a_tls_handshake_that_does_not_end_is_given_up(
     tmp_path: Path, server_context: ssl.SSLContext, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.02)
-    async with runtime_house(tmp_path, context=server_context) as house:
-        wire = await house.connect()
+    async with runtime_rig(tmp_path, context=server_context) as rig:
+        wire = await rig.connect()
         await wire.write(start)
         assert await wire.read_to_end() == b""
-        await forgotten(house)
-        assert house.door is not None
-        assert house.door.counters["slow handshakes, no TLS"] == 1
+        await forgotten(rig)
+        assert rig.door is not None
+        assert rig.door.counters["slow handshakes, no TLS"] == 1
 
 
 async def drip(wire: Wire, byte: bytes) -> bytes:
@@ -81,16 +81,16 @@ async def drip(wire: Wire, byte: bytes) -> bytes:
 
 @pytest.mark.parametrize("byte", [b"x", b"\n"])
 async def test_an_upgrade_that_drips_is_given_up_as_soon_as_one_that_stops(
-    house: RuntimeHouse, byte: bytes, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, byte: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.05)
-    wire = await house.connect()
+    wire = await rig.connect()
     await wire.write(STARTS[2] + b"X: ")
     with trio.fail_after(10):
         assert await drip(wire, byte) == b""
-    await forgotten(house)
-    assert house.door is not None
-    assert house.door.counters["slow handshakes"] == 1
+    await forgotten(rig)
+    assert rig.door is not None
+    assert rig.door.counters["slow handshakes"] == 1
 
 
 async def listen(runtime: Runtime) -> None:
@@ -103,45 +103,45 @@ async def test_a_line_that_is_dead_without_a_word_ends_after_three_ping_periods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.01)
-    async with runtime_house(tmp_path, ping_seconds=0.25) as house:
-        dead, bo = await house.opened("dead"), await house.opened("bo")
+    async with runtime_rig(tmp_path, ping_seconds=0.25) as rig:
+        dead, bo = await rig.opened("dead"), await rig.opened("bo")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen, bo)
-            nursery.start_soon(house.bus.run_sweeper)
-            await house.until("sessions lost")  # nothing was read or written there, and the socket was not closed
+            nursery.start_soon(rig.bus.run_sweeper)
+            await rig.until("sessions lost")  # nothing was read or written there, and the socket was not closed
             nursery.cancel_scope.cancel()
-        assert house.counters["silent runtimes"] == 1
-        assert house.bus.live_sessions == 1
-        assert house.bus.runtime_of(house.port_of("bo")) == bo.address
+        assert rig.counters["silent runtimes"] == 1
+        assert rig.bus.live_sessions == 1
+        assert rig.bus.runtime_of(rig.port_of("bo")) == bo.address
         assert await dead.wire.read_to_end() == b"\x89\x00\x89\x00"  # asked twice
-        back = await house.runtime()
+        back = await rig.runtime()
         assert (await back.ask("re-open", SESSION, from_=dead.session_address))["body"]["code"] == 200
         await back.say(a_message("event", dead.address, bo.address, {"value": 1}))
         await back.heard()
         assert [one["body"]["value"] for one in await bo.heard()] == [1]
 
 
-async def test_one_address_gets_so_many_half_open_connections_and_then_no_more(house: RuntimeHouse) -> None:
-    assert house.door is not None
-    waiting = [await house.connect() for _ in range(HALF_OPEN_PER_ADDRESS)]
-    refused = await house.connect()
+async def test_one_address_gets_so_many_half_open_connections_and_then_no_more(rig: RuntimeRig) -> None:
+    assert rig.door is not None
+    waiting = [await rig.connect() for _ in range(HALF_OPEN_PER_ADDRESS)]
+    refused = await rig.connect()
     assert await refused.read_to_end() == b""
-    assert house.door.counters["too many half-open"] == 1
+    assert rig.door.counters["too many half-open"] == 1
     for wire in waiting[:10]:
         await wire.cut()
     with trio.fail_after(10):
-        while len(house.door.half_open) > HALF_OPEN_PER_ADDRESS - 10:
+        while len(rig.door.half_open) > HALF_OPEN_PER_ADDRESS - 10:
             await trio.lowlevel.checkpoint()
-    assert (await house.opened("ana")).token
+    assert (await rig.opened("ana")).token
 
 
-async def test_half_open_connections_do_not_count_against_open_ones(house: RuntimeHouse) -> None:
+async def test_half_open_connections_do_not_count_against_open_ones(rig: RuntimeRig) -> None:
     for number in range(5):
-        await house.opened(f"rt-{number}")
-    await forgotten(house)
-    assert house.bus.live_sessions == 5
-    assert house.door is not None
-    assert house.door.counters["runtimes"] == 5
+        await rig.opened(f"rt-{number}")
+    await forgotten(rig)
+    assert rig.bus.live_sessions == 5
+    assert rig.door is not None
+    assert rig.door.counters["runtimes"] == 5
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
@@ -153,11 +153,11 @@ async def test_health_probes_cost_no_line_in_the_log(
     caplog.set_level(logging.ERROR, "websockets")  # as a node does
     client = ssl.create_default_context()
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    async with runtime_house(tmp_path, context=server_context if is_tls else None) as house:
+    async with runtime_rig(tmp_path, context=server_context if is_tls else None) as rig:
         for start in (b"", b"G", b"\x16\x03", bytes(100), b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"):
             for context in (None, client) if is_tls else (None,):
-                wire = await house.connect(context=context)
+                wire = await rig.connect(context=context)
                 await wire.write(start) if start else None
                 await wire.cut()
-        await forgotten(house)
+        await forgotten(rig)
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     SESSION,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 from wire.core.websocket import ClientWebSocket
 
@@ -24,38 +24,38 @@ PATHS = {"b": "/stub/connect", "c": "/stub/connect?runtimeURL=runtime%3A%2F%2Fal
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
-async def shaken(house: RuntimeHouse, path: str) -> Runtime:
-    wire = await house.connect()
+async def shaken(rig: RuntimeRig, path: str) -> Runtime:
+    wire = await rig.connect()
     runtime = Runtime(wire, ClientWebSocket(f"ws://localhost{path}", is_binary=False, max_bytes=8 << 20))
     await runtime.shake_hands()
     runtime.address = runtime_address("ana")
     return runtime
 
 
-async def connected(house: RuntimeHouse, dialect: str) -> Runtime:
-    runtime = await shaken(house, PATHS[dialect])
+async def connected(rig: RuntimeRig, dialect: str) -> Runtime:
+    runtime = await shaken(rig, PATHS[dialect])
     if dialect == "b":
         await runtime.say_raw(CONNECT)
         assert (await runtime.next())["response"] == 200
     return runtime
 
 
-async def gone(house: RuntimeHouse) -> None:
+async def gone(rig: RuntimeRig) -> None:
     with trio.fail_after(10):
-        while house.bus._connections:
+        while rig.bus._connections:
             await trio.lowlevel.checkpoint()
 
 
-async def check_neighbours(house: RuntimeHouse) -> None:
-    bo = await house.opened("bo")
+async def check_neighbours(rig: RuntimeRig) -> None:
+    bo = await rig.opened("bo")
     assert (await bo.ask("ping", SESSION))["type"] == "pong"
-    assert house.door is not None
-    assert house.door.counters["internal errors"] == 0
+    assert rig.door is not None
+    assert rig.door.counters["internal errors"] == 0
 
 
 BROKEN_FRAMES = {
@@ -71,60 +71,60 @@ BROKEN_FRAMES = {
 
 @pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("kind", BROKEN_FRAMES)
-async def test_broken_frames_end_the_connection_with_their_code(house: RuntimeHouse, dialect: str, kind: str) -> None:
+async def test_broken_frames_end_the_connection_with_their_code(rig: RuntimeRig, dialect: str, kind: str) -> None:
     frame, code = BROKEN_FRAMES[kind]
-    ana = await connected(house, dialect)
+    ana = await connected(rig, dialect)
     await ana.wire.write(frame)
     assert await ana.close_code() == code
-    await house.until("sessions lost")
-    await check_neighbours(house)
+    await rig.until("sessions lost")
+    await check_neighbours(rig)
 
 
 @pytest.mark.parametrize("kind", BROKEN_FRAMES)
-async def test_broken_frames_in_place_of_the_handshake_end_the_connection(house: RuntimeHouse, kind: str) -> None:
+async def test_broken_frames_in_place_of_the_handshake_end_the_connection(rig: RuntimeRig, kind: str) -> None:
     frame, code = BROKEN_FRAMES[kind]
-    ana = await shaken(house, PATHS["b"])
+    ana = await shaken(rig, PATHS["b"])
     await ana.wire.write(frame)
     assert await ana.close_code() == code
-    await gone(house)
-    await check_neighbours(house)
+    await gone(rig)
+    await check_neighbours(rig)
 
 
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
-    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("msg_node.connectors.matrix.HANDSHAKE_SECONDS", 0.02)
-    silent = [await shaken(house, PATHS["b"]) for _ in range(5)]
+    silent = [await shaken(rig, PATHS["b"]) for _ in range(5)]
     for runtime in silent:
         assert await runtime.close_code() is None
-    await gone(house)
-    await check_neighbours(house)
+    await gone(rig)
+    await check_neighbours(rig)
 
 
 @pytest.mark.parametrize("dialect", PATHS)
-async def test_nonsense_in_a_row_closes_the_connection(house: RuntimeHouse, dialect: str) -> None:
-    ana = await connected(house, dialect)
+async def test_nonsense_in_a_row_closes_the_connection(rig: RuntimeRig, dialect: str) -> None:
+    ana = await connected(rig, dialect)
     await ana.say_raw(*[b"no json"] * 5)
     assert await ana.close_code() == 1002
-    await check_neighbours(house)
+    await check_neighbours(rig)
 
 
 @pytest.mark.parametrize("dialect", PATHS)
-async def test_what_follows_a_disconnect_in_the_same_breath_is_nobodys(house: RuntimeHouse, dialect: str) -> None:
-    bo = await house.opened("listener")
-    ana = await connected(house, dialect)
+async def test_what_follows_a_disconnect_in_the_same_breath_is_nobodys(rig: RuntimeRig, dialect: str) -> None:
+    bo = await rig.opened("listener")
+    ana = await connected(rig, dialect)
     leave = json.dumps({"cmd": "disconnect", "data": {"runtimeURL": ana.address}}).encode()
     ghost = json.dumps(a_message("event", ana.address, bo.address, {"value": "ghost"})).encode()
     await ana.say_raw(leave, ghost, leave, CONNECT, ghost)
     assert await ana.close_code() == 1000
     assert await bo.heard() == []
-    await gone_but(house, 1)
-    await check_neighbours(house)
+    await gone_but(rig, 1)
+    await check_neighbours(rig)
 
 
-async def gone_but(house: RuntimeHouse, number: int) -> None:
+async def gone_but(rig: RuntimeRig, number: int) -> None:
     with trio.fail_after(10):
-        while len(house.bus._connections) > number:
+        while len(rig.bus._connections) > number:
             await trio.lowlevel.checkpoint()
 
 
@@ -141,13 +141,13 @@ async def gone_but(house: RuntimeHouse, number: int) -> None:
         "&".join(f"p{number}=1" for number in range(500)) + "&runtimeURL=runtime://alpha.example/ana",
     ],
 )
-async def test_queries_that_lie_are_refused_and_leave_nothing_behind(house: RuntimeHouse, query: str) -> None:
-    wire = await house.connect()
+async def test_queries_that_lie_are_refused_and_leave_nothing_behind(rig: RuntimeRig, query: str) -> None:
+    wire = await rig.connect()
     websocket = ClientWebSocket(f"ws://localhost/stub/connect?{query}", is_binary=False)
     await wire.write(websocket.data_to_send())
     answer = await wire.read_to_end()
     assert answer.startswith(b"HTTP/1.1 403")
     assert b"X-Injected" not in answer.partition(b"\r\n\r\n")[0]
-    assert len(house.state.sessions) == 0
-    await gone(house)
-    await check_neighbours(house)
+    assert len(rig.state.sessions) == 0
+    await gone(rig)
+    await check_neighbours(rig)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from protofly.limits import HALF_OPEN_PER_ADDRESS
-from tests.support.runtime_house import SESSION, a_message, runtime_address
+from tests.support.runtime_rig import SESSION, a_message, runtime_address
 
 RUNTIMES = 1000
 WARM_UP = 50

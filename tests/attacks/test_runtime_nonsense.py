@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protofly import codec
 from protofly.errors import PeerError
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     ALLOCATION,
     DOMAIN,
     FOREIGN,
@@ -23,7 +23,7 @@ from tests.support.runtime_house import (
     Json,
     a_message,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 EVE, BO = runtime_address("eve"), runtime_address("bo")
@@ -65,22 +65,22 @@ def as_text(message: Json) -> bytes:
 
 async def speak(from_runtime: list[Json], from_link: list[Json]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with runtime_house(Path(folder)) as house:
-            bo, eve = await house.opened("bo"), await house.opened("eve")
+        async with runtime_rig(Path(folder)) as rig:
+            bo, eve = await rig.opened("bo"), await rig.opened("eve")
             await eve.say_raw(*map(as_text, from_runtime))
             for message in from_link:
                 try:
                     decoded = codec.decode(as_text(message))
                 except PeerError:
                     continue
-                assert len(house.bus.from_link(FOREIGN, decoded)) == len(decoded)
+                assert len(rig.bus.from_link(FOREIGN, decoded)) == len(decoded)
             pong = await bo.ask("ping", SESSION)
             assert pong["type"] == "pong"
             assert (await bo.ask("create", ALLOCATION, {"scheme": "comm"}))["body"]["code"] == 200
-            assert house.door is not None
-            assert house.door.counters["internal errors"] == 0
+            assert rig.door is not None
+            assert rig.door.counters["internal errors"] == 0
             with trio.fail_after(10):
-                while house.counters["frames in"] < 2:
+                while rig.counters["frames in"] < 2:
                     await trio.lowlevel.checkpoint()
 
 

@@ -14,7 +14,7 @@ from msg_node.bus.runtime_port import ANSWER_BYTES, LINE_BYTES, STUCK_SECONDS, R
 from msg_node.connectors.websocket import WebSocketChannel
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
-from tests.support.runtime_house import FOREIGN, SESSION, Json, Runtime, RuntimeHouse, a_message, parsed, runtime_house
+from tests.support.runtime_rig import FOREIGN, SESSION, Json, Runtime, RuntimeRig, a_message, parsed, runtime_rig
 from wire.byte_channel import RECEIVE_BYTES, ByteChannel
 
 KERNEL_BYTES = 16 << 10
@@ -23,15 +23,15 @@ MOST_BYTES = LINE_BYTES + SESSION_QUEUE_BYTES + 8 * RECEIVE_BYTES
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
-async def reluctant(house: RuntimeHouse, name: str = "slow") -> tuple[Runtime, RuntimePort]:
+async def reluctant(rig: RuntimeRig, name: str = "slow") -> tuple[Runtime, RuntimePort]:
     """A runtime for which the kernels keep little, so that what it leaves unread stays with the node."""
-    runtime = await house.opened(name, receive_bytes=KERNEL_BYTES)
-    port = house.port_of(name)
+    runtime = await rig.opened(name, receive_bytes=KERNEL_BYTES)
+    port = rig.port_of(name)
     line_of(port)._sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, KERNEL_BYTES)
     return runtime, port
 
@@ -54,10 +54,10 @@ def chat(sender: Runtime, receiver: Runtime, number: int, type_: str = "event", 
     return a_message(type_, sender.address, receiver.address, {"value": number, "more": "x" * size}, id_=id_)
 
 
-async def clog(house: RuntimeHouse, sender: Runtime, slow: Runtime, port: RuntimePort) -> int:
+async def clog(rig: RuntimeRig, sender: Runtime, slow: Runtime, port: RuntimePort) -> int:
     """Send events until the slow runtime's queue has overflowed; how many that took."""
     sent = 0
-    while not house.counters["dropped"]:
+    while not rig.counters["dropped"]:
         await sender.say(*(chat(sender, slow, sent + number) for number in range(100)))
         await sender.heard()
         sent += 100
@@ -65,22 +65,22 @@ async def clog(house: RuntimeHouse, sender: Runtime, slow: Runtime, port: Runtim
     return sent
 
 
-async def test_what_is_kept_for_a_slow_runtime_is_bounded_and_what_is_dropped_is_counted(house: RuntimeHouse) -> None:
-    ana, (slow, port) = await house.opened("ana"), await reluctant(house)
-    sent = await clog(house, ana, slow, port)
+async def test_what_is_kept_for_a_slow_runtime_is_bounded_and_what_is_dropped_is_counted(rig: RuntimeRig) -> None:
+    ana, (slow, port) = await rig.opened("ana"), await reluctant(rig)
+    sent = await clog(rig, ana, slow, port)
     await ana.say(*(chat(ana, slow, sent + number) for number in range(500)))
     await ana.heard()
     assert kept_bytes(port) <= MOST_BYTES
     assert port.queued <= SESSION_QUEUE_MESSAGES
     numbers = [one["body"]["value"] for one in await slow.heard()]
     assert numbers == sorted(set(numbers))
-    assert len(numbers) == sent + 500 - house.counters["dropped"]
+    assert len(numbers) == sent + 500 - rig.counters["dropped"]
     assert numbers[-1] == sent + 499  # the newest are kept
 
 
-async def test_requests_to_a_full_queue_are_answered_and_responses_are_all_kept(house: RuntimeHouse) -> None:
-    ana, bo, (slow, port) = await house.opened("ana"), await house.opened("bo"), await reluctant(house)
-    sent = await clog(house, ana, slow, port)
+async def test_requests_to_a_full_queue_are_answered_and_responses_are_all_kept(rig: RuntimeRig) -> None:
+    ana, bo, (slow, port) = await rig.opened("ana"), await rig.opened("bo"), await reluctant(rig)
+    sent = await clog(rig, ana, slow, port)
     await bo.say(*(chat(bo, slow, number, "response", 10) for number in range(50)))
     await bo.heard()
     refusal = await ana.ask("read", slow.address, {"value": "x" * 8000})
@@ -88,14 +88,14 @@ async def test_requests_to_a_full_queue_are_answered_and_responses_are_all_kept(
     heard = await slow.heard()
     assert [one["body"]["value"] for one in heard if one["type"] == "response"] == list(range(50))
     events = [one["body"]["value"] for one in heard if one["type"] == "event"]
-    assert len(events) == sent - house.counters["dropped"]
-    assert house.counters["overload"] == 1
+    assert len(events) == sent - rig.counters["dropped"]
+    assert rig.counters["overload"] == 1
 
 
-async def test_neighbours_of_a_slow_runtime_talk_at_their_pace(house: RuntimeHouse) -> None:
-    ana, bo, cleo = [await house.opened(name) for name in ("ana", "bo", "cleo")]
-    slow, port = await reluctant(house)
-    await clog(house, ana, slow, port)
+async def test_neighbours_of_a_slow_runtime_talk_at_their_pace(rig: RuntimeRig) -> None:
+    ana, bo, cleo = [await rig.opened(name) for name in ("ana", "bo", "cleo")]
+    slow, port = await reluctant(rig)
+    await clog(rig, ana, slow, port)
     started = trio.current_time()
     for number in range(100):
         await bo.say(chat(bo, cleo, number))
@@ -106,8 +106,8 @@ async def test_neighbours_of_a_slow_runtime_talk_at_their_pace(house: RuntimeHou
     assert port.is_slow
 
 
-async def test_listeners_of_one_object_do_not_wait_for_the_slow_one_among_them(house: RuntimeHouse) -> None:
-    ana, bo, (slow, port) = await house.opened("ana"), await house.opened("bo"), await reluctant(house)
+async def test_listeners_of_one_object_do_not_wait_for_the_slow_one_among_them(rig: RuntimeRig) -> None:
+    ana, bo, (slow, port) = await rig.opened("ana"), await rig.opened("bo"), await reluctant(rig)
     room = await ana.allocated()
     await bo.subscribed(f"{room}/changes")
     await slow.subscribed(f"{room}/changes")
@@ -127,50 +127,50 @@ async def test_listeners_of_one_object_do_not_wait_for_the_slow_one_among_them(h
                 )
             )
     assert heard == list(range(2000))
-    assert house.counters["dropped"] > 0
+    assert rig.counters["dropped"] > 0
     assert kept_bytes(port) <= MOST_BYTES
 
 
-async def test_a_link_is_not_held_up_by_one_slow_runtime(house: RuntimeHouse) -> None:
-    ana, bo, (slow, port) = await house.opened("ana"), await house.opened("bo"), await reluctant(house)
-    await clog(house, ana, slow, port)
+async def test_a_link_is_not_held_up_by_one_slow_runtime(rig: RuntimeRig) -> None:
+    ana, bo, (slow, port) = await rig.opened("ana"), await rig.opened("bo"), await reluctant(rig)
+    await clog(rig, ana, slow, port)
     port.is_slow = False  # as if it had just read a little
     far = f"hyperty://{FOREIGN}/h"
     wire = [
         a_message("event", far, slow.address, {"value": 1}),
         a_message("read", far, slow.address, {"x": "y" * 9000}, id_=1),
     ]
-    assert house.bus.from_link(FOREIGN, [parsed(one) for one in wire]) == [None, Code.OVERLOAD]
+    assert rig.bus.from_link(FOREIGN, [parsed(one) for one in wire]) == [None, Code.OVERLOAD]
     with trio.fail_after(2):
-        await house.bus.wait_for_room()
+        await rig.bus.wait_for_room()
     assert port.is_slow
-    house.bus.from_link(FOREIGN, [parsed(a_message("event", far, bo.address, {"value": 2}))])
+    rig.bus.from_link(FOREIGN, [parsed(a_message("event", far, bo.address, {"value": 2}))])
     with trio.fail_after(1):
-        await house.bus.wait_for_room()
+        await rig.bus.wait_for_room()
     assert [one["body"]["value"] for one in await bo.heard()] == [2]
 
 
-async def test_a_runtime_that_never_reads_is_closed_and_parked(house: RuntimeHouse) -> None:
-    ana, (slow, port) = await house.opened("ana"), await reluctant(house)
-    await clog(house, ana, slow, port)
-    port.check(time.time(), ping_seconds=house.bus.ping_seconds)
+async def test_a_runtime_that_never_reads_is_closed_and_parked(rig: RuntimeRig) -> None:
+    ana, (slow, port) = await rig.opened("ana"), await reluctant(rig)
+    await clog(rig, ana, slow, port)
+    port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
     assert not is_closed(port)
     port.stuck_since -= STUCK_SECONDS
-    port.check(time.time(), ping_seconds=house.bus.ping_seconds)
+    port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
     assert is_closed(port)
     with trio.fail_after(10):
-        while house.counters["sessions lost"] < 1:
+        while rig.counters["sessions lost"] < 1:
             await trio.lowlevel.checkpoint()
-    assert house.counters["stuck runtimes"] == 1
+    assert rig.counters["stuck runtimes"] == 1
     assert (await ana.ask("read", slow.address))["body"]["reason"] == "not-connected"
-    back = await house.runtime()
+    back = await rig.runtime()
     assert (await back.ask("re-open", SESSION, from_=slow.session_address))["body"]["code"] == 200
 
 
 async def test_a_flood_of_responses_to_a_slow_runtime_ends_its_connection_before_the_memory(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
 ) -> None:
-    ana, (slow, port) = await house.opened("ana"), await reluctant(house)
+    ana, (slow, port) = await rig.opened("ana"), await reluctant(rig)
     for number in range(40):
         await ana.say(chat(ana, slow, number, "response", 500_000))
         await ana.heard()
@@ -195,11 +195,9 @@ async def stuck(port: RuntimePort) -> None:
 
 
 @pytest.mark.parametrize("kind", ["refused-requests", "broken-headers", "session-verbs", "pings"])
-async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_more(
-    house: RuntimeHouse, kind: str
-) -> None:
-    bo, cleo = await house.opened("bo"), await house.opened("cleo")
-    slow, port = await reluctant(house)
+async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_more(rig: RuntimeRig, kind: str) -> None:
+    bo, cleo = await rig.opened("bo"), await rig.opened("cleo")
+    slow, port = await reluctant(rig)
     if kind == "pings":
         for _ in range(500):
             slow.websocket.ping(b"x" * 125)
@@ -220,6 +218,6 @@ async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_mor
             assert kept_bytes(port) <= MOST_BYTES
         nursery.cancel_scope.cancel()
     port.stuck_since -= STUCK_SECONDS
-    port.check(time.time(), ping_seconds=house.bus.ping_seconds)
+    port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
     assert is_closed(port)
     assert kept_bytes(port) <= SESSION_QUEUE_BYTES

@@ -17,7 +17,7 @@ from msg_node.connectors.core.engine_io import encode_payload
 from protofly.limits import HALF_OPEN_PER_ADDRESS, OPEN_SECONDS
 from tests.support.http_runtime import MESSAGES, opened_http
 from tests.support.polling import PATH, HttpLine, engine_socket, heard, opened_polling, polling
-from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, Wire, a_message, runtime_address, runtime_house
+from tests.support.runtime_rig import SESSION, Runtime, RuntimeRig, Wire, a_message, runtime_address, runtime_rig
 from wire.core.websocket import ClientWebSocket
 
 SOON_SECONDS = 0.25
@@ -25,8 +25,8 @@ BROKEN_OPEN = a_message("open", "runtime://somebody.else/rt-1", SESSION, id_=1)
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
@@ -38,15 +38,15 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.02)
 
 
-async def none_left(house: RuntimeHouse) -> None:
-    assert house.door is not None
+async def none_left(rig: RuntimeRig) -> None:
+    assert rig.door is not None
     with trio.fail_after(10):
-        while house.door.half_open or house.bus._connections or house.socket_io._sessions:
+        while rig.door.half_open or rig.bus._connections or rig.socket_io._sessions:
             await trio.lowlevel.checkpoint()
 
 
-async def shaken(house: RuntimeHouse, path: str) -> Runtime:
-    runtime = Runtime(await house.connect(), ClientWebSocket(f"ws://localhost{path}", is_binary=False))
+async def shaken(rig: RuntimeRig, path: str) -> Runtime:
+    runtime = Runtime(await rig.connect(), ClientWebSocket(f"ws://localhost{path}", is_binary=False))
     await runtime.shake_hands()
     return runtime
 
@@ -56,8 +56,8 @@ async def shaken(house: RuntimeHouse, path: str) -> Runtime:
 Step = Callable[[], Awaitable[None]]
 
 
-async def pings(house: RuntimeHouse, path: str) -> tuple[Wire, Step]:
-    runtime = await shaken(house, path)
+async def pings(rig: RuntimeRig, path: str) -> tuple[Wire, Step]:
+    runtime = await shaken(rig, path)
 
     async def step() -> None:
         runtime.websocket.ping(b"here")
@@ -66,24 +66,24 @@ async def pings(house: RuntimeHouse, path: str) -> tuple[Wire, Step]:
     return runtime.wire, step
 
 
-async def messages(house: RuntimeHouse, path: str) -> tuple[Wire, Step]:
-    runtime = await shaken(house, path)
+async def messages(rig: RuntimeRig, path: str) -> tuple[Wire, Step]:
+    runtime = await shaken(rig, path)
     return runtime.wire, partial(runtime.say, a_message("ping", runtime_address("nobody"), SESSION, id_=1))
 
 
-async def empty_fragments(house: RuntimeHouse, path: str) -> tuple[Wire, Step]:
-    runtime = await shaken(house, path)
+async def empty_fragments(rig: RuntimeRig, path: str) -> tuple[Wire, Step]:
+    runtime = await shaken(rig, path)
     await runtime.wire.write(bytes([0x01, 0x80, 1, 2, 3, 4]))
     return runtime.wire, partial(runtime.wire.write, bytes([0x00, 0x80, 1, 2, 3, 4]))
 
 
-async def engine_pings(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
-    socket = await engine_socket(house)
+async def engine_pings(rig: RuntimeRig, _path: str) -> tuple[Wire, Step]:
+    socket = await engine_socket(rig)
     return socket.wire, partial(socket.say, b"2")
 
 
-async def http_requests(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
-    line = HttpLine(await house.connect())
+async def http_requests(rig: RuntimeRig, _path: str) -> tuple[Wire, Step]:
+    line = HttpLine(await rig.connect())
 
     async def step() -> None:
         assert (await line.fetch("GET", MESSAGES)).status == 401
@@ -91,8 +91,8 @@ async def http_requests(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
     return line.wire, step
 
 
-async def http_opens(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
-    line = HttpLine(await house.connect())
+async def http_opens(rig: RuntimeRig, _path: str) -> tuple[Wire, Step]:
+    line = HttpLine(await rig.connect())
 
     async def step() -> None:
         body = json.dumps(BROKEN_OPEN).encode()
@@ -101,8 +101,8 @@ async def http_opens(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
     return line.wire, step
 
 
-async def preflights(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
-    line = HttpLine(await house.connect())
+async def preflights(rig: RuntimeRig, _path: str) -> tuple[Wire, Step]:
+    line = HttpLine(await rig.connect())
 
     async def step() -> None:
         assert (await line.fetch("OPTIONS", f"{PATH}&transport=polling")).status == 200
@@ -110,8 +110,8 @@ async def preflights(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
     return line.wire, step
 
 
-async def polling_posts(house: RuntimeHouse, _path: str) -> tuple[Wire, Step]:
-    runtime = await polling(house)
+async def polling_posts(rig: RuntimeRig, _path: str) -> tuple[Wire, Step]:
+    runtime = await polling(rig)
 
     async def step() -> None:
         await runtime.posts.fetch("POST", runtime.target, body=encode_payload([b"2"]))
@@ -134,14 +134,14 @@ ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
 async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said(
-    house: RuntimeHouse,
-    attempt: tuple[Callable[[RuntimeHouse, str], Awaitable[tuple[Wire, Step]]], str],
+    rig: RuntimeRig,
+    attempt: tuple[Callable[[RuntimeRig, str], Awaitable[tuple[Wire, Step]]], str],
     short: None,
 ) -> None:
     begin, path = attempt
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(house.bus.run_sweeper)
-        wire, step = await begin(house, path)
+        nursery.start_soon(rig.bus.run_sweeper)
+        wire, step = await begin(rig, path)
         began = trio.current_time()
         with trio.fail_after(20 * SOON_SECONDS), trio.CancelScope() as until_the_end:
 
@@ -164,24 +164,22 @@ async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said
                 if path or begin is engine_pings:
                     both.start_soon(read_to_end)
         assert trio.current_time() - began > SOON_SECONDS / 2
-        await none_left(house)
+        await none_left(rig)
         nursery.cancel_scope.cancel()
-    assert house.door is not None
-    assert house.door.counters["internal errors"] == 0
+    assert rig.door is not None
+    assert rig.door.counters["internal errors"] == 0
 
 
-async def test_a_websocket_without_a_session_is_told_why_it_is_closed(house: RuntimeHouse, short: None) -> None:
-    runtime = await house.runtime()
+async def test_a_websocket_without_a_session_is_told_why_it_is_closed(rig: RuntimeRig, short: None) -> None:
+    runtime = await rig.runtime()
     assert await runtime.close_code() == 1008
-    assert house.door is not None
-    assert house.door.counters["without a session"] == 1
+    assert rig.door is not None
+    assert rig.door.counters["without a session"] == 1
 
 
-async def test_connections_with_a_session_have_no_deadline(
-    house: RuntimeHouse, mock_clock: trio.testing.MockClock
-) -> None:
-    ana, bob = await house.opened("ana"), await opened_polling(house, "bob")
-    eve = await opened_http(house, "eve")
+async def test_connections_with_a_session_have_no_deadline(rig: RuntimeRig, mock_clock: trio.testing.MockClock) -> None:
+    ana, bob = await rig.opened("ana"), await opened_polling(rig, "bob")
+    eve = await opened_http(rig, "eve")
     stream = await eve.stream()
     await bob.gets.ask("GET", bob.target)
     await trio.testing.wait_all_tasks_blocked(0.01)
@@ -193,39 +191,39 @@ async def test_connections_with_a_session_have_no_deadline(
     assert (await stream.message())["body"] == {"value": 1}
 
 
-async def test_websockets_without_a_session_count_until_they_have_one(house: RuntimeHouse) -> None:
-    assert house.door is not None
-    waiting = [await house.runtime() for _ in range(HALF_OPEN_PER_ADDRESS)]
-    assert len(house.door.half_open) == HALF_OPEN_PER_ADDRESS
-    refused = await house.connect()
+async def test_websockets_without_a_session_count_until_they_have_one(rig: RuntimeRig) -> None:
+    assert rig.door is not None
+    waiting = [await rig.runtime() for _ in range(HALF_OPEN_PER_ADDRESS)]
+    assert len(rig.door.half_open) == HALF_OPEN_PER_ADDRESS
+    refused = await rig.connect()
     assert await refused.read_to_end() == b""
     for number, runtime in enumerate(waiting[:3]):
         assert (await runtime.open(f"rt-{number}"))["body"]["code"] == 200
-    assert len(house.door.half_open) == HALF_OPEN_PER_ADDRESS - 3
-    assert (await house.opened("ana")).token
-    assert house.door.counters["too many half-open"] == 1
+    assert len(rig.door.half_open) == HALF_OPEN_PER_ADDRESS - 3
+    assert (await rig.opened("ana")).token
+    assert rig.door.counters["too many half-open"] == 1
 
 
-async def test_polling_sessions_count_until_their_runtimes_have_opened(house: RuntimeHouse) -> None:
-    assert house.door is not None
-    ana = await polling(house)
-    assert len(house.door.half_open) == 3  # the session, and the two connections that it came over
-    await opened_polling(house, "bob")
-    assert len(house.door.half_open) == 3
-    (session,) = [one for one in house.socket_io._sessions.values() if one.sid == ana.sid]
+async def test_polling_sessions_count_until_their_runtimes_have_opened(rig: RuntimeRig) -> None:
+    assert rig.door is not None
+    ana = await polling(rig)
+    assert len(rig.door.half_open) == 3  # the session, and the two connections that it came over
+    await opened_polling(rig, "bob")
+    assert len(rig.door.half_open) == 3
+    (session,) = [one for one in rig.socket_io._sessions.values() if one.sid == ana.sid]
     session.drop()
     for line in (ana.gets, ana.posts):
         await line.wire.cut()
     with trio.fail_after(10):
-        while house.door.half_open:
+        while rig.door.half_open:
             await trio.lowlevel.checkpoint()
 
 
 async def test_when_all_places_are_taken_the_address_with_the_most_gives_one(
-    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(half_open, "HALF_OPEN", 8)
-    table = half_open.HalfOpen(house.counters)
+    table = half_open.HalfOpen(rig.counters)
     ended: list[str] = []
     honest = table.enter("192.0.2.1", partial(ended.append, "honest"))
     for number in range(20):
@@ -234,45 +232,45 @@ async def test_when_all_places_are_taken_the_address_with_the_most_gives_one(
     assert honest is not None
     assert "honest" not in ended
     assert len(ended) == 13
-    assert house.counters["displaced half-open"] == 13
+    assert rig.counters["displaced half-open"] == 13
 
 
 async def test_a_displaced_websocket_is_told_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half_open, "HALF_OPEN", 2)
-    async with runtime_house(tmp_path) as house:
-        first, second = await house.runtime(), await house.runtime()
+    async with runtime_rig(tmp_path) as rig:
+        first, second = await rig.runtime(), await rig.runtime()
         assert (await second.open("second"))["body"]["code"] == 200
-        third = await house.runtime()
-        fourth = await house.opened("fourth")
+        third = await rig.runtime()
+        fourth = await rig.opened("fourth")
         assert await first.close_code() == 1013
         assert (await third.open("third"))["body"]["code"] == 200
         assert (await fourth.ask("ping", SESSION))["type"] == "pong"
 
 
 async def test_one_session_over_http_keeps_only_so_many_connections(
-    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(half_open, "LINES_PER_SESSION", 5)
-    eve, bob = await opened_http(house, "eve"), await opened_polling(house, "bob")
-    assert house.door is not None
-    before = len(house.door.half_open)
-    over_http = [HttpLine(await house.connect()) for _ in range(10)]
+    eve, bob = await opened_http(rig, "eve"), await opened_polling(rig, "bob")
+    assert rig.door is not None
+    before = len(rig.door.half_open)
+    over_http = [HttpLine(await rig.connect()) for _ in range(10)]
     for line in over_http:
         headers = {"Authorization": f"Bearer {eve.token}"}
         assert (await line.fetch("GET", "/twin", headers=headers)).status == 200
-    assert len(house.door.half_open) == before + 6  # the first one opened the session
-    polling_lines = [HttpLine(await house.connect()) for _ in range(10)]
+    assert len(rig.door.half_open) == before + 6  # the first one opened the session
+    polling_lines = [HttpLine(await rig.connect()) for _ in range(10)]
     for line in polling_lines:
         assert (await line.fetch("POST", bob.target, body=encode_payload([b"2"]))).status == 200
-    assert len(house.door.half_open) >= before + 6 + 5
+    assert len(rig.door.half_open) >= before + 6 + 5
     for line in over_http[:4]:  # these had their place, and it is free again
         await line.wire.cut()
     with trio.fail_after(10):
         while True:
-            count = len(house.door.half_open)
-            over_http.append(late := HttpLine(await house.connect()))
+            count = len(rig.door.half_open)
+            over_http.append(late := HttpLine(await rig.connect()))
             await late.fetch("GET", "/twin", headers=headers)
-            if len(house.door.half_open) <= count:
+            if len(rig.door.half_open) <= count:
                 break
     for line in (*over_http, *polling_lines):
         await line.wire.cut()

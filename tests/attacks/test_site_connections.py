@@ -15,8 +15,8 @@ from msg_node.connectors.web_server import WebBounds, WebServer, listen
 from msg_node.registries.guid_store import GuidStore
 from msg_node.site.global_registry_server import GlobalRegistryServer
 from protofly.limits import WEB_CONNECTIONS_PER_ADDRESS
-from tests.support.runtime_house import Wire
-from tests.support.web import ASK, EVE, HONEST, WebHouse, open_descriptors, web_house
+from tests.support.runtime_rig import Wire
+from tests.support.web import ASK, EVE, HONEST, WebRig, open_descriptors, web_rig
 
 TLS_STARTS = [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"]
 HEADS = [b"", b"G", b"GET /livez HTTP/1.1\r\nHost: a\r\n", b"POST /.well-known/ HTTP/1.1\r\nHost: a\r\n"]
@@ -35,9 +35,9 @@ async def nothing_is_kept() -> AsyncIterator[None]:
     assert open_descriptors() <= before
 
 
-async def is_served(house: WebHouse, address: str = HONEST) -> None:
+async def is_served(rig: WebRig, address: str = HONEST) -> None:
     with trio.fail_after(2):
-        assert (await house.ask(address=address)).startswith(b"HTTP/1.1 200 ")
+        assert (await rig.ask(address=address)).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("start", TLS_STARTS)
@@ -45,13 +45,13 @@ async def test_stalled_tls_handshakes_are_given_up(
     tmp_path: Path, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_server, "HANDSHAKE_SECONDS", 0.2)
-    async with nothing_is_kept(), web_house(tmp_path) as house:
-        stalled = [await house.connect(EVE) for _ in range(20)]
+    async with nothing_is_kept(), web_rig(tmp_path) as rig:
+        stalled = [await rig.connect(EVE) for _ in range(20)]
         for wire in stalled:
             await wire.write(start)
-        await is_served(house)
+        await is_served(rig)
         assert [await wire.read_to_end() for wire in stalled] == [b""] * 20
-        assert house.server.counters["slow handshakes"] == 20
+        assert rig.server.counters["slow handshakes"] == 20
         for wire in stalled:
             await wire.cut()
 
@@ -63,13 +63,13 @@ async def test_head_that_does_not_end_is_given_up(
 ) -> None:
     monkeypatch.setattr(web_server, "HANDSHAKE_SECONDS", 0.05)
     monkeypatch.setattr(http_line, "HTTP_KEEP_ALIVE_SECONDS", 0.05)
-    async with nothing_is_kept(), web_house() as house:
-        wire = await house.wire(EVE)
+    async with nothing_is_kept(), web_rig() as rig:
+        wire = await rig.wire(EVE)
         if is_second:
             await wire.write(ASK)
             assert (await wire.read()).startswith(b"HTTP/1.1 200 ")
         await wire.write(start)
-        await is_served(house)
+        await is_served(rig)
         await wire.read_to_end()
         await wire.cut()
 
@@ -108,59 +108,59 @@ async def served_registry(folder: Path, bounds: WebBounds) -> AsyncIterator[tupl
 
 
 async def test_one_address_gets_its_share_of_connections_and_others_theirs() -> None:
-    async with nothing_is_kept(), web_house(requests_per_second=GENEROUS) as house:
-        held = [await house.connect(EVE) for _ in range(WEB_CONNECTIONS_PER_ADDRESS)]
+    async with nothing_is_kept(), web_rig(requests_per_second=GENEROUS) as rig:
+        held = [await rig.connect(EVE) for _ in range(WEB_CONNECTIONS_PER_ADDRESS)]
         for wire in held:
             await wire.write(b"G")
-        refused = [await house.connect(EVE) for _ in range(50)]
+        refused = [await rig.connect(EVE) for _ in range(50)]
         assert [await wire.read() for wire in refused] == [b""] * 50
-        await is_served(house)
-        assert house.server.counters["too many connections"] == 50
+        await is_served(rig)
+        assert rig.server.counters["too many connections"] == 50
         for wire in (*held, *refused):
             await wire.cut()
-        await house.forgotten()
-        await is_served(house, EVE)
+        await rig.forgotten()
+        await is_served(rig, EVE)
 
 
 async def test_full_table_gives_up_what_waits_longest_of_the_address_with_most() -> None:
     async with (
         nothing_is_kept(),
-        web_house(connections=20, connections_per_address=8, requests_per_second=GENEROUS) as house,
+        web_rig(connections=20, connections_per_address=8, requests_per_second=GENEROUS) as rig,
     ):
-        honest = await house.wire()
+        honest = await rig.wire()
         await honest.write(b"GET /livez HTTP/1.1\r\n")
         attackers = [f"127.0.0.{number}" for number in range(2, 12)]
-        held = [await house.connect(address) for _ in range(8) for address in attackers]
+        held = [await rig.connect(address) for _ in range(8) for address in attackers]
         for wire in held:
             await wire.write(b"G")
         for _ in range(10):
-            await is_served(house, "127.0.0.99")
+            await is_served(rig, "127.0.0.99")
         await honest.write(b"Host: localhost\r\n\r\n")
         assert (await honest.read()).startswith(b"HTTP/1.1 200 ")
-        assert house.server.open_connections <= 20
-        assert house.server.counters["displaced connections"] >= 60
+        assert rig.server.open_connections <= 20
+        assert rig.server.counters["displaced connections"] >= 60
         for wire in (honest, *held):
             await wire.cut()
 
 
 async def test_honest_client_is_as_fast_as_ever_while_others_stall(tmp_path: Path) -> None:
-    async with nothing_is_kept(), web_house(tmp_path, requests_per_second=GENEROUS) as house:
-        alone = await fastest(house)
-        held = [await house.connect(f"127.0.0.{number}") for number in range(2, 10) for _ in range(32)]
+    async with nothing_is_kept(), web_rig(tmp_path, requests_per_second=GENEROUS) as rig:
+        alone = await fastest(rig)
+        held = [await rig.connect(f"127.0.0.{number}") for number in range(2, 10) for _ in range(32)]
         for wire in held:
             await wire.write(TLS_STARTS[2])
-        beside = await fastest(house)
+        beside = await fastest(rig)
         for wire in held:
             await wire.cut()
     assert beside < 2 * alone + 0.005
 
 
-async def fastest(house: WebHouse) -> float:
+async def fastest(rig: WebRig) -> float:
     """Seconds of the fastest of some requests: what the machine does beside it is not asked for."""
     times = []
     for _ in range(10):
         begun = trio.current_time()
-        await is_served(house)
+        await is_served(rig)
         times.append(trio.current_time() - begun)
     return min(times)
 
@@ -200,30 +200,30 @@ async def test_health_probes_cost_no_line_in_the_log(
 ) -> None:
     """TCP and nothing; TLS and nothing; either with a reset; garbage; a head and gone."""
     caplog.set_level(logging.DEBUG)
-    async with nothing_is_kept(), web_house(tmp_path if is_tls else None, requests_per_second=GENEROUS) as house:
+    async with nothing_is_kept(), web_rig(tmp_path if is_tls else None, requests_per_second=GENEROUS) as rig:
         for _ in range(5):
             for start in (b"", b"G", b"\x16\x03", b"\0" * 100, ASK):
-                for connect in (house.connect, house.wire):
+                for connect in (rig.connect, rig.wire):
                     wire = await connect()
                     await wire.write(start) if start else None
                     if start == b"G":
                         wire.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                     await wire.cut()
-        await house.forgotten()
-        await is_served(house)
+        await rig.forgotten()
+        await is_served(rig)
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
 async def test_no_client_gets_http_2(tmp_path: Path) -> None:
-    async with nothing_is_kept(), web_house(tmp_path) as house:
-        wire = await house.wire()
+    async with nothing_is_kept(), web_rig(tmp_path) as rig:
+        wire = await rig.wire()
         assert isinstance(wire.stream, trio.SSLStream)
         assert wire.stream.selected_alpn_protocol() == "http/1.1"
         await wire.cut()
-        prior = await house.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+        prior = await rig.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
         assert prior.startswith(b"HTTP/1.1 505 ")
         upgrade = ASK[:-2] + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
-        assert (await house.ask(upgrade)).startswith(b"HTTP/1.1 200 ")
+        assert (await rig.ask(upgrade)).startswith(b"HTTP/1.1 200 ")
         socket = ASK[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         socket += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        assert (await house.ask(socket)).startswith(b"HTTP/1.1 200 ")
+        assert (await rig.ask(socket)).startswith(b"HTTP/1.1 200 ")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.support.web import ASK, EVE, HONEST, web_house
+from tests.support.web import ASK, EVE, HONEST, web_rig
 
 TOKEN = "secret"
 TOKEN_SHA256 = hashlib.sha256(TOKEN.encode()).hexdigest()
@@ -19,44 +19,44 @@ def status_request(*fields: str, version: str = "1.1") -> bytes:
 
 
 async def test_address_beyond_its_rate_is_refused_and_the_others_are_not() -> None:
-    async with web_house(requests_per_second=2, connections_per_address=64) as house:
-        answers = [await house.ask(address=EVE) for _ in range(12)]
+    async with web_rig(requests_per_second=2, connections_per_address=64) as rig:
+        answers = [await rig.ask(address=EVE) for _ in range(12)]
         assert [answer[9:12] for answer in answers] == [b"200"] * 10 + [b"429"] * 2
         assert b"\r\nRetry-After: 1\r\n" in answers[-1]
-        assert (await house.ask()).startswith(b"HTTP/1.1 200 ")
-        assert house.server.counters["requests too often"] == 2
+        assert (await rig.ask()).startswith(b"HTTP/1.1 200 ")
+        assert rig.server.counters["requests too often"] == 2
 
 
 async def test_requests_on_one_line_count_like_others_and_429_ends_it() -> None:
-    async with web_house(requests_per_second=2) as house:
-        wire = await house.wire(EVE)
+    async with web_rig(requests_per_second=2) as rig:
+        wire = await rig.wire(EVE)
         await wire.write(ASK * 30)
         answers = await wire.read_to_end()
         assert answers.count(b"HTTP/1.1 200 ") == 10
         assert answers.count(b"HTTP/1.1 429 ") == 1
-        assert (await house.ask()).startswith(b"HTTP/1.1 200 ")
+        assert (await rig.ask()).startswith(b"HTTP/1.1 200 ")
         await wire.cut()
 
 
 async def test_address_that_does_not_hear_429_gets_no_connection_any_more(tmp_path: Path) -> None:
-    async with web_house(tmp_path, requests_per_second=2) as house:
+    async with web_rig(tmp_path, requests_per_second=2) as rig:
         refused = 0
         for _ in range(40):
             try:
-                refused += not await house.ask(address=EVE)
+                refused += not await rig.ask(address=EVE)
             except trio.BrokenResourceError:
                 refused += 1
-        assert refused == house.server.counters["connections too often"] >= 18
-        assert (await house.ask()).startswith(b"HTTP/1.1 200 ")
+        assert refused == rig.server.counters["connections too often"] >= 18
+        assert (await rig.ask()).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_refused_address_is_served_again_after_the_time_it_was_told() -> None:
-    async with web_house(requests_per_second=20) as house:
-        while (answer := await house.ask(address=EVE)).startswith(b"HTTP/1.1 200 "):
+    async with web_rig(requests_per_second=20) as rig:
+        while (answer := await rig.ask(address=EVE)).startswith(b"HTTP/1.1 200 "):
             pass
         seconds = int(answer.partition(b"Retry-After: ")[2].partition(b"\r\n")[0])
         await trio.sleep(seconds)
-        assert (await house.ask(address=EVE)).startswith(b"HTTP/1.1 200 ")
+        assert (await rig.ask(address=EVE)).startswith(b"HTTP/1.1 200 ")
 
 
 FORWARDING = [
@@ -75,28 +75,28 @@ FORWARDING = [
 
 @pytest.mark.parametrize("field", FORWARDING)
 async def test_status_is_closed_to_whatever_a_proxy_passes_on(tmp_path: Path, field: str) -> None:
-    async with web_house(tmp_path) as house:
-        assert (await house.ask(status_request())).startswith(b"HTTP/1.1 200 ")
-        assert (await house.ask(status_request(field))).startswith(b"HTTP/1.1 403 ")
+    async with web_rig(tmp_path) as rig:
+        assert (await rig.ask(status_request())).startswith(b"HTTP/1.1 200 ")
+        assert (await rig.ask(status_request(field))).startswith(b"HTTP/1.1 403 ")
 
 
 async def test_status_is_closed_to_http_1_0_which_proxies_speak(tmp_path: Path) -> None:
-    async with web_house(tmp_path) as house:
-        assert (await house.ask(status_request(version="1.0"))).startswith(b"HTTP/1.1 403 ")
+    async with web_rig(tmp_path) as rig:
+        assert (await rig.ask(status_request(version="1.0"))).startswith(b"HTTP/1.1 403 ")
 
 
 @pytest.mark.parametrize("address", [HONEST, EVE])
 async def test_status_without_tls_is_closed_to_local_addresses(address: str) -> None:
-    async with web_house() as house:
-        answer = await house.ask(status_request(), address=address)
+    async with web_rig() as rig:
+        answer = await rig.ask(status_request(), address=address)
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert b"links" not in answer
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
 async def test_status_with_a_token_is_for_its_bearer_whatever_lies_between(tmp_path: Path, is_tls: bool) -> None:
-    async with web_house(tmp_path if is_tls else None, status_token_sha256=TOKEN_SHA256) as house:
+    async with web_rig(tmp_path if is_tls else None, status_token_sha256=TOKEN_SHA256) as rig:
         for fields in ((), ("X-Forwarded-For: 192.0.2.1",)):
-            assert (await house.ask(status_request(*fields))).startswith(b"HTTP/1.1 403 ")
-            assert (await house.ask(status_request(f"Authorization: Bearer {TOKEN}x", *fields)))[9:12] == b"403"
-            assert (await house.ask(status_request(f"Authorization: Bearer {TOKEN}", *fields)))[9:12] == b"200"
+            assert (await rig.ask(status_request(*fields))).startswith(b"HTTP/1.1 403 ")
+            assert (await rig.ask(status_request(f"Authorization: Bearer {TOKEN}x", *fields)))[9:12] == b"403"
+            assert (await rig.ask(status_request(f"Authorization: Bearer {TOKEN}", *fields)))[9:12] == b"200"

@@ -7,47 +7,47 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     NODE,
     SESSION,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 REGISTRY = f"domain://registry.{DOMAIN}"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as running:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as running:
         yield running
 
 
 @pytest.mark.parametrize("to", ["global://registry", "global://registry/", "global://registry.", "global://registry/."])
 async def test_row_7_spellings_of_the_global_registry_are_one_and_the_reply_mirrors_them(
-    house: RuntimeHouse, to: str
+    rig: RuntimeRig, to: str
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     reply = await ana.ask("read", to, {"resource": "user-guid://x"})
     assert (reply["from"], reply["body"]["reason"]) == (to, "connector-off")
 
 
 @pytest.mark.parametrize("to", [REGISTRY, f"{REGISTRY}/", f"{REGISTRY}.", f"{REGISTRY}./"])
-async def test_row_8_spellings_of_the_domain_registry_are_one(house: RuntimeHouse, to: str) -> None:
-    ana = await house.opened("ana")
+async def test_row_8_spellings_of_the_domain_registry_are_one(rig: RuntimeRig, to: str) -> None:
+    ana = await rig.opened("ana")
     reply = await ana.ask("read", to, {"resource": f"/hyperty/user/user://{DOMAIN}/x"})
     assert (reply["from"], code_and_reason(reply)) == (to, (404, "not-registered"))
 
 
-async def test_row_9_both_runtime_schemes_are_one_key_and_texts_stay(house: RuntimeHouse) -> None:
-    ana = await house.runtime()
+async def test_row_9_both_runtime_schemes_are_one_key_and_texts_stay(rig: RuntimeRig) -> None:
+    ana = await rig.runtime()
     ana.address = f"hyperty-runtime://{DOMAIN}/ana"
     assert (await ana.ask("open", SESSION))["body"]["code"] == 200
-    bo = await house.opened("bo")
+    bo = await rig.opened("bo")
     for to in (f"runtime://{DOMAIN}/ana/sm", f"hyperty-runtime://{DOMAIN}/ana/sm"):
         await bo.say(a_message("event", bo.address, to))
         await bo.heard()
@@ -56,8 +56,8 @@ async def test_row_9_both_runtime_schemes_are_one_key_and_texts_stay(house: Runt
     assert refused["body"]["source"] == NODE == f"runtime://{DOMAIN}/mn-1"
 
 
-async def test_row_10_ctxt_and_context_are_two_objects(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_row_10_ctxt_and_context_are_two_objects(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     assert (await ana.subscribed(f"ctxt://{DOMAIN}/x"))["body"]["code"] == 200
     assert (await bo.subscribed(f"context://{DOMAIN}/x"))["body"]["code"] == 200
     await ana.say(a_message("event", ana.address, f"context://{DOMAIN}/x"))
@@ -65,11 +65,11 @@ async def test_row_10_ctxt_and_context_are_two_objects(house: RuntimeHouse) -> N
     assert len(await bo.heard()) == 1
 
 
-async def test_row_72_a_single_slash_is_a_key_of_its_own(house: RuntimeHouse) -> None:
-    ana = await house.runtime()
+async def test_row_72_a_single_slash_is_a_key_of_its_own(rig: RuntimeRig) -> None:
+    ana = await rig.runtime()
     ana.address = "runtime:/ana"
     assert (await ana.ask("open", SESSION))["body"]["code"] == 200
-    other, bo = await house.opened("ana"), await house.opened("bo")
+    other, bo = await rig.opened("ana"), await rig.opened("bo")
     for to, receiver in (("runtime:/ana/sm", ana), ("runtime:///ana", ana), (f"runtime://{DOMAIN}/ana/sm", other)):
         await bo.say(a_message("event", bo.address, to))
         await bo.heard()
@@ -78,8 +78,8 @@ async def test_row_72_a_single_slash_is_a_key_of_its_own(house: RuntimeHouse) ->
 
 
 @pytest.mark.parametrize("component", ["registry", "discovery"])
-async def test_row_73_a_last_slash_is_no_difference_and_stays_in_the_text(house: RuntimeHouse, component: str) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_row_73_a_last_slash_is_no_difference_and_stays_in_the_text(rig: RuntimeRig, component: str) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     address = f"hyperty://{DOMAIN}/{component}"
     await bo.subscribed(address)
     for to in (address, f"{address}/", f"{runtime_address('bo')}/{component}/"):
@@ -88,8 +88,8 @@ async def test_row_73_a_last_slash_is_no_difference_and_stays_in_the_text(house:
         assert [one["to"] for one in await bo.heard()] == [to]
 
 
-async def test_row_74_a_guid_keeps_its_scheme_in_messages_and_is_found_with_and_without(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_row_74_a_guid_keeps_its_scheme_in_messages_and_is_found_with_and_without(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     hyperty = await ana.allocated("hyperty")
     value = {
         "url": hyperty,

@@ -14,59 +14,59 @@ import pytest
 from tests.support.policies import a_message as policy_message
 from tests.support.policies import deny, one_policy, some_facts
 from tests.support.policies import test as check
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
-    runtime_house,
+    runtime_rig,
 )
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as running:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as running:
         yield running
 
 
-async def told(house: RuntimeHouse, type_: str, to: str, body: Json) -> tuple[int, str]:
+async def told(rig: RuntimeRig, type_: str, to: str, body: Json) -> tuple[int, str]:
     """Code and reason of the answer; its header mirrors the request."""
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     reply = await ana.ask(type_, to, body)
     assert (reply["from"], reply["to"]) == (to, ana.address)
-    assert house.domains.take() == []
+    assert rig.domains.take() == []
     return code_and_reason(reply)
 
 
 async def test_row_63_the_identity_manager_of_the_domain_is_served_and_a_provider_is_routed(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     reply = await ana.ask("execute", f"domain://idm.{DOMAIN}", {"method": "validateAssertion"})
     assert code_and_reason(reply) == (501, "connector-off")
     await ana.say(a_message("execute", ana.address, f"domain-idp://{FOREIGN}", {"method": "x"}, id_=1))
     assert await ana.heard() == []
-    assert [one["to"] for one in house.domains.take()] == [f"domain-idp://{FOREIGN}"]
+    assert [one["to"] for one in rig.domains.take()] == [f"domain-idp://{FOREIGN}"]
 
 
 @pytest.mark.parametrize("element", ["qos", "qos-broker"])
-async def test_row_64_the_quality_broker_has_two_names(house: RuntimeHouse, element: str) -> None:
+async def test_row_64_the_quality_broker_has_two_names(rig: RuntimeRig, element: str) -> None:
     to = f"domain://{element}.{DOMAIN}"
-    assert await told(house, "execute", to, {"method": "reserve", "params": {"cspKey": "k"}}) == (501, "connector-off")
+    assert await told(rig, "execute", to, {"method": "reserve", "params": {"cspKey": "k"}}) == (501, "connector-off")
 
 
-async def test_row_65_the_status_of_actions_has_its_own_address(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_row_65_the_status_of_actions_has_its_own_address(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     request_id = (await parked_action(ana))["requestId"]
     kept = await ana.ask("read", f"domain://msg-node.{DOMAIN}/delivery", {"resource": request_id})
     assert kept["body"]["value"]["status"] == "pending"
 
 
-async def test_row_66_an_action_for_an_agent_that_is_away_is_queued(house: RuntimeHouse) -> None:
-    body = await parked_action(await house.opened("ana"))
+async def test_row_66_an_action_for_an_agent_that_is_away_is_queued(rig: RuntimeRig) -> None:
+    body = await parked_action(await rig.opened("ana"))
     assert (body["code"], body["reason"], body["status"]) == (202, "queued", "pending")
 
 
@@ -85,16 +85,16 @@ def test_row_67_execute_without_a_class_is_a_call(body: Json, *, is_rpc: bool) -
     assert (decision.effect.value == "deny") is is_rpc
 
 
-async def test_row_75_records_of_the_global_registry_are_not_taken_unchecked(house: RuntimeHouse) -> None:
+async def test_row_75_records_of_the_global_registry_are_not_taken_unchecked(rig: RuntimeRig) -> None:
     header = {"alg": "ES256", "typ": "JWT"}
-    assert await told(house, "create", "global://registry/", {"value": {"jwt": header}}) == (501, "connector-off")
+    assert await told(rig, "create", "global://registry/", {"value": {"jwt": header}}) == (501, "connector-off")
 
 
 @pytest.mark.parametrize("name", ["token", "accessToken"])
 async def test_row_76_the_token_to_refresh_may_have_either_name_and_reaches_a_provider_unchanged(
-    house: RuntimeHouse, name: str
+    rig: RuntimeRig, name: str
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     request = a_message(
         "execute",
         ana.address,
@@ -104,4 +104,4 @@ async def test_row_76_the_token_to_refresh_may_have_either_name_and_reaches_a_pr
     )
     await ana.say(request)
     await ana.heard()
-    assert house.domains.take() == [request]
+    assert rig.domains.take() == [request]

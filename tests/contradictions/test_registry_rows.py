@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runtime_house import DOMAIN, Json, Runtime, RuntimeHouse, a_message, code_and_reason, runtime_house
+from tests.support.runtime_rig import DOMAIN, Json, Runtime, RuntimeRig, a_message, code_and_reason, runtime_rig
 
 REGISTRY = f"domain://registry.{DOMAIN}"
 USER = f"user://{DOMAIN}/ana"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as running:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as running:
         yield running
 
 
@@ -42,13 +42,13 @@ async def status(runtime: Runtime, url: str) -> object:
 
 
 @pytest.mark.parametrize("body", [{}, {"method": "refresh", "status": "live"}])
-async def test_row_29_both_forms_of_keep_alive_keep_alive(house: RuntimeHouse, body: Json) -> None:
-    ana = await house.opened("ana")
+async def test_row_29_both_forms_of_keep_alive_keep_alive(rig: RuntimeRig, body: Json) -> None:
+    ana = await rig.opened("ana")
     (url,) = await registered(ana)
-    before = house.state.registry.get(url)
+    before = rig.state.registry.get(url)
     assert before is not None
     reply = await ana.ask("update", REGISTRY, {"resource": url, **body})
-    after = house.state.registry.get(url)
+    after = rig.state.registry.get(url)
     assert after is not None
     assert (reply["body"]["code"], after.refreshed_at > before.refreshed_at) == (200, True)
     assert await status(ana, url) == "live"
@@ -57,15 +57,15 @@ async def test_row_29_both_forms_of_keep_alive_keep_alive(house: RuntimeHouse, b
 @pytest.mark.parametrize(
     "body", [{"value": "disconnected", "attribute": "status"}, {"value": {"status": "disconnected"}}]
 )
-async def test_row_30_both_forms_of_un_registration_disconnect(house: RuntimeHouse, body: Json) -> None:
-    ana = await house.opened("ana")
+async def test_row_30_both_forms_of_un_registration_disconnect(rig: RuntimeRig, body: Json) -> None:
+    ana = await rig.opened("ana")
     (url,) = await registered(ana)
     assert (await ana.ask("update", REGISTRY, {"resource": url, **body}))["body"]["code"] == 200
     assert await status(ana, url) == "disconnected"
 
 
-async def test_row_31_an_address_inside_a_resource_path_keeps_its_slashes(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_row_31_an_address_inside_a_resource_path_keeps_its_slashes(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     url, other = await registered(ana, 2)
     reply = await ana.ask("read", REGISTRY, {"resource": f"/hyperty/user/{USER}"})
     assert set(reply["body"]["value"]) == {url, other}
@@ -75,8 +75,8 @@ async def test_row_31_an_address_inside_a_resource_path_keeps_its_slashes(house:
     assert other not in str(reply["body"]["value"])
 
 
-async def test_row_32_a_query_gives_a_map_and_one_address_an_object(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_row_32_a_query_gives_a_map_and_one_address_an_object(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     (url,) = await registered(ana)
     listed = await ana.ask("read", REGISTRY, {"resource": f"/hyperty/user/{USER}"})
     assert list(listed["body"]["value"]) == [url]
@@ -85,16 +85,16 @@ async def test_row_32_a_query_gives_a_map_and_one_address_an_object(house: Runti
 
 
 @pytest.mark.parametrize("by", ["url", "name"])
-async def test_row_33_a_data_object_is_deleted_by_address_or_name(house: RuntimeHouse, by: str) -> None:
-    ana = await house.opened("ana")
+async def test_row_33_a_data_object_is_deleted_by_address_or_name(rig: RuntimeRig, by: str) -> None:
+    ana = await rig.opened("ana")
     url = await registered_object(ana)
     value = {"url": url} if by == "url" else {"name": "room"}
     assert (await ana.ask("delete", REGISTRY, {"value": value}))["body"]["code"] == 200
     assert code_and_reason(await ana.ask("read", REGISTRY, {"resource": url})) == (404, "not-registered")
 
 
-async def test_row_34_missing_members_are_filled_in_or_named(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_row_34_missing_members_are_filled_in_or_named(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     url = await ana.allocated("hyperty")
     reply = await ana.ask("create", REGISTRY, {"value": {"url": url}})
     assert code_and_reason(reply) == (400, "bad-body")
@@ -104,26 +104,26 @@ async def test_row_34_missing_members_are_filled_in_or_named(house: RuntimeHouse
     assert (shown["status"], shown["expires"] > 0) == ("live", True)
 
 
-async def told(house: RuntimeHouse, suffix: str) -> list[Json]:
+async def told(rig: RuntimeRig, suffix: str) -> list[Json]:
     """What a listener to `<hyperty>/<suffix>` hears when that is un-registered."""
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (url,) = await registered(ana)
     await bo.subscribed(f"{url}/{suffix}")
     await ana.ask("update", REGISTRY, {"resource": url, "value": "disconnected", "attribute": "status"})
     return await bo.heard()
 
 
-async def test_row_35_changes_of_status_are_told_at_registration(house: RuntimeHouse) -> None:
-    (event,) = await told(house, "registration")
+async def test_row_35_changes_of_status_are_told_at_registration(rig: RuntimeRig) -> None:
+    (event,) = await told(rig, "registration")
     assert event["body"]["value"] == "disconnected"
 
 
-async def test_row_35_and_not_at_changes(house: RuntimeHouse) -> None:
-    assert await told(house, "changes") == []
+async def test_row_35_and_not_at_changes(rig: RuntimeRig) -> None:
+    assert await told(rig, "changes") == []
 
 
-async def test_row_36_every_listener_is_told(house: RuntimeHouse) -> None:
-    ana, bo, cy = [await house.opened(name) for name in ("ana", "bo", "cy")]
+async def test_row_36_every_listener_is_told(rig: RuntimeRig) -> None:
+    ana, bo, cy = [await rig.opened(name) for name in ("ana", "bo", "cy")]
     (url,) = await registered(ana)
     for runtime in (bo, cy):
         await runtime.subscribed(f"{url}/registration")
@@ -131,8 +131,8 @@ async def test_row_36_every_listener_is_told(house: RuntimeHouse) -> None:
     assert [len(await runtime.heard()) for runtime in (bo, cy)] == [1, 1]
 
 
-async def test_row_37_only_real_changes_are_told_and_always_with_a_value(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_row_37_only_real_changes_are_told_and_always_with_a_value(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (url,) = await registered(ana)
     await bo.subscribed(f"{url}/registration")
     for body in ({}, {"value": "live", "attribute": "status"}, {}):
@@ -143,8 +143,8 @@ async def test_row_37_only_real_changes_are_told_and_always_with_a_value(house: 
     assert [one["body"]["value"] for one in await bo.heard()] == ["disconnected", "live"]
 
 
-async def test_row_38_the_reason_tells_which_408_it_is(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_row_38_the_reason_tells_which_408_it_is(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (url,) = await registered(ana)
     await ana.ask("update", REGISTRY, {"resource": url, "value": "disconnected", "attribute": "status"})
     assert code_and_reason(await ana.ask("read", REGISTRY, {"resource": url})) == (408, "temporarily-unavailable")
@@ -153,16 +153,16 @@ async def test_row_38_the_reason_tells_which_408_it_is(house: RuntimeHouse) -> N
 
 @pytest.mark.parametrize(("page", "names"), [(0, (0, 50)), (1, (0, 50)), (2, (50, 53)), (3, (53, 53))])
 async def test_row_59_pages_count_from_one_and_have_fifty_elements(
-    house: RuntimeHouse, page: int, names: tuple[int, int]
+    rig: RuntimeRig, page: int, names: tuple[int, int]
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     urls = await registered(ana, 53)
     reply = await ana.ask("read", REGISTRY, {"resource": f"/hyperty/user/{USER}", "page": page})
     assert list(reply["body"]["value"]) == urls[names[0] : names[1]]
 
 
-async def test_row_68_an_update_without_value_means_what_its_target_says(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_row_68_an_update_without_value_means_what_its_target_says(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (url,) = await registered(ana)
     assert (await ana.ask("update", REGISTRY, {"resource": url}))["body"]["code"] == 200
     assert await status(ana, url) == "live"  # a keep-alive

@@ -23,7 +23,7 @@ from sandbox.core.exchange import Action, Event
 from sandbox.host import Sandbox
 from tests.support import guests
 from tests.support.guest_records import encode_actions
-from tests.support.hosted import LINK_BUDGET, StubHouse, link_module, start_worker, stub_house
+from tests.support.hosted import LINK_BUDGET, StubRig, link_module, start_worker, stub_rig
 from tests.support.lines import certificate_of
 from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, LinkEndpoint, make_world
 from tests.support.repository import World
@@ -57,7 +57,7 @@ async def until(condition: Callable[[], Any]) -> None:
 class Trapezoid:
     """RuntimeA's domain with the stub, RuntimeB's domain with the endpoint."""
 
-    def __init__(self, a: StubHouse, endpoint: LinkEndpoint) -> None:
+    def __init__(self, a: StubRig, endpoint: LinkEndpoint) -> None:
         self.a, self.b = a, endpoint
 
     @property
@@ -79,10 +79,10 @@ class Trapezoid:
 async def trapezoid(world: World, *, a: Bus | None = None, b: Bus | None = None) -> AsyncIterator[Trapezoid]:
     documents = Documents(world)
     endpoint = LinkEndpoint(documents, bus=b)
-    house = await stub_house(world, documents, bus=a)
+    rig = await stub_rig(world, documents, bus=a)
     async with trio.open_nursery() as nursery:
-        house.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
-        yield Trapezoid(house, endpoint)
+        rig.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
+        yield Trapezoid(rig, endpoint)
         nursery.cancel_scope.cancel()
     assert endpoint.failures == []
 
@@ -93,27 +93,27 @@ def back(number: int, **body: object) -> Message:
 
 async def test_the_genuine_stub_carries_both_ways_over_one_link(world: World, sandbox: Sandbox) -> None:
     count = 500
-    async with trapezoid(world) as house:
-        house.a.send(*[chat(number) for number in range(1, 51)])  # these wait for the first contact
-        async with house.a.running(await start_worker(sandbox, link_module())):
-            await until(lambda: house.is_live)
-            house.a.send(*[chat(number) for number in range(51, count + 1)])
-            house.send_back(*[back(number) for number in range(1, count + 1)])
-            await until(lambda: house.is_quiet)
-            assert (house.a.link.machine.carried_by, house.b.link.machine.carried_by) == ("stub", "peer")
-            assert house.a.link.machine.peer_node == "runtime://b.example/mn-1"
-    assert numbers_of(house.b.bus.delivered) == list(range(1, count + 1))
-    assert numbers_of(house.a.bus.delivered) == list(range(1, count + 1))
-    assert house.a.states == ["created", "in-progress", "live"]
-    assert house.a.dialler.asked == [("mn.b.example", 443, "b.example")]
+    async with trapezoid(world) as rig:
+        rig.a.send(*[chat(number) for number in range(1, 51)])  # these wait for the first contact
+        async with rig.a.running(await start_worker(sandbox, link_module())):
+            await until(lambda: rig.is_live)
+            rig.a.send(*[chat(number) for number in range(51, count + 1)])
+            rig.send_back(*[back(number) for number in range(1, count + 1)])
+            await until(lambda: rig.is_quiet)
+            assert (rig.a.link.machine.carried_by, rig.b.link.machine.carried_by) == ("stub", "peer")
+            assert rig.a.link.machine.peer_node == "runtime://b.example/mn-1"
+    assert numbers_of(rig.b.bus.delivered) == list(range(1, count + 1))
+    assert numbers_of(rig.a.bus.delivered) == list(range(1, count + 1))
+    assert rig.a.states == ["created", "in-progress", "live"]
+    assert rig.a.dialler.asked == [("mn.b.example", 443, "b.example")]
 
 
 async def test_both_records_agree(world: World, sandbox: Sandbox) -> None:
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
-        await until(lambda: house.is_live)
-        house.a.send(*[chat(number, text="ä" * number) for number in range(1, 20)])
-        await until(lambda: house.is_quiet)
-    sent, received = house.a.bus.message_records, house.b.bus.message_records
+    async with trapezoid(world) as rig, rig.a.running(await start_worker(sandbox, link_module())):
+        await until(lambda: rig.is_live)
+        rig.a.send(*[chat(number, text="ä" * number) for number in range(1, 20)])
+        await until(lambda: rig.is_quiet)
+    sent, received = rig.a.bus.message_records, rig.b.bus.message_records
     assert [(one.msg_id, one.digest, one.src_key, one.dst_key) for one in sent] == [
         (one.msg_id, one.digest, one.src_key, one.dst_key) for one in received
     ]
@@ -124,29 +124,29 @@ async def test_both_records_agree(world: World, sandbox: Sandbox) -> None:
 async def test_huge_and_tiny_messages_keep_their_order(world: World, sandbox: Sandbox) -> None:
     sizes = [0, 1_900_000, 1, 70_000, 60_000, 0, 245_000, 2]
     unhurried = replace(LINK_BUDGET, cpu_milliseconds=2_000, batch_seconds=10.0)  # order is the matter, not the speed
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module(), unhurried)):
-        await until(lambda: house.is_live)
-        house.a.send(*[chat(number, text="x" * size) for number, size in enumerate(sizes)])
-        house.send_back(*[back(number, text="x" * size) for number, size in enumerate(sizes)])
-        await until(lambda: house.is_quiet)
-    assert numbers_of(house.b.bus.delivered) == numbers_of(house.a.bus.delivered) == list(range(len(sizes)))
+    async with trapezoid(world) as rig, rig.a.running(await start_worker(sandbox, link_module(), unhurried)):
+        await until(lambda: rig.is_live)
+        rig.a.send(*[chat(number, text="x" * size) for number, size in enumerate(sizes)])
+        rig.send_back(*[back(number, text="x" * size) for number, size in enumerate(sizes)])
+        await until(lambda: rig.is_quiet)
+    assert numbers_of(rig.b.bus.delivered) == numbers_of(rig.a.bus.delivered) == list(range(len(sizes)))
 
 
 async def test_the_stub_comes_back_by_itself_when_the_line_breaks(world: World, sandbox: Sandbox) -> None:
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
-        await until(lambda: house.is_live)
-        house.a.send(chat(1))
-        house.send_back(back(1))
-        await until(lambda: house.is_quiet)
-        house.a.cut()
-        await until(lambda: not house.a.link.is_live and not house.b.link.is_live)
-        house.a.send(chat(2))
-        house.send_back(back(2))
-        await until(lambda: house.is_live and house.is_quiet)
-    assert numbers_of(house.b.bus.delivered) == numbers_of(house.a.bus.delivered) == [1, 2]
-    words = [word for word, _ in groupby(state.split()[0] for state in house.a.states[2:])]
+    async with trapezoid(world) as rig, rig.a.running(await start_worker(sandbox, link_module())):
+        await until(lambda: rig.is_live)
+        rig.a.send(chat(1))
+        rig.send_back(back(1))
+        await until(lambda: rig.is_quiet)
+        rig.a.cut()
+        await until(lambda: not rig.a.link.is_live and not rig.b.link.is_live)
+        rig.a.send(chat(2))
+        rig.send_back(back(2))
+        await until(lambda: rig.is_live and rig.is_quiet)
+    assert numbers_of(rig.b.bus.delivered) == numbers_of(rig.a.bus.delivered) == [1, 2]
+    words = [word for word, _ in groupby(state.split()[0] for state in rig.a.states[2:])]
     assert words == ["live", "disconnected", "in-progress", "live"]
-    assert house.b.sessions == 2
+    assert rig.b.sessions == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -155,34 +155,34 @@ async def test_lines_and_instances_may_end_at_any_point(world: World, sandbox: S
     chance = random.Random(seed)
     count, sent, sent_back, runs = 400, 0, 0, 0
     limits = QueueLimits(waiting_messages=count, waiting_bytes=32 << 20, waiting_seconds=600.0)
-    async with trapezoid(world, a=Bus("a.example", limits=limits), b=Bus("b.example", limits=limits)) as house:
+    async with trapezoid(world, a=Bus("a.example", limits=limits), b=Bus("b.example", limits=limits)) as rig:
         process = await start_worker(sandbox, link_module())
-        while sent < count or sent_back < count or not house.is_quiet:
+        while sent < count or sent_back < count or not rig.is_quiet:
             runs += 1
-            async with house.a.running(process):
-                await until(lambda: house.is_live)
+            async with rig.a.running(process):
+                await until(lambda: rig.is_live)
                 for _ in range(chance.randrange(1, 4)):
                     some = min(count - sent, chance.randrange(80))
-                    house.a.send(*[_padded(chat, sent + 1 + index, chance) for index in range(some)])
+                    rig.a.send(*[_padded(chat, sent + 1 + index, chance) for index in range(some)])
                     sent += some
                     some = min(count - sent_back, chance.randrange(80))
-                    house.send_back(*[_padded(back, sent_back + 1 + index, chance) for index in range(some)])
+                    rig.send_back(*[_padded(back, sent_back + 1 + index, chance) for index in range(some)])
                     sent_back += some
                     for _ in range(chance.randrange(40)):
                         await trio.lowlevel.checkpoint()
                 if runs > 12:
-                    await until(lambda: house.is_quiet)
+                    await until(lambda: rig.is_quiet)
                 if chance.random() < 0.5:
-                    house.a.cut()
+                    rig.a.cut()
                 elif chance.random() < 0.5:
-                    house.b.cut()
+                    rig.b.cut()
                 for _ in range(chance.randrange(5)):
                     await trio.lowlevel.checkpoint()
-            await until(lambda: not house.b.link.is_live)
+            await until(lambda: not rig.b.link.is_live)
             await process.aclose()
             process = await start_worker(sandbox, link_module())
-    assert numbers_of(house.b.bus.delivered) == numbers_of(house.a.bus.delivered) == list(range(1, count + 1))
-    for bus in (house.a.bus, house.b.bus):
+    assert numbers_of(rig.b.bus.delivered) == numbers_of(rig.a.bus.delivered) == list(range(1, count + 1))
+    for bus in (rig.a.bus, rig.b.bus):
         delivered = [one for one in bus.message_records if one.role == "out"]
         assert [one.outcome for one in delivered] == ["delivered"] * count
 
@@ -194,50 +194,50 @@ def _padded(make: Callable[..., Message], number: int, chance: random.Random) ->
 async def test_an_inbound_link_carries_and_the_own_stub_takes_over_when_it_is_lost(
     world: World, sandbox: Sandbox
 ) -> None:
-    async with trapezoid(world) as house:
-        inbound = MemoryCarrier(house.a.link, house.b.link, channel="peer")
+    async with trapezoid(world) as rig:
+        inbound = MemoryCarrier(rig.a.link, rig.b.link, channel="peer")
         inbound.open()
-        async with house.a.running(await start_worker(sandbox, link_module())):
-            await until(lambda: house.b.link.is_live)
-            house.a.send(chat(1), chat(2), chat(3))
+        async with rig.a.running(await start_worker(sandbox, link_module())):
+            await until(lambda: rig.b.link.is_live)
+            rig.a.send(chat(1), chat(2), chat(3))
             assert len(inbound.on_the_way) == 3
             inbound.arrive(1)
             inbound.cut()
-            await until(lambda: house.is_quiet)
-            house.a.send(chat(4))
-            await until(lambda: house.is_quiet)
-            assert house.a.link.machine.carried_by == "stub"
-    assert numbers_of(house.b.bus.delivered) == [1, 2, 3, 4]
+            await until(lambda: rig.is_quiet)
+            rig.a.send(chat(4))
+            await until(lambda: rig.is_quiet)
+            assert rig.a.link.machine.carried_by == "stub"
+    assert numbers_of(rig.b.bus.delivered) == [1, 2, 3, 4]
 
 
 async def test_drain_says_goodbye_and_leaves_nothing_behind(world: World, sandbox: Sandbox) -> None:
-    async with trapezoid(world) as house, house.a.running(await start_worker(sandbox, link_module())):
-        await until(lambda: house.is_live)
-        house.a.send(chat(1))
-        await until(lambda: house.is_quiet)
-        house.a.hosted.drain()
-        await until(lambda: not house.b.link.is_live and not house.a.link.is_live)
-        assert house.a.states[-1] == "disconnected drained"
+    async with trapezoid(world) as rig, rig.a.running(await start_worker(sandbox, link_module())):
+        await until(lambda: rig.is_live)
+        rig.a.send(chat(1))
+        await until(lambda: rig.is_quiet)
+        rig.a.hosted.drain()
+        await until(lambda: not rig.b.link.is_live and not rig.a.link.is_live)
+        assert rig.a.states[-1] == "disconnected drained"
 
 
 async def test_a_far_end_that_is_not_there_is_reported_and_asked_again(world: World, sandbox: Sandbox) -> None:
-    house = await stub_house(world, Documents(world))
-    async with house.running(await start_worker(sandbox, link_module())):
-        await until(lambda: len(house.dialler.asked) == 2)
-    assert house.states[1].startswith("disconnected connect-failed")
-    assert not house.link.is_live
+    rig = await stub_rig(world, Documents(world))
+    async with rig.running(await start_worker(sandbox, link_module())):
+        await until(lambda: len(rig.dialler.asked) == 2)
+    assert rig.states[1].startswith("disconnected connect-failed")
+    assert not rig.link.is_live
 
 
 async def test_an_endpoint_with_a_certificate_for_another_name_gets_no_word(world: World, sandbox: Sandbox) -> None:
     documents = Documents(world)
     endpoint = LinkEndpoint(documents, certificate=certificate_of("mn.c.example"))
-    house = await stub_house(world, documents)
+    rig = await stub_rig(world, documents)
     async with trio.open_nursery() as nursery:
-        house.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
-        async with house.running(await start_worker(sandbox, link_module())):
-            await until(lambda: len(house.states) == 2)
+        rig.dialler.places["mn_b_example"] = await nursery.start(endpoint.run)
+        async with rig.running(await start_worker(sandbox, link_module())):
+            await until(lambda: len(rig.states) == 2)
         nursery.cancel_scope.cancel()
-    assert house.states[1].startswith("disconnected tls-failed")
+    assert rig.states[1].startswith("disconnected tls-failed")
     assert endpoint.sessions == 0
 
 
@@ -261,22 +261,22 @@ async def test_a_message_that_kills_a_real_guest_is_quarantined(world: World, sa
     world.b.publish_stub(
         serial=2, code=module, permissions=world.b.manifest.permissions.__class__(connect=["mn"], auth=False)
     )
-    house = await stub_house(world, Documents(world))
+    rig = await stub_rig(world, Documents(world))
     process = await start_worker(sandbox, module, Budget())
     faults = []
-    house.link.send(request(1))
-    [pending] = house.link.queue._waiting
+    rig.link.send(request(1))
+    [pending] = rig.link.queue._waiting
     pending.wire = b"{x" + pending.wire
-    while house.link.queue.waiting:
-        async with house.running(process):
-            await until(lambda: house.fault)
-        assert house.fault is not None
-        faults.append(house.fault.code)
+    while rig.link.queue.waiting:
+        async with rig.running(process):
+            await until(lambda: rig.fault)
+        assert rig.fault is not None
+        faults.append(rig.fault.code)
         process = await start_worker(sandbox, module, Budget())
     assert faults == [Code.STUB_TRAPPED] * 2
-    assert house.bus.answer_codes == [Code.QUARANTINED]
-    assert [record.outcome for record in house.bus.message_records] == ["trapped"]
-    async with house.running(process):
-        house.send(request(2))
-        await until(lambda: not (house.link.queue.waiting or house.link.queue.under_way))
-    assert house.bus.message_records[-1].outcome == "delivered"
+    assert rig.bus.answer_codes == [Code.QUARANTINED]
+    assert [record.outcome for record in rig.bus.message_records] == ["trapped"]
+    async with rig.running(process):
+        rig.send(request(2))
+        await until(lambda: not (rig.link.queue.waiting or rig.link.queue.under_way))
+    assert rig.bus.message_records[-1].outcome == "delivered"

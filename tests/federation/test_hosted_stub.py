@@ -20,7 +20,7 @@ from protofly.limits import STUB_LOG_LINES_PER_SECOND
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from sandbox.host import Sandbox
 from sandbox.stub_process import Fault
-from tests.support.hosted import StubHouse, link_module, stub_house
+from tests.support.hosted import StubRig, link_module, stub_rig
 from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, make_world
 from tests.support.repository import World
 from tests.support.scripted_stub import Answer, Script, ScriptedProcess, act, opening, status
@@ -51,9 +51,9 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 @pytest.fixture
-async def free(world: World) -> StubHouse:
+async def free(world: World) -> StubRig:
     world.b.publish_stub(serial=2, permissions=world.b.manifest.permissions.__class__(connect=["mn"], auth=False))
-    return await stub_house(world, Documents(world))
+    return await stub_rig(world, Documents(world))
 
 
 def live_at_start(script: Script = lambda _event: ()) -> Script:
@@ -64,7 +64,7 @@ def accepting(event: GuestEvent) -> Answer:
     return [act(Action.ACCEPTED, event.arg)] if event.op == Event.MESSAGE else []
 
 
-async def test_the_first_event_tells_the_stub_where_it_is(free: StubHouse) -> None:
+async def test_the_first_event_tells_the_stub_where_it_is(free: StubRig) -> None:
     process = ScriptedProcess()
     free.link.inbound([], "f" * 32)
     async with free.running(process):
@@ -86,7 +86,7 @@ async def test_the_first_event_tells_the_stub_where_it_is(free: StubHouse) -> No
     }
 
 
-async def test_messages_come_only_once_the_stub_is_live(free: StubHouse) -> None:
+async def test_messages_come_only_once_the_stub_is_live(free: StubRig) -> None:
     process = ScriptedProcess(lambda event: [status("live")] if event.op == Event.TIMER else accepting(event))
     free.send(chat(1), chat(2))
     async with free.running(process):
@@ -99,7 +99,7 @@ async def test_messages_come_only_once_the_stub_is_live(free: StubHouse) -> None
     assert [record.outcome for record in free.bus.message_records] == ["delivered", "delivered"]
 
 
-async def test_what_piles_up_becomes_one_batch(free: StubHouse) -> None:
+async def test_what_piles_up_becomes_one_batch(free: StubRig) -> None:
     process = ScriptedProcess(live_at_start(accepting))
     async with free.running(process):
         await until(lambda: free.link.is_live)
@@ -110,7 +110,7 @@ async def test_what_piles_up_becomes_one_batch(free: StubHouse) -> None:
     assert [event.arg for event in process.events(Event.MESSAGE)] == list(range(1, 201))
 
 
-async def test_a_far_end_that_accepts_nothing_stops_the_traffic_and_not_the_node(free: StubHouse) -> None:
+async def test_a_far_end_that_accepts_nothing_stops_the_traffic_and_not_the_node(free: StubRig) -> None:
     """The window is full and messages wait: the exchange has to sleep, or everything else in the process stands."""
     free.bus.limits = QueueLimits(in_flight_messages=4)
     free.link = free.bus.link_to("b.example")
@@ -138,7 +138,7 @@ async def test_a_far_end_that_accepts_nothing_stops_the_traffic_and_not_the_node
         await until(lambda: len(process.events(Event.MESSAGE)) == 5)
 
 
-async def test_a_stub_that_is_not_the_active_carrier_takes_no_messages(free: StubHouse) -> None:
+async def test_a_stub_that_is_not_the_active_carrier_takes_no_messages(free: StubRig) -> None:
     process = ScriptedProcess(live_at_start(accepting))
     active = MemoryCarrier(free.link, channel="peer")
     active.open()
@@ -154,7 +154,7 @@ async def test_a_stub_that_is_not_the_active_carrier_takes_no_messages(free: Stu
         await until(lambda: process.events(Event.MESSAGE))
 
 
-async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stream(free: StubHouse) -> None:
+async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stream(free: StubRig) -> None:
     batch = [act(Action.DELIVER, number, chat(number, from_="b.example", to="a.example").raw) for number in (1, 2, 3)]
     script = live_at_start(lambda _event: [act(Action.PEER_STREAM, 0, "e" * 32), *batch])
     process = ScriptedProcess(script)
@@ -168,7 +168,7 @@ async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stre
     assert free.link.machine.streams.newest() == ("e" * 32, 3)
 
 
-async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: StubHouse) -> None:
+async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: StubRig) -> None:
     early = act(Action.DELIVER, 1, text())
     process = ScriptedProcess(lambda _event: [early])
     async with free.running(process):
@@ -193,7 +193,7 @@ async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: St
     ],
 )
 async def test_a_stub_that_breaks_the_contract_is_ended_with_the_reason(
-    free: StubHouse, action: GuestAction, code: Code
+    free: StubRig, action: GuestAction, code: Code
 ) -> None:
     process = ScriptedProcess(lambda _event: [action])
     await free.run(process)
@@ -223,7 +223,7 @@ async def test_a_stub_that_breaks_the_contract_is_ended_with_the_reason(
     ],
 )
 async def test_what_a_stub_may_not_do_is_refused_counted_and_connects_nowhere(
-    free: StubHouse, action: GuestAction
+    free: StubRig, action: GuestAction
 ) -> None:
     process = ScriptedProcess(lambda event: [action] if event.op == Event.START else [])
     async with free.running(process):
@@ -236,7 +236,7 @@ async def test_what_a_stub_may_not_do_is_refused_counted_and_connects_nowhere(
     assert free.dialler.asked == []
 
 
-async def test_a_refused_action_is_counted_whatever_it_was(free: StubHouse) -> None:
+async def test_a_refused_action_is_counted_whatever_it_was(free: StubRig) -> None:
     process = ScriptedProcess(
         lambda event: [act(Action.REQUEST_AUTH_TOKEN, 1, b"x" * 32)] if event.op == Event.START else []
     )
@@ -245,7 +245,7 @@ async def test_a_refused_action_is_counted_whatever_it_was(free: StubHouse) -> N
         assert free.hosted._ledger.denials == 1
 
 
-async def test_a_stub_that_does_nothing_but_ask_for_what_it_may_not_is_ended(free: StubHouse) -> None:
+async def test_a_stub_that_does_nothing_but_ask_for_what_it_may_not_is_ended(free: StubRig) -> None:
     process = ScriptedProcess(lambda _event: [act(Action.SEND, 9, b"x"), act(Action.SEND, 8, b"x")] * 600)
     await free.run(process)
     assert free.fault is not None
@@ -253,7 +253,7 @@ async def test_a_stub_that_does_nothing_but_ask_for_what_it_may_not_is_ended(fre
 
 
 async def test_a_timer_rings_once_and_can_be_set_anew_and_cancelled(
-    free: StubHouse, autojump_clock: trio.testing.MockClock
+    free: StubRig, autojump_clock: trio.testing.MockClock
 ) -> None:
     def script(event: GuestEvent) -> Answer:
         if event.op == Event.START:
@@ -267,7 +267,7 @@ async def test_a_timer_rings_once_and_can_be_set_anew_and_cancelled(
     assert [event.arg for event in process.events(Event.TIMER)] == [2, 1]
 
 
-async def test_timers_are_limited(free: StubHouse) -> None:
+async def test_timers_are_limited(free: StubRig) -> None:
     timers = [act(Action.SET_TIMER, number, (60_000).to_bytes(4, "little")) for number in range(1_000)]
     process = ScriptedProcess(lambda event: timers if event.op == Event.START else [])
     async with free.running(process):
@@ -276,7 +276,7 @@ async def test_timers_are_limited(free: StubHouse) -> None:
         assert len(free.hosted._timers) == 32
 
 
-async def test_two_lines_that_wait_for_room_both_go_on(free: StubHouse) -> None:
+async def test_two_lines_that_wait_for_room_both_go_on(free: StubRig) -> None:
     process = ScriptedProcess()
     went_on: list[int] = []
     async with free.running(process), trio.open_nursery() as nursery:
@@ -292,7 +292,7 @@ async def test_two_lines_that_wait_for_room_both_go_on(free: StubHouse) -> None:
         await until(lambda: len(went_on) == 2)
 
 
-async def test_a_message_that_the_stub_refuses_is_answered(free: StubHouse) -> None:
+async def test_a_message_that_the_stub_refuses_is_answered(free: StubRig) -> None:
     refusing = live_at_start(lambda event: [act(Action.REFUSED, event.arg, "404 no-route nobody there")])
     async with free.running(ScriptedProcess(refusing)):
         await until(lambda: free.link.is_live)
@@ -301,7 +301,7 @@ async def test_a_message_that_the_stub_refuses_is_answered(free: StubHouse) -> N
     assert free.bus.answer_codes == [Code.NO_ROUTE]
 
 
-async def test_a_dead_worker_loses_no_message(free: StubHouse) -> None:
+async def test_a_dead_worker_loses_no_message(free: StubRig) -> None:
     dying = StubFaultError(Code.STUB_DIED, "killed")
     first = ScriptedProcess(live_at_start(lambda event: dying if event.op == Event.MESSAGE else []))
     free.send(chat(1), chat(2))
@@ -314,7 +314,7 @@ async def test_a_dead_worker_loses_no_message(free: StubHouse) -> None:
     assert [event.arg for event in second.events(Event.MESSAGE)] == [1, 2]
 
 
-async def test_a_fault_convicts_the_message_that_was_alone_and_the_others_go_on(free: StubHouse) -> None:
+async def test_a_fault_convicts_the_message_that_was_alone_and_the_others_go_on(free: StubRig) -> None:
     """Three deaths at most: all together, then one at a time until the killer has killed twice."""
 
     def deadly(event: GuestEvent) -> Answer:
@@ -337,7 +337,7 @@ async def test_a_fault_convicts_the_message_that_was_alone_and_the_others_go_on(
 
 
 async def test_log_lines_beyond_the_allowance_are_dropped_and_counted(
-    free: StubHouse, caplog: pytest.LogCaptureFixture
+    free: StubRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="federation")
     lines = [GuestAction(Action.LOG, 1, b"hello there")] * (3 * STUB_LOG_LINES_PER_SECOND)
@@ -350,7 +350,7 @@ async def test_log_lines_beyond_the_allowance_are_dropped_and_counted(
     assert free.meters.totals()["log_lines_dropped"] > STUB_LOG_LINES_PER_SECOND
 
 
-async def test_meters_add_up(free: StubHouse) -> None:
+async def test_meters_add_up(free: StubRig) -> None:
     process = ScriptedProcess(live_at_start(accepting))
     async with free.running(process):
         await until(lambda: free.link.is_live)

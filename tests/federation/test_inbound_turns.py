@@ -14,8 +14,8 @@ from federation.core.link_frames import FrameKind, encode_frame
 from federation.inbound_turns import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
 from federation.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
-from tests.support.hosted import link_module, stub_house
-from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, link_house, make_world
+from tests.support.hosted import link_module, stub_rig
+from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, link_rig, make_world
 from tests.support.scripted_stub import ScriptedProcess, status
 from tests.support.sides import Pair, chat, numbers_of, text
 
@@ -87,11 +87,11 @@ async def test_a_node_that_packs_thousands_of_messages_into_one_frame_does_not_s
     world = make_world(tmp_path)
     raws = [chat(number).raw for number in range(1, 5_001)]
     payload = b"".join(len(raw).to_bytes(4, "little") + raw for raw in raws)
-    async with link_house(world) as house, house.live_client() as client:
+    async with link_rig(world) as rig, rig.live_client() as client:
         client.send_raw(encode_frame(FrameKind.MESSAGES, 1, payload))
-        assert await most_between_turns(lambda: len(house.bus.delivered), 5_000) <= 2 * SLICE_MESSAGES
+        assert await most_between_turns(lambda: len(rig.bus.delivered), 5_000) <= 2 * SLICE_MESSAGES
         assert (await client.receive_kind(FrameKind.ACK)).arg == 5_000
-        assert numbers_of(house.bus.delivered) == list(range(1, 5_001))
+        assert numbers_of(rig.bus.delivered) == list(range(1, 5_001))
     world.close()
 
 
@@ -100,20 +100,20 @@ async def test_a_line_that_breaks_within_a_long_frame_costs_nothing_and_repeats_
     world = make_world(tmp_path)
     raws = [chat(number).raw for number in range(1, 501)]
     payload = b"".join(len(raw).to_bytes(4, "little") + raw for raw in raws)
-    async with link_house(world) as house:
-        house.bus.room = trio.Event()
-        async with house.live_client() as client:
+    async with link_rig(world) as rig:
+        rig.bus.room = trio.Event()
+        async with rig.live_client() as client:
             client.send_raw(encode_frame(FrameKind.MESSAGES, 1, payload))
-            await house.wait_until(lambda: house.bus.delivered)
-        async with house.live_client() as client:
+            await rig.wait_until(lambda: rig.bus.delivered)
+        async with rig.live_client() as client:
             assert client.welcome is not None
             known = client.welcome.arg
             assert 0 < known < 500
-            house.bus.room.set()
+            rig.bus.room.set()
             client.send_messages(*raws[known:], first=known + 1)
             assert (await client.receive_kind(FrameKind.ACK)).arg == 500
-        await house.wait_until(lambda: not house.link.is_live)
-        assert numbers_of(house.bus.delivered) == list(range(1, 501))
+        await rig.wait_until(lambda: not rig.link.is_live)
+        assert numbers_of(rig.bus.delivered) == list(range(1, 501))
     world.close()
 
 
@@ -121,12 +121,12 @@ async def test_a_line_that_breaks_within_a_long_frame_costs_nothing_and_repeats_
 async def test_a_guest_that_delivers_thousands_at_once_does_not_stop_the_node(tmp_path: Path) -> None:
     world = make_world(tmp_path, code=link_module())
     world.b.publish_stub(serial=2, permissions=world.b.manifest.permissions.__class__(connect=["mn"], auth=False))
-    house = await stub_house(world, Documents(world))
+    rig = await stub_rig(world, Documents(world))
     flood = [GuestAction(Action.DELIVER, number, from_b(number)) for number in range(1, 5_001)]
     process = ScriptedProcess(lambda event: [status("live"), *flood] if event.op == Event.START else [])
-    async with house.running(process):
-        assert await most_between_turns(lambda: len(house.bus.delivered), 5_000) <= 2 * SLICE_MESSAGES
-    assert numbers_of(house.bus.delivered) == list(range(1, 5_001))
+    async with rig.running(process):
+        assert await most_between_turns(lambda: len(rig.bus.delivered), 5_000) <= 2 * SLICE_MESSAGES
+    assert numbers_of(rig.bus.delivered) == list(range(1, 5_001))
     world.close()
 
 

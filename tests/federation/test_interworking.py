@@ -18,7 +18,7 @@ from protofly.documents import Abi, Manifest, ModuleReference, Permissions
 from protofly.errors import Code, PeerError
 from protofly.legacy_range import parse_range
 from protofly.message import Message
-from tests.federation.test_router import House, claims_of
+from tests.federation.test_router import Rig, claims_of
 from tests.support.policies import both, deny, one_policy
 from tests.support.policies import test as condition
 from tests.support.sides import Bus, MemoryCarrier, body_of, decoded, everybody, inbound, text
@@ -242,20 +242,20 @@ def test_stub_that_comes_back_with_fewer_ranges_speaks_for_fewer() -> None:
 
 
 async def test_admitted_stub_runs_from_the_start_and_is_never_idle(nursery: trio.Nursery) -> None:
-    house = House(everybody(), interworking=interworking())
-    await nursery.start(house.federation.run)
-    [link] = house.federation.links
+    rig = Rig(everybody(), interworking=interworking())
+    await nursery.start(rig.federation.run)
+    [link] = rig.federation.links
     assert link.domain == STUB
     assert link.need.has_arisen
     assert not link.is_idle
 
 
 async def test_domain_of_an_interworking_stub_cannot_link_to_us_itself(nursery: trio.Nursery) -> None:
-    house = House(everybody(), interworking=interworking("sip://legacy.example"))
-    await nursery.start(house.federation.run)
+    rig = Rig(everybody(), interworking=interworking("sip://legacy.example"))
+    await nursery.start(rig.federation.run)
     with pytest.raises(PeerError, check=lambda error: error.code is Code.AUTH_POLICY):
-        house.federation.admit(claims_of(STUB))
-    [link] = house.federation.links
+        rig.federation.admit(claims_of(STUB))
+    [link] = rig.federation.links
     assert link.domain == STUB
     assert link.machine.carriers == []
 
@@ -263,7 +263,7 @@ async def test_domain_of_an_interworking_stub_cannot_link_to_us_itself(nursery: 
 async def test_stub_whose_domain_is_blocked_costs_the_node_nothing(
     nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = House(Gate(), interworking=interworking())
-    await nursery.start(house.federation.run)
-    assert house.federation.links == []
+    rig = Rig(Gate(), interworking=interworking())
+    await nursery.start(rig.federation.run)
+    assert rig.federation.links == []
     assert "domain-blocked" in caplog.text

@@ -19,16 +19,16 @@ from protofly.errors import Code, PeerError
 from protofly.limits import CROSSING_BYTES, HANDSHAKE_SECONDS
 from protofly.message import Message
 from protofly.records import LinkEvent
-from tests.support.link_endpoint import OUR_STREAM, LinkHouse, link_house, make_world
+from tests.support.link_endpoint import OUR_STREAM, LinkRig, link_rig, make_world
 from tests.support.sides import Bus, chat, decoded, numbers_of, request
 
 TO_B = "hyperty://b.example/bo"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
+async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     world = make_world(tmp_path)
-    async with link_house(world) as running:
+    async with link_rig(world) as running:
         yield running
     world.close()
 
@@ -41,32 +41,32 @@ def from_b(number: int, **body: Any) -> Message:
     return chat(number, from_="b.example", to="a.example", **body)
 
 
-def send(house: LinkHouse, *messages: Message) -> None:
+def send(rig: LinkRig, *messages: Message) -> None:
     """The bus of b.example sends, then ends its round."""
     for message in messages:
-        assert house.link.send(message) is None
-    house.link.flush()
+        assert rig.link.send(message) is None
+    rig.link.flush()
 
 
 # Handshake.
 
 
-async def test_after_the_handshake_both_know_each_other_and_the_link_is_up(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_after_the_handshake_both_know_each_other_and_the_link_is_up(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         assert client.welcome is not None
         assert client.welcome.arg == 0
-        assert client.welcome.payload[:32].decode() == house.link.queue.stream
+        assert client.welcome.payload[:32].decode() == rig.link.queue.stream
         claims = await client.identity.verify(
             bytes(client.welcome.payload[32:]),
-            endpoints=house.endpoint.acceptor.endpoints,
-            bindings=house.endpoint.acceptor.bindings,
+            endpoints=rig.endpoint.acceptor.endpoints,
+            bindings=rig.endpoint.acceptor.bindings,
             nonce=client.counter_challenge,
             peer_domain="b.example",
         )
         assert claims.node == "runtime://b.example/mn-1"
-        assert (house.link.state, house.link.machine.carried_by) == ("live", "peer")
-        assert house.bus.came_live == ["a.example"]
-    [up] = [record for record in house.bus.records if isinstance(record, LinkEvent) and record.event == "up"]
+        assert (rig.link.state, rig.link.machine.carried_by) == ("live", "peer")
+        assert rig.bus.came_live == ["a.example"]
+    [up] = [record for record in rig.bus.records if isinstance(record, LinkEvent) and record.event == "up"]
     assert (up.domain, up.direction, up.peer_node) == ("a.example", "in", "runtime://a.example/mn-1")
 
 
@@ -95,19 +95,19 @@ HELLO = {"stream": OUR_STREAM, "domain": "a.example", "node": "runtime://a.examp
         struct.pack("<BBHI", 0, 0, 0, 1),
     ],
 )
-async def test_what_is_no_hello_ends_the_connection_with_a_reason(house: LinkHouse, frame: bytes) -> None:
-    async with house.client() as client:
+async def test_what_is_no_hello_ends_the_connection_with_a_reason(rig: LinkRig, frame: bytes) -> None:
+    async with rig.client() as client:
         client.send_raw(frame)
         assert await client.code_of_bye() == "protocol-error"
-    assert (house.link.state, house.documents.asked) == ("created", {})
+    assert (rig.link.state, rig.documents.asked) == ("created", {})
 
 
 async def test_who_knocks_all_the_time_is_refused_each_time_and_does_not_fill_the_log(
-    house: LinkHouse, caplog: pytest.LogCaptureFixture
+    rig: LinkRig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    acceptor, count = house.endpoint.acceptor, 2 * REFUSALS_LOGGED_PER_MINUTE
+    acceptor, count = rig.endpoint.acceptor, 2 * REFUSALS_LOGGED_PER_MINUTE
     for _ in range(count):
-        async with house.client() as client:
+        async with rig.client() as client:
             client.send_raw(b"no frame")
             assert await client.code_of_bye() == "protocol-error"
     assert (acceptor.refused, len(acceptor.pending)) == (count, 0)
@@ -115,80 +115,80 @@ async def test_who_knocks_all_the_time_is_refused_each_time_and_does_not_fill_th
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FrameKind if kind is not FrameKind.TOKEN])
-async def test_nothing_but_a_token_may_follow_the_challenge(house: LinkHouse, kind: FrameKind) -> None:
-    async with house.client() as client:
+async def test_nothing_but_a_token_may_follow_the_challenge(rig: LinkRig, kind: FrameKind) -> None:
+    async with rig.client() as client:
         client.say_hello()
         await client.receive_challenge()
         client.send(kind, 1, client.token())
         assert await client.code_of_bye() == "protocol-error"
-    assert house.link.state == "created"
+    assert rig.link.state == "created"
 
 
 @pytest.mark.parametrize(
     "members",
     [{"domain": "c.example"}, {"node": "runtime://a.example/mn-2"}, {"domain": "A.example"}],
 )
-async def test_hello_and_token_must_name_the_same_node(house: LinkHouse, members: dict[str, str]) -> None:
-    async with house.client() as client:
+async def test_hello_and_token_must_name_the_same_node(rig: LinkRig, members: dict[str, str]) -> None:
+    async with rig.client() as client:
         client.say_hello(**members)
         await client.receive_challenge()
         client.send(FrameKind.TOKEN, 0, client.token())
         assert await client.code_of_bye() == "auth-audience"
-    assert house.link.state == "created"
+    assert rig.link.state == "created"
 
 
-async def test_a_domain_that_policy_does_not_talk_to_is_told_so(house: LinkHouse) -> None:
-    house.endpoint.refusal = PeerError(Code.AUTH_POLICY, "no", domain="a.example")
-    async with house.client() as client:
+async def test_a_domain_that_policy_does_not_talk_to_is_told_so(rig: LinkRig) -> None:
+    rig.endpoint.refusal = PeerError(Code.AUTH_POLICY, "no", domain="a.example")
+    async with rig.client() as client:
         client.say_hello()
         await client.receive_challenge()
         client.send(FrameKind.TOKEN, 0, client.token())
         assert await client.code_of_bye() == "auth-policy"
-    assert house.link.state == "created"
+    assert rig.link.state == "created"
 
 
-async def test_a_text_frame_ends_the_connection(house: LinkHouse) -> None:
-    async with house.client() as client:
+async def test_a_text_frame_ends_the_connection(rig: LinkRig) -> None:
+    async with rig.client() as client:
         client.websocket.protocol.send_text(b"hello?")
         client.line.send_nowait(client.websocket.data_to_send())
         assert await client.receive() is None
         assert client.websocket.close_code == 1003
 
 
-async def test_a_client_that_leaves_during_the_handshake_leaves_nothing_behind(house: LinkHouse) -> None:
+async def test_a_client_that_leaves_during_the_handshake_leaves_nothing_behind(rig: LinkRig) -> None:
     for steps in range(3):
-        async with house.client() as client:
+        async with rig.client() as client:
             if steps > 0:
                 client.say_hello()
             if steps > 1:
                 await client.receive_challenge()
-    await house.wait_until(lambda: house.endpoint.ended == 3)
-    assert (house.link.state, house.bus.records) == ("created", [])
+    await rig.wait_until(lambda: rig.endpoint.ended == 3)
+    assert (rig.link.state, rig.bus.records) == ("created", [])
 
 
-async def test_a_handshake_that_takes_too_long_is_ended(house: LinkHouse, mock_clock: trio.testing.MockClock) -> None:
-    async with house.client() as client:
+async def test_a_handshake_that_takes_too_long_is_ended(rig: LinkRig, mock_clock: trio.testing.MockClock) -> None:
+    async with rig.client() as client:
         client.say_hello()
         await client.receive_challenge()
         await trio.testing.wait_all_tasks_blocked()
         mock_clock.jump(HANDSHAKE_SECONDS)
         assert await client.code_of_bye() == "fetch-timeout"
-    assert house.link.state == "created"
+    assert rig.link.state == "created"
 
 
 # Messages to the node.
 
 
-async def test_messages_reach_the_bus_in_order_and_are_acknowledged(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_messages_reach_the_bus_in_order_and_are_acknowledged(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         client.send_messages(*[from_a(number) for number in range(1, 101)])
         assert (await client.receive_kind(FrameKind.ACK)).arg == 100
-    assert numbers_of(house.bus.delivered) == list(range(1, 101))
+    assert numbers_of(rig.bus.delivered) == list(range(1, 101))
 
 
-async def test_a_flood_is_acknowledged_in_few_words_and_to_its_end(house: LinkHouse) -> None:
+async def test_a_flood_is_acknowledged_in_few_words_and_to_its_end(rig: LinkRig) -> None:
     count = 5_000
-    async with house.live_client() as client:
+    async with rig.live_client() as client:
         for first in range(1, count, 100):
             client.send_messages(*[from_a(number) for number in range(first, first + 100)], first=first)
         acknowledged: list[int] = []
@@ -196,128 +196,128 @@ async def test_a_flood_is_acknowledged_in_few_words_and_to_its_end(house: LinkHo
             acknowledged.append((await client.receive_kind(FrameKind.ACK)).arg)
     assert acknowledged == sorted(acknowledged)
     assert len(acknowledged) <= 40
-    assert numbers_of(house.bus.delivered) == list(range(1, count + 1))
+    assert numbers_of(rig.bus.delivered) == list(range(1, count + 1))
 
 
-async def test_gaps_in_the_numbers_are_allowed(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_gaps_in_the_numbers_are_allowed(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         client.send_raw(*encode_messages([(5, from_a(5)), (9, from_a(9)), (1 << 31, from_a(10))]))
-        await house.wait_until(lambda: len(house.bus.delivered) == 3)
+        await rig.wait_until(lambda: len(rig.bus.delivered) == 3)
         while (await client.receive_kind(FrameKind.ACK)).arg != 1 << 31:
             pass
 
 
-async def test_what_was_taken_already_is_acknowledged_again_and_not_delivered(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_what_was_taken_already_is_acknowledged_again_and_not_delivered(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         client.send_messages(from_a(1), from_a(2))
         await client.receive_kind(FrameKind.ACK)
-    async with house.live_client() as client:
+    async with rig.live_client() as client:
         assert client.welcome is not None
         assert client.welcome.arg == 2
         client.send_messages(from_a(1), from_a(2), from_a(3))
         assert (await client.receive_kind(FrameKind.ACK)).arg == 3
-    assert numbers_of(house.bus.delivered) == [1, 2, 3]
-    assert house.link.counters["duplicates"] == 2
+    assert numbers_of(rig.bus.delivered) == [1, 2, 3]
+    assert rig.link.counters["duplicates"] == 2
 
 
-async def test_another_stream_counts_anew(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_another_stream_counts_anew(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         client.send_messages(from_a(1))
         await client.receive_kind(FrameKind.ACK)
-    async with house.live_client(stream="c" * 32) as client:
+    async with rig.live_client(stream="c" * 32) as client:
         assert client.welcome is not None
         assert client.welcome.arg == 0
         client.send_messages(from_a(2))
         assert (await client.receive_kind(FrameKind.ACK)).arg == 1
-    assert numbers_of(house.bus.delivered) == [1, 2]
+    assert numbers_of(rig.bus.delivered) == [1, 2]
 
 
-async def test_a_broken_message_among_good_ones_costs_itself_only(house: LinkHouse) -> None:
-    async with house.live_client() as client:
+async def test_a_broken_message_among_good_ones_costs_itself_only(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
         client.send_messages(from_a(1), b"{broken json", b"[" * 70_000, b'{"type":"ping"}' * 2, from_a(2))
         assert (await client.receive_kind(FrameKind.ACK)).arg == 5
-        assert house.link.is_live
-    assert numbers_of(house.bus.delivered) == [1, 2]
-    assert house.link.counters["broken"] == 3
+        assert rig.link.is_live
+    assert numbers_of(rig.bus.delivered) == [1, 2]
+    assert rig.link.counters["broken"] == 3
 
 
-async def test_a_message_of_nearly_two_mebibytes_goes_both_ways(house: LinkHouse) -> None:
+async def test_a_message_of_nearly_two_mebibytes_goes_both_ways(rig: LinkRig) -> None:
     text = "x" * (CROSSING_BYTES - 1000)
-    async with house.live_client() as client:
+    async with rig.live_client() as client:
         client.send_messages(from_a(1, text=text))
         await client.receive_kind(FrameKind.ACK)
-        send(house, from_b(1, text=text))
+        send(rig, from_b(1, text=text))
         [(number, raw)] = await client.receive_messages(1)
     assert number == 1
     assert text in decoded(bytes(raw)).body.decode()
-    assert text in house.bus.delivered[0].body.decode()
+    assert text in rig.bus.delivered[0].body.decode()
 
 
-async def test_while_the_bus_has_no_room_nothing_more_is_read(house: LinkHouse) -> None:
+async def test_while_the_bus_has_no_room_nothing_more_is_read(rig: LinkRig) -> None:
     block = [from_a(number, text="x" * 50_000) for number in range(1, 201)]
-    async with house.live_client() as client:
-        house.bus.room = trio.Event()
+    async with rig.live_client() as client:
+        rig.bus.room = trio.Event()
         client.send_messages(*block)
         await trio.testing.wait_all_tasks_blocked()
-        read = len(house.bus.delivered)
+        read = len(rig.bus.delivered)
         assert read < 100
         assert client.line.backlog_bytes > 0
-        house.bus.room.set()
-        await house.wait_until(lambda: len(house.bus.delivered) == 200)
-    assert numbers_of(house.bus.delivered) == list(range(1, 201))
+        rig.bus.room.set()
+        await rig.wait_until(lambda: len(rig.bus.delivered) == 200)
+    assert numbers_of(rig.bus.delivered) == list(range(1, 201))
 
 
 # Messages from the node.
 
 
-async def test_messages_of_the_node_come_packed_and_numbered(house: LinkHouse) -> None:
-    async with house.live_client() as client:
-        send(house, *[from_b(number) for number in range(1, 301)])
+async def test_messages_of_the_node_come_packed_and_numbered(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        send(rig, *[from_b(number) for number in range(1, 301)])
         got = await client.receive_messages(300)
         assert [number for number, _ in got] == list(range(1, 301))
         assert numbers_of([decoded(bytes(raw)) for _, raw in got]) == list(range(1, 301))
-        assert house.link.queue.under_way == 300
+        assert rig.link.queue.under_way == 300
         client.send(FrameKind.ACK, 300)
-        await house.wait_until(lambda: not house.link.queue.under_way)
-    assert [record.outcome for record in house.bus.message_records] == ["delivered"] * 300
+        await rig.wait_until(lambda: not rig.link.queue.under_way)
+    assert [record.outcome for record in rig.bus.message_records] == ["delivered"] * 300
 
 
-async def test_what_waited_before_the_link_came_goes_first(house: LinkHouse) -> None:
-    send(house, from_b(1), from_b(2))
-    async with house.live_client() as client:
-        send(house, from_b(3))
+async def test_what_waited_before_the_link_came_goes_first(rig: LinkRig) -> None:
+    send(rig, from_b(1), from_b(2))
+    async with rig.live_client() as client:
+        send(rig, from_b(3))
         got = await client.receive_messages(3)
     assert numbers_of([decoded(bytes(raw)) for _, raw in got]) == [1, 2, 3]
 
 
-async def test_what_was_not_acknowledged_comes_again_with_the_same_numbers(house: LinkHouse) -> None:
-    async with house.live_client() as client:
-        send(house, *[from_b(number) for number in range(1, 6)])
+async def test_what_was_not_acknowledged_comes_again_with_the_same_numbers(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        send(rig, *[from_b(number) for number in range(1, 6)])
         first = await client.receive_messages(5)
         client.send(FrameKind.ACK, 2)
-        await house.wait_until(lambda: house.link.queue.under_way == 3)
-    await house.wait_until(lambda: not house.link.is_live)
-    async with house.live_client() as client:
+        await rig.wait_until(lambda: rig.link.queue.under_way == 3)
+    await rig.wait_until(lambda: not rig.link.is_live)
+    async with rig.live_client() as client:
         assert await client.receive_messages(3) == first[2:]
 
 
-async def test_what_the_client_says_it_has_does_not_come_again(house: LinkHouse) -> None:
-    async with house.live_client() as client:
-        send(house, *[from_b(number) for number in range(1, 6)])
+async def test_what_the_client_says_it_has_does_not_come_again(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        send(rig, *[from_b(number) for number in range(1, 6)])
         await client.receive_messages(5)
-    await house.wait_until(lambda: not house.link.is_live)
-    async with house.live_client(peer_stream=house.link.queue.stream, delivered=4) as client:
+    await rig.wait_until(lambda: not rig.link.is_live)
+    async with rig.live_client(peer_stream=rig.link.queue.stream, delivered=4) as client:
         [(number, _)] = await client.receive_messages(1)
         assert number == 5
-        assert [record.outcome for record in house.bus.message_records] == ["delivered"] * 4
+        assert [record.outcome for record in rig.bus.message_records] == ["delivered"] * 4
 
 
-async def test_what_the_client_has_of_another_stream_does_not_count(house: LinkHouse) -> None:
-    async with house.live_client() as client:
-        send(house, from_b(1))
+async def test_what_the_client_has_of_another_stream_does_not_count(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        send(rig, from_b(1))
         await client.receive_messages(1)
-    await house.wait_until(lambda: not house.link.is_live)
-    async with house.live_client(peer_stream="f" * 32, delivered=9) as client:
+    await rig.wait_until(lambda: not rig.link.is_live)
+    async with rig.live_client(peer_stream="f" * 32, delivered=9) as client:
         assert (await client.receive_messages(1))[0][0] == 1
 
 
@@ -331,40 +331,40 @@ async def test_what_the_client_has_of_another_stream_does_not_count(house: LinkH
         (b"\xff\xfe " * 600, Code.STUB_REFUSED),
     ],
 )
-async def test_a_refused_message_is_answered_to_its_sender(house: LinkHouse, payload: bytes, code: Code) -> None:
-    async with house.live_client() as client:
-        send(house, request(1, from_="b.example", to="a.example"), from_b(2))
+async def test_a_refused_message_is_answered_to_its_sender(rig: LinkRig, payload: bytes, code: Code) -> None:
+    async with rig.live_client() as client:
+        send(rig, request(1, from_="b.example", to="a.example"), from_b(2))
         await client.receive_messages(2)
         client.send(FrameKind.REFUSE, 1, payload)
-        await house.wait_until(lambda: house.bus.answers)
-        assert house.bus.answer_codes == [code]
-        assert house.link.queue.under_way == 1
+        await rig.wait_until(lambda: rig.bus.answers)
+        assert rig.bus.answer_codes == [code]
+        assert rig.link.queue.under_way == 1
         client.send(FrameKind.REFUSE, 77, b"404 no-route")  # nobody knows this number
         client.send(FrameKind.ACK, 2)
-        await house.wait_until(lambda: not house.link.queue.under_way)
-    assert len(house.bus.answers) == 1
+        await rig.wait_until(lambda: not rig.link.queue.under_way)
+    assert len(rig.bus.answers) == 1
 
 
-async def test_an_acknowledgement_of_what_was_never_sent_accepts_only_what_was(house: LinkHouse) -> None:
-    async with house.live_client() as client:
-        send(house, from_b(1))
+async def test_an_acknowledgement_of_what_was_never_sent_accepts_only_what_was(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        send(rig, from_b(1))
         await client.receive_messages(1)
         client.send(FrameKind.ACK, 0xFFFFFFFF)
-        await house.wait_until(lambda: not house.link.queue.under_way)
-        send(house, from_b(2))
+        await rig.wait_until(lambda: not rig.link.queue.under_way)
+        send(rig, from_b(2))
         assert (await client.receive_messages(1))[0][0] == 2
         await trio.testing.wait_all_tasks_blocked()
-        assert house.link.queue.under_way == 1
+        assert rig.link.queue.under_way == 1
 
 
 async def test_a_client_that_stops_reading_fills_no_memory_and_gets_everything_later(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     limits = QueueLimits(in_flight_messages=400, in_flight_bytes=64 << 20)
-    async with link_house(world, bus=Bus("b.example", limits=limits)) as house, house.live_client() as client:
-        send(house, *[from_b(number, text="x" * 60_000) for number in range(1, 301)])
+    async with link_rig(world, bus=Bus("b.example", limits=limits)) as rig, rig.live_client() as client:
+        send(rig, *[from_b(number, text="x" * 60_000) for number in range(1, 301)])
         await trio.testing.wait_all_tasks_blocked()
-        assert house.link.queue.waiting > 100
-        assert house.endpoint.lines[0].backlog_bytes < 2 << 20
+        assert rig.link.queue.waiting > 100
+        assert rig.endpoint.lines[0].backlog_bytes < 2 << 20
         got: list[int] = []
         while len(got) < 300:
             got += [number for number, _ in await client.receive_messages(1)]

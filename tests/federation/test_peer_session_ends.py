@@ -18,16 +18,16 @@ from federation.core.link_frames import FrameKind, decode_messages, encode_frame
 from federation.peer_session import SILENT_PINGS
 from protofly.limits import PING_SECONDS
 from protofly.message import Message
-from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkHouse, link_house, make_world
+from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkRig, link_rig, make_world
 from tests.support.sides import chat, decoded, numbers_of
 
 TO_B = "hyperty://b.example/bo"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[LinkHouse]:
+async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     world = make_world(tmp_path)
-    async with link_house(world) as running:
+    async with link_rig(world) as running:
         yield running
     world.close()
 
@@ -40,11 +40,11 @@ def from_b(number: int, **body: Any) -> Message:
     return chat(number, from_="b.example", to="a.example", **body)
 
 
-def send(house: LinkHouse, *messages: Message) -> None:
+def send(rig: LinkRig, *messages: Message) -> None:
     """The bus of b.example sends, then ends its round."""
     for message in messages:
-        assert house.link.send(message) is None
-    house.link.flush()
+        assert rig.link.send(message) is None
+    rig.link.flush()
 
 
 HELLO = {"stream": OUR_STREAM, "domain": "a.example", "node": "runtime://a.example/mn-1"}
@@ -53,41 +53,39 @@ HELLO = {"stream": OUR_STREAM, "domain": "a.example", "node": "runtime://a.examp
 # The end.
 
 
-async def test_a_goodbye_ends_the_connection_and_what_waits_stays(house: LinkHouse) -> None:
-    async with house.live_client() as client:
-        send(house, from_b(1))
+async def test_a_goodbye_ends_the_connection_and_what_waits_stays(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        send(rig, from_b(1))
         await client.receive_messages(1)
         client.send(FrameKind.BYE, 0, b"draining")
         assert await client.receive() is None
-        await house.wait_until(lambda: not house.link.is_live)
-    assert house.link.queue.waiting == 1
-    assert house.bus.events == ["up", "down"]
+        await rig.wait_until(lambda: not rig.link.is_live)
+    assert rig.link.queue.waiting == 1
+    assert rig.bus.events == ["up", "down"]
 
 
-async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(house: LinkHouse) -> None:
-    async with house.live_client() as client:
-        send(house, from_b(1))
+async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        send(rig, from_b(1))
         await client.receive_messages(1)
         client.line.close()
-        await house.wait_until(lambda: not house.link.is_live)
-        assert (house.link.queue.waiting, house.link.queue.under_way) == (1, 0)
-        assert house.link.need.has_arisen
+        await rig.wait_until(lambda: not rig.link.is_live)
+        assert (rig.link.queue.waiting, rig.link.queue.under_way) == (1, 0)
+        assert rig.link.need.has_arisen
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_holds(
-    house: LinkHouse, seed: int
-) -> None:
+async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_holds(rig: LinkRig, seed: int) -> None:
     """Both send to each other while the line breaks again and again, inside frames too."""
     chance = random.Random(seed)
     count, got, acknowledged, resumed = 300, [0], 0, 0
     values: list[int] = []
     patience_seconds, seen = 0.03, (0, 0)
     for number in range(1, 51):
-        assert house.link.send(from_b(number, pad="y" * chance.randrange(3_000))) is None
+        assert rig.link.send(from_b(number, pad="y" * chance.randrange(3_000))) is None
     while acknowledged < count or got[-1] < 50:
-        peer_stream = house.link.queue.stream
-        async with house.live_client(peer_stream=peer_stream, delivered=got[-1]) as client:
+        peer_stream = rig.link.queue.stream
+        async with rig.live_client(peer_stream=peer_stream, delivered=got[-1]) as client:
             assert client.welcome is not None
             resumed = client.welcome.arg
             assert resumed >= acknowledged
@@ -100,14 +98,14 @@ async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_ho
                 with trio.move_on_after(patience_seconds):
                     acknowledged = max(acknowledged, await _one_frame(client, got, values))
             if chance.random() < 0.5:
-                house.endpoint.cut()
+                rig.endpoint.cut()
             else:
                 client.line.close()
-            await house.wait_until(lambda: not house.link.is_live)
+            await rig.wait_until(lambda: not rig.link.is_live)
         # A busy machine may need longer than a cut leaves it: without progress the next round waits longer.
         patience_seconds = 0.03 if (acknowledged, got[-1]) != seen else 2 * patience_seconds
         seen = (acknowledged, got[-1])
-    assert numbers_of(house.bus.delivered) == list(range(1, count + 1))
+    assert numbers_of(rig.bus.delivered) == list(range(1, count + 1))
     assert values == list(range(1, 51))
 
 
@@ -128,15 +126,15 @@ async def _one_frame(client: LinkClient, got: list[int], values: list[int]) -> i
     return 0
 
 
-async def test_a_second_link_of_the_same_domain_waits_behind_the_first(house: LinkHouse) -> None:
-    async with house.live_client() as first, house.live_client(stream="c" * 32) as second:
-        send(house, from_b(1))
+async def test_a_second_link_of_the_same_domain_waits_behind_the_first(rig: LinkRig) -> None:
+    async with rig.live_client() as first, rig.live_client(stream="c" * 32) as second:
+        send(rig, from_b(1))
         assert (await first.receive_messages(1))[0][0] == 1
         second.send_messages(from_a(1))
         await second.receive_kind(FrameKind.ACK)
         first.line.close()
         assert (await second.receive_messages(1))[0][0] == 1
-        send(house, from_b(2))
+        send(rig, from_b(2))
         assert (await second.receive_messages(1))[0][0] == 2
 
 
@@ -163,14 +161,12 @@ GOOD = from_a(1)
         encode_frame(FrameKind.WELCOME, 0, b"f" * 64),
     ],
 )
-async def test_a_frame_that_breaks_the_rules_ends_its_connection_and_nothing_else(
-    house: LinkHouse, frame: bytes
-) -> None:
-    async with house.live_client() as client:
+async def test_a_frame_that_breaks_the_rules_ends_its_connection_and_nothing_else(rig: LinkRig, frame: bytes) -> None:
+    async with rig.live_client() as client:
         client.send_raw(frame)
         assert await client.code_of_bye() == "protocol-error"
-    await house.wait_until(lambda: not house.link.is_live)
-    assert house.endpoint.failures == []
+    await rig.wait_until(lambda: not rig.link.is_live)
+    assert rig.endpoint.failures == []
 
 
 @pytest.mark.parametrize(
@@ -182,37 +178,37 @@ async def test_a_frame_that_breaks_the_rules_ends_its_connection_and_nothing_els
     ],
     ids=["beyond-the-last-number", "number-0", "no-message"],
 )
-async def test_numbers_that_cannot_be_end_the_connection(house: LinkHouse, frame: bytes) -> None:
-    async with house.live_client() as client:
+async def test_numbers_that_cannot_be_end_the_connection(rig: LinkRig, frame: bytes) -> None:
+    async with rig.live_client() as client:
         client.send_raw(frame)
         assert await client.code_of_bye() == "protocol-error"
 
 
-async def test_a_client_that_comes_again_takes_its_old_connection_over(house: LinkHouse) -> None:
+async def test_a_client_that_comes_again_takes_its_old_connection_over(rig: LinkRig) -> None:
     """Its router lost power: the old connection looks alive here for a quarter of an hour."""
-    async with house.live_client(), house.live_client() as again:
-        send(house, from_b(1))
+    async with rig.live_client(), rig.live_client() as again:
+        send(rig, from_b(1))
         assert (await again.receive_messages(1))[0][0] == 1
 
 
 async def test_a_client_that_has_not_been_heard_for_long_is_given_up(
-    house: LinkHouse, mock_clock: trio.testing.MockClock
+    rig: LinkRig, mock_clock: trio.testing.MockClock
 ) -> None:
-    async with house.live_client() as client:
+    async with rig.live_client() as client:
         for silent_seconds, is_live in ((PING_SECONDS, True), (SILENT_PINGS * PING_SECONDS + 1, False)):
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(silent_seconds)
             await trio.testing.wait_all_tasks_blocked()
-            assert house.link.is_live is is_live
+            assert rig.link.is_live is is_live
         client.patience_seconds = 1e9
         assert await client.code_of_bye() == "timeout"
-    assert house.endpoint.failures == []
+    assert rig.endpoint.failures == []
 
 
-async def test_when_a_client_was_heard_last_stands_still_until_it_is_heard_again(house: LinkHouse) -> None:
+async def test_when_a_client_was_heard_last_stands_still_until_it_is_heard_again(rig: LinkRig) -> None:
     """Two clocks that are read one after the other differ each time: that would end every stall at once."""
-    async with house.live_client():
-        [carrier] = house.link.machine.carriers
+    async with rig.live_client():
+        [carrier] = rig.link.machine.carriers
         heard = {carrier.heard_seconds for _ in range(100)}
         assert len(heard) == 1
         assert 0 <= time.monotonic() - heard.pop() < 60

@@ -42,7 +42,7 @@ class Supervisors:
             self.running.remove(link.domain)
 
 
-class House:
+class Rig:
     def __init__(self, gate: Gate, *, max_links: int = 256, interworking: Interworking | None = None) -> None:
         self.bus = Bus("a.example", gate=gate, interworking=interworking or Interworking())
         self.supervisors = Supervisors()
@@ -54,15 +54,15 @@ class House:
         )
 
 
-async def _house(nursery: trio.Nursery, gate: Gate, *, max_links: int = 256) -> House:
-    house = House(gate, max_links=max_links)
-    await nursery.start(house.federation.run)
-    return house
+async def _rig(nursery: trio.Nursery, gate: Gate, *, max_links: int = 256) -> Rig:
+    rig = Rig(gate, max_links=max_links)
+    await nursery.start(rig.federation.run)
+    return rig
 
 
 @pytest.fixture
-async def house(nursery: trio.Nursery) -> House:
-    return await _house(nursery, everybody())
+async def rig(nursery: trio.Nursery) -> Rig:
+    return await _rig(nursery, everybody())
 
 
 def claims_of(domain: str, *, node: str = "") -> Claims:
@@ -71,179 +71,179 @@ def claims_of(domain: str, *, node: str = "") -> Claims:
     return auth.new_claims(issuer, asked, "n", now=time.time(), random_bytes=bytes(48))
 
 
-async def test_the_first_message_opens_the_link_and_starts_one_supervisor(house: House) -> None:
+async def test_the_first_message_opens_the_link_and_starts_one_supervisor(rig: Rig) -> None:
     for number in range(1, 4):
-        assert house.federation.send("b.example", chat(number)) is None
+        assert rig.federation.send("b.example", chat(number)) is None
     await trio.testing.wait_all_tasks_blocked()
-    assert house.supervisors.started == ["b.example"]
-    [link] = house.federation.links
+    assert rig.supervisors.started == ["b.example"]
+    [link] = rig.federation.links
     assert (link.domain, link.queue.waiting, link.need.has_arisen) == ("b.example", 3, True)
 
 
-async def test_each_domain_has_a_link_and_a_stream_of_its_own(house: House) -> None:
+async def test_each_domain_has_a_link_and_a_stream_of_its_own(rig: Rig) -> None:
     for domain in ("b.example", "c.example"):
-        house.federation.send(domain, chat(1, to=domain))
-    b, c = house.federation.links
+        rig.federation.send(domain, chat(1, to=domain))
+    b, c = rig.federation.links
     assert b.queue.stream != c.queue.stream
     assert b.stub.url != c.stub.url
     assert len(b.queue.stream) == 32
 
 
 @pytest.mark.parametrize("domain", ["b.example.", "B.example", "b", "", "b.example:443", "127.0.0.1", "x" * 300])
-async def test_what_is_no_domain_name_gets_no_link(house: House, domain: str) -> None:
-    assert house.federation.send(domain, chat(1)) == Refusal(Code.NAME_INVALID)
-    assert house.federation.links == []
+async def test_what_is_no_domain_name_gets_no_link(rig: Rig, domain: str) -> None:
+    assert rig.federation.send(domain, chat(1)) == Refusal(Code.NAME_INVALID)
+    assert rig.federation.links == []
 
 
 async def test_a_domain_that_no_entry_names_gets_no_link_and_no_look_up(nursery: trio.Nursery) -> None:
-    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
-    assert house.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.DOMAIN_BLOCKED)
-    assert house.federation.barred_messages == 1
+    rig = await _rig(nursery, Gate(peers={"b.example": PeerRule()}))
+    assert rig.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.DOMAIN_BLOCKED)
+    assert rig.federation.barred_messages == 1
     await trio.testing.wait_all_tasks_blocked()
-    assert (house.federation.links, house.supervisors.started) == ([], [])
+    assert (rig.federation.links, rig.supervisors.started) == ([], [])
 
 
-async def test_a_flush_hands_over_once_per_round_whatever_was_sent(house: House) -> None:
-    house.federation.send("b.example", chat(1))
-    [link] = house.federation.links
+async def test_a_flush_hands_over_once_per_round_whatever_was_sent(rig: Rig) -> None:
+    rig.federation.send("b.example", chat(1))
+    [link] = rig.federation.links
     carrier = MemoryCarrier(link)
     carrier.open()
     pumps = carrier.pumps
     for number in range(2, 12):
-        house.federation.send("b.example", chat(number))
-    house.federation.flush()
-    house.federation.flush()
+        rig.federation.send("b.example", chat(number))
+    rig.federation.flush()
+    rig.federation.flush()
     assert carrier.pumps == pumps + 1
     assert len(carrier.on_the_way) == 11
 
 
-async def test_a_refused_message_flushes_nothing(house: House) -> None:
-    house.federation.send("b.example", chat(1))
-    [link] = house.federation.links
+async def test_a_refused_message_flushes_nothing(rig: Rig) -> None:
+    rig.federation.send("b.example", chat(1))
+    [link] = rig.federation.links
     carrier = MemoryCarrier(link)
     carrier.open()
-    house.federation.flush()
+    rig.federation.flush()
     pumps = carrier.pumps
     link.machine.refusal = None
-    assert house.federation.send("b.example", request(2, via=1)) is not None
-    house.federation.flush()
+    assert rig.federation.send("b.example", request(2, via=1)) is not None
+    rig.federation.flush()
     assert carrier.pumps == pumps
 
 
 async def test_waiting_messages_are_answered_while_the_node_runs(
-    house: House, autojump_clock: trio.testing.MockClock
+    rig: Rig, autojump_clock: trio.testing.MockClock
 ) -> None:
-    house.federation.send("b.example", request(1))
+    rig.federation.send("b.example", request(1))
     later = time.monotonic() + 60
-    house.bus.monotonic = lambda: later
+    rig.bus.monotonic = lambda: later
     await trio.sleep(1)
-    assert house.bus.answer_codes == [Code.DEPLOY_TIMEOUT]
+    assert rig.bus.answer_codes == [Code.DEPLOY_TIMEOUT]
 
 
-async def test_links_with_very_much_to_answer_take_turns(house: House, autojump_clock: trio.testing.MockClock) -> None:
+async def test_links_with_very_much_to_answer_take_turns(rig: Rig, autojump_clock: trio.testing.MockClock) -> None:
     many = 2 * ANSWERED_AT_ONCE + 1
     for domain in ("b.example", "c.example"):
-        house.federation.send(domain, request(0, to=domain))
-        link = house.federation.links[-1]
+        rig.federation.send(domain, request(0, to=domain))
+        link = rig.federation.links[-1]
         MemoryCarrier(link).open()
         for number in range(1, many):
-            house.federation.send(domain, request(number, to=domain))
+            rig.federation.send(domain, request(number, to=domain))
         link.flush()
         link.handle(Accepted(many))  # and then nobody answers
     later = time.monotonic() + 60
-    house.bus.monotonic = lambda: later
+    rig.bus.monotonic = lambda: later
     await trio.sleep(1)
-    assert house.bus.answer_codes == [Code.GATEWAY_TIMEOUT] * 2 * many
-    answered = [domain_of(message.from_) for message in house.bus.answers]
+    assert rig.bus.answer_codes == [Code.GATEWAY_TIMEOUT] * 2 * many
+    answered = [domain_of(message.from_) for message in rig.bus.answers]
     turns = [(domain, len(list(some))) for domain, some in groupby(answered)]
     b, c = "b.example", "c.example"
     assert turns == [(b, ANSWERED_AT_ONCE), (c, ANSWERED_AT_ONCE)] * 2 + [(b, 1), (c, 1)]
 
 
-async def test_a_node_that_proved_its_domain_gets_the_link_that_exists(house: House) -> None:
-    house.federation.send("b.example", chat(1))
-    queue, port = house.federation.admit(claims_of("b.example"))
-    assert house.federation.links == [port]
+async def test_a_node_that_proved_its_domain_gets_the_link_that_exists(rig: Rig) -> None:
+    rig.federation.send("b.example", chat(1))
+    queue, port = rig.federation.admit(claims_of("b.example"))
+    assert rig.federation.links == [port]
     assert queue.waiting == 1
 
 
-async def test_a_node_that_comes_first_opens_the_link(house: House) -> None:
-    _, port = house.federation.admit(claims_of("b.example"))
+async def test_a_node_that_comes_first_opens_the_link(rig: Rig) -> None:
+    _, port = rig.federation.admit(claims_of("b.example"))
     await trio.testing.wait_all_tasks_blocked()
-    assert house.federation.links == [port]
-    assert house.supervisors.started == ["b.example"]
+    assert rig.federation.links == [port]
+    assert rig.supervisors.started == ["b.example"]
 
 
 async def test_a_node_of_a_domain_that_policy_does_not_talk_to_is_told_so(nursery: trio.Nursery) -> None:
-    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
+    rig = await _rig(nursery, Gate(peers={"b.example": PeerRule()}))
     with pytest.raises(PeerError) as caught:
-        house.federation.admit(claims_of("c.example"))
+        rig.federation.admit(claims_of("c.example"))
     assert (caught.value.code, caught.value.domain) == (Code.AUTH_POLICY, "c.example")
-    assert house.federation.links == []
+    assert rig.federation.links == []
 
 
 async def test_policy_is_asked_again_for_a_link_that_exists(nursery: trio.Nursery) -> None:
-    house = await _house(nursery, everybody())
-    house.federation.admit(claims_of("b.example"))
-    house.federation.decisions.gate = Gate()
+    rig = await _rig(nursery, everybody())
+    rig.federation.admit(claims_of("b.example"))
+    rig.federation.decisions.gate = Gate()
     with pytest.raises(PeerError) as caught:
-        house.federation.admit(claims_of("b.example"))
+        rig.federation.admit(claims_of("b.example"))
     assert caught.value.code is Code.AUTH_POLICY
 
 
 async def test_when_there_are_too_many_links_an_idle_one_makes_room(nursery: trio.Nursery) -> None:
-    house = await _house(nursery, everybody(), max_links=2)
-    house.federation.send("b.example", chat(1, to="b.example"))
-    house.federation.admit(claims_of("c.example"))
-    assert house.federation.send("d.example", chat(1, to="d.example")) is None
-    assert [link.domain for link in house.federation.links] == ["b.example", "d.example"]
-    assert house.federation.send("e.example", chat(1, to="e.example")) == Refusal(Code.OVERLOAD)
+    rig = await _rig(nursery, everybody(), max_links=2)
+    rig.federation.send("b.example", chat(1, to="b.example"))
+    rig.federation.admit(claims_of("c.example"))
+    assert rig.federation.send("d.example", chat(1, to="d.example")) is None
+    assert [link.domain for link in rig.federation.links] == ["b.example", "d.example"]
+    assert rig.federation.send("e.example", chat(1, to="e.example")) == Refusal(Code.OVERLOAD)
     with pytest.raises(PeerError) as caught:
-        house.federation.admit(claims_of("e.example"))
+        rig.federation.admit(claims_of("e.example"))
     assert caught.value.code is Code.OVERLOAD
 
 
 async def test_links_of_strangers_do_not_cut_off_a_peer_that_is_named(nursery: trio.Nursery) -> None:
     gate = Gate(peers={"*": PeerRule(), "*.example": PeerRule(), "friend.example": PeerRule()})
-    house = await _house(nursery, gate, max_links=3)
+    rig = await _rig(nursery, gate, max_links=3)
     for number in range(3):
-        _, port = house.federation.admit(claims_of(f"x{number}.evil.example"))
+        _, port = rig.federation.admit(claims_of(f"x{number}.evil.example"))
         assert isinstance(port, DomainLink)
         MemoryCarrier(port).open()
     for domain in ("x3.evil.example", "stranger.example"):
-        assert house.federation.send(domain, chat(1, to=domain)) == Refusal(Code.OVERLOAD)
-    assert house.federation.send("friend.example", chat(1, to="friend.example")) is None
-    house.federation.admit(claims_of("friend.example"))
-    assert len(house.federation.links) == 4
+        assert rig.federation.send(domain, chat(1, to=domain)) == Refusal(Code.OVERLOAD)
+    assert rig.federation.send("friend.example", chat(1, to="friend.example")) is None
+    rig.federation.admit(claims_of("friend.example"))
+    assert len(rig.federation.links) == 4
 
 
 async def test_a_live_link_and_a_wanted_one_make_no_room(nursery: trio.Nursery) -> None:
-    house = await _house(nursery, everybody(), max_links=1)
-    _, port = house.federation.admit(claims_of("b.example"))
+    rig = await _rig(nursery, everybody(), max_links=1)
+    _, port = rig.federation.admit(claims_of("b.example"))
     assert isinstance(port, DomainLink)
     MemoryCarrier(port).open()
-    assert house.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.OVERLOAD)
+    assert rig.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.OVERLOAD)
 
 
 async def test_a_link_that_made_room_has_no_supervisor_any_more(nursery: trio.Nursery) -> None:
-    house = await _house(nursery, everybody(), max_links=1)
+    rig = await _rig(nursery, everybody(), max_links=1)
     for letter in "bcdefg":
-        house.federation.admit(claims_of(f"{letter}.example"))
+        rig.federation.admit(claims_of(f"{letter}.example"))
         await trio.testing.wait_all_tasks_blocked()
-    assert house.supervisors.running == ["g.example"]
+    assert rig.supervisors.running == ["g.example"]
 
 
-async def test_senders_pause_for_a_congested_link_unless_it_is_known_to_be_slow(house: House) -> None:
-    assert house.federation.congested_link("b.example") is None
-    house.federation.send("b.example", chat(1))
-    [link] = house.federation.links
-    assert house.federation.congested_link("b.example") is None
+async def test_senders_pause_for_a_congested_link_unless_it_is_known_to_be_slow(rig: Rig) -> None:
+    assert rig.federation.congested_link("b.example") is None
+    rig.federation.send("b.example", chat(1))
+    [link] = rig.federation.links
+    assert rig.federation.congested_link("b.example") is None
     MemoryCarrier(link).open()
     for number in range(5_000):
-        house.federation.send("b.example", chat(number))
-    assert house.federation.congested_link("b.example") is link.senders
+        rig.federation.send("b.example", chat(number))
+    assert rig.federation.congested_link("b.example") is link.senders
     link.senders.is_slow = True
-    assert house.federation.congested_link("b.example") is None
+    assert rig.federation.congested_link("b.example") is None
 
 
 def test_the_gate_peer_is_asked_about_the_domain_whoever_writes() -> None:
@@ -253,35 +253,35 @@ def test_the_gate_peer_is_asked_about_the_domain_whoever_writes() -> None:
 
 
 async def test_a_refusal_before_there_is_a_link_is_recorded_whoever_came_first(nursery: trio.Nursery) -> None:
-    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
+    rig = await _rig(nursery, Gate(peers={"b.example": PeerRule()}))
     message = chat(1, to="c.example")
-    house.federation.send("c.example", message)
+    rig.federation.send("c.example", message)
     with pytest.raises(PeerError):
-        house.federation.admit(claims_of("d.example"))
-    sent, visit = house.bus.decisions
+        rig.federation.admit(claims_of("d.example"))
+    sent, visit = rig.bus.decisions
     assert (sent.hook, sent.permitted, sent.reason) == ("peer", False, "domain-blocked")
     assert (sent.link_domain, sent.src_key, sent.dst_key) == ("c.example", message.from_, message.to)
     assert (visit.hook, visit.reason, visit.link_domain) == ("peer", "domain-blocked", "d.example")
-    assert house.bus.message_records == []
+    assert rig.bus.message_records == []
 
 
 async def test_who_writes_to_barred_domains_all_the_time_leaves_room_for_the_refusals_of_others(
     nursery: trio.Nursery,
 ) -> None:
-    house = await _house(nursery, Gate(peers={"b.example": PeerRule()}))
+    rig = await _rig(nursery, Gate(peers={"b.example": PeerRule()}))
     for number in range(DECISIONS_PER_SOURCE + 10):
-        house.federation.send(f"c{number}.example", chat(number, to=f"c{number}.example"))
+        rig.federation.send(f"c{number}.example", chat(number, to=f"c{number}.example"))
     with pytest.raises(PeerError):
-        house.federation.admit(claims_of("d.example"))
-    *flood, visit = house.bus.decisions
+        rig.federation.admit(claims_of("d.example"))
+    *flood, visit = rig.bus.decisions
     assert len(flood) == DECISIONS_PER_SOURCE
     assert (visit.link_domain, visit.left_out) == ("d.example", 10)
-    assert house.federation.decisions.left_out == 10
+    assert rig.federation.decisions.left_out == 10
 
 
 async def test_what_may_not_go_out_is_recorded_although_it_was_only_to_wait(nursery: trio.Nursery) -> None:
     gate = Gate(one_policy(deny("no-reads", condition("hook", "equals", "out"))), {"b.example": PeerRule()})
-    house = await _house(nursery, gate)
-    assert house.federation.reach("b.example", request(1)) == Refusal(Code.POLICY)
-    assert [one.rule_id for one in house.bus.decisions] == ["s/no-reads"]
-    assert [(one.outcome, one.outcome_code) for one in house.bus.message_records] == [("denied", "policy")]
+    rig = await _rig(nursery, gate)
+    assert rig.federation.reach("b.example", request(1)) == Refusal(Code.POLICY)
+    assert [one.rule_id for one in rig.bus.decisions] == ["s/no-reads"]
+    assert [(one.outcome, one.outcome_code) for one in rig.bus.message_records] == [("denied", "policy")]

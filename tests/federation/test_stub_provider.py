@@ -43,7 +43,7 @@ class Compiler:
         return module[::-1]
 
 
-class House:
+class Rig:
     """A provider over a world; `restart` makes all of it anew over the same folders."""
 
     def __init__(self, folder: Path, world: World, anchors: dict[str, TrustAnchor] | None = None) -> None:
@@ -90,9 +90,9 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     world = World(tmp_path)
-    yield House(tmp_path, world)
+    yield Rig(tmp_path, world)
     world.close()
 
 
@@ -100,241 +100,239 @@ def steps(times: StepTimes) -> list[str]:
     return [name for name, _ in times.steps]
 
 
-async def test_first_contact_goes_all_the_way_and_tells_each_step(house: House) -> None:
+async def test_first_contact_goes_all_the_way_and_tells_each_step(rig: Rig) -> None:
     times = StepTimes()
-    package = await house.provider.package("b.example", times)
+    package = await rig.provider.package("b.example", times)
     assert package.stub.domain == "b.example"
-    assert package.code == house.world.b.code[::-1]
+    assert package.code == rig.world.b.code[::-1]
     assert steps(times) == ["resolve", "live_document", "root", "manifest", "module", "verify", "compile"]
     assert all(milliseconds >= 0 for _, milliseconds in times.steps)
     assert not times.is_warm
-    assert len(house.requests) == 4
+    assert len(rig.requests) == 4
 
 
-async def test_the_second_time_nothing_is_asked_and_nothing_compiled(house: House) -> None:
-    await house.provider.package("b.example", StepTimes())
-    asked = len(house.requests)
+async def test_the_second_time_nothing_is_asked_and_nothing_compiled(rig: Rig) -> None:
+    await rig.provider.package("b.example", StepTimes())
+    asked = len(rig.requests)
     times = StepTimes()
-    await house.provider.package("b.example", times)
-    assert (len(house.requests), house.sandbox.compiled, times.is_warm) == (asked, 1, True)
+    await rig.provider.package("b.example", times)
+    assert (len(rig.requests), rig.sandbox.compiled, times.is_warm) == (asked, 1, True)
 
 
-async def test_after_a_restart_the_cache_is_enough_and_is_verified_again(house: House) -> None:
-    first = await house.provider.package("b.example", StepTimes())
-    house.restart()
-    house.nobody_answers()
+async def test_after_a_restart_the_cache_is_enough_and_is_verified_again(rig: Rig) -> None:
+    first = await rig.provider.package("b.example", StepTimes())
+    rig.restart()
+    rig.nobody_answers()
     times = StepTimes()
-    package = await house.provider.package("b.example", times)
+    package = await rig.provider.package("b.example", times)
     assert (package.code, package.stub.module_sha256) == (first.code, first.stub.module_sha256)
-    assert (times.is_warm, house.sandbox.compiled, house.names.asked) == (True, 1, [])
+    assert (times.is_warm, rig.sandbox.compiled, rig.names.asked) == (True, 1, [])
     assert "cached documents" in steps(times)
     assert "cached code" in steps(times)
 
 
-async def test_another_engine_compiles_anew(house: House) -> None:
-    await house.provider.package("b.example", StepTimes())
-    house.sandbox.fingerprint = "engine-2"
-    await house.provider.package("b.example", StepTimes())
-    assert house.sandbox.compiled == 2
+async def test_another_engine_compiles_anew(rig: Rig) -> None:
+    await rig.provider.package("b.example", StepTimes())
+    rig.sandbox.fingerprint = "engine-2"
+    await rig.provider.package("b.example", StepTimes())
+    assert rig.sandbox.compiled == 2
 
 
-async def test_many_who_ask_at_once_are_one_refresh(house: House) -> None:
-    house.world.fetcher.is_patient = True
+async def test_many_who_ask_at_once_are_one_refresh(rig: Rig) -> None:
+    rig.world.fetcher.is_patient = True
     async with trio.open_nursery() as nursery:
         for _ in range(10):
-            nursery.start_soon(house.provider.package, "b.example", StepTimes())
-    live = [url for url in house.requests if url == house.world.b.location.well_known_url]
+            nursery.start_soon(rig.provider.package, "b.example", StepTimes())
+    live = [url for url in rig.requests if url == rig.world.b.location.well_known_url]
     assert len(live) == 1
 
 
-async def test_a_cancelled_asker_leaves_the_next_one_a_free_way(house: House) -> None:
-    house.world.fetcher.is_patient = True
+async def test_a_cancelled_asker_leaves_the_next_one_a_free_way(rig: Rig) -> None:
+    rig.world.fetcher.is_patient = True
     with trio.CancelScope() as scope:
-        house.world.fetcher.on_request = lambda _url: scope.cancel()
-        await house.provider.package("b.example", StepTimes())
+        rig.world.fetcher.on_request = lambda _url: scope.cancel()
+        await rig.provider.package("b.example", StepTimes())
     assert scope.cancelled_caught
-    house.world.fetcher.on_request = lambda _url: None
-    assert (await house.provider.package("b.example", StepTimes())).stub.domain == "b.example"
+    rig.world.fetcher.on_request = lambda _url: None
+    assert (await rig.provider.package("b.example", StepTimes())).stub.domain == "b.example"
 
 
 @pytest.mark.parametrize("what", ["MODULE", "DOCUMENTS", "COMPILED"])
-async def test_what_was_changed_in_the_cache_is_fetched_or_made_again(house: House, what: str) -> None:
-    await house.provider.package("b.example", StepTimes())
+async def test_what_was_changed_in_the_cache_is_fetched_or_made_again(rig: Rig, what: str) -> None:
+    await rig.provider.package("b.example", StepTimes())
     changed = 0
-    for path in (house.folder / "stubs").rglob("*"):
-        if path.is_file() and what.lower()[:4] in str(path.relative_to(house.folder)).lower():
+    for path in (rig.folder / "stubs").rglob("*"):
+        if path.is_file() and what.lower()[:4] in str(path.relative_to(rig.folder)).lower():
             path.write_bytes(path.read_bytes()[:-1] + b"!")
             changed += 1
     assert changed
-    house.restart()
-    package = await house.provider.package("b.example", StepTimes())
-    assert package.code == house.world.b.code[::-1]
-    assert house.cache.statistics().tampered >= 1
+    rig.restart()
+    package = await rig.provider.package("b.example", StepTimes())
+    assert package.code == rig.world.b.code[::-1]
+    assert rig.cache.statistics().tampered >= 1
 
 
-async def test_documents_that_are_due_serve_on_while_nobody_answers(house: House) -> None:
-    await house.provider.package("b.example", StepTimes())
-    house.world.clock.now += 1.5 * DAY
-    house.nobody_answers()
-    assert (await house.provider.package("b.example", StepTimes())).stub.serial == 1
+async def test_documents_that_are_due_serve_on_while_nobody_answers(rig: Rig) -> None:
+    await rig.provider.package("b.example", StepTimes())
+    rig.world.clock.now += 1.5 * DAY
+    rig.nobody_answers()
+    assert (await rig.provider.package("b.example", StepTimes())).stub.serial == 1
 
 
-async def test_documents_that_have_expired_do_not(house: House) -> None:
-    await house.provider.package("b.example", StepTimes())
-    house.world.clock.now += 3 * DAY
-    house.nobody_answers()
+async def test_documents_that_have_expired_do_not(rig: Rig) -> None:
+    await rig.provider.package("b.example", StepTimes())
+    rig.world.clock.now += 3 * DAY
+    rig.nobody_answers()
     with pytest.raises(TransportError) as caught:
-        await house.provider.package("b.example", StepTimes())
+        await rig.provider.package("b.example", StepTimes())
     assert caught.value.code in (Code.CONNECT_FAILED, Code.DISCOVERY_BACKOFF)
 
 
-async def test_a_refused_document_is_no_accident_and_stale_ones_do_not_hide_it(house: House) -> None:
-    await house.provider.package("b.example", StepTimes())
-    house.world.b.publish_live(serial=0)
-    house.world.clock.now += 1.5 * DAY
+async def test_a_refused_document_is_no_accident_and_stale_ones_do_not_hide_it(rig: Rig) -> None:
+    await rig.provider.package("b.example", StepTimes())
+    rig.world.b.publish_live(serial=0)
+    rig.world.clock.now += 1.5 * DAY
     with pytest.raises(PeerError) as caught:
-        await house.documents.trust_of("b.example", is_refresh=True)
+        await rig.documents.trust_of("b.example", is_refresh=True)
     assert caught.value.code in (Code.ROLLBACK, Code.DOCUMENT_MALFORMED)
 
 
-async def test_a_newer_stub_is_found_by_a_refresh(house: House) -> None:
-    await house.provider.package("b.example", StepTimes())
-    house.world.clock.now += 3_600
-    house.world.b.now = house.world.clock.now
-    house.world.b.publish_stub(serial=2, code=house.world.b.code + b"\0\x05\x04more")
-    await house.documents.trust_of("b.example", is_refresh=True)
-    package = await house.provider.package("b.example", StepTimes())
-    assert (package.stub.serial, house.sandbox.compiled) == (2, 2)
+async def test_a_newer_stub_is_found_by_a_refresh(rig: Rig) -> None:
+    await rig.provider.package("b.example", StepTimes())
+    rig.world.clock.now += 3_600
+    rig.world.b.now = rig.world.clock.now
+    rig.world.b.publish_stub(serial=2, code=rig.world.b.code + b"\0\x05\x04more")
+    await rig.documents.trust_of("b.example", is_refresh=True)
+    package = await rig.provider.package("b.example", StepTimes())
+    assert (package.stub.serial, rig.sandbox.compiled) == (2, 2)
 
 
-async def test_what_cannot_be_compiled_is_refused_with_the_reason(house: House) -> None:
-    house.sandbox.failure = PeerError(Code.MODULE_IMPORTS, "it wants to import", domain="b.example")
+async def test_what_cannot_be_compiled_is_refused_with_the_reason(rig: Rig) -> None:
+    rig.sandbox.failure = PeerError(Code.MODULE_IMPORTS, "it wants to import", domain="b.example")
     with pytest.raises(PeerError) as caught:
-        await house.provider.package("b.example", StepTimes())
+        await rig.provider.package("b.example", StepTimes())
     assert caught.value.code is Code.MODULE_IMPORTS
-    house.sandbox.failure = None
-    assert (await house.provider.package("b.example", StepTimes())).stub.domain == "b.example"
+    rig.sandbox.failure = None
+    assert (await rig.provider.package("b.example", StepTimes())).stub.domain == "b.example"
 
 
-async def test_a_module_that_is_not_the_promised_one_is_refused(house: House) -> None:
-    [url] = house.world.b.manifest.module.urls
-    house.world.b.files[url] = house.world.b.code[:-1] + b"!"
+async def test_a_module_that_is_not_the_promised_one_is_refused(rig: Rig) -> None:
+    [url] = rig.world.b.manifest.module.urls
+    rig.world.b.files[url] = rig.world.b.code[:-1] + b"!"
     with pytest.raises(PeerError) as caught:
-        await house.provider.package("b.example", StepTimes())
+        await rig.provider.package("b.example", StepTimes())
     assert caught.value.code is Code.DIGEST_MISMATCH
 
 
 async def test_a_wrong_pin_refuses_the_domain(tmp_path: Path) -> None:
     world = World(tmp_path)
-    house = House(tmp_path, world, {"b.example": TrustAnchor.pinned("A" * 43)})
+    rig = Rig(tmp_path, world, {"b.example": TrustAnchor.pinned("A" * 43)})
     with pytest.raises(PeerError) as caught:
-        await house.provider.package("b.example", StepTimes())
+        await rig.provider.package("b.example", StepTimes())
     assert caught.value.code is Code.FINGERPRINT_MISMATCH
-    house.anchors["b.example"] = TrustAnchor.pinned(world.b.fingerprint)
-    house.start()
-    assert (await house.provider.package("b.example", StepTimes())).stub.level.value == "pinned"
+    rig.anchors["b.example"] = TrustAnchor.pinned(world.b.fingerprint)
+    rig.start()
+    assert (await rig.provider.package("b.example", StepTimes())).stub.level.value == "pinned"
     world.close()
 
 
-async def test_a_domain_that_does_not_exist_is_left_alone_after_the_first_attempt(house: House) -> None:
+async def test_a_domain_that_does_not_exist_is_left_alone_after_the_first_attempt(rig: Rig) -> None:
     for _ in range(3):
         with pytest.raises(HostError):
-            await house.provider.package("nowhere.example", StepTimes())
-    assert len(house.requests) <= 2
+            await rig.provider.package("nowhere.example", StepTimes())
+    assert len(rig.requests) <= 2
 
 
-async def test_a_full_disk_costs_the_cache_and_not_the_stub(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_costs_the_cache_and_not_the_stub(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*_arguments: object) -> None:
         await trio.lowlevel.checkpoint()
         raise HostError(Code.STORAGE, "no space left on device")
 
     for name in ("put_module", "put_compiled", "put_documents"):
-        monkeypatch.setattr(house.cache, name, full)
-    assert (await house.provider.package("b.example", StepTimes())).code == house.world.b.code[::-1]
+        monkeypatch.setattr(rig.cache, name, full)
+    assert (await rig.provider.package("b.example", StepTimes())).code == rig.world.b.code[::-1]
 
 
-async def test_a_cache_beyond_its_room_keeps_what_running_stubs_were_started_from(house: House) -> None:
-    house.cache_bytes = 1
-    house.start()
-    first = (await house.provider.package("b.example", StepTimes())).stub
+async def test_a_cache_beyond_its_room_keeps_what_running_stubs_were_started_from(rig: Rig) -> None:
+    rig.cache_bytes = 1
+    rig.start()
+    first = (await rig.provider.package("b.example", StepTimes())).stub
     running = StubStatus("runtime://a.example/node/protostub/1", "b.example")
     running.verified(module_sha256=first.module_sha256, version=first.version)
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.provider.run_sweeper, lambda: [running])
-        assert house.cache.statistics().evictions == 0
+        await nursery.start(rig.provider.run_sweeper, lambda: [running])
+        assert rig.cache.statistics().evictions == 0
         nursery.cancel_scope.cancel()
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.provider.run_sweeper, tuple)
-        assert house.cache.statistics().evictions == 3
+        await nursery.start(rig.provider.run_sweeper, tuple)
+        assert rig.cache.statistics().evictions == 3
         nursery.cancel_scope.cancel()
-    assert not [path for path in (house.folder / "stubs").rglob("*") if path.is_file()]
+    assert not [path for path in (rig.folder / "stubs").rglob("*") if path.is_file()]
 
 
-async def test_what_makes_the_cache_too_large_is_let_go_at_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.cache_bytes = 1
-    house.start()
+async def test_what_makes_the_cache_too_large_is_let_go_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.cache_bytes = 1
+    rig.start()
     sweeps, swept = trio.open_memory_channel[int](100)
-    evict = house.cache.evict
+    evict = rig.cache.evict
 
     async def told(*, kept: Collection[str]) -> list[Eviction]:
         evictions = await evict(kept=kept)
         sweeps.send_nowait(len(evictions))
         return evictions
 
-    monkeypatch.setattr(house.cache, "evict", told)
+    monkeypatch.setattr(rig.cache, "evict", told)
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.provider.run_sweeper, tuple)
-        await house.provider.package("b.example", StepTimes())
+        await nursery.start(rig.provider.run_sweeper, tuple)
+        await rig.provider.package("b.example", StepTimes())
         with trio.fail_after(PATIENCE_SECONDS):
-            while house.cache.statistics().size_bytes:
+            while rig.cache.statistics().size_bytes:
                 await swept.receive()
         nursery.cancel_scope.cancel()
-    assert not [path for path in (house.folder / "stubs").rglob("*") if path.is_file()]
-    assert (await house.provider.package("b.example", StepTimes())).stub.domain == "b.example"
+    assert not [path for path in (rig.folder / "stubs").rglob("*") if path.is_file()]
+    assert (await rig.provider.package("b.example", StepTimes())).stub.domain == "b.example"
 
 
-async def test_a_cache_that_cannot_be_swept_is_told_and_tried_again(
-    house: House, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = house.folder / "stubs" / "compiled"
+async def test_a_cache_that_cannot_be_swept_is_told_and_tried_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    folder = rig.folder / "stubs" / "compiled"
     folder.rmdir()
     async with trio.open_nursery() as nursery:
-        await nursery.start(house.provider.run_sweeper, tuple)
+        await nursery.start(rig.provider.run_sweeper, tuple)
         nursery.cancel_scope.cancel()
     assert "cannot be swept" in caplog.text
 
 
-async def test_the_time_of_the_next_refresh_is_known(house: House) -> None:
-    assert house.documents.seconds_until_refresh("b.example") == 0
-    await house.provider.package("b.example", StepTimes())
-    first = house.documents.seconds_until_refresh("b.example")
+async def test_the_time_of_the_next_refresh_is_known(rig: Rig) -> None:
+    assert rig.documents.seconds_until_refresh("b.example") == 0
+    await rig.provider.package("b.example", StepTimes())
+    first = rig.documents.seconds_until_refresh("b.example")
     assert first > 0
-    house.world.clock.now += 100
-    assert house.documents.seconds_until_refresh("b.example") == pytest.approx(first - 100)
+    rig.world.clock.now += 100
+    assert rig.documents.seconds_until_refresh("b.example") == pytest.approx(first - 100)
 
 
-async def test_whoever_asks_for_news_again_and_again_gets_the_same_answer(house: House) -> None:
+async def test_whoever_asks_for_news_again_and_again_gets_the_same_answer(rig: Rig) -> None:
     """Strangers with forged tokens of a permitted peer's can make us ask."""
-    await house.documents.trust_of("b.example", is_refresh=False)
-    asked = len(house.requests)
+    await rig.documents.trust_of("b.example", is_refresh=False)
+    asked = len(rig.requests)
     for _ in range(20):
-        await house.documents.trust_of("b.example", is_refresh=True)
-    assert len(house.requests) == asked
-    house.world.clock.now += 61
-    await house.documents.trust_of("b.example", is_refresh=True)
-    assert len(house.requests) > asked
+        await rig.documents.trust_of("b.example", is_refresh=True)
+    assert len(rig.requests) == asked
+    rig.world.clock.now += 61
+    await rig.documents.trust_of("b.example", is_refresh=True)
+    assert len(rig.requests) > asked
 
 
-async def test_trust_that_the_operator_takes_back_ends_at_once_and_comes_back_when_undone(house: House) -> None:
+async def test_trust_that_the_operator_takes_back_ends_at_once_and_comes_back_when_undone(rig: Rig) -> None:
     """The command writes into the store beside the running node; nothing waits for the next look-up."""
-    await house.provider.package("b.example", StepTimes())
-    with TrustStore(house.world.folder / "trust.sqlite", secret=SECRET) as beside:
+    await rig.provider.package("b.example", StepTimes())
+    with TrustStore(rig.world.folder / "trust.sqlite", secret=SECRET) as beside:
         await beside.retrust("b.example", "A" * 43)
-        assert house.documents.is_forgotten("b.example")
+        assert rig.documents.is_forgotten("b.example")
         with pytest.raises(PeerError) as caught:
-            await house.documents.trust_of("b.example", is_refresh=False)
+            await rig.documents.trust_of("b.example", is_refresh=False)
         assert caught.value.code is Code.FINGERPRINT_MISMATCH
         with pytest.raises(PeerError):
-            await house.provider.package("b.example", StepTimes())
+            await rig.provider.package("b.example", StepTimes())
         await beside.forget("b.example")
-    assert not house.documents.is_forgotten("b.example")
+    assert not rig.documents.is_forgotten("b.example")

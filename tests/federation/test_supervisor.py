@@ -41,7 +41,7 @@ class UnreachableDomain:
         raise TransportError(code, "nobody is there", phase="connect")
 
 
-class House:
+class Rig:
     """The link of a.example to b.example with its supervisor, in the time of the test."""
 
     def __init__(self) -> None:
@@ -62,46 +62,46 @@ class House:
 
 
 @pytest.fixture
-async def house() -> House:
-    return House()
+async def rig() -> Rig:
+    return Rig()
 
 
 async def test_a_stub_that_crashed_is_left_alone_although_the_other_node_came_and_went(
-    house: House, autojump_clock: trio.testing.MockClock
+    rig: Rig, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(house.supervisor.run)
-        house.pair.to_b.send(chat(1))
+        nursery.start_soon(rig.supervisor.run)
+        rig.pair.to_b.send(chat(1))
         await trio.sleep(0.5)
-        assert house.provider.deployments == 1
-        await house.comes_and_goes(chat(2))
+        assert rig.provider.deployments == 1
+        await rig.comes_and_goes(chat(2))
         await trio.sleep(0.1)
-        assert (house.provider.deployments, house.pair.a.answers) == (1, [])
+        assert (rig.provider.deployments, rig.pair.a.answers) == (1, [])
         await trio.sleep(1.0)
-        assert house.provider.deployments == 2
+        assert rig.provider.deployments == 2
         nursery.cancel_scope.cancel()
 
 
 async def test_an_open_circuit_stays_open_although_the_other_node_came_and_went(
-    house: House, autojump_clock: trio.testing.MockClock
+    rig: Rig, autojump_clock: trio.testing.MockClock
 ) -> None:
-    link = house.pair.to_b
+    link = rig.pair.to_b
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(house.supervisor.run)
+        nursery.start_soon(rig.supervisor.run)
         link.send(request(1))
         await trio.sleep(RESTART_MAX_SECONDS)
-        assert (house.provider.deployments, house.pair.a.answer_codes) == (CRASHES_BEFORE_CIRCUIT, [Code.CIRCUIT_OPEN])
-        await house.comes_and_goes(request(2))
+        assert (rig.provider.deployments, rig.pair.a.answer_codes) == (CRASHES_BEFORE_CIRCUIT, [Code.CIRCUIT_OPEN])
+        await rig.comes_and_goes(request(2))
         await trio.sleep(1.0)
-        assert house.pair.a.answer_codes == [Code.CIRCUIT_OPEN] * 2
-        assert (house.provider.deployments, link.state) == (CRASHES_BEFORE_CIRCUIT, "quarantined")
+        assert rig.pair.a.answer_codes == [Code.CIRCUIT_OPEN] * 2
+        assert (rig.provider.deployments, link.state) == (CRASHES_BEFORE_CIRCUIT, "quarantined")
         refusal = link.send(request(3))
         assert refusal is not None
         assert refusal.code is Code.CIRCUIT_OPEN
         await trio.sleep(CIRCUIT_OPEN_SECONDS)
         link.send(request(4))
         await trio.sleep(1.0)
-        assert house.provider.deployments == CRASHES_BEFORE_CIRCUIT + 1
+        assert rig.provider.deployments == CRASHES_BEFORE_CIRCUIT + 1
         nursery.cancel_scope.cancel()
 
 
@@ -117,20 +117,20 @@ async def test_an_open_circuit_stays_open_although_the_other_node_came_and_went(
     ],
 )
 async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
-    house: House, autojump_clock: trio.testing.MockClock, codes: tuple[Code, ...], ttl_seconds: float | None
+    rig: Rig, autojump_clock: trio.testing.MockClock, codes: tuple[Code, ...], ttl_seconds: float | None
 ) -> None:
-    link = house.pair.to_b
+    link = rig.pair.to_b
     more: dict[str, Any] = {} if ttl_seconds is None else {"ttl": ttl_seconds}
-    house.context.provider = UnreachableDomain(*codes)
+    rig.context.provider = UnreachableDomain(*codes)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(house.supervisor.run)
+        nursery.start_soon(rig.supervisor.run)
         for number in range(1, 4):
             assert link.send(request(number, **more)) is None
             for _ in range(80):
                 await trio.sleep(0.25)
                 link.tick(trio.current_time())
-        assert house.pair.a.answer_codes == [Code.DEPLOY_TIMEOUT] * 3
-        assert all("nobody is there" in str(body_of(one)["description"]) for one in house.pair.a.answers)
+        assert rig.pair.a.answer_codes == [Code.DEPLOY_TIMEOUT] * 3
+        assert all("nobody is there" in str(body_of(one)["description"]) for one in rig.pair.a.answers)
         nursery.cancel_scope.cancel()
 
 
@@ -158,13 +158,13 @@ class TakenBack:
 
 
 async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trust(
-    house: House, autojump_clock: trio.testing.MockClock
+    rig: Rig, autojump_clock: trio.testing.MockClock
 ) -> None:
     del autojump_clock
     began = trio.current_time()
-    documents = house.context.documents = TakenBack(began + 600)
+    documents = rig.context.documents = TakenBack(began + 600)
     with trio.CancelScope() as over:
-        await house.supervisor._watch_trust(cast("VerifiedStub", None), over)
+        await rig.supervisor._watch_trust(cast("VerifiedStub", None), over)
     assert over.cancel_called
     assert 600 <= trio.current_time() - began <= 660
     assert documents.asked == 1  # and nobody was asked while the trust stood

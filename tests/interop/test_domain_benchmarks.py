@@ -139,7 +139,7 @@ def test_answers_to_allocation_are_judged(stream: bytes, fault: str | None) -> N
     assert faults == ([fault] if fault else [])
 
 
-def test_the_plan_has_the_bars_of_the_house_and_every_relay_beside_pairs_and_observers() -> None:
+def test_the_plan_has_our_own_bars_and_every_relay_beside_pairs_and_observers() -> None:
     plan = shapes(quick=False)
     bars = {(shape.name, shape.body_bytes): [bar.text for bar in shape.bars] for shape in plan}
     assert bars == {

@@ -18,7 +18,7 @@ import pytest
 import trio
 import trustme
 
-from tests.support.runtime_house import SESSION, Runtime, RuntimeHouse, a_message, runtime_address, runtime_house
+from tests.support.runtime_rig import SESSION, Runtime, RuntimeRig, a_message, runtime_address, runtime_rig
 from tests.support.task_dump import dump_tasks
 
 SOAK_SECONDS = float(os.environ.get("TRAPEZOID_SOAK_SECONDS", "20"))
@@ -106,13 +106,13 @@ async def watch(connectors: list[Connector]) -> str:
     return "\n".join(one.failure for one in connectors if one.failure)
 
 
-async def soak(house: RuntimeHouse, client: ssl.SSLContext | None) -> list[Connector]:
+async def soak(rig: RuntimeRig, client: ssl.SSLContext | None) -> list[Connector]:
     ends_at = time.monotonic() + SOAK_SECONDS
-    connectors = [Connector(house.port, f"rt-{number}", client, ends_at) for number in range(CONNECTORS)]
+    connectors = [Connector(rig.port, f"rt-{number}", client, ends_at) for number in range(CONNECTORS)]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(house.bus.run_sweeper)
+        nursery.start_soon(rig.bus.run_sweeper)
         for number in range(2):
-            nursery.start_soon(flood, await house.opened(f"flood-{number}", context=client))
+            nursery.start_soon(flood, await rig.opened(f"flood-{number}", context=client))
         for one in connectors:
             one.start()
         trouble = await watch(connectors)
@@ -129,14 +129,14 @@ async def test_no_upgrade_stalls_under_load(tmp_path: Path, is_tls: bool) -> Non
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.issue_cert("localhost").configure_cert(server)
     authority.configure_trust(client)
-    async with runtime_house(tmp_path, context=server if is_tls else None) as house:
-        connectors = await soak(house, client if is_tls else None)
-        assert house.door is not None
-        assert house.door.counters["slow handshakes"] == house.door.counters["internal errors"] == 0
-        assert house.door.counters["too many half-open"] == 0
+    async with runtime_rig(tmp_path, context=server if is_tls else None) as rig:
+        connectors = await soak(rig, client if is_tls else None)
+        assert rig.door is not None
+        assert rig.door.counters["slow handshakes"] == rig.door.counters["internal errors"] == 0
+        assert rig.door.counters["too many half-open"] == 0
         assert sum(one.upgrades for one in connectors) > CONNECTORS
         with trio.fail_after(10):
-            while house.door.half_open:
+            while rig.door.half_open:
                 await trio.lowlevel.checkpoint()
 
 

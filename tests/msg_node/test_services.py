@@ -16,22 +16,22 @@ from msg_node.kernel.session import Line
 from protofly import codec
 from protofly.errors import Code
 from protofly.limits import RELEASED_AT_ONCE
-from tests.support.state_house import ALLOCATION, DOMAIN, NODE, REGISTRY, SM, StateHouse, body_of
+from tests.support.state_rig import ALLOCATION, DOMAIN, NODE, REGISTRY, SM, StateRig, body_of
 
 ANA = f"runtime://{DOMAIN}/rt-ana"
 ROOM = f"comm://{DOMAIN}/room-51"
 
 
 @pytest.fixture
-def house() -> StateHouse:
-    return StateHouse()
+def rig() -> StateRig:
+    return StateRig()
 
 
 # Sessions.
 
 
-def test_open_gives_a_token_and_binds_the_connection(house: StateHouse) -> None:
-    result = house.session_verb("OPEN".lower(), ANA, 5)
+def test_open_gives_a_token_and_binds_the_connection(rig: StateRig) -> None:
+    result = rig.session_verb("OPEN".lower(), ANA, 5)
     (reply,) = result.replies
     body = body_of(reply)
     assert (reply.type, reply.from_, reply.to, reply.id) == ("response", "mn:/session", ANA, b"1")
@@ -39,7 +39,7 @@ def test_open_gives_a_token_and_binds_the_connection(house: StateHouse) -> None:
     assert isinstance(body["runtimeToken"], str)
     assert isinstance(body["session"], dict)
     assert body["session"]["listening"] == [ANA, f"{ANA}/sm"]
-    (sid,) = [session.sid for session in house.state.sessions]
+    (sid,) = [session.sid for session in rig.state.sessions]
     assert result.effects == [Bind(5, sid)]
     assert [change.table for change in result.changes] == [Table.SESSIONS]
 
@@ -60,92 +60,92 @@ def test_open_gives_a_token_and_binds_the_connection(house: StateHouse) -> None:
         ("runtime://alpha.example.evil/rt-ana", 403, "spoofed-source"),
     ],
 )
-def test_open_needs_a_runtime_address_of_this_domain(house: StateHouse, from_: str, code: int, reason: str) -> None:
-    result = house.session_verb("open", from_, 1)
+def test_open_needs_a_runtime_address_of_this_domain(rig: StateRig, from_: str, code: int, reason: str) -> None:
+    result = rig.session_verb("open", from_, 1)
     body = body_of(result.replies[0])
     assert (body["code"], body["reason"], result.effects, result.changes) == (code, reason, [], [])
-    assert len(house.state.sessions) == 0
+    assert len(rig.state.sessions) == 0
 
 
 @pytest.mark.parametrize("from_", ["runtime:/alice", f"hyperty-runtime://{DOMAIN}/x", "runtime://alias.example/x"])
-def test_open_accepts_all_spellings_of_our_runtimes(house: StateHouse, from_: str) -> None:
-    assert body_of(house.session_verb("open", from_, 1).replies[0])["code"] == 200
+def test_open_accepts_all_spellings_of_our_runtimes(rig: StateRig, from_: str) -> None:
+    assert body_of(rig.session_verb("open", from_, 1).replies[0])["code"] == 200
 
 
 def test_guest_is_let_in_only_by_setting_and_leaves_nothing() -> None:
-    house = StateHouse(allows_guests=True, credentials=[Credential(digest_of("of bo"), "runtime://beta.example/rt-bo")])
-    refused = house.session_verb("open", "runtime://beta.example/rt-bo", 1)
+    rig = StateRig(allows_guests=True, credentials=[Credential(digest_of("of bo"), "runtime://beta.example/rt-bo")])
+    refused = rig.session_verb("open", "runtime://beta.example/rt-bo", 1)
     assert body_of(refused.replies[0])["reason"] == "no-credentials"
-    house.session_verb("open", "runtime://beta.example/rt-bo", 1, bearer="of bo")
-    sid = house.state.sessions.by_connection(1)
+    rig.session_verb("open", "runtime://beta.example/rt-bo", 1, bearer="of bo")
+    sid = rig.state.sessions.by_connection(1)
     assert sid is not None
-    house.reply(sid, ALLOCATION, "create")
-    result = house.services.sessions.connection_lost(1, now=house.now)
-    house.keep(result.changes)
+    rig.reply(sid, ALLOCATION, "create")
+    result = rig.services.sessions.connection_lost(1, now=rig.now)
+    rig.keep(result.changes)
     assert result.effects == [Ended(sid)]
-    assert all(not rows for rows in house.rows.values())
-    assert house.state.owners.owner("runtime://beta.example/rt-bo") is None
+    assert all(not rows for rows in rig.rows.values())
+    assert rig.state.owners.owner("runtime://beta.example/rt-bo") is None
 
 
-def test_second_opener_is_refused_and_the_first_is_probed(house: StateHouse) -> None:
-    sid, token = house.open("rt-ana", 1)
-    result = house.session_verb("open", ANA, 2)
+def test_second_opener_is_refused_and_the_first_is_probed(rig: StateRig) -> None:
+    sid, token = rig.open("rt-ana", 1)
+    result = rig.session_verb("open", ANA, 2)
     body = body_of(result.replies[0])
     assert (body["code"], body["reason"], body["value"]) == (409, "address-taken", {"retryAfter": 30.0})
     assert result.effects == [Probe(1)]
     assert token.encode() not in result.replies[0].raw
-    house.now += 31
-    result = house.session_verb("open", ANA, 2)
+    rig.now += 31
+    result = rig.session_verb("open", ANA, 2)
     assert result.effects[0] == CloseConnection(1, CloseCode.TAKEN_OVER)
-    assert house.services.sessions.connection_lost(1, now=house.now).effects == []
-    assert house.state.owners.owner(ANA) != sid
+    assert rig.services.sessions.connection_lost(1, now=rig.now).effects == []
+    assert rig.state.owners.owner(ANA) != sid
 
 
-def test_re_open_brings_back_everything(house: StateHouse) -> None:
-    sid, token = house.open("rt-ana", 1)
-    house.reply(sid, SM, "subscribe", {"resources": [ROOM, f"{ROOM}/children/m"]})
-    house.services.sessions.connection_lost(1, now=house.now)
-    result = house.session_verb("re-open", f"{ANA}/{token}", 2)
+def test_re_open_brings_back_everything(rig: StateRig) -> None:
+    sid, token = rig.open("rt-ana", 1)
+    rig.reply(sid, SM, "subscribe", {"resources": [ROOM, f"{ROOM}/children/m"]})
+    rig.services.sessions.connection_lost(1, now=rig.now)
+    result = rig.session_verb("re-open", f"{ANA}/{token}", 2)
     assert body_of(result.replies[0])["code"] == 200
     assert result.effects == [Bind(2, sid)]
-    assert house.state.owners.owner(ROOM) == sid
-    assert house.state.listeners.targets(f"{ROOM}/children/m") == (sid,)
+    assert rig.state.owners.owner(ROOM) == sid
+    assert rig.state.listeners.targets(f"{ROOM}/children/m") == (sid,)
 
 
 @pytest.mark.parametrize("type_", ["re-open", "reopen", "re_open", "RE-OPEN"])
-def test_failed_re_open_says_500_as_stubs_of_this_dialect_know_it(house: StateHouse, type_: str) -> None:
+def test_failed_re_open_says_500_as_stubs_of_this_dialect_know_it(rig: StateRig, type_: str) -> None:
     raw = codec.encode_message(id=1, type=type_, from_=f"{ANA}/wrong", to="mn:/session")
-    result = house.services.sessions.handle_session(codec.decode(raw)[0], Line(1), now=house.now, seed=house.seed())
+    result = rig.services.sessions.handle_session(codec.decode(raw)[0], Line(1), now=rig.now, seed=rig.seed())
     body = body_of(result.replies[0])
     assert (body["code"], body["reason"]) == (500, "bad-token")
     assert str(body["desc"]).startswith("Reconnection fail.")
 
 
-def test_close_releases_everything_without_a_reply(house: StateHouse) -> None:
-    sid, token = house.open("rt-ana", 1)
-    house.reply(sid, SM, "subscribe", {"resources": [ROOM, f"{ROOM}/changes"]})
-    house.reply(sid, ALLOCATION, "create")
-    result = house.session_verb("close", f"{ANA}/{token}", 1)
+def test_close_releases_everything_without_a_reply(rig: StateRig) -> None:
+    sid, token = rig.open("rt-ana", 1)
+    rig.reply(sid, SM, "subscribe", {"resources": [ROOM, f"{ROOM}/changes"]})
+    rig.reply(sid, ALLOCATION, "create")
+    result = rig.session_verb("close", f"{ANA}/{token}", 1)
     assert (result.replies, result.effects) == ([], [Ended(sid), CloseConnection(1, CloseCode.NORMAL)])
-    assert all(not rows for rows in house.rows.values())
-    assert house.state.owners.owner(ROOM) is None
-    assert house.state.owners.owner(ANA) is None
-    assert house.state.listeners.targets(f"{ROOM}/changes") == ()
-    assert body_of(house.session_verb("re-open", f"{ANA}/{token}", 2).replies[0])["code"] == 500
+    assert all(not rows for rows in rig.rows.values())
+    assert rig.state.owners.owner(ROOM) is None
+    assert rig.state.owners.owner(ANA) is None
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == ()
+    assert body_of(rig.session_verb("re-open", f"{ANA}/{token}", 2).replies[0])["code"] == 500
 
 
-def test_close_of_a_connection_without_session_closes_it(house: StateHouse) -> None:
-    assert house.session_verb("close", ANA, 1).effects == [CloseConnection(1, CloseCode.NORMAL)]
+def test_close_of_a_connection_without_session_closes_it(rig: StateRig) -> None:
+    assert rig.session_verb("close", ANA, 1).effects == [CloseConnection(1, CloseCode.NORMAL)]
 
 
-def test_ping_is_answered_with_pong(house: StateHouse) -> None:
-    (pong,) = house.session_verb("ping", ANA, 1).replies
+def test_ping_is_answered_with_pong(rig: StateRig) -> None:
+    (pong,) = rig.session_verb("ping", ANA, 1).replies
     assert (pong.type, pong.id, pong.from_, pong.to) == ("pong", b"1", "mn:/session", ANA)
 
 
-def test_other_verbs_and_responses_to_sessions(house: StateHouse) -> None:
-    assert body_of(house.session_verb("read", ANA, 1).replies[0])["reason"] == "bad-type"
-    assert house.session_verb("response", ANA, 1, {"code": 200}).replies == []
+def test_other_verbs_and_responses_to_sessions(rig: StateRig) -> None:
+    assert body_of(rig.session_verb("read", ANA, 1).replies[0])["reason"] == "bad-type"
+    assert rig.session_verb("response", ANA, 1, {"code": 200}).replies == []
 
 
 @pytest.mark.parametrize(
@@ -162,38 +162,38 @@ def test_other_verbs_and_responses_to_sessions(house: StateHouse) -> None:
     ],
 )
 def test_credentials_come_in_the_body_or_in_the_header(body: dict[str, object] | None, bearer: str, code: int) -> None:
-    house = StateHouse(credentials=[Credential(digest_of("secret"), ANA)], allows_anonymous=False)
-    result = house.session_verb("open", ANA, 1, body, bearer)
+    rig = StateRig(credentials=[Credential(digest_of("secret"), ANA)], allows_anonymous=False)
+    result = rig.session_verb("open", ANA, 1, body, bearer)
     assert body_of(result.replies[0])["code"] == code
 
 
-def test_session_ends_after_grace_and_its_holdings_with_it(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    house.reply(sid, SM, "subscribe", {"resources": [ROOM]})
-    assert house.services.sessions.connection_lost(1, now=house.now).changes == []  # parking writes nothing
-    house.now += 120
-    result = house.swept()
-    house.keep(result.changes)
+def test_session_ends_after_grace_and_its_holdings_with_it(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    rig.reply(sid, SM, "subscribe", {"resources": [ROOM]})
+    assert rig.services.sessions.connection_lost(1, now=rig.now).changes == []  # parking writes nothing
+    rig.now += 120
+    result = rig.swept()
+    rig.keep(result.changes)
     assert result.effects == [Ended(sid)]
-    assert all(not rows for rows in house.rows.values())
+    assert all(not rows for rows in rig.rows.values())
 
 
-def test_sessions_that_end_together_let_go_what_they_held_in_pieces(house: StateHouse) -> None:
+def test_sessions_that_end_together_let_go_what_they_held_in_pieces(rig: StateRig) -> None:
     each = RELEASED_AT_ONCE // 2
     for number in range(5):
-        sid, _ = house.open(f"rt-{number}", number)
-        house.reply(sid, ALLOCATION, "create", {"value": {"number": each}})
-        house.services.sessions.connection_lost(number, now=house.now)
-    house.now += 120
+        sid, _ = rig.open(f"rt-{number}", number)
+        rig.reply(sid, ALLOCATION, "create", {"value": {"number": each}})
+        rig.services.sessions.connection_lost(number, now=rig.now)
+    rig.now += 120
     pieces = []
-    while changes := house.services.sessions.sweep(now=house.now).changes:
+    while changes := rig.services.sessions.sweep(now=rig.now).changes:
         pieces.append(len(changes))
     assert pieces == [2 * (1 + each), 2 * (1 + each), 1 + each]
 
 
-def test_sessions_are_told_before_the_node_stops(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    told = house.services.sessions.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
+def test_sessions_are_told_before_the_node_stops(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    told = rig.services.sessions.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
     assert told.keys() == {sid}
     message = told[sid]
     assert (message.type, message.from_, message.to) == ("update", "mn:/session", f"{ANA}/status")
@@ -214,10 +214,10 @@ def test_sessions_are_told_before_the_node_stops(house: StateHouse) -> None:
         ("global://registry.", 501, "connector-off"),
     ],
 )
-def test_what_is_not_served_is_refused_with_its_reason(house: StateHouse, to: str, code: int, reason: str) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    assert house.services.serves(codec.build(id=1, type="read", from_=ANA, to=to).to_key)
-    reply = house.reply(sid, to, "read")
+def test_what_is_not_served_is_refused_with_its_reason(rig: StateRig, to: str, code: int, reason: str) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    assert rig.services.serves(codec.build(id=1, type="read", from_=ANA, to=to).to_key)
+    reply = rig.reply(sid, to, "read")
     assert (reply["code"], reply["reason"], "desc" in reply) == (code, reason, True)
 
 
@@ -234,40 +234,40 @@ def test_what_is_not_served_is_refused_with_its_reason(house: StateHouse, to: st
         (ANA, False),
     ],
 )
-def test_services_are_known_by_key(house: StateHouse, key: str, expected: bool) -> None:
-    assert house.services.serves(key) is expected
+def test_services_are_known_by_key(rig: StateRig, key: str, expected: bool) -> None:
+    assert rig.services.serves(key) is expected
 
 
-def test_registry_spellings_are_one_service(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
+def test_registry_spellings_are_one_service(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
     for to in (f"{REGISTRY}.", f"{REGISTRY}/", f"domain://REGISTRY.{DOMAIN}"):
-        (reply,) = house.ask(sid, to, "read", {"resource": "nothing"}).replies
+        (reply,) = rig.ask(sid, to, "read", {"resource": "nothing"}).replies
         assert (reply.from_, body_of(reply)["reason"]) == (to, "not-registered")
 
 
-def test_node_tells_what_it_is(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    value = house.reply(sid, f"domain://msg-node.{DOMAIN}", "read")["value"]
+def test_node_tells_what_it_is(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    value = rig.reply(sid, f"domain://msg-node.{DOMAIN}", "read")["value"]
     assert isinstance(value, dict)
     assert value["name"] == NODE
     assert value["guestStubs"] is True
     assert SM in value["functions"]
-    assert house.reply(sid, f"domain://msg-node.{DOMAIN}", "delete")["code"] == 405
+    assert rig.reply(sid, f"domain://msg-node.{DOMAIN}", "delete")["code"] == 405
 
 
-def test_response_to_a_service_is_never_answered(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    result = house.ask(sid, SM, "response", {"code": 200, "resources": [ROOM]})
+def test_response_to_a_service_is_never_answered(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    result = rig.ask(sid, SM, "response", {"code": 200, "resources": [ROOM]})
     assert not result.replies
     assert not result.changes
 
 
-def test_refused_request_changes_nothing(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    before = {table: dict(rows) for table, rows in house.rows.items()}
-    result = house.ask(sid, ALLOCATION, "create", {"value": {"number": 101}})
+def test_refused_request_changes_nothing(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    before = {table: dict(rows) for table, rows in rig.rows.items()}
+    result = rig.ask(sid, ALLOCATION, "create", {"value": {"number": 101}})
     assert result.changes == []
-    assert house.rows == before
+    assert rig.rows == before
 
 
 _json = st.recursive(
@@ -291,17 +291,17 @@ _values = _json | _addresses | st.lists(_addresses) | st.dictionaries(_names | s
     body=st.dictionaries(_names, _values, max_size=5),
 )
 def test_any_body_gives_an_answer_and_consistent_rows(to: str, type_: str, body: dict[str, object]) -> None:
-    house = StateHouse()
-    sid, _ = house.open("rt-ana", 1)
+    rig = StateRig()
+    sid, _ = rig.open("rt-ana", 1)
     raw = codec.encode_message(id=1, type=type_, from_=ANA, to=to, body=json.dumps(body).encode())
     message = codec.decode(raw)[0]
     if to == "mn:/session":
-        result = house.services.sessions.handle_session(message, Line(2), now=house.now, seed=house.seed())
+        result = rig.services.sessions.handle_session(message, Line(2), now=rig.now, seed=rig.seed())
     else:
-        result = house.services.handle(message, sid, now=house.now, seed=house.seed())
-    house.keep(result.changes)
+        result = rig.services.handle(message, sid, now=rig.now, seed=rig.seed())
+    rig.keep(result.changes)
     assert len(result.replies) == 1
-    assert house.restarted().state.owners.owned(sid) == house.state.owners.owned(sid)
+    assert rig.restarted().state.owners.owned(sid) == rig.state.owners.owned(sid)
 
 
 # The source check.
@@ -334,21 +334,21 @@ def test_any_body_gives_an_answer_and_consistent_rows(to: str, type_: str, body:
         (f"runtime://{DOMAIN}/not-connected", False, Source.LEARNABLE),
     ],
 )
-def test_from_is_judged(house: StateHouse, from_key: str, is_response: bool, expected: Source) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    bo, _ = house.open("rt-bo", 2)
-    house.reply(bo, SM, "subscribe", {"resources": [ROOM]})
+def test_from_is_judged(rig: StateRig, from_key: str, is_response: bool, expected: Source) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    rig.reply(bo, SM, "subscribe", {"resources": [ROOM]})
     wanted = [f"hyperty://{DOMAIN}/h-ana", f"{ROOM}/changes", "comm://beta.example/r/changes"]
-    house.reply(ana, SM, "subscribe", {"resources": wanted})
-    assert house.state.senders.source_of(ana, from_key, is_response=is_response) is expected
+    rig.reply(ana, SM, "subscribe", {"resources": wanted})
+    assert rig.state.senders.source_of(ana, from_key, is_response=is_response) is expected
 
 
-def test_responder_may_answer_for_what_it_was_asked_as(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    bo, _ = house.open("rt-bo", 2)
-    house.reply(bo, SM, "subscribe", {"resources": [ROOM]})
-    assert house.state.senders.source_of(ana, ROOM, is_response=True, was_addressed=True) is Source.SUBSCRIBED
-    assert house.state.senders.source_of(ana, ROOM, was_addressed=True) is Source.NOT_OWNER
+def test_responder_may_answer_for_what_it_was_asked_as(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    rig.reply(bo, SM, "subscribe", {"resources": [ROOM]})
+    assert rig.state.senders.source_of(ana, ROOM, is_response=True, was_addressed=True) is Source.SUBSCRIBED
+    assert rig.state.senders.source_of(ana, ROOM, was_addressed=True) is Source.NOT_OWNER
 
 
 def test_refusing_sources_have_their_codes() -> None:
@@ -361,12 +361,12 @@ def test_refusing_sources_have_their_codes() -> None:
 # Restart.
 
 
-def test_after_kill_everything_is_parked_and_re_open_works(house: StateHouse) -> None:
-    sid, token = house.open("rt-ana", 1)
-    allocated = house.reply(sid, ALLOCATION, "create", {"value": {"number": 3, "allocationKey": "block"}})["value"]
-    house.reply(sid, SM, "subscribe", {"resources": [ROOM, f"{ROOM}/children/"]})
+def test_after_kill_everything_is_parked_and_re_open_works(rig: StateRig) -> None:
+    sid, token = rig.open("rt-ana", 1)
+    allocated = rig.reply(sid, ALLOCATION, "create", {"value": {"number": 3, "allocationKey": "block"}})["value"]
+    rig.reply(sid, SM, "subscribe", {"resources": [ROOM, f"{ROOM}/children/"]})
     assert isinstance(allocated, dict)
-    again = house.restarted()
+    again = rig.restarted()
     session = again.state.sessions.get(sid)
     assert session is not None
     assert not session.is_live
@@ -378,28 +378,28 @@ def test_after_kill_everything_is_parked_and_re_open_works(house: StateHouse) ->
     assert again.state.owners.count(sid) == 1
 
 
-def test_nobody_gets_at_parked_holdings_without_the_token(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    house.reply(sid, SM, "subscribe", {"resources": [ROOM]})
-    again = house.restarted()
+def test_nobody_gets_at_parked_holdings_without_the_token(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    rig.reply(sid, SM, "subscribe", {"resources": [ROOM]})
+    again = rig.restarted()
     eve, _ = again.open("rt-ana", 7)  # the same runtime address, no proof
     assert eve != sid
     assert again.reply(eve, SM, "subscribe", {"resources": [ROOM]})["code"] == 403
     assert again.state.owners.owner(ROOM) == sid
 
 
-def test_rows_that_belong_to_nothing_are_deleted_at_restart(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    house.reply(sid, SM, "subscribe", {"resources": [ROOM]})
-    house.rows[Table.SESSIONS].clear()
-    again = house.restarted()
+def test_rows_that_belong_to_nothing_are_deleted_at_restart(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    rig.reply(sid, SM, "subscribe", {"resources": [ROOM]})
+    rig.rows[Table.SESSIONS].clear()
+    again = rig.restarted()
     assert all(not rows for rows in again.rows.values())
     assert again.state.owners.owner(ROOM) is None
 
 
-def test_no_token_is_ever_stored(house: StateHouse) -> None:
-    house = StateHouse(credentials=[Credential(digest_of("bearer-secret"), ANA)])
-    _, token = house.open("rt-ana", 1, {"credentials": {"token": "bearer-secret"}})
-    everything = b"".join(row for rows in house.rows.values() for row in rows.values())
+def test_no_token_is_ever_stored(rig: StateRig) -> None:
+    rig = StateRig(credentials=[Credential(digest_of("bearer-secret"), ANA)])
+    _, token = rig.open("rt-ana", 1, {"credentials": {"token": "bearer-secret"}})
+    everything = b"".join(row for rows in rig.rows.values() for row in rows.values())
     assert token.encode() not in everything
     assert b"bearer-secret" not in everything

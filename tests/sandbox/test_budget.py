@@ -11,7 +11,7 @@ from protofly.errors import MisuseError
 from sandbox.core.budget import Budget
 
 
-def test_no_needs_means_the_house_limits() -> None:
+def test_no_needs_means_the_default_limits() -> None:
     assert Budget().lowered_to() == Budget()
     assert Budget().memory_bytes == limits.MEMORY_BYTES
     assert Budget().cpu_milliseconds == 50

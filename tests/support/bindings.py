@@ -18,7 +18,7 @@ from msg_node.connectors.mqtt import MqttBinding
 from tests.support.http_runtime import EventLine, HttpRuntime, http_runtime
 from tests.support.mqtt_broker import Broker, MqttRuntime, mqtt_binding, needs_broker
 from tests.support.polling import PollingRuntime, polling
-from tests.support.runtime_house import PATIENCE_SECONDS, SESSION, SM, Json, Runtime, RuntimeHouse, a_message
+from tests.support.runtime_rig import PATIENCE_SECONDS, SESSION, SM, Json, Runtime, RuntimeRig, a_message
 
 
 class Binding(Enum):
@@ -38,8 +38,8 @@ class BoundRuntime(ABC):
     wishes: Json | None = None
     """Body of its `open`."""
 
-    def __init__(self, house: RuntimeHouse, name: str) -> None:
-        self.house = house
+    def __init__(self, rig: RuntimeRig, name: str) -> None:
+        self.rig = rig
         self.name = name
         self._numbers = count(1)
 
@@ -81,10 +81,10 @@ class BoundRuntime(ABC):
 
     async def until_lost(self) -> None:
         """Wait until the node knows that this runtime is away."""
-        sid = self.house.state.sessions.by_runtime(self.address)
+        sid = self.rig.state.sessions.by_runtime(self.address)
         assert sid is not None
         with trio.fail_after(PATIENCE_SECONDS):
-            while sid in self.house.bus._ports:
+            while sid in self.rig.bus._ports:
                 await trio.lowlevel.checkpoint()
 
 
@@ -94,7 +94,7 @@ class OverWebSocket(BoundRuntime):
     _runtime: Runtime | None = None
 
     async def begin(self) -> None:
-        before, self._runtime = self._runtime, await self.house.runtime()
+        before, self._runtime = self._runtime, await self.rig.runtime()
         if before is None:
             await self._runtime.open(self.name, self.wishes)
             self.address = self._runtime.address
@@ -118,12 +118,12 @@ class OverWebSocket(BoundRuntime):
 
 
 class OverSocketIo(BoundRuntime):
-    """Dialect A in socket.io packets, polling; it comes back by its address, which the house allows."""
+    """Dialect A in socket.io packets, polling; it comes back by its address, which the rig allows."""
 
     _runtime: PollingRuntime
 
     async def begin(self) -> None:
-        self._runtime = await polling(self.house, self.name)
+        self._runtime = await polling(self.rig, self.name)
         reply = await self._runtime.ask("open", SESSION, self.wishes, id_="open")
         assert reply["body"]["code"] == 200, reply
         self.address = self._runtime.address
@@ -148,7 +148,7 @@ class OverHttps(BoundRuntime):
     _got: list[Json]
 
     async def begin(self) -> None:
-        before, self._runtime = self._runtime, await http_runtime(self.house, self.name)
+        before, self._runtime = self._runtime, await http_runtime(self.rig, self.name)
         self._got = []
         self.address = self._runtime.address
         if before is None:
@@ -159,10 +159,10 @@ class OverHttps(BoundRuntime):
             self._runtime.token = before.token
 
     async def lose(self) -> None:
-        session = self.house.port_of(self.name).channel
+        session = self.rig.port_of(self.name).channel
         assert isinstance(session, HttpSession)
         session.away_since = 0.0
-        self.house.https.end_lost(trio.current_time())
+        self.rig.https.end_lost(trio.current_time())
         await self.until_lost()
 
     async def say(self, *messages: Json) -> None:
@@ -188,7 +188,7 @@ class OverEventStream(OverHttps):
 
     async def lose(self) -> None:
         await self._stream.wire.cut()
-        session = self.house.port_of(self.name).channel
+        session = self.rig.port_of(self.name).channel
         with trio.fail_after(PATIENCE_SECONDS):
             while session.takes_more:
                 await trio.lowlevel.checkpoint()
@@ -204,8 +204,8 @@ class OverEventStream(OverHttps):
 class OverMqtt(BoundRuntime):
     """Dialect A through a broker."""
 
-    def __init__(self, house: RuntimeHouse, name: str, broker: Broker, binding: MqttBinding) -> None:
-        super().__init__(house, name)
+    def __init__(self, rig: RuntimeRig, name: str, broker: Broker, binding: MqttBinding) -> None:
+        super().__init__(rig, name)
         self._broker = broker
         self._binding = binding
         self.runtime: MqttRuntime | None = None
@@ -242,7 +242,7 @@ class MakeRuntime(Protocol):
 
 
 @asynccontextmanager
-async def runtimes_over(binding: Binding, house: RuntimeHouse, folder: Path) -> AsyncIterator[MakeRuntime]:
+async def runtimes_over(binding: Binding, rig: RuntimeRig, folder: Path) -> AsyncIterator[MakeRuntime]:
     """A way to make runtimes of one binding."""
     kinds: dict[Binding, type[OverWebSocket | OverSocketIo | OverHttps]] = {
         Binding.WEBSOCKET: OverWebSocket,
@@ -257,14 +257,14 @@ async def runtimes_over(binding: Binding, house: RuntimeHouse, folder: Path) -> 
             broker = Broker(folder)
             await broker.start()
             stack.push_async_callback(broker.aclose)
-            joined = await stack.enter_async_context(mqtt_binding(house, broker))
+            joined = await stack.enter_async_context(mqtt_binding(rig, broker))
 
             def make(name: str) -> BoundRuntime:
-                return OverMqtt(house, name, broker, joined)
+                return OverMqtt(rig, name, broker, joined)
         else:
 
             def make(name: str) -> BoundRuntime:
-                return kinds[binding](house, name)
+                return kinds[binding](rig, name)
 
         async def begun(name: str, wishes: Json | None = None, /) -> BoundRuntime:
             runtime = make(name)

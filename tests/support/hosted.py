@@ -39,7 +39,7 @@ def link_module() -> bytes:
     return LINK_WASM.read_bytes()
 
 
-class StubHouse:
+class StubRig:
     """a.example with its link to b.example, ready to run one instance after the other."""
 
     def __init__(self, verified: VerifiedStub, documents: Documents, *, bus: Bus | None = None) -> None:
@@ -136,6 +136,6 @@ async def start_worker(sandbox: Sandbox, module: bytes, budget: Budget = LINK_BU
     return await sandbox.start_worker("b.example", _compiled[key], budget)
 
 
-async def stub_house(world: World, documents: Documents, *, bus: Bus | None = None) -> StubHouse:
-    """A house for the stub that b.example publishes in this world."""
-    return StubHouse(await world.supply(), documents, bus=bus)
+async def stub_rig(world: World, documents: Documents, *, bus: Bus | None = None) -> StubRig:
+    """A rig for the stub that b.example publishes in this world."""
+    return StubRig(await world.supply(), documents, bus=bus)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import h11
 
 from tests.support.polling import Answer, HttpLine
-from tests.support.runtime_house import SESSION, SM, Json, RuntimeHouse, Wire, a_message, runtime_address
+from tests.support.runtime_rig import SESSION, SM, Json, RuntimeRig, Wire, a_message, runtime_address
 
 MESSAGES = "/messages"
 
@@ -81,8 +81,8 @@ class EventLine:
 class HttpRuntime:
     """A runtime over HTTP: one line for its posts, others for what hangs."""
 
-    def __init__(self, house: RuntimeHouse, posts: HttpLine, name: str, **connection: Any) -> None:
-        self.house = house
+    def __init__(self, rig: RuntimeRig, posts: HttpLine, name: str, **connection: Any) -> None:
+        self.rig = rig
         self.posts = posts
         self.address = runtime_address(name)
         self.token = ""
@@ -125,7 +125,7 @@ class HttpRuntime:
     async def poll(self, wait: int = 5, *, after: str = "") -> Answer:
         """One GET for messages, on a line of its own."""
         if self._polls is None:
-            self._polls = HttpLine(await self.house.connect(**self._connection))
+            self._polls = HttpLine(await self.rig.connect(**self._connection))
         named = {"Last-Event-ID": after} if after else {}
         return await self._polls.fetch("GET", f"{MESSAGES}?wait={wait}", headers={**self.headers, **named})
 
@@ -139,19 +139,19 @@ class HttpRuntime:
 
     async def stream(self, *, after: str = "", target: str = MESSAGES) -> EventLine:
         """A stream of events on a line of its own."""
-        line = EventLine(await self.house.connect(**self._connection))
+        line = EventLine(await self.rig.connect(**self._connection))
         await line.ask(target, {**self.headers, **({"Last-Event-ID": after} if after else {})})
         return line
 
 
-async def http_runtime(house: RuntimeHouse, name: str = "ana", **connection: Any) -> HttpRuntime:
+async def http_runtime(rig: RuntimeRig, name: str = "ana", **connection: Any) -> HttpRuntime:
     """A runtime without a session."""
-    return HttpRuntime(house, HttpLine(await house.connect(**connection)), name, **connection)
+    return HttpRuntime(rig, HttpLine(await rig.connect(**connection)), name, **connection)
 
 
-async def opened_http(house: RuntimeHouse, name: str = "ana", **connection: Any) -> HttpRuntime:
+async def opened_http(rig: RuntimeRig, name: str = "ana", **connection: Any) -> HttpRuntime:
     """A runtime with a session."""
-    runtime = await http_runtime(house, name, **connection)
+    runtime = await http_runtime(rig, name, **connection)
     reply = await runtime.open()
     assert reply["body"]["code"] == 200, reply
     return runtime

@@ -265,7 +265,7 @@ class LinkClient:
         return self.welcome
 
 
-class LinkHouse:
+class LinkRig:
     """An endpoint of b.example that runs, and clients of a.example for it."""
 
     def __init__(self, endpoint: LinkEndpoint, port: int, drains: trio.Nursery) -> None:
@@ -318,11 +318,11 @@ def make_world(folder: Any, *, code: bytes | None = None) -> World:
 
 
 @asynccontextmanager
-async def link_house(world: World, **settings: Any) -> AsyncIterator[LinkHouse]:
+async def link_rig(world: World, **settings: Any) -> AsyncIterator[LinkRig]:
     """An endpoint of b.example on loopback; at its end nothing may have happened that would have ended a node."""
     endpoint = LinkEndpoint(Documents(world), **settings)
     async with trio.open_nursery() as nursery:
         port = await nursery.start(endpoint.run)
-        yield LinkHouse(endpoint, port, nursery)
+        yield LinkRig(endpoint, port, nursery)
         nursery.cancel_scope.cancel()
     assert endpoint.failures == []

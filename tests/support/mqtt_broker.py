@@ -29,14 +29,14 @@ from paho.mqtt.properties import Properties
 from interop.free_ports import free_ports
 from msg_node.connectors.mqtt import MqttBinding, MqttOptions
 from msg_node.connectors.mqtt_client import BrokerOptions
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     NODE,
     PATIENCE_SECONDS,
     SESSION,
     SM,
     Json,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     runtime_address,
 )
@@ -246,7 +246,7 @@ MakeRuntime = Callable[..., MqttRuntime]
 
 @asynccontextmanager
 async def mqtt_binding(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
     broker: Broker,
     *,
     is_version_5: bool = True,
@@ -254,11 +254,11 @@ async def mqtt_binding(
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[MqttBinding]:
     """The node's end, connected."""
-    assert house.door is not None
+    assert rig.door is not None
     host, port = ("127.0.0.1", broker.port) if tls is None else ("localhost", broker.tls_port)
     at = BrokerOptions(host, port, "mn-1.alpha.example", tls=tls, is_version_5=is_version_5)
     options = MqttOptions(at, PREFIX, needs_token)
-    binding = MqttBinding(house.door.reception, options, node=NODE, domains=[DOMAIN])
+    binding = MqttBinding(rig.door.reception, options, node=NODE, domains=[DOMAIN])
     async with trio.open_nursery() as nursery:
         await nursery.start(binding.run)
         with trio.fail_after(PATIENCE_SECONDS):

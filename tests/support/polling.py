@@ -12,7 +12,7 @@ import h11
 import trio
 
 from msg_node.connectors.core.engine_io import decode_payload, encode_payload
-from tests.support.runtime_house import SESSION, Json, RuntimeHouse, Wire, a_message, runtime_address
+from tests.support.runtime_rig import SESSION, Json, RuntimeRig, Wire, a_message, runtime_address
 from wire.core.websocket import ClientWebSocket
 
 PATH = "/socket.io/?EIO=3"
@@ -83,8 +83,8 @@ def heard(packets: list[bytes]) -> list[Json]:
 class PollingRuntime:
     """A runtime on polling: one line for its GETs, one for its POSTs."""
 
-    def __init__(self, house: RuntimeHouse, gets: HttpLine, posts: HttpLine, sid: str, name: str) -> None:
-        self._house = house
+    def __init__(self, rig: RuntimeRig, gets: HttpLine, posts: HttpLine, sid: str, name: str) -> None:
+        self._rig = rig
         self.gets = gets
         self.posts = posts
         self.sid = sid
@@ -121,7 +121,7 @@ class PollingRuntime:
 
     async def web_socket(self, *, sid: str = "") -> EngineSocket:
         """A WebSocket that wants to take the session over; nothing said on it yet."""
-        return await engine_socket(self._house, sid=sid or self.sid)
+        return await engine_socket(self._rig, sid=sid or self.sid)
 
 
 class EngineSocket:
@@ -161,9 +161,9 @@ class EngineSocket:
         return found[0]
 
 
-async def engine_socket(house: RuntimeHouse, *, sid: str = "", origin: str = "") -> EngineSocket:
+async def engine_socket(rig: RuntimeRig, *, sid: str = "", origin: str = "") -> EngineSocket:
     """A WebSocket at the Engine.IO path; `is_open` says whether it was taken."""
-    wire = await house.connect()
+    wire = await rig.connect()
     target = f"ws://localhost{PATH}&transport=websocket" + (f"&sid={sid}" if sid else "")
     headers = {"Origin": origin} if origin else {}
     websocket = ClientWebSocket(target, is_binary=False, headers=headers)
@@ -174,19 +174,19 @@ async def engine_socket(house: RuntimeHouse, *, sid: str = "", origin: str = "")
     return socket
 
 
-async def polling(house: RuntimeHouse, name: str = "ana", **headers: str) -> PollingRuntime:
+async def polling(rig: RuntimeRig, name: str = "ana", **headers: str) -> PollingRuntime:
     """A runtime that has shaken hands and was told so, without a session."""
-    gets, posts = HttpLine(await house.connect()), HttpLine(await house.connect())
+    gets, posts = HttpLine(await rig.connect()), HttpLine(await rig.connect())
     answer = await gets.fetch("GET", f"{PATH}&transport=polling&t=abc&b64=1", headers=headers)
     (greeting,) = answer.packets
-    runtime = PollingRuntime(house, gets, posts, json.loads(greeting[1:])["sid"], name)
+    runtime = PollingRuntime(rig, gets, posts, json.loads(greeting[1:])["sid"], name)
     assert await runtime.poll() == [b"40"]
     return runtime
 
 
-async def opened_polling(house: RuntimeHouse, name: str = "ana") -> PollingRuntime:
+async def opened_polling(rig: RuntimeRig, name: str = "ana") -> PollingRuntime:
     """A runtime on polling with a session."""
-    runtime = await polling(house, name)
+    runtime = await polling(rig, name)
     reply = await runtime.ask("open", SESSION, id_="open")
     assert reply["body"]["code"] == 200, reply
     return runtime

@@ -14,14 +14,14 @@ import trustme
 from msg_node.connectors.web_server import WebServer
 from msg_node.settings.model import SiteSettings
 from msg_node.site.site import Site
-from tests.support.runtime_house import PATIENCE_SECONDS, Wire
+from tests.support.runtime_rig import PATIENCE_SECONDS, Wire
 
 HONEST = "127.0.0.1"
 EVE = "127.0.0.2"
 ASK = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class WebHouse:
+class WebRig:
     """A running site."""
 
     def __init__(self, site: Site, authority: trustme.CA | None) -> None:
@@ -77,7 +77,7 @@ class WebHouse:
 
 
 @asynccontextmanager
-async def web_house(folder: Path | None = None, **settings: object) -> AsyncIterator[WebHouse]:
+async def web_rig(folder: Path | None = None, **settings: object) -> AsyncIterator[WebRig]:
     """A site with health and status pages; with a folder for its certificate, over TLS."""
     authority = None
     if folder is None:
@@ -93,10 +93,10 @@ async def web_house(folder: Path | None = None, **settings: object) -> AsyncIter
     site.serve_status(lambda: {"links": []})
     async with trio.open_nursery() as nursery:
         await nursery.start(site.run)
-        house = WebHouse(site, authority)
-        yield house
-        await house.forgotten()
-        assert house.server.counters["internal errors"] == 0
+        rig = WebRig(site, authority)
+        yield rig
+        await rig.forgotten()
+        assert rig.server.counters["internal errors"] == 0
         nursery.cancel_scope.cancel()
 
 

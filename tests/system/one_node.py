@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import trio
 
-from tests.support.runtime_house import PATIENCE_SECONDS, SESSION, Runtime, Wire, code_and_reason, runtime_address
+from tests.support.runtime_rig import PATIENCE_SECONDS, SESSION, Runtime, Wire, code_and_reason, runtime_address
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 from wire.core.websocket import ClientWebSocket
 

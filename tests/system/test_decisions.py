@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from protofly.records import DecisionRecord
-from tests.support.runtime_house import SESSION, a_message, code_and_reason
+from tests.support.runtime_rig import SESSION, a_message, code_and_reason
 
 from .one_node import SETTINGS, serving
 from .spool import read_records

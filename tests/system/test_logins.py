@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.runtime_house import DOMAIN, SESSION, Json, Runtime, code_and_reason
+from tests.support.runtime_rig import DOMAIN, SESSION, Json, Runtime, code_and_reason
 from tests.support.token_issuer import TokenIssuer
 from trapezoid.commands import app
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.rest_server import Asked, Said, rest_server
-from tests.support.runtime_house import SM, a_message, code_and_reason, runtime_address
+from tests.support.runtime_rig import SM, a_message, code_and_reason, runtime_address
 
 from .one_node import SETTINGS, Process, serving
 from .systems import wait_until

@@ -19,7 +19,7 @@ from tests.peers.domain_registry import DomainRegistryPeer
 from tests.peers.qos_broker import QosBrokerPeer
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
-from tests.support.runtime_house import SM, Runtime, Wire, code_and_reason
+from tests.support.runtime_rig import SM, Runtime, Wire, code_and_reason
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 from wire.core.websocket import ClientWebSocket
 

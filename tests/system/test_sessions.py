@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.support.runtime_house import SESSION, code_and_reason, runtime_address
+from tests.support.runtime_rig import SESSION, code_and_reason, runtime_address
 from tests.support.token_issuer import TokenIssuer
 
 from .one_node import SETTINGS, serving

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.support.guid_holder import GuidHolder
-from tests.support.runtime_house import PATIENCE_SECONDS, a_message, code_and_reason
+from tests.support.runtime_rig import PATIENCE_SECONDS, a_message, code_and_reason
 from wire.core.websocket import GOING_AWAY
 
 from .one_node import SETTINGS, serving

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from tests.support.runtime_house import SESSION, Runtime, Wire, code_and_reason
+from tests.support.runtime_rig import SESSION, Runtime, Wire, code_and_reason
 from wire.core.websocket import ClientWebSocket
 
 from .foreign import WELL_KNOWN, ForeignDomain

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.support.rest_server import Said, rest_server
-from tests.support.runtime_house import DOMAIN, code_and_reason
+from tests.support.runtime_rig import DOMAIN, code_and_reason
 
 from .one_node import SETTINGS, serving
 from .systems import wait_until

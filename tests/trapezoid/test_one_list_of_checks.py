@@ -26,7 +26,7 @@ DOMAIN = "a.example"
 
 
 @dataclass
-class House:
+class Rig:
     """A node that `check` finds good, until a test spoils something."""
 
     folder: Path
@@ -87,134 +87,134 @@ def run(*words: object) -> tuple[int, str]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
 
 
-def expired(house: House) -> None:
-    house.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=-1)
+def expired(rig: Rig) -> None:
+    rig.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=-1)
 
 
-def early(house: House) -> None:
-    house.issue("cert", DOMAIN, f"mn.{DOMAIN}", is_early=True)
+def early(rig: Rig) -> None:
+    rig.issue("cert", DOMAIN, f"mn.{DOMAIN}", is_early=True)
 
 
-def foreign_listener(house: House) -> None:
-    house.issue("other", DOMAIN, "mn.b.example", f"x.mn.{DOMAIN}")
-    house.settings["listen"] |= {"certificate": "other.pem", "key": "other.key"}
+def foreign_listener(rig: Rig) -> None:
+    rig.issue("other", DOMAIN, "mn.b.example", f"x.mn.{DOMAIN}")
+    rig.settings["listen"] |= {"certificate": "other.pem", "key": "other.key"}
 
 
-def foreign_site(house: House) -> None:
-    house.issue("other", f"mn.{DOMAIN}", f"{DOMAIN}.evil.example", f"*.{DOMAIN}")
-    house.settings["site"] |= {"certificate": "other.pem", "key": "other.key"}
+def foreign_site(rig: Rig) -> None:
+    rig.issue("other", f"mn.{DOMAIN}", f"{DOMAIN}.evil.example", f"*.{DOMAIN}")
+    rig.settings["site"] |= {"certificate": "other.pem", "key": "other.key"}
 
 
-def foreign_url(house: House) -> None:
-    house.settings["site"]["public_url"] = "https://www.a.example"
+def foreign_url(rig: Rig) -> None:
+    rig.settings["site"]["public_url"] = "https://www.a.example"
 
 
-def another_key(house: House) -> None:
-    house.issue("other", DOMAIN)
-    house.settings["site"]["key"] = "other.key"
+def another_key(rig: Rig) -> None:
+    rig.issue("other", DOMAIN)
+    rig.settings["site"]["key"] = "other.key"
 
 
-def not_pinned(house: House) -> None:
-    house.settings["publish"]["endpoint_spki"] = ["A" * 43]
+def not_pinned(rig: Rig) -> None:
+    rig.settings["publish"]["endpoint_spki"] = ["A" * 43]
 
 
-def open_tls_key(house: House) -> None:
-    (house.folder / "cert.key").chmod(0o640)
+def open_tls_key(rig: Rig) -> None:
+    (rig.folder / "cert.key").chmod(0o640)
 
 
-def open_folder_of_tls_key(house: House) -> None:
-    (house.folder / "tls").mkdir(mode=0o700)
+def open_folder_of_tls_key(rig: Rig) -> None:
+    (rig.folder / "tls").mkdir(mode=0o700)
     for name in ("cert.pem", "cert.key"):
-        (house.folder / name).rename(house.folder / "tls" / name)
-    (house.folder / "tls").chmod(0o777)
+        (rig.folder / name).rename(rig.folder / "tls" / name)
+    (rig.folder / "tls").chmod(0o777)
     for table in ("listen", "site"):
-        house.settings[table] |= {"certificate": "tls/cert.pem", "key": "tls/cert.key"}
+        rig.settings[table] |= {"certificate": "tls/cert.pem", "key": "tls/cert.key"}
 
 
-def open_folder_of_keys(house: House) -> None:
-    (house.folder / "keys").chmod(0o777)
+def open_folder_of_keys(rig: Rig) -> None:
+    (rig.folder / "keys").chmod(0o777)
 
 
-def open_live_key(house: House) -> None:
-    next((house.folder / "keys").glob("live-*.pem")).chmod(0o644)
+def open_live_key(rig: Rig) -> None:
+    next((rig.folder / "keys").glob("live-*.pem")).chmod(0o644)
 
 
-def keys_of_another_domain(house: House) -> None:
-    run("keys", "init", "b.example", "--keys", house.folder / "b")
-    house.settings["publish"]["keys_dir"] = "b"
+def keys_of_another_domain(rig: Rig) -> None:
+    run("keys", "init", "b.example", "--keys", rig.folder / "b")
+    rig.settings["publish"]["keys_dir"] = "b"
 
 
-def missing_certificate(house: House) -> None:
-    (house.folder / "cert.pem").unlink()
+def missing_certificate(rig: Rig) -> None:
+    (rig.folder / "cert.pem").unlink()
 
 
-def missing_key(house: House) -> None:
-    (house.folder / "cert.key").unlink()
+def missing_key(rig: Rig) -> None:
+    (rig.folder / "cert.key").unlink()
 
 
-def unreadable_certificate(house: House) -> None:
-    (house.folder / "cert.pem").unlink()
-    (house.folder / "cert.pem").mkdir()
+def unreadable_certificate(rig: Rig) -> None:
+    (rig.folder / "cert.pem").unlink()
+    (rig.folder / "cert.pem").mkdir()
 
 
-def nonsense_certificate(house: House) -> None:
-    (house.folder / "cert.pem").write_text("nonsense")
+def nonsense_certificate(rig: Rig) -> None:
+    (rig.folder / "cert.pem").write_text("nonsense")
 
 
-def data_is_a_file(house: House) -> None:
-    (house.folder / "data").write_text("a file")
+def data_is_a_file(rig: Rig) -> None:
+    (rig.folder / "data").write_text("a file")
 
 
-def data_below_a_file(house: House) -> None:
-    (house.folder / "file").touch()
-    house.settings["node"]["data_dir"] = "file/data"
+def data_below_a_file(rig: Rig) -> None:
+    (rig.folder / "file").touch()
+    rig.settings["node"]["data_dir"] = "file/data"
 
 
-def data_where_nobody_may_write(house: House) -> None:
-    house.settings["node"]["data_dir"] = "/proc/data"
+def data_where_nobody_may_write(rig: Rig) -> None:
+    rig.settings["node"]["data_dir"] = "/proc/data"
 
 
-def data_into_which_others_write(house: House) -> None:
-    (house.folder / "data").mkdir()
-    (house.folder / "data").chmod(0o777)
+def data_into_which_others_write(rig: Rig) -> None:
+    (rig.folder / "data").mkdir()
+    (rig.folder / "data").chmod(0o777)
 
 
-def secret_is_a_folder(house: House) -> None:
-    (house.folder / "data" / "secret").mkdir(parents=True, mode=0o700)
-    (house.folder / "data").chmod(0o700)
+def secret_is_a_folder(rig: Rig) -> None:
+    (rig.folder / "data" / "secret").mkdir(parents=True, mode=0o700)
+    (rig.folder / "data").chmod(0o700)
 
 
-def open_secret(house: House) -> None:
-    (house.folder / "data").mkdir(mode=0o700)
-    (house.folder / "data" / "secret").write_bytes(bytes(32))
-    (house.folder / "data" / "secret").chmod(0o644)
+def open_secret(rig: Rig) -> None:
+    (rig.folder / "data").mkdir(mode=0o700)
+    (rig.folder / "data" / "secret").write_bytes(bytes(32))
+    (rig.folder / "data" / "secret").chmod(0o644)
 
 
-def spool_is_a_file(house: House) -> None:
-    (house.folder / "spool").touch()
-    house.settings["records"] = {"spool_dir": "spool"}
+def spool_is_a_file(rig: Rig) -> None:
+    (rig.folder / "spool").touch()
+    rig.settings["records"] = {"spool_dir": "spool"}
 
 
-def missing_authorities(house: House) -> None:
-    house.settings["discovery"] = {"ca_file": "none.pem"}
+def missing_authorities(rig: Rig) -> None:
+    rig.settings["discovery"] = {"ca_file": "none.pem"}
 
 
-def nothing_published(house: House) -> None:
-    (house.folder / "site" / "publication.json").unlink()
+def nothing_published(rig: Rig) -> None:
+    (rig.folder / "site" / "publication.json").unlink()
 
 
-def one_port_for_both(house: House) -> None:
+def one_port_for_both(rig: Rig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     for table in ("listen", "site"):
-        house.settings[table]["port"] = port
+        rig.settings[table]["port"] = port
 
 
-PROBLEMS: list[tuple[Callable[[House], None], str, str]] = [
+PROBLEMS: list[tuple[Callable[[Rig], None], str, str]] = [
     (expired, "listen.certificate", "certificate-expired"),
     (early, "site.certificate", "certificate-not-yet-valid"),
     (foreign_listener, "listen.certificate", "certificate-foreign"),
@@ -244,35 +244,35 @@ PROBLEMS: list[tuple[Callable[[House], None], str, str]] = [
 ]
 
 
-def test_a_node_that_is_found_good_starts(house: House) -> None:
-    code, checks = house.check()
+def test_a_node_that_is_found_good_starts(rig: Rig) -> None:
+    code, checks = rig.check()
     assert code == 0, checks
     assert {one["level"] for one in checks.values()} == {"ok"}
-    returncode, log = house.serve()
+    returncode, log = rig.serve()
     assert returncode == 0, log
     assert "WARNING" not in log.replace("WARNING federation", "")
 
 
 @pytest.mark.parametrize(("spoil", "part", "word"), PROBLEMS, ids=[spoil.__name__ for spoil, _, _ in PROBLEMS])
 def test_a_problem_is_named_by_both_and_keeps_the_node_from_starting(
-    house: House, spoil: Callable[[House], None], part: str, word: str
+    rig: Rig, spoil: Callable[[Rig], None], part: str, word: str
 ) -> None:
-    spoil(house)
-    code, checks = house.check()
+    spoil(rig)
+    code, checks = rig.check()
     found = checks[part]
     assert (code, found["level"], found["code"]) == (1, "problem", word)
     assert found["file"] == "" or found["file"] in found["text"]
-    returncode, log = house.serve()
+    returncode, log = rig.serve()
     assert returncode == 2, log
     assert f"{part}: {found['text']} [{word}]" in log
     assert "Traceback" not in log
 
 
-def test_a_port_of_somebody_else_is_a_problem_to_both(house: House) -> None:
+def test_a_port_of_somebody_else_is_a_problem_to_both(rig: Rig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        house.settings["site"]["port"] = taken.getsockname()[1]
-        code, checks = house.check()
-        returncode, log = house.serve()
+        rig.settings["site"]["port"] = taken.getsockname()[1]
+        code, checks = rig.check()
+        returncode, log = rig.serve()
     assert (code, checks["site"]["code"], returncode) == (1, "port-in-use", 2)
     assert "stop the program that listens there" in log
 
@@ -297,51 +297,51 @@ def held(data_dir: Path, port: int) -> Iterator[None]:
         os.close(writing)
 
 
-def test_check_beside_the_running_node_knows_its_ports_and_no_others(house: House) -> None:
+def test_check_beside_the_running_node_knows_its_ports_and_no_others(rig: Rig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as ours, socket.create_server(("127.0.0.1", 0)) as theirs:
         port, other = ours.getsockname()[1], theirs.getsockname()[1]
-        house.settings["listen"]["port"] = port
-        with held(house.folder / "data", port):
-            code, checks = house.check()
+        rig.settings["listen"]["port"] = port
+        with held(rig.folder / "data", port):
+            code, checks = rig.check()
             assert code == 0, checks
             assert "in use by this node" in checks["listen"]["text"]
-            house.settings["listen"]["port"] = other
-            assert house.check()[1]["listen"]["code"] == "port-in-use"
-            house.settings["listen"]["port"] = 0
-            returncode, log = house.serve()
+            rig.settings["listen"]["port"] = other
+            assert rig.check()[1]["listen"]["code"] == "port-in-use"
+            rig.settings["listen"]["port"] = 0
+            returncode, log = rig.serve()
             assert (returncode, "is in use by a running node" in log) == (2, True)
-        house.settings["listen"]["port"] = port
-        assert house.check()[1]["listen"]["code"] == "port-in-use"  # it was killed, and somebody has its port
+        rig.settings["listen"]["port"] = port
+        assert rig.check()[1]["listen"]["code"] == "port-in-use"  # it was killed, and somebody has its port
 
 
 @pytest.mark.parametrize(
     ("spoil", "part", "word"),
     [
-        (lambda house: (house.folder / "keys").chmod(0o755), "publish", "folder-readable"),
-        (lambda house: (house.folder / "data").mkdir(mode=0o755), "node.data_dir", "folder-readable"),
-        (lambda house: house.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=2), "site.certificate", "certificate-expiring"),
+        (lambda rig: (rig.folder / "keys").chmod(0o755), "publish", "folder-readable"),
+        (lambda rig: (rig.folder / "data").mkdir(mode=0o755), "node.data_dir", "folder-readable"),
+        (lambda rig: rig.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=2), "site.certificate", "certificate-expiring"),
     ],
     ids=["keys", "data", "certificate"],
 )
 def test_a_warning_is_shown_by_both_and_the_node_starts(
-    house: House, spoil: Callable[[House], object], part: str, word: str
+    rig: Rig, spoil: Callable[[Rig], object], part: str, word: str
 ) -> None:
-    spoil(house)
-    code, checks = house.check()
+    spoil(rig)
+    code, checks = rig.check()
     assert (code, checks[part]["level"], checks[part]["code"]) == (0, "warning", word)
-    returncode, log = house.serve()
+    returncode, log = rig.serve()
     assert returncode == 0
     assert f"WARNING trapezoid.check: {part}: " in log
     assert f"[{word}]" in log
 
 
-def test_names_of_certificates_are_compared_as_clients_compare_them(house: House) -> None:
-    house.issue("cert", f"*.{DOMAIN}", DOMAIN.upper())
-    assert house.check()[0] == 0
-    house.settings["publish"]["endpoint_url"] = "wss://127.0.0.1:8443/link"
-    assert house.check()[1]["listen.certificate"]["code"] == "certificate-foreign"
-    house.issue("cert", DOMAIN, "127.0.0.1")
-    assert house.check()[0] == 0
-    house.settings["publish"]["endpoint_url"] = f"wss://x.y.{DOMAIN}/link"
-    house.issue("cert", DOMAIN, f"*.{DOMAIN}")
-    assert house.check()[1]["listen.certificate"]["code"] == "certificate-foreign"
+def test_names_of_certificates_are_compared_as_clients_compare_them(rig: Rig) -> None:
+    rig.issue("cert", f"*.{DOMAIN}", DOMAIN.upper())
+    assert rig.check()[0] == 0
+    rig.settings["publish"]["endpoint_url"] = "wss://127.0.0.1:8443/link"
+    assert rig.check()[1]["listen.certificate"]["code"] == "certificate-foreign"
+    rig.issue("cert", DOMAIN, "127.0.0.1")
+    assert rig.check()[0] == 0
+    rig.settings["publish"]["endpoint_url"] = f"wss://x.y.{DOMAIN}/link"
+    rig.issue("cert", DOMAIN, f"*.{DOMAIN}")
+    assert rig.check()[1]["listen.certificate"]["code"] == "certificate-foreign"

@@ -20,7 +20,7 @@ from msg_node.kernel.rules import Rules
 from msg_node.kernel.seeds import SEEDS_AT_A_TIME, Seeds
 from protofly.address import canonical_key, is_below
 from protofly.errors import Code, PeerError
-from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
+from tests.support.state_rig import ALLOCATION, DOMAIN, SM, StateRig
 
 HYPERTY_ALLOCATION = f"domain://msg-node.{DOMAIN}/hyperty-address-allocation"
 OBJECT_ALLOCATION = f"domain://msg-node.{DOMAIN}/object-address-allocation"
@@ -28,13 +28,13 @@ UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 
 
 @pytest.fixture
-def house() -> StateHouse:
-    return StateHouse()
+def rig() -> StateRig:
+    return StateRig()
 
 
-def allocate(house: StateHouse, sid: int, number: int = 1, key: str = "", scheme: str = "hyperty") -> list[str]:
+def allocate(rig: StateRig, sid: int, number: int = 1, key: str = "", scheme: str = "hyperty") -> list[str]:
     value = {"number": number, **({"allocationKey": key} if key else {})}
-    reply = house.reply(sid, ALLOCATION, "create", {"scheme": scheme, "value": value})
+    reply = rig.reply(sid, ALLOCATION, "create", {"scheme": scheme, "value": value})
     assert reply["code"] == 200, reply
     found = reply["value"]
     assert isinstance(found, dict)
@@ -49,8 +49,8 @@ def allocated_in(reply: dict[str, object]) -> list[str]:
     return list(value["allocated"])
 
 
-def release(house: StateHouse, sid: int, body: dict[str, object]) -> dict[str, object]:
-    return house.reply(sid, ALLOCATION, "delete", body)
+def release(rig: StateRig, sid: int, body: dict[str, object]) -> dict[str, object]:
+    return rig.reply(sid, ALLOCATION, "delete", body)
 
 
 # Names.
@@ -132,33 +132,33 @@ def test_used_name_is_not_given_out_again() -> None:
 # Allocation.
 
 
-def test_allocated_addresses_belong_to_the_session_at_once(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    allocated = allocate(house, sid, 2)
+def test_allocated_addresses_belong_to_the_session_at_once(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    allocated = allocate(rig, sid, 2)
     assert len(set(allocated)) == 2
     assert all(url.startswith(f"hyperty://{DOMAIN}/") and UUID4.search(url) for url in allocated)
-    assert [house.state.owners.owner(url) for url in allocated] == [sid, sid]
+    assert [rig.state.owners.owner(url) for url in allocated] == [sid, sid]
 
 
 @pytest.mark.parametrize("number", [1, 100, "100"])
-def test_numbers_within_bounds_are_served(house: StateHouse, number: object) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    reply = house.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
+def test_numbers_within_bounds_are_served(rig: StateRig, number: object) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    reply = rig.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
     assert reply["code"] == 200
 
 
 @pytest.mark.parametrize("number", [0, 101, -1, "0", "101", "x", True, 1.5, None, [], "٣", "99999999999999"])
-def test_numbers_out_of_bounds_are_refused(house: StateHouse, number: object) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    reply = house.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
+def test_numbers_out_of_bounds_are_refused(rig: StateRig, number: object) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    reply = rig.reply(sid, ALLOCATION, "create", {"value": {"number": number}})
     assert (reply["code"], reply["reason"]) == (400, "bad-body")
-    assert house.state.owners.count(sid) == 0
+    assert rig.state.owners.count(sid) == 0
 
 
 @pytest.mark.parametrize("body", [None, {}, {"value": None}, {"value": {}}])
-def test_missing_number_is_one_hyperty(house: StateHouse, body: object) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    reply = house.reply(sid, ALLOCATION, "create", body)
+def test_missing_number_is_one_hyperty(rig: StateRig, body: object) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    reply = rig.reply(sid, ALLOCATION, "create", body)
     assert isinstance(reply["value"], dict)
     assert [url.partition(":")[0] for url in reply["value"]["allocated"]] == ["hyperty"]
 
@@ -183,20 +183,20 @@ def test_missing_number_is_one_hyperty(house: StateHouse, body: object) -> None:
     ],
 )
 @pytest.mark.parametrize("is_inside", [False, True])
-def test_reserved_and_broken_schemes_are_refused(house: StateHouse, scheme: object, is_inside: bool) -> None:
-    sid, _ = house.open("rt-ana", 1)
+def test_reserved_and_broken_schemes_are_refused(rig: StateRig, scheme: object, is_inside: bool) -> None:
+    sid, _ = rig.open("rt-ana", 1)
     body = {"value": {"scheme": scheme}} if is_inside else {"scheme": scheme, "value": {"scheme": "comm"}}
-    reply = house.reply(sid, ALLOCATION, "create", body)
+    reply = rig.reply(sid, ALLOCATION, "create", body)
     assert (reply["code"], reply["reason"]) == (400, "bad-body")
-    assert house.state.owners.count(sid) == 0
+    assert rig.state.owners.count(sid) == 0
 
 
 @pytest.mark.parametrize("value", ["2", 2, [2], True])
-def test_value_that_is_no_object_is_refused(house: StateHouse, value: object) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    reply = house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": value})
+def test_value_that_is_no_object_is_refused(rig: StateRig, value: object) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    reply = rig.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": value})
     assert (reply["code"], reply["reason"]) == (400, "bad-body")
-    assert house.state.owners.count(sid) == 0
+    assert rig.state.owners.count(sid) == 0
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_value_that_is_no_object_is_refused(house: StateHouse, value: object) ->
         (ALLOCATION, {"scheme": None, "value": {"scheme": "ctxt"}}, "ctxt"),
     ],
 )
-def test_each_end_point_chooses_its_scheme(house: StateHouse, to: str, body: object, scheme: str) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    (reply,) = house.ask(sid, to, "CREATE", body).replies
+def test_each_end_point_chooses_its_scheme(rig: StateRig, to: str, body: object, scheme: str) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    (reply,) = rig.ask(sid, to, "CREATE", body).replies
     assert reply.from_ == to
     assert f'["{scheme}://{DOMAIN}/' in reply.body.decode()
 
@@ -231,22 +231,22 @@ _ASKED = st.fixed_dictionaries(
 @given(outer=_ASKED, value=st.none() | st.just("text") | _ASKED)
 def test_a_request_that_was_made_before_is_read_as_the_first_time(outer: dict[str, object], value: object) -> None:
     body = outer if value is None else {**outer, "value": value}
-    house = StateHouse()
-    sid, _ = house.open("rt-ana", 1)
-    first, again = (house.reply(sid, ALLOCATION, "create", body) for _ in range(2))
+    rig = StateRig()
+    sid, _ = rig.open("rt-ana", 1)
+    first, again = (rig.reply(sid, ALLOCATION, "create", body) for _ in range(2))
     assert {name: member for name, member in first.items() if name != "value"} == {
         name: member for name, member in again.items() if name != "value"
     }
     if first["code"] == 200:
         one, other = allocated_in(first), allocated_in(again)
         assert len(one) == len(other) == len({*one, *other}) / 2
-        rows = {row.url: row for row in house.state.owners.owned(sid)}
+        rows = {row.url: row for row in rig.state.owners.owned(sid)}
         assert len({(rows[url].allocation_key, url.partition("://")[0]) for url in one + other}) == 1
 
 
-def test_alias_domain_gives_its_own_addresses(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    reply = house.reply(sid, "domain://msg-node.alias.example/address-allocation", "create")
+def test_alias_domain_gives_its_own_addresses(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    reply = rig.reply(sid, "domain://msg-node.alias.example/address-allocation", "create")
     assert isinstance(reply["value"], dict)
     assert reply["value"]["allocated"][0].startswith("hyperty://alias.example/")
 
@@ -260,62 +260,62 @@ def test_quota_refuses_the_whole_block() -> None:
     assert len(owners.allocate(2, Block("hyperty", DOMAIN, 2, "", b"3" * 32))) == 2
 
 
-def test_link_gets_no_addresses(house: StateHouse) -> None:
-    link = house.state.links.number("beta.example")
-    reply = house.reply(link, ALLOCATION, "create", from_="runtime://beta.example/rt-bo")
+def test_link_gets_no_addresses(rig: StateRig) -> None:
+    link = rig.state.links.number("beta.example")
+    reply = rig.reply(link, ALLOCATION, "create", from_="runtime://beta.example/rt-bo")
     assert (reply["code"], reply["reason"]) == (403, "policy")
 
 
 # Release.
 
 
-def test_block_is_released_by_its_key(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
+def test_block_is_released_by_its_key(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
     runtime = f"runtime://{DOMAIN}/rt-ana"
-    allocated = allocate(house, sid, 3, key=runtime)
-    kept = allocate(house, sid, 1)
-    assert release(house, sid, {"resource": f"hyperty-runtime://{DOMAIN}/rt-ana"})["code"] == 200
-    assert [house.state.owners.owner(url) for url in allocated] == [None] * 3
-    assert house.state.owners.owner(kept[0]) == sid
-    assert house.state.owners.owner(runtime) == sid  # the runtime address goes with its session only
+    allocated = allocate(rig, sid, 3, key=runtime)
+    kept = allocate(rig, sid, 1)
+    assert release(rig, sid, {"resource": f"hyperty-runtime://{DOMAIN}/rt-ana"})["code"] == 200
+    assert [rig.state.owners.owner(url) for url in allocated] == [None] * 3
+    assert rig.state.owners.owner(kept[0]) == sid
+    assert rig.state.owners.owner(runtime) == sid  # the runtime address goes with its session only
 
 
-def test_lists_are_released_nested_or_inside_value(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    one, two, three = allocate(house, sid, 3)
-    assert release(house, sid, {"childrenResources": [[one]], "value": {"allocated": [two]}}) == {
+def test_lists_are_released_nested_or_inside_value(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    one, two, three = allocate(rig, sid, 3)
+    assert release(rig, sid, {"childrenResources": [[one]], "value": {"allocated": [two]}}) == {
         "code": 200,
         "description": "OK",
         "desc": "OK",
     }
-    assert release(house, sid, {"resources": three})["code"] == 200
-    assert house.state.owners.count(sid) == 0
+    assert release(rig, sid, {"resources": three})["code"] == 200
+    assert rig.state.owners.count(sid) == 0
 
 
-def test_release_takes_sub_resources_and_listeners_with_it(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    (room,) = allocate(house, sid, 1, scheme="comm")
-    house.reply(
+def test_release_takes_sub_resources_and_listeners_with_it(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    (room,) = allocate(rig, sid, 1, scheme="comm")
+    rig.reply(
         sid,
         SM,
         "subscribe",
         {"resources": [f"{room}/subscription", f"{room}/children/m", "comm://b.example/x/changes"]},
     )
-    assert release(house, sid, {"resource": room, "childrenResources": ["m"]})["code"] == 200
-    assert house.state.listeners.targets(f"{room}/subscription") == ()
-    assert house.state.listeners.targets("comm://b.example/x/changes") == (sid,)
+    assert release(rig, sid, {"resource": room, "childrenResources": ["m"]})["code"] == 200
+    assert rig.state.listeners.targets(f"{room}/subscription") == ()
+    assert rig.state.listeners.targets("comm://b.example/x/changes") == (sid,)
 
 
 @pytest.mark.parametrize("body", [{}, {"resource": ""}, {"childrenResources": []}, {"value": {}}])
-def test_release_of_nothing_is_a_bad_body(house: StateHouse, body: dict[str, object]) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    assert release(house, sid, body)["code"] == 400
+def test_release_of_nothing_is_a_bad_body(rig: StateRig, body: dict[str, object]) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    assert release(rig, sid, body)["code"] == 400
 
 
 @pytest.mark.parametrize("resource", ["hyperty://alpha.example/unknown", "some key", "runtime://alpha.example/rt-ana"])
-def test_release_of_the_unknown_is_fine(house: StateHouse, resource: str) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    reply = release(house, sid, {"resource": resource})
+def test_release_of_the_unknown_is_fine(rig: StateRig, resource: str) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    reply = release(rig, sid, {"resource": resource})
     assert reply["code"] == 200
     assert "value" not in reply
 
@@ -350,81 +350,81 @@ def test_what_is_left_below_is_found_after_each_release() -> None:
     assert owners.release({1}, base) == [base]
 
 
-def test_release_takes_what_is_below_after_a_restart_too(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    (room,) = allocate(house, sid, 1, scheme="comm")
+def test_release_takes_what_is_below_after_a_restart_too(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    (room,) = allocate(rig, sid, 1, scheme="comm")
     below = [f"{room}/children/{name}" for name in ("a", "b", "c")]
     for url in below:
-        assert house.state.owners.claim(sid, url)
-    assert house.state.owners.release({sid}, below[1]) == [below[1]]
-    house.keep(house.state.take_changes())
-    again = house.restarted()
+        assert rig.state.owners.claim(sid, url)
+    assert rig.state.owners.release({sid}, below[1]) == [below[1]]
+    rig.keep(rig.state.take_changes())
+    again = rig.restarted()
     assert again.state.owners.release({sid}, room) == [room, below[0], below[2]]
     assert [again.state.owners.owner(url) for url in (room, *below)] == [None] * 4
 
 
-def test_nobody_releases_what_belongs_to_another(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    (mine,) = allocate(house, ana, 1, key="shared key")
-    (hers,) = allocate(house, eve, 1, key="shared key")
-    reply = release(house, eve, {"childrenResources": [mine], "resource": "shared key"})
+def test_nobody_releases_what_belongs_to_another(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    (mine,) = allocate(rig, ana, 1, key="shared key")
+    (hers,) = allocate(rig, eve, 1, key="shared key")
+    reply = release(rig, eve, {"childrenResources": [mine], "resource": "shared key"})
     assert (reply["code"], reply["value"]) == (200, {"refused": [mine]})
-    assert (house.state.owners.owner(mine), house.state.owners.owner(hers)) == (ana, None)
+    assert (rig.state.owners.owner(mine), rig.state.owners.owner(hers)) == (ana, None)
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_strict_release_can_be_switched_off(is_strict: bool) -> None:
-    house = StateHouse(rules=Rules(strict_release=is_strict))
-    ana, _ = house.open("rt-ana", 1)
-    other, _ = house.open("rt-other", 2)
-    (mine,) = allocate(house, ana, 1, key="block")
-    release(house, other, {"resource": "block"})
-    assert (house.state.owners.owner(mine) is None) is not is_strict
+    rig = StateRig(rules=Rules(strict_release=is_strict))
+    ana, _ = rig.open("rt-ana", 1)
+    other, _ = rig.open("rt-other", 2)
+    (mine,) = allocate(rig, ana, 1, key="block")
+    release(rig, other, {"resource": "block"})
+    assert (rig.state.owners.owner(mine) is None) is not is_strict
 
 
 def test_operator_releases_for_others() -> None:
     ops = Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))
-    house = StateHouse(credentials=[ops])
-    ana, _ = house.open("rt-ana", 1)
-    operator, _ = house.open("ops", 2, {"credentials": {"kind": "bearer", "token": "ops"}})
-    (mine,) = allocate(house, ana)
-    assert release(house, operator, {"resource": mine})["code"] == 200
-    assert house.state.owners.owner(mine) is None
+    rig = StateRig(credentials=[ops])
+    ana, _ = rig.open("rt-ana", 1)
+    operator, _ = rig.open("ops", 2, {"credentials": {"kind": "bearer", "token": "ops"}})
+    (mine,) = allocate(rig, ana)
+    assert release(rig, operator, {"resource": mine})["code"] == 200
+    assert rig.state.owners.owner(mine) is None
 
 
 # Claims.
 
 
-def test_first_claim_wins_and_holds_through_grace(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
+def test_first_claim_wins_and_holds_through_grace(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
     url = f"hyperty://{DOMAIN}/self-made-71"
-    assert house.reply(ana, SM, "subscribe", {"resources": [url]})["code"] == 200
-    assert house.state.owners.owner(url) == ana
-    house.services.sessions.connection_lost(1, now=house.now)
-    reply = house.reply(eve, SM, "subscribe", {"resources": [url]})
+    assert rig.reply(ana, SM, "subscribe", {"resources": [url]})["code"] == 200
+    assert rig.state.owners.owner(url) == ana
+    rig.services.sessions.connection_lost(1, now=rig.now)
+    reply = rig.reply(eve, SM, "subscribe", {"resources": [url]})
     assert (reply["code"], reply["reason"]) == (403, "not-owner")
-    assert house.state.listeners.targets(url) == (ana,)
-    house.now += 121
-    house.keep(house.swept().changes)
-    assert house.reply(eve, SM, "subscribe", {"resources": [url]})["code"] == 200
-    assert house.state.owners.owner(url) == eve
+    assert rig.state.listeners.targets(url) == (ana,)
+    rig.now += 121
+    rig.keep(rig.swept().changes)
+    assert rig.reply(eve, SM, "subscribe", {"resources": [url]})["code"] == 200
+    assert rig.state.owners.owner(url) == eve
 
 
-def test_refused_claims_are_listed_among_several(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
+def test_refused_claims_are_listed_among_several(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
     taken, free = f"hyperty://{DOMAIN}/taken", f"hyperty://{DOMAIN}/free"
-    house.reply(ana, SM, "subscribe", {"resources": [taken]})
-    reply = house.reply(eve, SM, "subscribe", {"resources": [taken, free]})
+    rig.reply(ana, SM, "subscribe", {"resources": [taken]})
+    reply = rig.reply(eve, SM, "subscribe", {"resources": [taken, free]})
     assert (reply["code"], reply["value"]) == (200, {"refused": [taken]})
-    assert house.state.owners.owner(free) == eve
+    assert rig.state.owners.owner(free) == eve
 
 
 def test_claims_beyond_the_quota_leave_nothing() -> None:
-    house = StateHouse(addresses_per_session=2)
-    sid, _ = house.open("rt-ana", 1)
-    reply = house.reply(sid, SM, "subscribe", {"resources": [f"comm://{DOMAIN}/{n}" for n in range(3)]})
+    rig = StateRig(addresses_per_session=2)
+    sid, _ = rig.open("rt-ana", 1)
+    reply = rig.reply(sid, SM, "subscribe", {"resources": [f"comm://{DOMAIN}/{n}" for n in range(3)]})
     assert (reply["code"], reply["reason"]) == (429, "quota")
-    assert (house.state.owners.count(sid), house.state.listeners.count(sid)) == (0, 0)
+    assert (rig.state.owners.count(sid), rig.state.listeners.count(sid)) == (0, 0)

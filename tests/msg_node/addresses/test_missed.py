@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msg_node.addresses.core.missed import CatchUp, Missed
 from protofly.limits import MISSED_GAPS
 from protofly.message import Message
-from tests.support.runtime_house import a_message, parsed
+from tests.support.runtime_rig import a_message, parsed
 
 ROOM = "comm://alpha.example/room"
 

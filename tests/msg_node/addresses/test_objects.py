@@ -13,7 +13,7 @@ from msg_node.bus.core.router import DROP, Decision, Deliver, Refuse, ToDomain
 from msg_node.kernel.rules import Rules
 from protofly.errors import Code
 from tests.msg_node.bus.test_router import FAR_ROOM, NOW, ROOM, Rig, numbers_of, to_sessions
-from tests.support.runtime_house import a_message, parsed
+from tests.support.runtime_rig import a_message, parsed
 
 TYPES: Final = (
     *("create", "read", "update", "delete", "subscribe", "unsubscribe", "execute", "response", "forward", "event"),

@@ -16,18 +16,18 @@ from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import FRAME_BYTES, REQUEST_TTL_SECONDS, RESOURCES_ENTRIES
 from protofly.message import Message
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     FOREIGN_SM,
     NODE,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 ROOM = f"comm://{FOREIGN}/room"
@@ -282,12 +282,12 @@ def test_resources_of_other_domains_are_refused_before_anything_is_asked(
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
-async def subscribing(runtime: Runtime, house: RuntimeHouse, id_: int = 1) -> list[Json]:
+async def subscribing(runtime: Runtime, rig: RuntimeRig, id_: int = 1) -> list[Json]:
     """Have a runtime ask; what went to the other domain."""
     await runtime.say(
         a_message(
@@ -295,7 +295,7 @@ async def subscribing(runtime: Runtime, house: RuntimeHouse, id_: int = 1) -> li
         )
     )
     assert await runtime.heard() == []
-    return house.domains.take()
+    return rig.domains.take()
 
 
 def from_far(request: Json, code: int = 200) -> Message:
@@ -306,126 +306,126 @@ def a_change(value: int) -> Message:
     return parsed(a_message("update", f"hyperty://{FOREIGN}/h", CHANGES, {"value": value}))
 
 
-async def test_a_runtime_is_answered_after_the_other_domain_and_changes_are_fanned_out(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
-    (request,) = await subscribing(ana, house)
-    house.bus.from_link(FOREIGN, [from_far(request)])
+async def test_a_runtime_is_answered_after_the_other_domain_and_changes_are_fanned_out(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
+    (request,) = await subscribing(ana, rig)
+    rig.bus.from_link(FOREIGN, [from_far(request)])
     answer = await ana.next()
     assert (answer["id"], answer["from"], answer["body"]["code"]) == (1, FOREIGN_SM, 200)
     await bo.say(a_message("subscribe", bo.address, FOREIGN_SM, {"resources": [CHANGES], "source": bo.address}, id_=2))
     assert (await bo.next())["body"]["code"] == 200
-    assert house.domains.take() == []
-    assert house.bus.from_link(FOREIGN, [a_change(1), a_change(2)]) == [None, None]
+    assert rig.domains.take() == []
+    assert rig.bus.from_link(FOREIGN, [a_change(1), a_change(2)]) == [None, None]
     for runtime in (ana, bo):
         assert [one["body"]["value"] for one in await runtime.heard()] == [1, 2]
 
 
 @pytest.mark.parametrize("refused", [[], [OLD_SPELLING]])
 async def test_every_observer_hears_an_object_subscribed_by_resource_and_children(
-    house: RuntimeHouse, refused: list[str]
+    rig: RuntimeRig, refused: list[str]
 ) -> None:
     heard = []
     for number, name in enumerate(("ana", "bo", "cy"), 1):
-        runtime = await house.opened(name)
+        runtime = await rig.opened(name)
         body = {**OLD_FORM, "source": runtime.address}
         await runtime.say(a_message("subscribe", runtime.address, FOREIGN_SM, body, id_=number))
         heard += await runtime.heard()
-        for request in house.domains.take():
+        for request in rig.domains.take():
             is_all_refused = set(request["body"]["resources"]) <= set(refused)
             answer: Json = {"code": 403, "reason": "not-owner"} if is_all_refused else {"code": 200}
             answer["value"] = {"refused": refused}
             reply_ = a_message("response", request["to"], request["from"], answer, id_=request["id"])
-            house.bus.from_link(FOREIGN, [parsed(reply_)])
+            rig.bus.from_link(FOREIGN, [parsed(reply_)])
         heard.append(await runtime.next() if not heard or heard[-1]["id"] != number else heard.pop())
         assert (heard[-1]["id"], heard[-1]["body"]["code"]) == (number, 200)
         assert heard[-1]["body"].get("value", {}).get("refused", []) == refused
-        house.bus.from_link(FOREIGN, [a_change(number)])
+        rig.bus.from_link(FOREIGN, [a_change(number)])
         assert [one["body"]["value"] for one in await runtime.heard()] == [number]
 
 
-async def test_a_wish_that_fails_leaves_nothing_behind_that_nobody_listens_to(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
-    (request,) = await subscribing(ana, house)
-    house.bus.from_link(FOREIGN, [from_far(request)])
+async def test_a_wish_that_fails_leaves_nothing_behind_that_nobody_listens_to(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
+    (request,) = await subscribing(ana, rig)
+    rig.bus.from_link(FOREIGN, [from_far(request)])
     await ana.next()
     body = {"resources": [CHANGES, f"{ROOM}/status"], "source": bo.address}
     await bo.say(a_message("subscribe", bo.address, FOREIGN_SM, body, id_=2))
     assert await bo.heard() == []
-    (request,) = house.domains.take()
+    (request,) = rig.domains.take()
     await ana.ask("unsubscribe", FOREIGN_SM, {"resources": [CHANGES]})
-    assert house.domains.take() == []
-    house.bus.from_link(FOREIGN, [from_far(request, 503)])
+    assert rig.domains.take() == []
+    rig.bus.from_link(FOREIGN, [from_far(request, 503)])
     assert (await bo.next())["body"]["code"] == 503
-    (last,) = house.domains.take()
+    (last,) = rig.domains.take()
     assert (last["type"], last["body"]["resources"]) == ("unsubscribe", [CHANGES])
 
 
-async def test_upstream_ends_with_the_last_listener(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
-    (request,) = await subscribing(ana, house)
-    house.bus.from_link(FOREIGN, [from_far(request)])
+async def test_upstream_ends_with_the_last_listener(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
+    (request,) = await subscribing(ana, rig)
+    rig.bus.from_link(FOREIGN, [from_far(request)])
     await ana.next()
     await bo.ask("subscribe", FOREIGN_SM, {"resources": [CHANGES], "source": bo.address})
     await ana.ask("unsubscribe", FOREIGN_SM, {"resources": [CHANGES]})
-    assert house.domains.take() == []
+    assert rig.domains.take() == []
     await bo.say(a_message("close", bo.session_address, "mn:/session", id_=1))
     await bo.close_code()
-    (last,) = house.domains.take()
+    (last,) = rig.domains.take()
     assert (last["type"], last["body"]["resources"]) == ("unsubscribe", [CHANGES])
-    assert house.bus.from_link(FOREIGN, [a_change(1)]) == [Code.TRANSIT]
+    assert rig.bus.from_link(FOREIGN, [a_change(1)]) == [Code.TRANSIT]
     assert await ana.heard() == []
 
 
-async def test_a_refused_link_is_the_answer(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
-    house.domains.refusals[FOREIGN] = Refusal(Code.DOMAIN_BLOCKED)
+async def test_a_refused_link_is_the_answer(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
+    rig.domains.refusals[FOREIGN] = Refusal(Code.DOMAIN_BLOCKED)
     answer = await ana.ask("subscribe", FOREIGN_SM, {"resources": [CHANGES], "source": ANA})
     assert (answer["body"]["code"], answer["body"]["reason"]) == (403, "domain-blocked")
-    assert not house.bus.foreign.is_wanted(FOREIGN)
+    assert not rig.bus.foreign.is_wanted(FOREIGN)
 
 
-async def test_a_forged_answer_of_another_domain_grants_nothing(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
-    (request,) = await subscribing(ana, house)
-    house.bus.from_link("gamma.example", [from_far(request)])
+async def test_a_forged_answer_of_another_domain_grants_nothing(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
+    (request,) = await subscribing(ana, rig)
+    rig.bus.from_link("gamma.example", [from_far(request)])
     assert await ana.heard() == []
-    assert not house.bus.foreign.is_wanted(FOREIGN)
+    assert not rig.bus.foreign.is_wanted(FOREIGN)
 
 
-async def test_a_runtime_that_left_meanwhile_leaves_nothing_behind(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
-    (request,) = await subscribing(ana, house)
+async def test_a_runtime_that_left_meanwhile_leaves_nothing_behind(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
+    (request,) = await subscribing(ana, rig)
     await ana.say(a_message("close", ana.session_address, "mn:/session", id_=2))
     await ana.close_code()
-    house.bus.from_link(FOREIGN, [from_far(request)])
-    (undone,) = house.domains.take()
+    rig.bus.from_link(FOREIGN, [from_far(request)])
+    (undone,) = rig.domains.take()
     assert undone["type"] == "unsubscribe"
     assert await bo.heard() == []
 
 
-async def test_a_link_that_comes_back_renews_what_runtimes_listen_to(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
-    (request,) = await subscribing(ana, house)
-    house.bus.from_link(FOREIGN, [from_far(request)])
-    house.bus.foreign.link_is_live(FOREIGN)
-    (renewal,) = house.domains.take()
+async def test_a_link_that_comes_back_renews_what_runtimes_listen_to(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
+    (request,) = await subscribing(ana, rig)
+    rig.bus.from_link(FOREIGN, [from_far(request)])
+    rig.bus.foreign.link_is_live(FOREIGN)
+    (renewal,) = rig.domains.take()
     assert (renewal["type"], renewal["body"]["resources"]) == ("subscribe", [CHANGES])
 
 
 async def test_after_a_restart_the_node_still_knows_what_it_listens_to(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path) as before:
+    async with runtime_rig(tmp_path) as before:
         ana = await before.opened("ana")
         (request,) = await subscribing(ana, before)
         before.bus.from_link(FOREIGN, [from_far(request)])
         await ana.next()
-    async with runtime_house(tmp_path) as after:
+    async with runtime_rig(tmp_path) as after:
         assert after.bus.foreign.is_wanted(FOREIGN)
         after.bus.foreign.link_is_live(FOREIGN)
         assert [one["body"]["resources"] for one in after.domains.take()] == [[CHANGES]]
 
 
-async def test_our_own_subscription_manager_does_not_take_foreign_events_as_ours(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_our_own_subscription_manager_does_not_take_foreign_events_as_ours(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     answer = await ana.subscribed(CHANGES, to=SM)
     assert answer["body"]["code"] == 200
-    assert house.bus.foreign.is_wanted(FOREIGN) is False
+    assert rig.bus.foreign.is_wanted(FOREIGN) is False

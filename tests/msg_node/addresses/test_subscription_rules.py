@@ -7,7 +7,7 @@ import pytest
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.rules import Rules
 from protofly import codec
-from tests.support.state_house import ALLOCATION, DOMAIN, SM, StateHouse
+from tests.support.state_rig import ALLOCATION, DOMAIN, SM, StateRig
 
 ROOM = f"comm://{DOMAIN}/room-51"
 FOREIGN_ROOM = "comm://beta.example/room-9"
@@ -15,19 +15,19 @@ ANA = f"runtime://{DOMAIN}/rt-ana"
 
 
 @pytest.fixture
-def house() -> StateHouse:
-    return StateHouse()
+def rig() -> StateRig:
+    return StateRig()
 
 
-def subscribe(house: StateHouse, sid: int, *resources: str, **more: object) -> dict[str, object]:
-    return house.reply(sid, SM, "subscribe", {"resources": list(resources), **more})
+def subscribe(rig: StateRig, sid: int, *resources: str, **more: object) -> dict[str, object]:
+    return rig.reply(sid, SM, "subscribe", {"resources": list(resources), **more})
 
 
-def agrees(house: StateHouse, room: str, observer: str, code: object = 200) -> None:
+def agrees(rig: StateRig, room: str, observer: str, code: object = 200) -> None:
     """The reporter's reply passes the node."""
     asking = codec.build(id=1, type="subscribe", from_=observer, to=f"{room}/subscription")
-    house.services.observers.passes(asking, 1)
-    house.services.observers.passes(
+    rig.services.observers.passes(asking, 1)
+    rig.services.observers.passes(
         codec.build(id=1, type="response", from_=asking.to, to=asking.from_, body={"code": code}), 2
     )
 
@@ -35,11 +35,11 @@ def agrees(house: StateHouse, room: str, observer: str, code: object = 200) -> N
 # Results per resource.
 
 
-def test_on_demand_every_resource_gets_its_result(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    subscribe(house, ana, ROOM)
-    reply = subscribe(house, eve, f"{ROOM}/changes", ROOM, detail=True)
+def test_on_demand_every_resource_gets_its_result(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    subscribe(rig, ana, ROOM)
+    reply = subscribe(rig, eve, f"{ROOM}/changes", ROOM, detail=True)
     assert (reply["code"], reply["description"]) == (207, "Multi-Status")
     assert reply["value"] == {
         "resources": [
@@ -47,15 +47,15 @@ def test_on_demand_every_resource_gets_its_result(house: StateHouse) -> None:
             {"resource": ROOM, "code": 403, "reason": "not-owner"},
         ]
     }
-    assert subscribe(house, ana, f"{ROOM}/changes", ROOM, detail=True)["code"] == 200
+    assert subscribe(rig, ana, f"{ROOM}/changes", ROOM, detail=True)["code"] == 200
 
 
-def test_release_tells_per_address_on_demand(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    subscribe(house, ana, ROOM)
-    subscribe(house, eve, f"{ROOM}-2")
-    reply = house.reply(eve, ALLOCATION, "delete", {"childrenResources": [ROOM, f"{ROOM}-2"], "detail": True})
+def test_release_tells_per_address_on_demand(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    subscribe(rig, ana, ROOM)
+    subscribe(rig, eve, f"{ROOM}-2")
+    reply = rig.reply(eve, ALLOCATION, "delete", {"childrenResources": [ROOM, f"{ROOM}-2"], "detail": True})
     assert reply["code"] == 207
     assert reply["value"] == {
         "resources": [
@@ -69,46 +69,46 @@ def test_release_tells_per_address_on_demand(house: StateHouse) -> None:
 
 
 @pytest.fixture
-def careful() -> StateHouse:
-    house = StateHouse(rules=Rules(require_consent=True))
-    house.open("rt-ana", 1)
-    house.open("rt-bo", 2)
-    subscribe(house, 1, ROOM)
-    return house
+def careful() -> StateRig:
+    rig = StateRig(rules=Rules(require_consent=True))
+    rig.open("rt-ana", 1)
+    rig.open("rt-bo", 2)
+    subscribe(rig, 1, ROOM)
+    return rig
 
 
 @pytest.mark.parametrize("url", [f"{ROOM}/changes", f"{ROOM}/children/m", f"{ROOM}/children/", f"{ROOM}/children/*"])
-def test_an_observer_without_consent_is_refused_and_with_it_heard(careful: StateHouse, url: str) -> None:
+def test_an_observer_without_consent_is_refused_and_with_it_heard(careful: StateRig, url: str) -> None:
     reply = subscribe(careful, 2, url)
     assert (reply["code"], reply["reason"]) == (403, "policy")
     agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo/sm")
     assert subscribe(careful, 2, url)["code"] == 200
 
 
-def test_consent_may_be_given_to_a_hyperty_of_the_runtime(careful: StateHouse) -> None:
+def test_consent_may_be_given_to_a_hyperty_of_the_runtime(careful: StateRig) -> None:
     subscribe(careful, 2, f"hyperty://{DOMAIN}/h-bo")
     agrees(careful, ROOM, f"hyperty://{DOMAIN}/h-bo", "2XX")
     assert subscribe(careful, 2, f"{ROOM}/changes")["code"] == 200
 
 
 @pytest.mark.parametrize("code", [100, 183, 403, "error", None])
-def test_a_refusal_or_a_promise_is_no_consent(careful: StateHouse, code: object) -> None:
+def test_a_refusal_or_a_promise_is_no_consent(careful: StateRig, code: object) -> None:
     agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo", code)
     assert subscribe(careful, 2, f"{ROOM}/changes")["code"] == 403
 
 
-def test_consent_for_one_object_or_observer_is_none_for_another(careful: StateHouse) -> None:
+def test_consent_for_one_object_or_observer_is_none_for_another(careful: StateRig) -> None:
     agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bob")
     agrees(careful, f"{ROOM}1", f"runtime://{DOMAIN}/rt-bo")
     assert subscribe(careful, 2, f"{ROOM}/changes")["code"] == 403
 
 
-def test_the_reporter_and_status_listeners_need_no_consent(careful: StateHouse) -> None:
+def test_the_reporter_and_status_listeners_need_no_consent(careful: StateRig) -> None:
     assert subscribe(careful, 1, f"{ROOM}/changes", f"{ROOM}/children/m")["code"] == 200
     assert subscribe(careful, 2, f"hyperty://{DOMAIN}/h/registration", f"{ANA}/status")["code"] == 200
 
 
-def test_another_domain_has_the_consent_of_its_hyperties(careful: StateHouse) -> None:
+def test_another_domain_has_the_consent_of_its_hyperties(careful: StateRig) -> None:
     link = careful.state.links.number("beta.example")
     ask = {"resources": [f"{ROOM}/changes"], "source": "runtime://beta.example/mn"}
     assert careful.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == 403
@@ -116,7 +116,7 @@ def test_another_domain_has_the_consent_of_its_hyperties(careful: StateHouse) ->
     assert careful.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == 200
 
 
-def test_consent_ends_with_the_object_and_who_listens_already_may_repeat(careful: StateHouse) -> None:
+def test_consent_ends_with_the_object_and_who_listens_already_may_repeat(careful: StateRig) -> None:
     agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo")
     subscribe(careful, 2, f"{ROOM}/changes")
     careful.state.observer_rights.object_deleted(ROOM, ())
@@ -130,162 +130,160 @@ def test_consent_ends_with_the_object_and_who_listens_already_may_repeat(careful
 HANDLER = f"runtime://{DOMAIN}/p2phandler/6f1"
 
 
-def announce(house: StateHouse, sid: int, url: str, source: str) -> dict[str, object]:
-    return house.reply(sid, SM, "subscribe", {"subscribe": [url], "source": source})
+def announce(rig: StateRig, sid: int, url: str, source: str) -> dict[str, object]:
+    return rig.reply(sid, SM, "subscribe", {"subscribe": [url], "source": source})
 
 
 @pytest.mark.parametrize("name", ["p2phandler", "p2prequester"])
 @pytest.mark.parametrize("scheme", ["runtime", "hyperty-runtime", "hyperty"])
-def test_a_p2p_source_of_the_domain_is_claimed_by_who_announces_it_first(
-    house: StateHouse, scheme: str, name: str
-) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
+def test_a_p2p_source_of_the_domain_is_claimed_by_who_announces_it_first(rig: StateRig, scheme: str, name: str) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
     source = f"{scheme}://{DOMAIN}/{name}/6f1"
-    assert announce(house, ana, f"{ANA}/{name}/6f1", source)["code"] == 200
-    assert house.state.owners.owner(source.replace("hyperty-runtime", "runtime")) == ana
-    assert announce(house, ana, f"{ANA}/{name}/6f1", source)["code"] == 200
-    reply = announce(house, eve, f"runtime://{DOMAIN}/rt-eve/{name}/6f1", source)
+    assert announce(rig, ana, f"{ANA}/{name}/6f1", source)["code"] == 200
+    assert rig.state.owners.owner(source.replace("hyperty-runtime", "runtime")) == ana
+    assert announce(rig, ana, f"{ANA}/{name}/6f1", source)["code"] == 200
+    reply = announce(rig, eve, f"runtime://{DOMAIN}/rt-eve/{name}/6f1", source)
     assert (reply["code"], reply["reason"]) == (403, "spoofed-source")
 
 
-def test_the_announcer_speaks_for_its_stub_and_below_and_nobody_else_does(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    announce(house, ana, HANDLER, HANDLER)
+def test_the_announcer_speaks_for_its_stub_and_below_and_nobody_else_does(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    announce(rig, ana, HANDLER, HANDLER)
     for key in (HANDLER, f"{HANDLER}/status"):
-        assert house.state.senders.source_of(ana, key).code is None
-        assert house.state.senders.source_of(eve, key).code is not None
-    assert house.state.listeners.targets(HANDLER) == (ana,)
+        assert rig.state.senders.source_of(ana, key).code is None
+        assert rig.state.senders.source_of(eve, key).code is not None
+    assert rig.state.listeners.targets(HANDLER) == (ana,)
 
 
 @pytest.mark.parametrize("source", ["runtime://beta.example/p2phandler/1", f"runtime://{DOMAIN}/p2phandlers/1"])
-def test_a_stub_of_another_domain_or_name_is_not_claimed(house: StateHouse, source: str) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    announce(house, ana, f"{ANA}/p2phandler/1", source)
-    assert house.state.owners.owner(source) is None
+def test_a_stub_of_another_domain_or_name_is_not_claimed(rig: StateRig, source: str) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    announce(rig, ana, f"{ANA}/p2phandler/1", source)
+    assert rig.state.owners.owner(source) is None
 
 
-def test_removal_gives_the_stub_address_back(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    announce(house, ana, f"{ANA}/p2phandler/6f1", HANDLER)
+def test_removal_gives_the_stub_address_back(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    announce(rig, ana, f"{ANA}/p2phandler/6f1", HANDLER)
     gone = {"unsubscribe": [f"{ANA}/p2phandler/6f1"], "source": HANDLER}
-    assert house.reply(ana, SM, "unsubscribe", gone)["code"] == 200
-    assert house.state.owners.owner(HANDLER) is None
-    assert announce(house, eve, HANDLER, HANDLER)["code"] == 200
+    assert rig.reply(ana, SM, "unsubscribe", gone)["code"] == 200
+    assert rig.state.owners.owner(HANDLER) is None
+    assert announce(rig, eve, HANDLER, HANDLER)["code"] == 200
 
 
-def test_no_runtime_opens_under_the_name_of_all_stubs(house: StateHouse) -> None:
-    result = house.session_verb("open", f"runtime://{DOMAIN}/p2phandler", 1)
+def test_no_runtime_opens_under_the_name_of_all_stubs(rig: StateRig) -> None:
+    result = rig.session_verb("open", f"runtime://{DOMAIN}/p2phandler", 1)
     assert codec.body_members(result.replies[0].body)["reason"] == "not-owner"
 
 
 # Sources and what is left.
 
 
-def test_a_source_may_be_claimed_by_the_same_request(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
+def test_a_source_may_be_claimed_by_the_same_request(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
     hyperty = f"hyperty://{DOMAIN}/h-ana"
-    subscribe(house, ana, hyperty, source=hyperty)
-    assert [one.source for one in house.state.listeners.subscriptions(ana)] == [hyperty]
+    subscribe(rig, ana, hyperty, source=hyperty)
+    assert [one.source for one in rig.state.listeners.subscriptions(ana)] == [hyperty]
 
 
 @pytest.mark.parametrize("spelling", [f"hyperty-runtime://{DOMAIN}/rt-ana", f"RUNTIME://{DOMAIN.upper()}./rt-ana/"])
-def test_a_source_is_the_same_in_every_spelling(house: StateHouse, spelling: str) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    subscribe(house, ana, f"{ROOM}/changes", source=ANA)
-    house.reply(ana, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"], "source": spelling})
-    assert house.state.listeners.targets(f"{ROOM}/changes") == ()
+def test_a_source_is_the_same_in_every_spelling(rig: StateRig, spelling: str) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    subscribe(rig, ana, f"{ROOM}/changes", source=ANA)
+    rig.reply(ana, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"], "source": spelling})
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == ()
 
 
-def test_a_source_that_is_nobody_s_unsubscribes_what_it_subscribed(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    subscribe(house, ana, f"{ROOM}/changes", source=f"hyperty://{DOMAIN}/unheard-of")
-    house.reply(ana, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"], "source": f"hyperty://{DOMAIN}/unheard-of"})
-    assert house.state.listeners.count(ana) == 0
+def test_a_source_that_is_nobody_s_unsubscribes_what_it_subscribed(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    subscribe(rig, ana, f"{ROOM}/changes", source=f"hyperty://{DOMAIN}/unheard-of")
+    rig.reply(ana, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"], "source": f"hyperty://{DOMAIN}/unheard-of"})
+    assert rig.state.listeners.count(ana) == 0
 
 
-def test_the_base_of_all_children_stays_while_one_child_is_heard(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    house.reply(ana, SM, "subscribe", {"resource": ROOM, "childrenResources": ["a", "b"]})
-    house.reply(ana, SM, "unsubscribe", {"resource": ROOM, "childrenResources": ["a"]})
-    assert house.state.listeners.targets(f"{ROOM}/children/") == (ana,)
-    house.reply(ana, SM, "unsubscribe", {"resource": ROOM, "childrenResources": ["b"]})
-    assert house.state.listeners.count(ana) == 0
+def test_the_base_of_all_children_stays_while_one_child_is_heard(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    rig.reply(ana, SM, "subscribe", {"resource": ROOM, "childrenResources": ["a", "b"]})
+    rig.reply(ana, SM, "unsubscribe", {"resource": ROOM, "childrenResources": ["a"]})
+    assert rig.state.listeners.targets(f"{ROOM}/children/") == (ana,)
+    rig.reply(ana, SM, "unsubscribe", {"resource": ROOM, "childrenResources": ["b"]})
+    assert rig.state.listeners.count(ana) == 0
 
 
 @pytest.mark.parametrize("member", ["childrenResources", "children"])
 def test_children_of_an_object_that_nobody_owns_are_for_every_observer_and_claimed_by_none(
-    house: StateHouse, member: str
+    rig: StateRig, member: str
 ) -> None:
-    observers = tuple(house.open(f"rt-{number}", number)[0] for number in (1, 2))
+    observers = tuple(rig.open(f"rt-{number}", number)[0] for number in (1, 2))
     for observer in observers:
-        reply = house.reply(observer, SM, "subscribe", {"resource": ROOM, member: ["m"]})
+        reply = rig.reply(observer, SM, "subscribe", {"resource": ROOM, member: ["m"]})
         assert reply == {"code": 200, "description": "OK", "desc": "OK"}
-    assert house.state.listeners.targets(f"{ROOM}/m") == observers
-    assert house.state.owners.owner(f"{ROOM}/m") is None
+    assert rig.state.listeners.targets(f"{ROOM}/m") == observers
+    assert rig.state.owners.owner(f"{ROOM}/m") is None
     for observer in observers:
-        house.reply(observer, SM, "unsubscribe", {"resource": ROOM, member: ["m"]})
-        assert house.state.lifecycle.holdings(observer) == (0, 0)
+        rig.reply(observer, SM, "unsubscribe", {"resource": ROOM, member: ["m"]})
+        assert rig.state.lifecycle.holdings(observer) == (0, 0)
 
 
-def test_address_of_two_levels_is_claimed_by_who_lists_it_itself(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    house.reply(ana, SM, "subscribe", {"resources": [f"{ROOM}/m"], "resource": ROOM, "childrenResources": ["m"]})
-    assert house.state.owners.owner(f"{ROOM}/m") == ana
+def test_address_of_two_levels_is_claimed_by_who_lists_it_itself(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    rig.reply(ana, SM, "subscribe", {"resources": [f"{ROOM}/m"], "resource": ROOM, "childrenResources": ["m"]})
+    assert rig.state.owners.owner(f"{ROOM}/m") == ana
 
 
-def test_address_without_a_domain_belongs_to_who_listens_to_it_first(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    assert subscribe(house, ana, "comm:/room", "comm:/room/subscription")["code"] == 200
-    assert (house.state.owners.owner("comm:/room"), house.state.owners.owner("comm://room")) == (ana, None)
+def test_address_without_a_domain_belongs_to_who_listens_to_it_first(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    assert subscribe(rig, ana, "comm:/room", "comm:/room/subscription")["code"] == 200
+    assert (rig.state.owners.owner("comm:/room"), rig.state.owners.owner("comm://room")) == (ana, None)
     for text in ("comm:/room", "comm:///room", "comm:/room/subscription", "comm:/room/*"):
-        assert subscribe(house, eve, text)["reason"] == "not-owner"
-    assert subscribe(house, eve, "comm:/room/changes")["code"] == 200
+        assert subscribe(rig, eve, text)["reason"] == "not-owner"
+    assert subscribe(rig, eve, "comm:/room/changes")["code"] == 200
     for text in ("runtime:/bo", "mn:/other", "domain:/x", "user:/x", "comm://room"):  # not open, reserved, foreign
-        assert subscribe(house, eve, text)["reason"] == "not-owner"
+        assert subscribe(rig, eve, text)["reason"] == "not-owner"
 
 
-def test_children_of_a_named_sub_resource_are_those_of_its_object(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    house.reply(ana, SM, "subscribe", {"resource": f"{ROOM}/changes", "childrenResources": ["m"]})
-    urls = {one.url for one in house.state.listeners.subscriptions(ana)}
+def test_children_of_a_named_sub_resource_are_those_of_its_object(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    rig.reply(ana, SM, "subscribe", {"resource": f"{ROOM}/changes", "childrenResources": ["m"]})
+    urls = {one.url for one in rig.state.listeners.subscriptions(ana)}
     assert urls == {f"{ROOM}/changes", f"{ROOM}/children/m", f"{ROOM}/m", f"{ROOM}/children/"}
 
 
-def test_another_domain_listens_to_objects_of_ours_and_of_no_third(house: StateHouse) -> None:
-    link = house.state.links.number("beta.example")
+def test_another_domain_listens_to_objects_of_ours_and_of_no_third(rig: StateRig) -> None:
+    link = rig.state.links.number("beta.example")
     for url, code in ((f"{ROOM}/changes", 200), ("comm://gamma.example/x/changes", 403), (f"{ROOM}/*", 403)):
         ask = {"resources": [url], "source": "runtime://beta.example/mn"}
-        assert house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == code
+        assert rig.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == code
 
 
-def test_another_domain_hears_children_in_every_spelling_as_observers_here_do(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    subscribe(house, ana, ROOM)
-    link = house.state.links.number("beta.example")
+def test_another_domain_hears_children_in_every_spelling_as_observers_here_do(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    subscribe(rig, ana, ROOM)
+    link = rig.state.links.number("beta.example")
     four = [f"{ROOM}/changes", f"{ROOM}/children/m", f"{ROOM}/m", f"{ROOM}/children/"]
     ask = {"resources": four, "source": "runtime://beta.example/mn"}
-    answer = house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")
+    answer = rig.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")
     assert answer == {"code": 200, "description": "OK"}
-    assert all(house.state.listeners.targets(key) == (link,) for key in four)
+    assert all(rig.state.listeners.targets(key) == (link,) for key in four)
 
 
 @pytest.mark.parametrize(
     "url", [f"{ROOM}x/m", f"{ROOM}/m/subscription", f"{ROOM}/own", f"thing://{DOMAIN}/agent-4/lamp-1"]
 )
-def test_what_is_no_child_of_somebody_s_object_is_not_for_another_domain(house: StateHouse, url: str) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    subscribe(house, ana, f"{ROOM}/own")
-    subscribe(house, ana, ROOM, f"thing://{DOMAIN}/agent-4")
+def test_what_is_no_child_of_somebody_s_object_is_not_for_another_domain(rig: StateRig, url: str) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    subscribe(rig, ana, f"{ROOM}/own")
+    subscribe(rig, ana, ROOM, f"thing://{DOMAIN}/agent-4")
     ask = {"resources": [url], "source": "runtime://beta.example/mn"}
-    link = house.state.links.number("beta.example")
-    assert house.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["reason"] == "not-owner"
+    link = rig.state.links.number("beta.example")
+    assert rig.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["reason"] == "not-owner"
 
 
-def test_the_old_spelling_of_a_child_needs_the_consent_of_its_object(careful: StateHouse) -> None:
+def test_the_old_spelling_of_a_child_needs_the_consent_of_its_object(careful: StateRig) -> None:
     link = careful.state.links.number("beta.example")
     ask = {"resources": [f"{ROOM}/m"], "source": "runtime://beta.example/mn"}
     assert subscribe(careful, 2, f"{ROOM}/m")["code"] == 403
@@ -297,7 +295,7 @@ def test_the_old_spelling_of_a_child_needs_the_consent_of_its_object(careful: St
 
 
 @pytest.mark.parametrize("url", [f"{FOREIGN_ROOM}/m", f"{FOREIGN_ROOM}/changes"])
-def test_an_object_abroad_needs_the_consent_of_its_reporter_in_every_spelling(careful: StateHouse, url: str) -> None:
+def test_an_object_abroad_needs_the_consent_of_its_reporter_in_every_spelling(careful: StateRig, url: str) -> None:
     assert subscribe(careful, 2, url)["code"] == 403
     agrees(careful, FOREIGN_ROOM, f"runtime://{DOMAIN}/rt-bo")
     assert subscribe(careful, 2, url)["code"] == 200
@@ -309,32 +307,32 @@ def test_an_object_abroad_needs_the_consent_of_its_reporter_in_every_spelling(ca
 @pytest.mark.parametrize(("sm_error", "code"), [(400, 400), (500, 500)])
 @pytest.mark.parametrize("type_", ["subscribe", "unsubscribe"])
 def test_a_request_that_names_nothing_is_answered_as_the_settings_say(sm_error: int, code: int, type_: str) -> None:
-    house = StateHouse(rules=Rules(sm_error=sm_error))
-    ana, _ = house.open("rt-ana", 1)
-    reply = house.reply(ana, SM, type_, {"resources": []})
+    rig = StateRig(rules=Rules(sm_error=sm_error))
+    ana, _ = rig.open("rt-ana", 1)
+    reply = rig.reply(ana, SM, type_, {"resources": []})
     assert (reply["code"], reply["reason"]) == (code, "bad-body")
-    link = house.state.links.number("beta.example")
-    reply = house.reply(link, SM, type_, {}, from_="runtime://beta.example/mn/sm")
+    link = rig.state.links.number("beta.example")
+    reply = rig.reply(link, SM, type_, {}, from_="runtime://beta.example/mn/sm")
     assert reply["code"] == 400
     assert "desc" not in reply
 
 
 def test_what_a_session_owns_can_be_read_by_itself_and_by_operators() -> None:
     ops = Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))
-    house = StateHouse(credentials=[ops])
-    ana, _ = house.open("rt-ana", 1)
-    operator, _ = house.open("ops", 2, {"credentials": {"kind": "bearer", "token": "ops"}})
-    reply = house.reply(ana, ALLOCATION, "create", {"value": {"number": 1, "allocationKey": "k"}})
+    rig = StateRig(credentials=[ops])
+    ana, _ = rig.open("rt-ana", 1)
+    operator, _ = rig.open("ops", 2, {"credentials": {"kind": "bearer", "token": "ops"}})
+    reply = rig.reply(ana, ALLOCATION, "create", {"value": {"number": 1, "allocationKey": "k"}})
     assert isinstance(reply["value"], dict)
     (url,) = reply["value"]["allocated"]
-    subscribe(house, ana, ROOM)
+    subscribe(rig, ana, ROOM)
     expected = {
         "resources": [{"url": url, "origin": "allocated", "allocationKey": "k"}, {"url": ROOM, "origin": "claimed"}]
     }
-    assert house.reply(ana, ALLOCATION, "read")["value"] == expected
+    assert rig.reply(ana, ALLOCATION, "read")["value"] == expected
     for resource in (ANA, ROOM):
-        assert house.reply(operator, ALLOCATION, "read", {"resource": resource})["value"] == expected
-    assert house.reply(operator, ALLOCATION, "read")["value"] == {"resources": []}
-    assert house.reply(operator, ALLOCATION, "read", {"resource": "comm://alpha.example/unknown"})["value"] == {
+        assert rig.reply(operator, ALLOCATION, "read", {"resource": resource})["value"] == expected
+    assert rig.reply(operator, ALLOCATION, "read")["value"] == {"resources": []}
+    assert rig.reply(operator, ALLOCATION, "read", {"resource": "comm://alpha.example/unknown"})["value"] == {
         "resources": []
     }

@@ -10,7 +10,7 @@ from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.resources import Shape, expand, is_claimable, shape_of
 from protofly.errors import Code, PeerError
 from protofly.limits import TARGETS_REMEMBERED
-from tests.support.state_house import DOMAIN, SM, StateHouse
+from tests.support.state_rig import DOMAIN, SM, StateRig
 
 ROOM = f"comm://{DOMAIN}/room-51"
 FOREIGN_ROOM = "comm://beta.example/room-9"
@@ -26,12 +26,12 @@ def listeners() -> Listeners:
 
 
 @pytest.fixture
-def house() -> StateHouse:
-    return StateHouse()
+def rig() -> StateRig:
+    return StateRig()
 
 
-def subscribe(house: StateHouse, sid: int, *resources: str, from_: str = "") -> dict[str, object]:
-    return house.reply(sid, SM, "subscribe", {"resources": list(resources)}, from_=from_)
+def subscribe(rig: StateRig, sid: int, *resources: str, from_: str = "") -> dict[str, object]:
+    return rig.reply(sid, SM, "subscribe", {"resources": list(resources)}, from_=from_)
 
 
 # The look-up.
@@ -130,13 +130,13 @@ def test_an_unsubscribe_makes_room_for_exactly_as_many_as_it_removed() -> None:
     assert listeners._counts == {}  # or the node would keep an entry for every session that it ever had
 
 
-def test_subscriptions_count_alike_after_a_restart(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    subscribe(house, sid, f"{FOREIGN_ROOM}/changes", f"{FOREIGN_ROOM}/children/")
-    before = house.state.listeners.count(sid)
-    house.reply(sid, SM, "unsubscribe", {"resources": [f"{FOREIGN_ROOM}/changes"]})
-    assert house.state.listeners.count(sid) == before - 1
-    assert house.restarted().state.listeners.count(sid) == before - 1
+def test_subscriptions_count_alike_after_a_restart(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    subscribe(rig, sid, f"{FOREIGN_ROOM}/changes", f"{FOREIGN_ROOM}/children/")
+    before = rig.state.listeners.count(sid)
+    rig.reply(sid, SM, "unsubscribe", {"resources": [f"{FOREIGN_ROOM}/changes"]})
+    assert rig.state.listeners.count(sid) == before - 1
+    assert rig.restarted().state.listeners.count(sid) == before - 1
 
 
 # What addresses mean.
@@ -221,14 +221,14 @@ def test_resource_and_children_are_expanded(
         ({"resources": [[f"{ROOM}/changes"]]}, [f"{ROOM}/changes"]),
     ],
 )
-def test_every_form_of_subscribe_is_understood(house: StateHouse, body: object, keys: list[str]) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    bo, _ = house.open("rt-bo", 2)
-    assert subscribe(house, ana, ROOM)["code"] == 200  # the room has an owner
-    assert house.reply(bo, SM, "SUBSCRIBE", body) == {"code": 200, "description": "OK", "desc": "OK"}
-    assert all(bo in house.state.listeners.targets(key) for key in keys)
-    assert house.reply(bo, SM, "unsubscribe", body)["code"] == 200
-    assert house.state.listeners.count(bo) == 0
+def test_every_form_of_subscribe_is_understood(rig: StateRig, body: object, keys: list[str]) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    assert subscribe(rig, ana, ROOM)["code"] == 200  # the room has an owner
+    assert rig.reply(bo, SM, "SUBSCRIBE", body) == {"code": 200, "description": "OK", "desc": "OK"}
+    assert all(bo in rig.state.listeners.targets(key) for key in keys)
+    assert rig.reply(bo, SM, "unsubscribe", body)["code"] == 200
+    assert rig.state.listeners.count(bo) == 0
 
 
 @pytest.mark.parametrize("type_", ["subscribe", "unsubscribe"])
@@ -236,35 +236,35 @@ def test_every_form_of_subscribe_is_understood(house: StateHouse, body: object, 
     "body",
     [None, {}, {"resources": []}, {"resources": [1]}, {"resources": [{"a": 1, "b": 2}]}, {"resources": {"a": 1}}],
 )
-def test_request_without_resources_is_a_bad_body(house: StateHouse, type_: str, body: object) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    assert house.reply(sid, SM, type_, body)["code"] == 400
+def test_request_without_resources_is_a_bad_body(rig: StateRig, type_: str, body: object) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    assert rig.reply(sid, SM, type_, body)["code"] == 400
 
 
-def test_too_many_resources_are_refused(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    assert subscribe(house, sid, *[f"comm://{DOMAIN}/o/children/{n}" for n in range(1001)])["code"] == 413
-    assert house.state.listeners.count(sid) == 0
+def test_too_many_resources_are_refused(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    assert subscribe(rig, sid, *[f"comm://{DOMAIN}/o/children/{n}" for n in range(1001)])["code"] == 413
+    assert rig.state.listeners.count(sid) == 0
 
 
-def test_reply_keeps_id_and_spelling_of_the_requester(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
+def test_reply_keeps_id_and_spelling_of_the_requester(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
     from_ = f"hyperty-runtime://{DOMAIN}/rt-ana/sm"
-    (reply,) = house.ask(sid, SM, "subscribe", {"resource": ROOM}, from_=from_, id_="1").replies
+    (reply,) = rig.ask(sid, SM, "subscribe", {"resource": ROOM}, from_=from_, id_="1").replies
     assert (reply.id, reply.to, reply.from_) == (b'"1"', from_, SM)
 
 
-def test_request_without_id_gets_no_reply_and_has_its_effect(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    result = house.ask(sid, SM, "subscribe", {"resources": [f"{ROOM}/changes"]}, id_=None)
+def test_request_without_id_gets_no_reply_and_has_its_effect(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    result = rig.ask(sid, SM, "subscribe", {"resources": [f"{ROOM}/changes"]}, id_=None)
     assert not result.replies
-    assert house.state.listeners.targets(f"{ROOM}/changes") == (sid,)
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == (sid,)
 
 
 @pytest.mark.parametrize("type_", ["create", "execute", "event"])
-def test_other_types_are_refused(house: StateHouse, type_: str) -> None:
-    sid, _ = house.open("rt-ana", 1)
-    replies = house.ask(sid, SM, type_, {"resources": [ROOM]}).replies
+def test_other_types_are_refused(rig: StateRig, type_: str) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    replies = rig.ask(sid, SM, type_, {"resources": [ROOM]}).replies
     assert [b"bad-type" in reply.body for reply in replies] == ([] if type_ == "event" else [True])
 
 
@@ -284,26 +284,26 @@ def test_other_types_are_refused(house: StateHouse, type_: str) -> None:
         (f"domain://msg-node.{DOMAIN}/sm", 403, None),
     ],
 )
-def test_source_counts_when_it_belongs_to_the_session(house: StateHouse, source: str, code: int, kept: str) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    bo, _ = house.open("rt-bo", 2)
-    subscribe(house, ana, f"hyperty://{DOMAIN}/mine")
-    subscribe(house, bo, f"hyperty://{DOMAIN}/of-bo")
-    reply = house.reply(ana, SM, "subscribe", {"resources": [f"{ROOM}/changes"], "source": source})
+def test_source_counts_when_it_belongs_to_the_session(rig: StateRig, source: str, code: int, kept: str) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    subscribe(rig, ana, f"hyperty://{DOMAIN}/mine")
+    subscribe(rig, bo, f"hyperty://{DOMAIN}/of-bo")
+    reply = rig.reply(ana, SM, "subscribe", {"resources": [f"{ROOM}/changes"], "source": source})
     assert reply["code"] == code
-    stored = [one.source for one in house.state.listeners.subscriptions(ana) if one.key == f"{ROOM}/changes"]
+    stored = [one.source for one in rig.state.listeners.subscriptions(ana) if one.key == f"{ROOM}/changes"]
     assert stored == ([kept] if kept else [])
 
 
-def test_unsubscribe_with_a_source_leaves_the_others(house: StateHouse) -> None:
-    sid, _ = house.open("rt-ana", 1)
+def test_unsubscribe_with_a_source_leaves_the_others(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
     one, two = f"runtime://{DOMAIN}/rt-ana/one", f"runtime://{DOMAIN}/rt-ana/two"
     for source in (one, two):
-        house.reply(sid, SM, "subscribe", {"resources": [f"{ROOM}/changes"], "source": source})
-    house.reply(sid, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"], "source": one})
-    assert house.state.listeners.targets(f"{ROOM}/changes") == (sid,)
-    house.reply(sid, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"]})
-    assert house.state.listeners.targets(f"{ROOM}/changes") == ()
+        rig.reply(sid, SM, "subscribe", {"resources": [f"{ROOM}/changes"], "source": source})
+    rig.reply(sid, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"], "source": one})
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == (sid,)
+    rig.reply(sid, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"]})
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == ()
 
 
 # Rights: nobody takes the messages of another.
@@ -340,14 +340,14 @@ def test_unsubscribe_with_a_source_leaves_the_others(house: StateHouse) -> None:
         "/*",
     ],
 )
-def test_session_cannot_listen_to_what_is_for_another(house: StateHouse, address: str) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    subscribe(house, ana, ROOM, f"hyperty://{DOMAIN}/h-ana")
-    reply = subscribe(house, eve, address)
+def test_session_cannot_listen_to_what_is_for_another(rig: StateRig, address: str) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    subscribe(rig, ana, ROOM, f"hyperty://{DOMAIN}/h-ana")
+    reply = subscribe(rig, eve, address)
     assert reply.get("reason") == "not-owner" or address == "*", reply
-    assert eve not in house.state.listeners.targets(f"{ROOM}/subscription")
-    assert eve not in house.state.listeners.targets(f"runtime://{DOMAIN}/rt-ana/sm")
+    assert eve not in rig.state.listeners.targets(f"{ROOM}/subscription")
+    assert eve not in rig.state.listeners.targets(f"runtime://{DOMAIN}/rt-ana/sm")
 
 
 @pytest.mark.parametrize(
@@ -363,38 +363,38 @@ def test_session_cannot_listen_to_what_is_for_another(house: StateHouse, address
         f"{FOREIGN_ROOM}/messages",
     ],
 )
-def test_everybody_may_observe(house: StateHouse, address: str) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    bo, _ = house.open("rt-bo", 2)
-    subscribe(house, ana, ROOM, f"hyperty://{DOMAIN}/h-ana")
-    assert subscribe(house, bo, address)["code"] == 200
-    assert bo in house.state.listeners.targets(address)
+def test_everybody_may_observe(rig: StateRig, address: str) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    subscribe(rig, ana, ROOM, f"hyperty://{DOMAIN}/h-ana")
+    assert subscribe(rig, bo, address)["code"] == 200
+    assert bo in rig.state.listeners.targets(address)
 
 
-def test_reporter_claims_its_object_with_its_control_address_in_one_request(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    reply = subscribe(house, ana, f"{ROOM}/messages", f"{ROOM}/subscription", ROOM, f"{ROOM}/*")
+def test_reporter_claims_its_object_with_its_control_address_in_one_request(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    reply = subscribe(rig, ana, f"{ROOM}/messages", f"{ROOM}/subscription", ROOM, f"{ROOM}/*")
     assert reply == {"code": 200, "description": "OK", "desc": "OK"}
-    assert [row.url for row in house.state.owners.owned(ana)] == [ROOM]
+    assert [row.url for row in rig.state.owners.owned(ana)] == [ROOM]
 
 
-def test_control_address_of_an_object_without_owner_goes_to_the_first(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    eve, _ = house.open("rt-eve", 2)
-    assert subscribe(house, ana, f"{ROOM}/subscription")["code"] == 200
-    assert subscribe(house, eve, f"{ROOM}/subscription")["code"] == 403
-    assert subscribe(house, ana, f"{ROOM}/subscription")["code"] == 200
+def test_control_address_of_an_object_without_owner_goes_to_the_first(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    assert subscribe(rig, ana, f"{ROOM}/subscription")["code"] == 200
+    assert subscribe(rig, eve, f"{ROOM}/subscription")["code"] == 403
+    assert subscribe(rig, ana, f"{ROOM}/subscription")["code"] == 200
 
 
 # Links.
 
 
-def test_foreign_domain_listens_as_one_listener_and_keeps_its_number(house: StateHouse) -> None:
-    link = house.state.links.number("beta.example")
-    reply = subscribe(house, link, f"{ROOM}/changes", from_="runtime://beta.example/rt-bo/sm")
+def test_foreign_domain_listens_as_one_listener_and_keeps_its_number(rig: StateRig) -> None:
+    link = rig.state.links.number("beta.example")
+    reply = subscribe(rig, link, f"{ROOM}/changes", from_="runtime://beta.example/rt-bo/sm")
     assert reply == {"code": 200, "description": "OK"}  # no dialect A on links
-    assert house.state.listeners.targets(f"{ROOM}/changes") == (link,)
-    again = house.restarted()
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == (link,)
+    again = rig.restarted()
     assert again.state.links.number("beta.example") == link
     assert again.state.links.domain(link) == "beta.example"
     assert again.state.listeners.targets(f"{ROOM}/changes") == (link,)
@@ -413,40 +413,40 @@ def test_foreign_domain_listens_as_one_listener_and_keeps_its_number(house: Stat
         ({"resources": ["hyperty://beta.example/h-bo"]}, 200, None),  # a plain peer asks for its replies
     ],
 )
-def test_link_listens_only_to_events_and_to_its_own(house: StateHouse, body: object, code: int, reason: str) -> None:
-    link = house.state.links.number("beta.example")
-    reply = house.reply(link, SM, "subscribe", body, from_="runtime://beta.example/mn-1/sm")
+def test_link_listens_only_to_events_and_to_its_own(rig: StateRig, body: object, code: int, reason: str) -> None:
+    link = rig.state.links.number("beta.example")
+    reply = rig.reply(link, SM, "subscribe", body, from_="runtime://beta.example/mn-1/sm")
     assert (reply["code"], reply.get("reason")) == (code, reason)
 
 
-def test_deleted_object_loses_its_foreign_listeners_only(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    link = house.state.links.number("beta.example")
+def test_deleted_object_loses_its_foreign_listeners_only(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    link = rig.state.links.number("beta.example")
     for who, from_ in ((ana, ""), (link, "runtime://beta.example/rt-bo")):
-        subscribe(house, who, f"{ROOM}/changes", f"{ROOM}2/changes", from_=from_)
-    house.state.observer_rights.object_deleted(ROOM, house.state.listeners.targets(f"{ROOM}/changes"))
-    assert house.state.listeners.targets(f"{ROOM}/changes") == (ana,)
-    assert house.state.listeners.targets(f"{ROOM}2/changes") == (ana, link)
+        subscribe(rig, who, f"{ROOM}/changes", f"{ROOM}2/changes", from_=from_)
+    rig.state.observer_rights.object_deleted(ROOM, rig.state.listeners.targets(f"{ROOM}/changes"))
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == (ana,)
+    assert rig.state.listeners.targets(f"{ROOM}2/changes") == (ana, link)
 
 
 # Read.
 
 
-def test_session_reads_its_own_subscriptions(house: StateHouse) -> None:
-    ana, _ = house.open("rt-ana", 1)
-    bo, _ = house.open("rt-bo", 2)
-    subscribe(house, bo, f"{ROOM}/status")
-    subscribe(house, ana, f"{ROOM}/changes")
+def test_session_reads_its_own_subscriptions(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    subscribe(rig, bo, f"{ROOM}/status")
+    subscribe(rig, ana, f"{ROOM}/changes")
     expected = {"resources": [{"url": f"{ROOM}/changes", "source": f"runtime://{DOMAIN}/rt-ana"}]}
-    assert house.reply(ana, SM, "read")["value"] == expected
-    assert house.reply(ana, SM, "read", {"resource": f"runtime://{DOMAIN}/rt-bo"})["value"] == {"resources": []}
+    assert rig.reply(ana, SM, "read")["value"] == expected
+    assert rig.reply(ana, SM, "read", {"resource": f"runtime://{DOMAIN}/rt-bo"})["value"] == {"resources": []}
 
 
 @pytest.mark.parametrize("resource", [f"runtime://{DOMAIN}/rt-ana", f"{ROOM}/changes"])
 def test_operator_reads_those_of_others(resource: str) -> None:
-    house = StateHouse(credentials=[Credential(digest_of("o"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))])
-    ana, _ = house.open("rt-ana", 1)
-    operator, _ = house.open("ops", 2, {"credentials": {"token": "o"}})
-    subscribe(house, ana, f"{ROOM}/changes")
+    rig = StateRig(credentials=[Credential(digest_of("o"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))])
+    ana, _ = rig.open("rt-ana", 1)
+    operator, _ = rig.open("ops", 2, {"credentials": {"token": "o"}})
+    subscribe(rig, ana, f"{ROOM}/changes")
     expected = {"resources": [{"url": f"{ROOM}/changes", "source": f"runtime://{DOMAIN}/rt-ana"}]}
-    assert house.reply(operator, SM, "read", {"resource": resource})["value"] == expected
+    assert rig.reply(operator, SM, "read", {"resource": resource})["value"] == expected

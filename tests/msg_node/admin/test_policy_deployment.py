@@ -14,7 +14,7 @@ CLOSED = 'id = "closed"\n[[rules]]\nid = "nobody"\neffect = "deny"\ncondition = 
 OPEN = 'id = "open"\n[[rules]]\nid = "all"\neffect = "permit"\n[[rules]]\nid = "more"\neffect = "permit"\n'
 
 
-class House:
+class Rig:
     def __init__(self, folder: Path, text: str) -> None:
         self.file = folder / "border.toml"
         self.file.write_text(text)
@@ -30,29 +30,29 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path, CLOSED)
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path, CLOSED)
 
 
-def test_a_start_is_written_down_with_what_is_in_force(house: House) -> None:
-    house.policies.tell_start()
-    event = house.last
+def test_a_start_is_written_down_with_what_is_in_force(rig: Rig) -> None:
+    rig.policies.tell_start()
+    event = rig.last
     assert (event.event, event.cause, event.before, event.after) == (
         "deployed",
         "start",
         None,
-        house.gate.policies.revision,
+        rig.gate.policies.revision,
     )
-    assert (event.rules, event.reads, event.files, event.mode) == (1, ("size",), (str(house.file),), "enforce")
+    assert (event.rules, event.reads, event.files, event.mode) == (1, ("size",), (str(rig.file),), "enforce")
     assert event.actor
-    assert event.diff_sha256 == hashlib.sha256(b"\n" + house.gate.policies.canonical).hexdigest()
+    assert event.diff_sha256 == hashlib.sha256(b"\n" + rig.gate.policies.canonical).hexdigest()
 
 
-async def test_a_reload_names_both_revisions_and_the_change_between_them(house: House) -> None:
-    before = house.gate.policies
-    house.file.write_text(OPEN)
-    await house.policies.reload()
-    after, event = house.gate.policies, house.last
+async def test_a_reload_names_both_revisions_and_the_change_between_them(rig: Rig) -> None:
+    before = rig.gate.policies
+    rig.file.write_text(OPEN)
+    await rig.policies.reload()
+    after, event = rig.gate.policies, rig.last
     assert after.revision != before.revision
     assert (event.event, event.cause, event.before, event.after) == (
         "deployed",
@@ -65,12 +65,12 @@ async def test_a_reload_names_both_revisions_and_the_change_between_them(house: 
 
 
 @pytest.mark.parametrize("text", ["", "id = 7\n[[rules]]", OPEN.replace("permit", "allow it all")])
-async def test_files_that_are_wrong_change_nothing_and_are_written_down_as_refused(house: House, text: str) -> None:
-    before = house.gate.policies
-    house.file.write_text(text)
-    await house.policies.reload()
-    event = house.last
-    assert house.gate.policies is before
+async def test_files_that_are_wrong_change_nothing_and_are_written_down_as_refused(rig: Rig, text: str) -> None:
+    before = rig.gate.policies
+    rig.file.write_text(text)
+    await rig.policies.reload()
+    event = rig.last
+    assert rig.gate.policies is before
     assert (event.event, event.before, event.after, event.code) == ("refused", before.revision, None, "settings")
     assert event.detail
     assert "border.toml" in event.detail

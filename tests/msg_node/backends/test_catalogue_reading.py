@@ -27,16 +27,16 @@ from protofly.errors import Code, PeerError
 from protofly.limits import DESCRIPTOR_BYTES
 from tests.support.lines import LoopbackDialler
 from tests.support.rest_server import Asked, Lie, RestServer, Said, answer, rest_server
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 CHAT = {"cguid": 40002, "objectName": "Chat", "version": 0.3, "hypertyType": ["chat"], "interworking": "false"}
@@ -51,8 +51,8 @@ BLOCKED = "blocked.example"
 
 
 @dataclass
-class House:
-    house: RuntimeHouse
+class Rig:
+    rig: RuntimeRig
     server: RestServer
     own: RestServer
     dialler: LoopbackDialler
@@ -71,9 +71,9 @@ def own_handler(asked: Asked) -> Said:
 
 
 @asynccontextmanager
-async def catalogue_house(
+async def catalogue_rig(
     folder: Path, *, finds: bool = False, cache_seconds: float = 300, service: Service = catalogue_service
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Rig]:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(FOREIGN, f"catalogue.{FOREIGN}", f"mn.{FOREIGN}").configure_cert(context)
@@ -87,9 +87,9 @@ async def catalogue_house(
     async with (
         rest_server(handler, context=context) as server,
         rest_server(own_handler) as own,
-        runtime_house(folder, services_at=at) as house,
+        runtime_rig(folder, services_at=at) as rig,
     ):
-        made = House(house, server, own, dialler)
+        made = Rig(rig, server, own, dialler)
 
         async def resolve(domain: str, asked_by: str) -> Location:
             await trio.lowlevel.checkpoint()
@@ -107,13 +107,13 @@ async def catalogue_house(
             own=BackendHttp(own.url, client, max_bytes=DESCRIPTOR_BYTES),
             cache_seconds=cache_seconds,
         )
-        house.bus.inquiries.connect(CATALOGUE, reader)
+        rig.bus.inquiries.connect(CATALOGUE, reader)
         yield made
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with catalogue_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with catalogue_rig(tmp_path) as made:
         made.dialler.places = {
             name.replace(".", "_"): made.server.port for name in (FOREIGN, f"catalogue.{FOREIGN}", f"mn.{FOREIGN}")
         }
@@ -121,8 +121,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 @pytest.fixture
-async def ana(house: House) -> Runtime:
-    return await house.house.opened("ana")
+async def ana(rig: Rig) -> Runtime:
+    return await rig.rig.opened("ana")
 
 
 async def read(runtime: Runtime, address: str) -> Json:
@@ -130,13 +130,13 @@ async def read(runtime: Runtime, address: str) -> Json:
 
 
 async def test_a_descriptor_is_read_at_its_own_address_and_through_our_catalogue_address(
-    house: House, ana: Runtime
+    rig: Rig, ana: Runtime
 ) -> None:
     reply = await read(ana, CHAT_ADDRESS)
     assert (reply["from"], reply["body"]["code"], reply["body"]["value"]) == (CHAT_ADDRESS, 200, CHAT)
     reply = await ana.ask("read", f"domain://catalogue.{DOMAIN}", {"resource": CHAT_ADDRESS})
     assert reply["body"]["value"] == CHAT
-    assert [one.target for one in house.server.asked] == ["/.well-known/hyperty/Chat"]  # the second was told again
+    assert [one.target for one in rig.server.asked] == ["/.well-known/hyperty/Chat"]  # the second was told again
 
 
 @pytest.mark.parametrize(
@@ -147,43 +147,41 @@ async def test_a_descriptor_is_read_at_its_own_address_and_through_our_catalogue
         f"hyperty-catalogue://catalogue.{FOREIGN}/dataschema/Communication",
     ],
 )
-async def test_schemas_are_read_in_every_spelling_and_from_static_files(
-    house: House, ana: Runtime, address: str
-) -> None:
+async def test_schemas_are_read_in_every_spelling_and_from_static_files(rig: Rig, ana: Runtime, address: str) -> None:
     assert (await read(ana, address))["body"]["value"] == SCHEMA
 
 
-async def test_one_attribute_is_its_value_alone(house: House, ana: Runtime) -> None:
+async def test_one_attribute_is_its_value_alone(rig: Rig, ana: Runtime) -> None:
     assert (await read(ana, f"{CHAT_ADDRESS}/version"))["body"]["value"] == 0.3
     assert (await read(ana, f"{CHAT_ADDRESS}/hypertyType"))["body"]["value"] == ["chat"]
     assert code_and_reason(await read(ana, f"{CHAT_ADDRESS}/nothing")) == (404, "not-registered")
 
 
 async def test_where_the_domain_publishes_is_asked_first(tmp_path: Path) -> None:
-    async with catalogue_house(tmp_path, finds=True) as house:
-        house.dialler.places = {f"mn.{FOREIGN}".replace(".", "_"): house.server.port}
-        ana = await house.house.opened("ana")
+    async with catalogue_rig(tmp_path, finds=True) as rig:
+        rig.dialler.places = {f"mn.{FOREIGN}".replace(".", "_"): rig.server.port}
+        ana = await rig.rig.opened("ana")
         assert (await read(ana, CHAT_ADDRESS))["body"]["value"] == CHAT
-        assert house.dialler.asked == [(f"mn.{FOREIGN}", 443, FOREIGN)]
-        assert house.looked_up == [(FOREIGN, ana.address)]
+        assert rig.dialler.asked == [(f"mn.{FOREIGN}", 443, FOREIGN)]
+        assert rig.looked_up == [(FOREIGN, ana.address)]
 
 
-async def test_our_own_entries_come_from_our_own_catalogue_only(house: House, ana: Runtime) -> None:
+async def test_our_own_entries_come_from_our_own_catalogue_only(rig: Rig, ana: Runtime) -> None:
     reply = await read(ana, f"hyperty-catalogue://catalogue.{DOMAIN}/.well-known/hyperty/Ours")
     assert reply["body"]["value"] == {"objectName": "Ours"}
     missing = await read(ana, f"hyperty-catalogue://{DOMAIN}/.well-known/hyperty/Nothing")
     assert code_and_reason(missing) == (404, "not-registered")
-    assert house.dialler.asked == []
-    assert house.looked_up == []
+    assert rig.dialler.asked == []
+    assert rig.looked_up == []
 
 
-async def test_what_is_nowhere_is_not_asked_for_again_at_once(house: House, ana: Runtime) -> None:
+async def test_what_is_nowhere_is_not_asked_for_again_at_once(rig: Rig, ana: Runtime) -> None:
     address = f"hyperty-catalogue://{FOREIGN}/.well-known/hyperty/Nothing"
     for _ in range(3):
         assert code_and_reason(await read(ana, address)) == (404, "not-registered")
-    asked = {one.target for one in house.server.asked}
+    asked = {one.target for one in rig.server.asked}
     assert asked == {"/.well-known/hyperty/Nothing", "/.well-known/hyperty/Nothing.hy.json"}
-    assert len(house.server.asked) == 4  # with and without the label of the host
+    assert len(rig.server.asked) == 4  # with and without the label of the host
 
 
 @pytest.mark.parametrize(
@@ -204,20 +202,20 @@ async def test_what_is_nowhere_is_not_asked_for_again_at_once(house: House, ana:
     ],
 )
 async def test_what_is_no_entry_of_somebody_we_talk_to_is_refused_without_asking_anybody(
-    house: House, ana: Runtime, type_: str, address: str, expected: tuple[int, str]
+    rig: Rig, ana: Runtime, type_: str, address: str, expected: tuple[int, str]
 ) -> None:
     assert code_and_reason(await ana.ask(type_, address)) == expected
-    assert house.dialler.asked == []
+    assert rig.dialler.asked == []
 
 
-async def test_another_domain_asks_catalogues_by_itself(house: House, ana: Runtime) -> None:
+async def test_another_domain_asks_catalogues_by_itself(rig: Rig, ana: Runtime) -> None:
     request = a_message("read", f"runtime://{FOREIGN}/rt", CHAT_ADDRESS, id_=1)
-    house.house.bus.from_link(FOREIGN, [parsed(request)])
-    while not house.house.domains.sent:
+    rig.rig.bus.from_link(FOREIGN, [parsed(request)])
+    while not rig.rig.domains.sent:
         await ana.heard()
-    (reply,) = house.house.domains.take()
+    (reply,) = rig.rig.domains.take()
     assert code_and_reason(reply) == (403, "policy")
-    assert house.dialler.asked == []
+    assert rig.dialler.asked == []
 
 
 def says(said: Said) -> Lie:
@@ -247,31 +245,31 @@ async def drips(stream: trio.abc.Stream) -> None:
     ],
 )
 async def test_a_catalogue_that_lies_has_its_code_and_is_not_asked_again_at_once(
-    house: House, ana: Runtime, monkeypatch: pytest.MonkeyPatch, lie: Lie, expected: tuple[int, str]
+    rig: Rig, ana: Runtime, monkeypatch: pytest.MonkeyPatch, lie: Lie, expected: tuple[int, str]
 ) -> None:
     monkeypatch.setattr(catalogue, "CATALOGUE_PLACE_SECONDS", 0.1)
-    house.server.always = lie
+    rig.server.always = lie
     assert code_and_reason(await read(ana, CHAT_ADDRESS)) == expected
-    asked = len(house.server.asked)
+    asked = len(rig.server.asked)
     assert code_and_reason(await read(ana, CHAT_ADDRESS)) == expected
-    assert len(house.server.asked) == asked
+    assert len(rig.server.asked) == asked
 
 
-async def test_many_who_want_the_same_cause_one_question(house: House, ana: Runtime) -> None:
-    bo = await house.house.opened("bo")
+async def test_many_who_want_the_same_cause_one_question(rig: Rig, ana: Runtime) -> None:
+    bo = await rig.rig.opened("bo")
     for one in (ana, bo):
         await one.say(*(a_message("read", one.address, CHAT_ADDRESS, id_=id_) for id_ in range(20)))
     for one in (ana, bo):
         assert [(await one.next())["body"]["code"] for _ in range(20)] == [200] * 20
-    assert len(house.server.asked) == 1
+    assert len(rig.server.asked) == 1
 
 
-async def test_what_is_remembered_is_bounded(house: House, ana: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_remembered_is_bounded(rig: Rig, ana: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "CATALOGUE_CACHED", 2)
     for name in ("A", "B", "C"):
         await read(ana, f"hyperty-catalogue://{DOMAIN}/hyperty/{name}")
     await read(ana, f"hyperty-catalogue://{DOMAIN}/hyperty/A")
-    assert [one.target[-1] for one in house.own.asked if one.target[-2] == "/"] == ["A", "B", "C", "A"]
+    assert [one.target[-1] for one in rig.own.asked if one.target[-2] == "/"] == ["A", "B", "C", "A"]
 
 
 def test_places_are_in_the_order_of_decision_3() -> None:
@@ -286,15 +284,15 @@ def test_places_are_in_the_order_of_decision_3() -> None:
 STUB_ADDRESS = f"hyperty-catalogue://{FOREIGN}/.well-known/protostub/default"
 
 
-async def test_a_runtime_is_told_the_stub_of_another_domain(house: House, ana: Runtime) -> None:
+async def test_a_runtime_is_told_the_stub_of_another_domain(rig: Rig, ana: Runtime) -> None:
     assert (await read(ana, STUB_ADDRESS))["body"]["value"] == {"objectName": "Stub"}
 
 
 async def test_where_devices_load_no_code_of_others_their_stubs_are_not_told_and_all_else_is(tmp_path: Path) -> None:
-    async with catalogue_house(tmp_path, service=without_guest_code([DOMAIN])) as made:
+    async with catalogue_rig(tmp_path, service=without_guest_code([DOMAIN])) as made:
         made.dialler.places = {FOREIGN.replace(".", "_"): made.server.port}
         made.dialler.places[f"catalogue.{FOREIGN}".replace(".", "_")] = made.server.port
-        ana = await made.house.opened("ana")
+        ana = await made.rig.opened("ana")
         for kind in ("protostub", "protocolstub", "PROTOCOLSTUB", "idp-proxy"):
             address = f"hyperty-catalogue://{FOREIGN}/.well-known/{kind}/default/version"
             assert code_and_reason(await read(ana, address)) == (403, "policy")

@@ -30,17 +30,17 @@ from msg_node.settings.load import load_settings
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.limits import PUSH_TARGETS_PER_ADDRESS, PUSH_TARGETS_PER_RUNTIME
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     PATIENCE_SECONDS,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 PUSH = f"domain://msg-node.{DOMAIN}/push"
@@ -63,8 +63,8 @@ def key_file(folder: Path, curve: ec.EllipticCurve | None = None, *, mode: int =
 
 
 @dataclass
-class House:
-    bus: RuntimeHouse
+class Rig:
+    bus: RuntimeRig
     server: RestServer
     push: WebPush
     key: PushKey
@@ -80,7 +80,7 @@ class House:
 
 
 @asynccontextmanager
-async def push_house(folder: Path, statuses: list[int] | None = None, *, rest: float = 30.0) -> AsyncIterator[House]:
+async def push_rig(folder: Path, statuses: list[int] | None = None, *, rest: float = 30.0) -> AsyncIterator[Rig]:
     answers = list(statuses or [])
     key = PushKey(key_file(folder), SUBJECT)
 
@@ -92,23 +92,23 @@ async def push_house(folder: Path, statuses: list[int] | None = None, *, rest: f
         def at(state: NodeState) -> dict[str, Service]:
             return {PUSH: PushService(state, public_key=key.public, origins=[server.url])}
 
-        async with runtime_house(folder, services_at=at) as house:
-            house.parks = lambda message, _roles, _domain: message.type == "create"
+        async with runtime_rig(folder, services_at=at) as rig:
+            rig.parks = lambda message, _roles, _domain: message.type == "create"
             push = WebPush(
                 key,
                 {server.url: PushOrigin(BackendHttp(server.url, no_tls, max_bytes=4096), 3.0)},
-                house.state.push,
+                rig.state.push,
                 PushOptions(ttl_seconds=600, rest_seconds=rest),
-                is_away=house.bus.absences.is_away,
-                keep=lambda: house.bus.tell_events([]),
+                is_away=rig.bus.absences.is_away,
+                keep=lambda: rig.bus.tell_events([]),
             )
-            house.bus.parked_actions.recorder.on_parked = push.somebody_waits
+            rig.bus.parked_actions.recorder.on_parked = push.somebody_waits
             await nursery.start(push.run)
-            yield House(house, server, push, key)
+            yield Rig(rig, server, push, key)
         nursery.cancel_scope.cancel()
 
 
-async def registered(made: House, *addresses: str, endpoint: str = "") -> Runtime:
+async def registered(made: Rig, *addresses: str, endpoint: str = "") -> Runtime:
     bo = await made.bus.opened("bo")
     await bo.subscribed(BO)
     value = {"endpoint": endpoint or made.endpoint(), "expirationTime": None, "keys": {"p256dh": "x", "auth": "y"}}
@@ -117,19 +117,19 @@ async def registered(made: House, *addresses: str, endpoint: str = "") -> Runtim
     return bo
 
 
-async def away(made: House, runtime: Runtime, number: int = 1) -> None:
+async def away(made: Rig, runtime: Runtime, number: int = 1) -> None:
     await runtime.wire.cut()
     await made.bus.until("sessions lost", number)
 
 
-async def invited(made: House, name: str = "ana", *, id_: int = 31) -> Json:
+async def invited(made: Rig, name: str = "ana", *, id_: int = 31) -> Json:
     ana = await made.bus.opened(name)
     await ana.say(a_message("create", ana.address, BO, {"value": {"name": "room"}}, id_=id_))
     return await ana.next()
 
 
 async def test_who_is_away_is_woken_when_an_invitation_waits_for_him_and_then_gets_it(tmp_path: Path) -> None:
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         bo = await registered(made, BO)
         await away(made, bo)
         assert (await invited(made))["body"]["status"] == "pending"
@@ -158,7 +158,7 @@ def claims_of(token: str, public: str) -> dict[str, Any]:
 
 
 async def test_who_is_there_is_not_woken(tmp_path: Path) -> None:
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         bo = await registered(made, BO)
         ana = await made.bus.opened("ana")
         await ana.say(a_message("create", ana.address, BO, {"value": 1}, id_=1))
@@ -167,7 +167,7 @@ async def test_who_is_there_is_not_woken(tmp_path: Path) -> None:
 
 
 async def test_one_endpoint_is_called_once_in_a_while(tmp_path: Path) -> None:
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         bo = await registered(made, BO)
         await away(made, bo)
         for number in range(5):
@@ -177,7 +177,7 @@ async def test_one_endpoint_is_called_once_in_a_while(tmp_path: Path) -> None:
 
 
 async def test_actions_for_an_agent_that_is_away_wake_it_as_well(tmp_path: Path) -> None:
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         bo = await registered(made, BO)
         await away(made, bo)
         ana = await made.bus.opened("ana")
@@ -188,14 +188,14 @@ async def test_actions_for_an_agent_that_is_away_wake_it_as_well(tmp_path: Path)
 
 @pytest.mark.parametrize("status", [404, 410])
 async def test_a_subscription_that_is_no_more_is_forgotten(tmp_path: Path, status: int) -> None:
-    async with push_house(tmp_path, [status], rest=0.0) as made:
+    async with push_rig(tmp_path, [status], rest=0.0) as made:
         bo = await registered(made, BO)
         await away(made, bo)
         await invited(made)
         await made.until("over")
         await invited(made, "eve")
         assert (len(made.server.asked), len(made.bus.state.push)) == (1, 0)
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         assert len(made.bus.state.push) == 0
 
 
@@ -203,7 +203,7 @@ async def test_a_push_service_that_fails_for_now_is_asked_again_and_a_refusal_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_push, "_PAUSE_SECONDS", 0.0)
-    async with push_house(tmp_path, [503, 429, 201, 403, 500, 500, 500], rest=0.0) as made:
+    async with push_rig(tmp_path, [503, 429, 201, 403, 500, 500, 500], rest=0.0) as made:
         bo = await registered(made, BO)
         await away(made, bo)
         for name, word, asked in (("ana", "sent", 3), ("eve", "refused", 4), ("joe", "failed", 7)):
@@ -213,7 +213,7 @@ async def test_a_push_service_that_fails_for_now_is_asked_again_and_a_refusal_is
 
 
 async def test_a_push_subscription_survives_the_node_and_ends_with_its_time(tmp_path: Path) -> None:
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         bo = await registered(made, BO)
         value = {"endpoint": made.endpoint("short"), "expirationTime": (time.time() + 3600) * 1000}
         assert code_and_reason(await bo.ask("create", PUSH, {"value": value})) == (200, "")
@@ -222,7 +222,7 @@ async def test_a_push_subscription_survives_the_node_and_ends_with_its_time(tmp_
         (kept,) = told["subscriptions"]
         assert (kept["resource"], kept["endpoint"]) == (bo.address, made.endpoint("short"))
         assert 3500 < kept["expires"] - time.time() <= 3600
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         assert len(made.bus.state.push) == 2
         made.bus.state.push.sweep(now=time.time() + 4000)
         assert [one.key for one in made.bus.state.push.of(BO)] == [BO]
@@ -252,7 +252,7 @@ async def test_a_push_subscription_survives_the_node_and_ends_with_its_time(tmp_
 async def test_nobody_makes_the_node_call_another_place_or_for_another_address(
     tmp_path: Path, body: Json, said: tuple[int, str]
 ) -> None:
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         await made.bus.opened("ana")
         eve = await made.bus.opened("eve")
         written = json.loads(json.dumps(body).replace("{url}", made.server.url))
@@ -261,7 +261,7 @@ async def test_nobody_makes_the_node_call_another_place_or_for_another_address(
 
 
 async def test_a_new_owner_of_an_address_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
-    async with push_house(tmp_path) as made:
+    async with push_rig(tmp_path) as made:
         bo = await registered(made, BO)
         await bo.say(a_message("close", bo.address, "mn:/session", id_=1))
         await bo.close_code()

@@ -7,7 +7,7 @@ import pytest
 from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
 from protofly.errors import Code, PeerError
 from tests.msg_node.bus.test_router import ROOM, SM, Rig
-from tests.support.runtime_house import DOMAIN, a_message, parsed
+from tests.support.runtime_rig import DOMAIN, a_message, parsed
 
 OWN = f"hyperty://{DOMAIN}/ana"
 THEIRS = f"hyperty://{DOMAIN}/bo"

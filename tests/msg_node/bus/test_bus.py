@@ -11,32 +11,32 @@ import trio
 from federation.link_context import Refusal
 from protofly.errors import Code
 from protofly.message import Message
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     ALLOCATION,
     FOREIGN,
     NODE,
     SESSION,
     SM,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
 # Order and copies.
 
 
-async def test_messages_of_one_sender_arrive_in_order_whatever_way_the_stream_is_cut(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_messages_of_one_sender_arrive_in_order_whatever_way_the_stream_is_cut(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     chat = [a_message("event", ana.address, bo.address, {"value": number}) for number in range(700)]
     ana.websocket.send(
         [
@@ -52,8 +52,8 @@ async def test_messages_of_one_sender_arrive_in_order_whatever_way_the_stream_is
     assert received == chat
 
 
-async def test_messages_of_two_senders_keep_the_order_of_each(house: RuntimeHouse) -> None:
-    ana, bo, cleo = [await house.opened(name) for name in ("ana", "bo", "cleo")]
+async def test_messages_of_two_senders_keep_the_order_of_each(rig: RuntimeRig) -> None:
+    ana, bo, cleo = [await rig.opened(name) for name in ("ana", "bo", "cleo")]
     async with trio.open_nursery() as nursery:
         for sender in (ana, bo):
             burst = [a_message("event", sender.address, cleo.address, {"value": number}) for number in range(300)]
@@ -63,8 +63,8 @@ async def test_messages_of_two_senders_keep_the_order_of_each(house: RuntimeHous
         assert [one["body"]["value"] for one in received if one["from"] == sender.address] == list(range(300))
 
 
-async def test_a_runtime_gets_its_bytes_as_they_were_sent(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_runtime_gets_its_bytes_as_they_were_sent(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     text = '{"id" : 12 ,"type":"event",  "from":"%s","to":"%s","body":{ "x": 1.00, "é": "é" ,"x":2}}'
     exact = (text % (ana.address, bo.address)).encode()
     await ana.say_raw(exact)
@@ -73,8 +73,8 @@ async def test_a_runtime_gets_its_bytes_as_they_were_sent(house: RuntimeHouse) -
     assert [bytes(one) for one in bo.websocket.receive(data)] == [exact]
 
 
-async def test_each_recipient_of_a_list_gets_one_copy_with_the_same_id(house: RuntimeHouse) -> None:
-    ana, bo, cleo = [await house.opened(name) for name in ("ana", "bo", "cleo")]
+async def test_each_recipient_of_a_list_gets_one_copy_with_the_same_id(rig: RuntimeRig) -> None:
+    ana, bo, cleo = [await rig.opened(name) for name in ("ana", "bo", "cleo")]
     message = a_message("event", ana.address, "", {"value": 1}, id_=9)
     message["to"] = [bo.address, cleo.address, bo.address, runtime_address("nobody")]
     await ana.say(message)
@@ -83,8 +83,8 @@ async def test_each_recipient_of_a_list_gets_one_copy_with_the_same_id(house: Ru
     assert await cleo.heard() == [{**message, "to": cleo.address}]
 
 
-async def test_a_request_to_a_list_is_answered_for_each_recipient_that_nobody_is(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_request_to_a_list_is_answered_for_each_recipient_that_nobody_is(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     message = a_message("read", ana.address, "", id_=9)
     message["to"] = [runtime_address("x"), bo.address, runtime_address("y")]
     await ana.say(message)
@@ -99,8 +99,8 @@ async def test_a_request_to_a_list_is_answered_for_each_recipient_that_nobody_is
 # Owner and listeners.
 
 
-async def test_a_request_goes_to_the_owner_alone_and_events_to_all_who_listen(house: RuntimeHouse) -> None:
-    owner, bo, cleo = [await house.opened(name) for name in ("owner", "bo", "cleo")]
+async def test_a_request_goes_to_the_owner_alone_and_events_to_all_who_listen(rig: RuntimeRig) -> None:
+    owner, bo, cleo = [await rig.opened(name) for name in ("owner", "bo", "cleo")]
     room = await owner.allocated()
     for listener in (bo, cleo):
         await listener.subscribed(f"{room}/changes")
@@ -114,8 +114,8 @@ async def test_a_request_goes_to_the_owner_alone_and_events_to_all_who_listen(ho
         assert [one["id"] for one in await listener.heard()] == [2]
 
 
-async def test_changes_that_nobody_listens_to_do_not_fall_to_the_owner(house: RuntimeHouse) -> None:
-    owner, bo = await house.opened("owner"), await house.opened("bo")
+async def test_changes_that_nobody_listens_to_do_not_fall_to_the_owner(rig: RuntimeRig) -> None:
+    owner, bo = await rig.opened("owner"), await rig.opened("bo")
     room = await owner.allocated()
     await bo.say(a_message("event", bo.address, f"{room}/changes", id_=1))
     assert await bo.heard() == []
@@ -123,16 +123,16 @@ async def test_changes_that_nobody_listens_to_do_not_fall_to_the_owner(house: Ru
 
 
 @pytest.mark.parametrize("suffix", ["/subscription", "/status", "/inbox"])
-async def test_control_addresses_fall_to_the_owner_when_nobody_listens(house: RuntimeHouse, suffix: str) -> None:
-    owner, bo = await house.opened("owner"), await house.opened("bo")
+async def test_control_addresses_fall_to_the_owner_when_nobody_listens(rig: RuntimeRig, suffix: str) -> None:
+    owner, bo = await rig.opened("owner"), await rig.opened("bo")
     room = await owner.allocated()
     await bo.say(a_message("subscribe", bo.address, room + suffix, id_=1))
     await bo.heard()
     assert [one["to"] for one in await owner.heard()] == [room + suffix]
 
 
-async def test_who_listens_twice_gets_one_copy_and_the_sender_none(house: RuntimeHouse) -> None:
-    owner, bo = await house.opened("owner"), await house.opened("bo")
+async def test_who_listens_twice_gets_one_copy_and_the_sender_none(rig: RuntimeRig) -> None:
+    owner, bo = await rig.opened("owner"), await rig.opened("bo")
     room = await owner.allocated()
     await owner.subscribed(f"{room}/changes")
     await bo.subscribed(f"{room}/changes")
@@ -146,8 +146,8 @@ async def test_who_listens_twice_gets_one_copy_and_the_sender_none(house: Runtim
     assert len(await bo.heard()) == 1
 
 
-async def test_children_reach_whoever_listens_to_their_base(house: RuntimeHouse) -> None:
-    owner, bo, cleo = [await house.opened(name) for name in ("owner", "bo", "cleo")]
+async def test_children_reach_whoever_listens_to_their_base(rig: RuntimeRig) -> None:
+    owner, bo, cleo = [await rig.opened(name) for name in ("owner", "bo", "cleo")]
     room = await owner.allocated()
     await bo.ask(
         "subscribe",
@@ -176,18 +176,18 @@ async def test_children_reach_whoever_listens_to_their_base(house: RuntimeHouse)
         (NODE, "not-owner"),
     ],
 )
-async def test_a_sender_that_is_not_the_session_s_is_refused(house: RuntimeHouse, sender: str, reason: str) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_sender_that_is_not_the_session_s_is_refused(rig: RuntimeRig, sender: str, reason: str) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await ana.say(a_message("read", sender, bo.address, id_=5))
     (refusal,) = await ana.heard()
     assert code_and_reason(refusal) == (403, reason)
     assert (refusal["from"], refusal["to"], refusal["body"]["source"]) == (bo.address, sender, NODE)
     assert await bo.heard() == []
-    assert house.counters["refused sources"] == 1
+    assert rig.counters["refused sources"] == 1
 
 
-async def test_an_address_of_another_session_cannot_be_used_as_sender(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_an_address_of_another_session_cannot_be_used_as_sender(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     room = await bo.allocated()
     for type_ in ("read", "event", "response"):
         await ana.say(a_message(type_, room, bo.address, {"code": 200}, id_=1))
@@ -195,8 +195,8 @@ async def test_an_address_of_another_session_cannot_be_used_as_sender(house: Run
     assert await bo.heard() == []
 
 
-async def test_a_response_may_carry_the_address_that_its_sender_listens_to(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_response_may_carry_the_address_that_its_sender_listens_to(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     room = await bo.allocated()
     await ana.subscribed(f"{room}/children/")
     await ana.say(a_message("response", f"{room}/children/messages", bo.address, {"code": 200}, id_=1))
@@ -204,8 +204,8 @@ async def test_a_response_may_carry_the_address_that_its_sender_listens_to(house
     assert [one["type"] for one in await bo.heard()] == ["response"]
 
 
-async def test_who_was_asked_may_answer_in_the_name_that_was_asked_and_nobody_else_may(house: RuntimeHouse) -> None:
-    ana, bo, eve = [await house.opened(name) for name in ("ana", "bo", "eve")]
+async def test_who_was_asked_may_answer_in_the_name_that_was_asked_and_nobody_else_may(rig: RuntimeRig) -> None:
+    ana, bo, eve = [await rig.opened(name) for name in ("ana", "bo", "eve")]
     room = await bo.allocated()
     await eve.subscribed(f"{room}/changes")
     await eve.ask("unsubscribe", SM, {"resources": [f"{room}/changes"]})
@@ -221,24 +221,24 @@ async def test_who_was_asked_may_answer_in_the_name_that_was_asked_and_nobody_el
     assert [one["body"]["by"] for one in await ana.heard()] == [bo.address]
 
 
-async def test_a_spoofed_response_is_dropped_counted_and_never_answered(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_spoofed_response_is_dropped_counted_and_never_answered(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await ana.say(a_message("response", "hyperty://beta.example/h", bo.address, {"code": 200}, id_=1))
     assert await ana.heard() == []
     assert await bo.heard() == []
-    assert house.counters["refused sources"] == 1
+    assert rig.counters["refused sources"] == 1
 
 
-async def test_flags_of_the_node_do_not_pass_from_a_runtime(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_flags_of_the_node_do_not_pass_from_a_runtime(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     body = {"auth": True, "value": [1.5], "sessionToken": ana.token}
     await ana.say(a_message("event", ana.address, bo.address, body))
     await ana.heard()
     assert (await bo.next())["body"] == {"value": [1.5]}
 
 
-async def test_a_learned_address_is_reachable_and_never_overrides_an_owner(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_learned_address_is_reachable_and_never_overrides_an_owner(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await ana.say(a_message("event", "hyperty://alpha.example/free", bo.address))
     await ana.heard()
     await bo.say(a_message("read", bo.address, "hyperty://alpha.example/free", id_=1))
@@ -246,8 +246,8 @@ async def test_a_learned_address_is_reachable_and_never_overrides_an_owner(house
     assert [one["type"] for one in await ana.heard()] == ["read"]
 
 
-async def test_runtimes_with_a_common_prefix_never_get_what_is_the_other_s(house: RuntimeHouse) -> None:
-    short, long = await house.opened("rt-a"), await house.opened("rt-ana")
+async def test_runtimes_with_a_common_prefix_never_get_what_is_the_other_s(rig: RuntimeRig) -> None:
+    short, long = await rig.opened("rt-a"), await rig.opened("rt-ana")
     await short.say(a_message("event", short.address, f"{long.address}/sm", {"value": "for the long one"}))
     await long.say(a_message("event", long.address, f"{short.address}/sm", {"value": "for the short one"}))
     assert [one["body"]["value"] for one in await long.heard()] == ["for the long one"]
@@ -270,9 +270,9 @@ async def test_runtimes_with_a_common_prefix_never_get_what_is_the_other_s(house
     ],
 )
 async def test_what_has_passed_here_or_travelled_too_far_is_refused(
-    house: RuntimeHouse, via: object, code: tuple[int, str]
+    rig: RuntimeRig, via: object, code: tuple[int, str]
 ) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await ana.say(
         a_message("read", ana.address, bo.address, {"via": via}, id_=1),
         a_message("event", ana.address, bo.address, {"via": via}),
@@ -282,8 +282,8 @@ async def test_what_has_passed_here_or_travelled_too_far_is_refused(
     assert await bo.heard() == []
 
 
-async def test_via_within_the_limit_passes_and_is_taken_off_for_runtimes(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_via_within_the_limit_passes_and_is_taken_off_for_runtimes(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     via = [f"runtime://b.example/mn-{number}" for number in range(8)]
     await ana.say(a_message("event", ana.address, bo.address, {"value": 1, "via": via}))
     await ana.heard()
@@ -305,8 +305,8 @@ async def test_via_within_the_limit_passes_and_is_taken_off_for_runtimes(house: 
         ("plain words", (400, "bad-header")),
     ],
 )
-async def test_a_request_that_leads_nowhere_is_answered(house: RuntimeHouse, to: str, code: tuple[int, str]) -> None:
-    ana = await house.opened("ana")
+async def test_a_request_that_leads_nowhere_is_answered(rig: RuntimeRig, to: str, code: tuple[int, str]) -> None:
+    ana = await rig.opened("ana")
     reply = await ana.ask("read", to)
     assert code_and_reason(reply) == code
     assert (reply["from"], reply["to"]) == (to, ana.address)
@@ -316,38 +316,38 @@ async def test_a_request_that_leads_nowhere_is_answered(house: RuntimeHouse, to:
     assert await ana.heard() == []
 
 
-async def test_a_request_to_a_parked_session_gets_503_and_events_are_dropped_and_counted(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_request_to_a_parked_session_gets_503_and_events_are_dropped_and_counted(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await bo.wire.cut()
-    await until(house, "sessions lost", 1)
+    await until(rig, "sessions lost", 1)
     await ana.say(a_message("event", ana.address, bo.address, id_=1))
     await ana.say(a_message("read", ana.address, bo.address, id_=2))
     refusals = await ana.heard()
     assert [(one["id"], code_and_reason(one)) for one in refusals] == [(2, (503, "not-connected"))]
-    assert house.counters["unheard"] == 1
+    assert rig.counters["unheard"] == 1
 
 
-async def until(house: RuntimeHouse, counter: str, count: int) -> None:
+async def until(rig: RuntimeRig, counter: str, count: int) -> None:
     """Let the node work until one of its counters stands at `count`."""
     with trio.fail_after(10):
-        while house.counters[counter] < count:
+        while rig.counters[counter] < count:
             await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("type_", ["read", "create", "subscribe"])
-async def test_nothing_is_routed_before_open(house: RuntimeHouse, type_: str) -> None:
-    bo, stranger = await house.opened("bo"), await house.runtime()
+async def test_nothing_is_routed_before_open(rig: RuntimeRig, type_: str) -> None:
+    bo, stranger = await rig.opened("bo"), await rig.runtime()
     stranger.address = runtime_address("stranger")
     for to in (bo.address, ALLOCATION, "hyperty://beta.example/h"):
         assert code_and_reason(await stranger.ask(type_, to)) == (401, "no-credentials")
     await stranger.say(a_message("event", stranger.address, bo.address))
     assert await stranger.heard() == []
     assert await bo.heard() == []
-    assert house.domains.take() == []
+    assert rig.domains.take() == []
 
 
-async def test_a_receipt_is_given_when_the_message_was_taken(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_receipt_is_given_when_the_message_was_taken(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     reply = await ana.ask("event", bo.address, {"receipt": True})
     assert (reply["body"]["code"], reply["body"]["source"], reply["from"]) == (200, NODE, bo.address)
     await ana.say(a_message("event", ana.address, bo.address, {"receipt": "true"}, id_=1))
@@ -359,15 +359,15 @@ async def test_a_receipt_is_given_when_the_message_was_taken(house: RuntimeHouse
 # The local gate.
 
 
-async def test_what_the_local_gate_denies_is_answered_and_goes_nowhere(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_what_the_local_gate_denies_is_answered_and_goes_nowhere(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     judged: list[tuple[str, frozenset[str]]] = []
 
     def judge(message: Message, roles: frozenset[str]) -> Refusal | None:
         judged.append((message.to, roles))
         return Refusal(Code.POLICY) if message.type == "read" else None
 
-    house.judge_local = judge
+    rig.judge_local = judge
     for to in (bo.address, ALLOCATION, runtime_address("nobody")):
         assert code_and_reason(await ana.ask("read", to)) == (403, "policy")
     await ana.say(a_message("event", ana.address, bo.address, {"value": 1}))
@@ -380,27 +380,27 @@ async def test_what_the_local_gate_denies_is_answered_and_goes_nowhere(house: Ru
 # Other domains.
 
 
-async def test_what_is_for_another_domain_goes_there_and_refusals_come_back(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_what_is_for_another_domain_goes_there_and_refusals_come_back(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     far = f"hyperty://{FOREIGN}/h-bo"
     await ana.say(a_message("event", ana.address, far, {"value": 1}))
     await ana.heard()
-    assert house.domains.take() == [a_message("event", ana.address, far, {"value": 1})]
-    house.domains.refusals[FOREIGN] = Refusal(Code.RATE, {"retryAfter": 2})
+    assert rig.domains.take() == [a_message("event", ana.address, far, {"value": 1})]
+    rig.domains.refusals[FOREIGN] = Refusal(Code.RATE, {"retryAfter": 2})
     reply = await ana.ask("read", far)
     assert code_and_reason(reply) == (429, "rate")
     assert reply["body"]["value"] == {"retryAfter": 2}
 
 
-async def test_addresses_of_another_domain_cannot_be_allocated_there(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_addresses_of_another_domain_cannot_be_allocated_there(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     reply = await ana.ask("create", f"domain://msg-node.{FOREIGN}/address-allocation", {"value": {"number": 1}})
     assert code_and_reason(reply) == (403, "transit")
-    assert house.domains.take() == []
+    assert rig.domains.take() == []
 
 
-async def test_a_link_delivers_to_runtimes_and_is_told_what_was_refused(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_a_link_delivers_to_runtimes_and_is_told_what_was_refused(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     far = f"hyperty://{FOREIGN}/h-bo"
     wire = [
         a_message("event", far, ana.address, {"value": 1}, id_=1),
@@ -410,13 +410,13 @@ async def test_a_link_delivers_to_runtimes_and_is_told_what_was_refused(house: R
         a_message("event", far, runtime_address("nobody")),
         a_message("read", far, "plain words", id_=5),
     ]
-    codes = house.bus.from_link(FOREIGN, [parsed(one) for one in wire])
+    codes = rig.bus.from_link(FOREIGN, [parsed(one) for one in wire])
     assert codes == [None, Code.NO_ROUTE, Code.TRANSIT, Code.NO_SUCH_SERVICE, None, Code.BAD_HEADER]
     assert await ana.heard() == [wire[0]]
 
 
-async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     room = await ana.allocated()
     source = f"runtime://{FOREIGN}/mn"
     subscribe = a_message(
@@ -426,16 +426,16 @@ async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(house
         {"resources": [f"{room}/changes", f"{room}/children/m"], "source": source},
         id_=1,
     )
-    assert house.bus.from_link(FOREIGN, [parsed(subscribe)]) == [None]
+    assert rig.bus.from_link(FOREIGN, [parsed(subscribe)]) == [None]
     await bo.subscribed(
         f"{room}/changes", f"{room}/children/m"
     )  # its reply is durable, so that the earlier one is as well
-    assert [one["body"]["code"] for one in house.domains.take()] == [200]
+    assert [one["body"]["code"] for one in rig.domains.take()] == [200]
     await ana.say(a_message("update", room, f"{room}/changes", {"value": 1}))
     await ana.heard()
-    assert [one["body"]["value"] for one in house.domains.take()] == [1]
+    assert [one["body"]["value"] for one in rig.domains.take()] == [1]
     assert [one["body"]["value"] for one in await bo.heard()] == [1]
     echo = a_message("create", f"hyperty://{FOREIGN}/h", f"{room}/children/m", {"value": 2})
-    house.bus.from_link(FOREIGN, [parsed(echo)])
-    assert house.domains.take() == []
+    rig.bus.from_link(FOREIGN, [parsed(echo)])
+    assert rig.domains.take() == []
     assert [one["body"]["value"] for one in await bo.heard()] == [2]

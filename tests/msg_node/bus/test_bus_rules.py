@@ -11,30 +11,30 @@ from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import Event
 from protofly import codec
 from protofly.errors import Code
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     FOREIGN_SM,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as running:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as running:
         yield running
 
 
-async def from_beta(house: RuntimeHouse, message: Json) -> Code | None:
+async def from_beta(rig: RuntimeRig, message: Json) -> Code | None:
     """What comes of one message of the link to the other domain."""
-    (code,) = house.bus.from_link(FOREIGN, [parsed(message)])
+    (code,) = rig.bus.from_link(FOREIGN, [parsed(message)])
     return code
 
 
@@ -42,15 +42,15 @@ async def from_beta(house: RuntimeHouse, message: Json) -> Code | None:
 
 
 @pytest.mark.parametrize("source", [runtime_address("bo"), f"hyperty://{FOREIGN}/h"])
-async def test_a_message_that_names_somebody_else_as_its_source_is_refused(house: RuntimeHouse, source: str) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_message_that_names_somebody_else_as_its_source_is_refused(rig: RuntimeRig, source: str) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     reply = await ana.ask("read", runtime_address("bo"), {"source": source})
     assert code_and_reason(reply) == (403, "spoofed-source")
     assert await bo.heard() == []
 
 
-async def test_own_addresses_and_free_ones_may_be_named_as_source(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_own_addresses_and_free_ones_may_be_named_as_source(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     mine = await ana.allocated("hyperty")
     for source in (mine, ana.address + "/x", "hyperty://alpha.example/unknown", "plain"):
         await ana.say(a_message("event", ana.address, bo.address, {"source": source}))
@@ -58,8 +58,8 @@ async def test_own_addresses_and_free_ones_may_be_named_as_source(house: Runtime
     assert len(await bo.heard()) == 4
 
 
-async def test_a_reply_may_name_whom_it_is_about(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_reply_may_name_whom_it_is_about(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await ana.say(
         a_message("response", ana.address, bo.address, {"code": 200, "source": f"hyperty://{FOREIGN}/h"}, id_=1)
     )
@@ -71,10 +71,10 @@ async def test_a_reply_may_name_whom_it_is_about(house: RuntimeHouse) -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -1])
-async def test_a_request_whose_time_is_over_is_answered_408(house: RuntimeHouse, ttl: float) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_request_whose_time_is_over_is_answered_408(rig: RuntimeRig, ttl: float) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     assert code_and_reason(await ana.ask("read", bo.address, {"ttl": ttl})) == (408, "timeout")
-    assert await from_beta(house, a_message("read", f"hyperty://{FOREIGN}/h", bo.address, {"ttl": ttl}, id_=1)) is (
+    assert await from_beta(rig, a_message("read", f"hyperty://{FOREIGN}/h", bo.address, {"ttl": ttl}, id_=1)) is (
         Code.TIMEOUT
     )
     await ana.say(a_message("event", ana.address, bo.address, {"ttl": ttl}))
@@ -82,10 +82,10 @@ async def test_a_request_whose_time_is_over_is_answered_408(house: RuntimeHouse,
     assert await bo.heard() == []
 
 
-async def test_who_asked_a_runtime_that_did_not_read_in_time_is_told(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_who_asked_a_runtime_that_did_not_read_in_time_is_told(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     message = parsed(a_message("read", ana.address, bo.address, {"ttl": 1}, id_=9))
-    house.port_of("bo").on_expired(message)
+    rig.port_of("bo").on_expired(message)
     (reply,) = await ana.heard()
     assert (reply["id"], reply["from"], code_and_reason(reply)) == (9, bo.address, (408, "timeout"))
     assert reply["body"]["desc"] == reply["body"]["description"]  # ana speaks dialect A
@@ -101,26 +101,26 @@ def forward(to: str, levels: int, inner: Json) -> Json:
     return {**message, "id": 5}
 
 
-async def test_a_message_wrapped_three_times_is_too_deep_and_twice_is_not(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_message_wrapped_three_times_is_too_deep_and_twice_is_not(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     inner = a_message("create", ana.address, bo.address)
     await ana.say(forward(bo.address, 3, inner), forward(bo.address, 2, inner))
     (refused,) = await ana.heard()
     assert code_and_reason(refused) == (400, "too-deep")
     assert len(await bo.heard()) == 1
     deep = {**forward(bo.address, 3, inner), "from": f"hyperty://{FOREIGN}/h"}
-    assert await from_beta(house, deep) is Code.TOO_DEEP
+    assert await from_beta(rig, deep) is Code.TOO_DEEP
 
 
 # Whose object it is.
 
 
-async def subscribed(house: RuntimeHouse, *names: str) -> list[Runtime]:
-    return [await house.opened(name) for name in names]
+async def subscribed(rig: RuntimeRig, *names: str) -> list[Runtime]:
+    return [await rig.opened(name) for name in names]
 
 
-async def test_only_the_reporter_changes_an_object_and_others_are_told_when_they_ask(house: RuntimeHouse) -> None:
-    ana, bo, eve = await subscribed(house, "ana", "bo", "eve")
+async def test_only_the_reporter_changes_an_object_and_others_are_told_when_they_ask(rig: RuntimeRig) -> None:
+    ana, bo, eve = await subscribed(rig, "ana", "bo", "eve")
     room = await ana.allocated()
     await bo.subscribed(f"{room}/changes")
     await eve.say(a_message("update", eve.address, f"{room}/changes", {"value": "forged"}))
@@ -129,67 +129,65 @@ async def test_only_the_reporter_changes_an_object_and_others_are_told_when_they
     refused = await eve.ask("update", f"{room}/changes", {"value": "forged"})
     assert code_and_reason(refused) == (403, "not-owner")
     forged = a_message("update", f"hyperty://{FOREIGN}/h", f"{room}/changes", {"value": "forged"}, id_=1)
-    assert await from_beta(house, forged) is Code.NOT_OWNER
+    assert await from_beta(rig, forged) is Code.NOT_OWNER
     await ana.say(a_message("update", room, f"{room}/changes", {"value": "true"}))
     await ana.heard()
     assert [one["body"]["value"] for one in await bo.heard()] == ["true"]
 
 
-async def test_the_end_of_an_object_ends_the_leases_of_other_domains(house: RuntimeHouse) -> None:
-    ana, bo = await subscribed(house, "ana", "bo")
+async def test_the_end_of_an_object_ends_the_leases_of_other_domains(rig: RuntimeRig) -> None:
+    ana, bo = await subscribed(rig, "ana", "bo")
     room, other = await ana.allocated(), await ana.allocated()
     source = f"runtime://{FOREIGN}/mn"
     resources = [f"{room}/changes", f"{room}/children/m", f"{other}/changes"]
-    await from_beta(
-        house, a_message("subscribe", f"{source}/sm", SM, {"resources": resources, "source": source}, id_=1)
-    )
+    await from_beta(rig, a_message("subscribe", f"{source}/sm", SM, {"resources": resources, "source": source}, id_=1))
     await bo.subscribed(f"{room}/changes")
-    house.domains.take()
+    rig.domains.take()
     await ana.say(a_message("delete", f"{room}/subscription", f"{room}/changes", id_=2))
     await ana.heard()
-    assert [one["type"] for one in house.domains.take()] == ["delete"]
+    assert [one["type"] for one in rig.domains.take()] == ["delete"]
     assert [one["type"] for one in await bo.heard()] == ["delete"]
     for base in (room, other):
         await ana.say(a_message("update", base, f"{base}/changes", {"value": base}))
     await ana.heard()
-    assert [one["body"]["value"] for one in house.domains.take()] == [other]
-    assert house.state.owners.owner(room) is not None  # the address stays until it is released
+    assert [one["body"]["value"] for one in rig.domains.take()] == [other]
+    assert rig.state.owners.owner(room) is not None  # the address stays until it is released
 
 
-async def test_a_deleted_object_abroad_is_not_asked_for_again(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_a_deleted_object_abroad_is_not_asked_for_again(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     room = f"comm://{FOREIGN}/room"
     await ana.say(a_message("subscribe", ana.address, FOREIGN_SM, {"resources": [f"{room}/changes"]}, id_=1))
     assert await ana.heard() == []
-    (upstream,) = house.domains.take()
-    await from_beta(house, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
+    (upstream,) = rig.domains.take()
+    await from_beta(rig, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
     assert (await ana.next())["body"]["code"] == 200
-    await from_beta(house, a_message("delete", f"{room}/subscription", f"{room}/changes", id_=2))
+    await from_beta(rig, a_message("delete", f"{room}/subscription", f"{room}/changes", id_=2))
     assert [one["type"] for one in await ana.heard()] == ["delete"]
-    house.bus.foreign.link_is_live(FOREIGN)
-    assert house.domains.take() == []
+    rig.bus.foreign.link_is_live(FOREIGN)
+    assert rig.domains.take() == []
 
 
 async def test_what_the_node_itself_says_to_an_object_abroad_goes_there_and_to_those_of_us_who_listen(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     changes = f"comm://{FOREIGN}/room/changes"
     await ana.say(a_message("subscribe", ana.address, FOREIGN_SM, {"resources": [changes]}, id_=1))
     await ana.heard()
-    (upstream,) = house.domains.take()
-    await from_beta(house, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
+    (upstream,) = rig.domains.take()
+    await from_beta(rig, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
     await ana.next()
-    house.bus.tell_events([Event(SM, changes, {"value": 1})])
+    rig.bus.tell_events([Event(SM, changes, {"value": 1})])
     (heard,) = await ana.heard()
-    (sent,) = house.domains.take()
+    (sent,) = rig.domains.take()
     assert heard["to"] == sent["to"] == changes
 
 
-async def test_what_a_link_could_not_do_is_described_for_runtimes_of_dialect_a(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_what_a_link_could_not_do_is_described_for_runtimes_of_dialect_a(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     request = parsed(a_message("read", ana.address, f"hyperty://{FOREIGN}/h", id_=3))
-    house.bus.answer(codec.refusal(request, Code.DEPLOY_TIMEOUT, source="runtime://alpha.example/mn-1"))
+    rig.bus.answer(codec.refusal(request, Code.DEPLOY_TIMEOUT, source="runtime://alpha.example/mn-1"))
     (reply,) = await ana.heard()
     assert reply["body"]["desc"] == reply["body"]["description"] == "Gateway Timeout"
 
@@ -197,34 +195,30 @@ async def test_what_a_link_could_not_do_is_described_for_runtimes_of_dialect_a(h
 async def test_an_object_abroad_is_observed_after_its_reporter_s_consent_where_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
-    async with runtime_house(tmp_path, rules=Rules(require_consent=True)) as house:
-        ana, eve = await subscribed(house, "ana", "eve")
+    async with runtime_rig(tmp_path, rules=Rules(require_consent=True)) as rig:
+        ana, eve = await subscribed(rig, "ana", "eve")
         room = f"comm://{FOREIGN}/room"
         ask = {"resources": [f"{room}/changes"]}
         assert code_and_reason(await ana.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")
         unasked = a_message("response", f"{room}/subscription", f"{ana.address}/sm", {"code": 200}, id_=1)
-        await from_beta(house, unasked)
+        await from_beta(rig, unasked)
         await ana.heard()
         assert code_and_reason(await ana.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")
         await ana.say(a_message("subscribe", f"{ana.address}/sm", f"{room}/subscription", {"resource": room}, id_=1))
         await ana.heard()
-        house.domains.take()
-        await from_beta(house, unasked)
+        rig.domains.take()
+        await from_beta(rig, unasked)
         await ana.say(a_message("subscribe", ana.address, FOREIGN_SM, ask, id_=2))
         assert [one["type"] for one in await ana.heard()] == ["response"]  # the reporter's; ours waits for the far node
-        (upstream,) = house.domains.take()
-        await from_beta(
-            house, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"])
-        )
+        (upstream,) = rig.domains.take()
+        await from_beta(rig, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
         assert (await ana.next())["body"]["code"] == 200
         assert code_and_reason(await eve.ask("subscribe", FOREIGN_SM, ask)) == (403, "policy")  # though it is here now
 
 
 @pytest.mark.parametrize("name", ["p2phandler", "p2prequester"])
-async def test_a_p2p_stub_that_names_no_runtime_is_reached_by_the_name_it_announced(
-    house: RuntimeHouse, name: str
-) -> None:
-    ana, bo, eve = await subscribed(house, "ana", "bo", "eve")
+async def test_a_p2p_stub_that_names_no_runtime_is_reached_by_the_name_it_announced(rig: RuntimeRig, name: str) -> None:
+    ana, bo, eve = await subscribed(rig, "ana", "bo", "eve")
     stub = f"runtime://alpha.example/{name}/6f1"
     announce = {"subscribe": [f"{ana.address}/{name}/6f1"], "source": stub}
     assert (await ana.ask("subscribe", SM, announce, from_=f"{ana.address}/ua"))["body"]["code"] == 200

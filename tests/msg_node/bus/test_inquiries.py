@@ -17,17 +17,17 @@ from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Lane, Servic
 from msg_node.node_state import NodeState
 from protofly import limits
 from protofly.errors import Code, HostError, PeerError, TransportError
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     SESSION,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 ORACLE = "domain://qos.alpha.example"
@@ -88,14 +88,14 @@ class OracleService:
 
 
 @asynccontextmanager
-async def oracle_house(folder: Path, ask: Ask | None, *, seconds: float = 5.0) -> AsyncIterator[RuntimeHouse]:
+async def oracle_rig(folder: Path, ask: Ask | None, *, seconds: float = 5.0) -> AsyncIterator[RuntimeRig]:
     def services(state: NodeState) -> Mapping[str, Service]:
         return {ORACLE: OracleService(seconds, state)}
 
-    async with runtime_house(folder, services_at=services) as house:
+    async with runtime_rig(folder, services_at=services) as rig:
         if ask is not None:
-            house.bus.inquiries.connect(ORACLE_NAME, ask)
-        yield house
+            rig.bus.inquiries.connect(ORACLE_NAME, ask)
+        yield rig
 
 
 async def echoed(question: OracleQuestion) -> str:
@@ -125,8 +125,8 @@ def question(asker: Runtime, text: str, id_: object) -> Json:
     return a_message("read", asker.address, ORACLE, {"value": text}, id_=id_)
 
 
-def under_way(house: RuntimeHouse) -> int:
-    return house.bus.inquiries.statistics().get("oracle under way", 0)
+def under_way(rig: RuntimeRig) -> int:
+    return rig.bus.inquiries.statistics().get("oracle under way", 0)
 
 
 @pytest.mark.parametrize(
@@ -139,20 +139,20 @@ def under_way(house: RuntimeHouse) -> int:
     ],
 )
 async def test_the_conclusion_of_a_reply_is_the_answer(tmp_path: Path, method: str, expected: tuple[int, str]) -> None:
-    async with oracle_house(tmp_path, echoed) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, echoed) as rig:
+        ana = await rig.opened("ana")
         reply = await ana.ask("read", ORACLE, {"value": "x", "method": method})
         assert code_and_reason(reply) == expected
         assert (reply["from"], reply["to"]) == (ORACLE, ana.address)
         if expected[0] == 200:
             assert reply["body"]["value"] == ("x!!" if method == "again" else "x!")
-        assert under_way(house) == 0
+        assert under_way(rig) == 0
 
 
 async def test_a_session_goes_on_while_a_connector_takes_its_time(tmp_path: Path) -> None:
     keeper = Gatekeeper()
-    async with oracle_house(tmp_path, keeper) as house:
-        ana, bo = await house.opened("ana"), await house.opened("bo")
+    async with oracle_rig(tmp_path, keeper) as rig:
+        ana, bo = await rig.opened("ana"), await rig.opened("bo")
         await ana.say(question(ana, "late", 1), a_message("event", ana.address, bo.address, {"value": 2}))
         assert await ana.heard() == []
         assert len(await bo.heard()) == 1
@@ -162,15 +162,15 @@ async def test_a_session_goes_on_while_a_connector_takes_its_time(tmp_path: Path
 
 
 async def test_what_both_halves_of_a_service_change_is_durable_before_the_answer(tmp_path: Path) -> None:
-    async with oracle_house(tmp_path, echoed) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, echoed) as rig:
+        ana = await rig.opened("ana")
         await ana.say(a_message("create", ana.address, ORACLE, {"value": "x", "method": "claim"}, id_=4))
         assert (await ana.next())["body"]["code"] == 200
-        rows = house.store.statistics()
+        rows = rig.store.statistics()
         assert rows.waiting_rows == 0
-    async with oracle_house(tmp_path, echoed) as house:
-        sid = house.state.sessions.by_runtime(runtime_address("ana"))
-        owner = house.state.owners.owner
+    async with oracle_rig(tmp_path, echoed) as rig:
+        sid = rig.state.sessions.by_runtime(runtime_address("ana"))
+        owner = rig.state.owners.owner
         assert owner("comm://alpha.example/before") == owner("comm://alpha.example/after") == sid is not None
 
 
@@ -193,8 +193,8 @@ class Turnstile:
 
 async def test_inquiries_of_a_lane_keep_their_order_and_those_that_share_go_together(tmp_path: Path) -> None:
     turnstile = Turnstile()
-    async with oracle_house(tmp_path, turnstile) as house:
-        ana, bo = await house.opened("ana"), await house.opened("bo")
+    async with oracle_rig(tmp_path, turnstile) as rig:
+        ana, bo = await rig.opened("ana"), await rig.opened("bo")
 
         def asked(type_: str, text: str, method: str = "in order") -> Json:
             return a_message(type_, ana.address, ORACLE, {"value": text, "method": method}, id_=text)
@@ -225,17 +225,17 @@ async def test_inquiries_of_a_lane_keep_their_order_and_those_that_share_go_toge
         assert turnstile.came[6:] == ["w3"]
         replies = [(await ana.next())["id"] for _ in range(5)]
         assert (replies[:2], sorted(replies[2:4]), replies[4]) == (["w1", "w2"], ["r1", "r2"], "w3")
-        assert len(house.bus.inquiries._lanes) == 0
+        assert len(rig.bus.inquiries._lanes) == 0
 
 
 async def test_who_waits_too_long_for_its_turn_leaves_the_lane_to_the_next(tmp_path: Path) -> None:
     turnstile = Turnstile()
-    async with oracle_house(tmp_path, turnstile, seconds=0.05) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, turnstile, seconds=0.05) as rig:
+        ana = await rig.opened("ana")
         for id_ in range(3):
             await ana.say(a_message("create", ana.address, ORACLE, {"value": "x", "method": "in order"}, id_=id_))
         assert [code_and_reason(await ana.next()) for _ in range(3)] == [(504, "timeout")] * 3
-        assert len(house.bus.inquiries._lanes) == 0
+        assert len(rig.bus.inquiries._lanes) == 0
 
 
 # What goes wrong.
@@ -261,49 +261,49 @@ async def test_an_error_of_a_connector_is_the_answer_unless_the_service_makes_an
         await trio.lowlevel.checkpoint()
         raise error
 
-    async with oracle_house(tmp_path, fail) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, fail) as rig:
+        ana = await rig.opened("ana")
         assert code_and_reason(await ana.ask("read", ORACLE, {"value": "x"})) == expected
         assert ("connector oracle failed" in caplog.text) == (expected[0] == 500)
         assert (await ana.ask("read", ORACLE, {"value": "x", "method": "comforted"}))["body"]["value"] == comforted
-        assert under_way(house) == 0
+        assert under_way(rig) == 0
 
 
 async def test_a_conclusion_that_breaks_is_answered_and_the_node_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with oracle_house(tmp_path, echoed) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, echoed) as rig:
+        ana = await rig.opened("ana")
         assert code_and_reason(await ana.ask("read", ORACLE, {"value": "x", "method": "break"})) == (500, "internal")
         assert "cannot be used" in caplog.text
         assert (await ana.ask("read", ORACLE, {"value": "x"}))["body"]["value"] == "x!"
 
 
 async def test_a_connector_that_takes_too_long_is_answered_for(tmp_path: Path) -> None:
-    async with oracle_house(tmp_path, Gatekeeper(), seconds=0.01) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, Gatekeeper(), seconds=0.01) as rig:
+        ana = await rig.opened("ana")
         assert code_and_reason(await ana.ask("read", ORACLE, {"value": "x"})) == (504, "timeout")
-        assert under_way(house) == 0
+        assert under_way(rig) == 0
 
 
 async def test_without_a_connector_the_service_is_off(tmp_path: Path) -> None:
-    async with oracle_house(tmp_path, None) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, None) as rig:
+        ana = await rig.opened("ana")
         assert code_and_reason(await ana.ask("read", ORACLE, {"value": "x"})) == (501, "connector-off")
 
 
 async def test_an_asker_who_has_gone_gets_nothing_and_the_next_session_nothing_of_his(tmp_path: Path) -> None:
     keeper = Gatekeeper()
-    async with oracle_house(tmp_path, keeper) as house:
-        ana, bo = await house.opened("ana"), await house.opened("bo")
+    async with oracle_rig(tmp_path, keeper) as rig:
+        ana, bo = await rig.opened("ana"), await rig.opened("bo")
         await ana.say(question(ana, "x", 1))
         await keeper.until_asked(1)
         await ana.say(a_message("close", ana.address, SESSION, id_=2))
         assert await ana.close_code() == 1000
-        again = await house.opened("ana")
+        again = await rig.opened("ana")
         keeper.open.set()
         with trio.fail_after(10):
-            while under_way(house):
+            while under_way(rig):
                 await trio.lowlevel.checkpoint()
         assert await again.heard() == []
         assert await bo.heard() == []
@@ -311,13 +311,13 @@ async def test_an_asker_who_has_gone_gets_nothing_and_the_next_session_nothing_o
 
 async def test_an_asker_who_has_come_back_gets_the_answer_on_the_new_connection(tmp_path: Path) -> None:
     keeper = Gatekeeper()
-    async with oracle_house(tmp_path, keeper) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, keeper) as rig:
+        ana = await rig.opened("ana")
         await ana.say(question(ana, "x", 1))
         await keeper.until_asked(1)
         await ana.wire.cut()
-        await house.until("sessions lost")
-        back = await house.runtime()
+        await rig.until("sessions lost")
+        back = await rig.runtime()
         back.address = ana.address
         await back.say(a_message("re-open", ana.session_address, SESSION, id_=2))
         assert (await back.next())["body"]["code"] == 200
@@ -326,14 +326,14 @@ async def test_an_asker_who_has_come_back_gets_the_answer_on_the_new_connection(
 
 
 async def test_another_domain_gets_its_answer_over_its_link(tmp_path: Path) -> None:
-    async with oracle_house(tmp_path, echoed) as house:
+    async with oracle_rig(tmp_path, echoed) as rig:
         asker = f"runtime://{FOREIGN}/rt"
-        assert house.bus.from_link(FOREIGN, [parsed(a_message("read", asker, ORACLE, {"value": "x"}, id_=1))]) == [None]
+        assert rig.bus.from_link(FOREIGN, [parsed(a_message("read", asker, ORACLE, {"value": "x"}, id_=1))]) == [None]
         with trio.fail_after(10):
-            while not house.domains.sent:
+            while not rig.domains.sent:
                 await trio.lowlevel.checkpoint()
-        ((domain, _),) = house.domains.sent
-        (reply,) = house.domains.take()
+        ((domain, _),) = rig.domains.sent
+        (reply,) = rig.domains.take()
         assert (domain, reply["to"], reply["body"]["value"]) == (FOREIGN, asker, "x!")
 
 
@@ -343,13 +343,13 @@ async def test_one_asker_cannot_take_what_others_need_and_too_many_are_told_so(
     monkeypatch.setattr(inquiries, "INQUIRIES_PER_ASKER", 3)
     monkeypatch.setattr(inquiries, "INQUIRIES_PER_CONNECTOR", 5)
     keeper = Gatekeeper()
-    async with oracle_house(tmp_path, keeper) as house:
-        ana, bo = await house.opened("ana"), await house.opened("bo")
+    async with oracle_rig(tmp_path, keeper) as rig:
+        ana, bo = await rig.opened("ana"), await rig.opened("bo")
         await ana.say(*(question(ana, "a", id_) for id_ in range(4)))
         assert code_and_reason(await ana.next()) == (429, "rate")
         await bo.say(*(question(bo, "b", id_) for id_ in range(3)))
         assert code_and_reason(await bo.next()) == (503, "overload")
-        assert under_way(house) == 5
+        assert under_way(rig) == 5
         await keeper.until_asked(5)
         keeper.open.set()
         assert [(await ana.next())["body"]["code"] for _ in range(3)] == [200] * 3
@@ -359,16 +359,16 @@ async def test_one_asker_cannot_take_what_others_need_and_too_many_are_told_so(
 
 async def test_who_waits_when_the_node_stops_is_told_so_before_the_connection_ends(tmp_path: Path) -> None:
     keeper = Gatekeeper()
-    async with oracle_house(tmp_path, keeper) as house:
-        ana = await house.opened("ana")
+    async with oracle_rig(tmp_path, keeper) as rig:
+        ana = await rig.opened("ana")
         await ana.say(question(ana, "x", 1))
         await keeper.until_asked(1)
-        house.bus.drain()
+        rig.bus.drain()
         assert code_and_reason(await ana.next()) == (503, "draining")
         assert (await ana.next())["body"]["value"] == "draining"
         assert await ana.close_code() == 1001
         keeper.open.set()
-    assert house.bus.inquiries.counters["oracle answered"] == 0
+    assert rig.bus.inquiries.counters["oracle answered"] == 0
 
 
 def test_an_inquiry_ends_before_requesters_give_up() -> None:

@@ -24,16 +24,16 @@ from protofly.errors import Code, SettingsError
 from protofly.message import Message
 from tests.support.http_runtime import opened_http
 from tests.support.policies import unrecorded
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     ALLOCATION,
     DOMAIN,
     NODE,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 HEAD = '[node]\ndomain = "alpha.example"\ndata_dir = "data"\n[listen]\ninsecure_plaintext = true\n'
@@ -150,28 +150,28 @@ def test_settings_that_would_protect_nothing_are_refused(tmp_path: Path, text: s
 
 async def test_a_session_that_proved_nothing_writes_only_where_it_is_open_to_all(tmp_path: Path) -> None:
     credential = Credential(digest_of("secret"), runtime_address("bob"))
-    house: RuntimeHouse
+    rig: RuntimeRig
     text = f'[middleware.authentication]\nrequired = true\nopen_to = ["domain://msg-node.{DOMAIN}/*"]\n'
     settings = load_settings(settings_of(tmp_path, text))
-    async with runtime_house(tmp_path, credentials=[credential]) as house:
+    async with runtime_rig(tmp_path, credentials=[credential]) as rig:
         gate = Gate(read_policies((), mode=Mode.ENFORCE), {})
-        house.bus._judge = build_stack(settings, unrecorded(gate), house.state).judge
-        ana, bob = await house.opened("ana"), await house.runtime(bearer="secret")
+        rig.bus._judge = build_stack(settings, unrecorded(gate), rig.state).judge
+        ana, bob = await rig.opened("ana"), await rig.runtime(bearer="secret")
         await bob.open("bob")
         assert code_and_reason(await ana.ask("read", bob.address)) == (401, "no-credentials")
         assert code_and_reason(await ana.ask("read", "hyperty://beta.example/h")) == (401, "no-credentials")
         assert (await ana.ask("create", ALLOCATION, {"value": {"number": 1}}))["body"]["code"] == 200
         assert code_and_reason(await bob.ask("read", runtime_address("nobody"))) == (404, "no-route")
-        assert house.counters["refused no-credentials"] == 2
+        assert rig.counters["refused no-credentials"] == 2
 
 
 async def test_roles_decide_by_the_policies_of_the_own_bus(tmp_path: Path) -> None:
     (tmp_path / "roles.toml").write_text(POLICY)
     settings = load_settings(settings_of(tmp_path, '[policy]\nfiles = ["roles.toml"]\n'))
     credential = Credential(digest_of("secret"), runtime_address("ana"), frozenset({"viewer"}))
-    async with runtime_house(tmp_path, credentials=[credential]) as house:
-        house.bus._judge = build_stack(settings, unrecorded(build_gate(settings)), house.state).judge
-        ana, bob = await house.runtime(bearer="secret"), await house.opened("bob")
+    async with runtime_rig(tmp_path, credentials=[credential]) as rig:
+        rig.bus._judge = build_stack(settings, unrecorded(build_gate(settings)), rig.state).judge
+        ana, bob = await rig.runtime(bearer="secret"), await rig.opened("bob")
         await ana.open("ana")
         refused = await ana.ask("create", ALLOCATION, {"value": {"number": 1}})
         assert code_and_reason(refused) == (403, "policy")
@@ -182,8 +182,8 @@ async def test_roles_decide_by_the_policies_of_the_own_bus(tmp_path: Path) -> No
 
 async def test_what_is_beyond_the_rate_is_refused_over_every_binding(tmp_path: Path) -> None:
     limit = RateLimit(messages_per_second=0.001, burst_seconds=3000.0)
-    async with runtime_house(tmp_path, steps=[("rate", rate(limit))]) as house:
-        for runtime in (await house.opened("ana"), await opened_http(house, "bob")):
+    async with runtime_rig(tmp_path, steps=[("rate", rate(limit))]) as rig:
+        for runtime in (await rig.opened("ana"), await opened_http(rig, "bob")):
             replies = [await runtime.ask("read", runtime_address("nobody")) for _ in range(4)]
             assert [one["body"]["code"] for one in replies] == [404, 404, 404, 429]
             assert replies[-1]["body"]["reason"] == "rate"
@@ -193,8 +193,8 @@ async def test_what_is_beyond_the_rate_is_refused_over_every_binding(tmp_path: P
 async def test_a_type_of_message_has_a_rate_of_its_own(tmp_path: Path) -> None:
     limit = RateLimit(messages_per_second=0.001, burst_seconds=1000.0)
     step = rate(UNLIMITED, [TypeRate(types=("subscribe", "unsubscribe"), limit=limit)])
-    async with runtime_house(tmp_path, steps=[("rate", step)]) as house:
-        ana, bob = await house.opened("ana"), await house.opened("bob")
+    async with runtime_rig(tmp_path, steps=[("rate", step)]) as rig:
+        ana, bob = await rig.opened("ana"), await rig.opened("bob")
         assert (await ana.subscribed(f"{ana.address}/status"))["body"]["code"] == 200
         refused = await ana.subscribed(f"{ana.address}/status")
         assert code_and_reason(refused) == (429, "rate")
@@ -205,11 +205,11 @@ async def test_a_type_of_message_has_a_rate_of_its_own(tmp_path: Path) -> None:
 
 async def test_a_session_that_comes_back_still_has_its_debt(tmp_path: Path) -> None:
     limit = RateLimit(messages_per_second=0.001, burst_seconds=1000.0)
-    async with runtime_house(tmp_path, steps=[("rate", rate(limit))]) as house:
-        ana = await house.opened("ana")
+    async with runtime_rig(tmp_path, steps=[("rate", rate(limit))]) as rig:
+        ana = await rig.opened("ana")
         await ana.ask("read", runtime_address("nobody"))
         await ana.wire.cut()
-        again = await house.runtime()
+        again = await rig.runtime()
         again.address = ana.address
         assert (await again.ask("re-open", "mn:/session", from_=ana.session_address))["body"]["code"] == 200
         assert code_and_reason(await again.ask("read", runtime_address("nobody"))) == (429, "rate")

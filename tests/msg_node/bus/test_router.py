@@ -30,7 +30,7 @@ from msg_node.registries.core.registry_entry import Changed
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
-from tests.support.runtime_house import DOMAIN, a_message, parsed, runtime_address
+from tests.support.runtime_rig import DOMAIN, a_message, parsed, runtime_address
 
 NOW = 1_000_000.0
 ROOM = f"comm://{DOMAIN}/room"

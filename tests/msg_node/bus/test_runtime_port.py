@@ -19,7 +19,7 @@ from msg_node.kernel.session import Line
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
-from tests.support.runtime_house import a_message, parsed, runtime_address
+from tests.support.runtime_rig import a_message, parsed, runtime_address
 from wire.byte_channel import ByteChannel
 from wire.core.websocket import ClientWebSocket, ServerWebSocket
 

@@ -13,19 +13,19 @@ from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.rules import Rules
 from protofly.codec import refusal
 from protofly.errors import Code
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     ALLOCATION,
     DOMAIN,
     FOREIGN,
     NODE,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 OPERATOR = Credential(digest_of("secret"), runtime_address("ops"), frozenset({"operator"}))
@@ -33,28 +33,28 @@ PLAIN = Credential(digest_of("plain"), runtime_address("ops"))
 
 
 @asynccontextmanager
-async def tapped_house(folder: Path, *, taps: bool = True) -> AsyncIterator[tuple[RuntimeHouse, Taps]]:
+async def tapped_rig(folder: Path, *, taps: bool = True) -> AsyncIterator[tuple[RuntimeRig, Taps]]:
     made: list[Taps] = []
 
-    async with runtime_house(
+    async with runtime_rig(
         folder,
         credentials=[OPERATOR, PLAIN],
         rules=Rules(taps=taps),
         steps=[("taps", lambda *told: made[0].step(*told))],
-    ) as house:
-        made.append(Taps(house.state, node=NODE))
-        made[0].connect(house.bus.send_queues)
-        yield house, made[0]
+    ) as rig:
+        made.append(Taps(rig.state, node=NODE))
+        made[0].connect(rig.bus.send_queues)
+        yield rig, made[0]
 
 
-async def operator(house: RuntimeHouse, *, token: str = "secret") -> Runtime:
-    runtime = await house.runtime(bearer=token)
+async def operator(rig: RuntimeRig, *, token: str = "secret") -> Runtime:
+    runtime = await rig.runtime(bearer=token)
     assert (await runtime.open("ops"))["body"]["code"] == 200
     return runtime
 
 
-async def listening(house: RuntimeHouse) -> Runtime:
-    ops = await operator(house)
+async def listening(rig: RuntimeRig) -> Runtime:
+    ops = await operator(rig)
     assert code_and_reason(await ops.subscribed("*")) == (200, "")
     await ops.heard()
     return ops
@@ -71,8 +71,8 @@ async def copies(ops: Runtime) -> list[tuple[str, Json]]:
 
 
 async def test_an_operator_sees_what_runtimes_say_and_what_the_node_answers(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        ops, ana, bob = await listening(house), await house.opened("ana"), await house.opened("bob")
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops, ana, bob = await listening(rig), await rig.opened("ana"), await rig.opened("bob")
         await copies(ops)
         said = a_message("create", ana.address, bob.address, {"value": {"n": 2**60}}, id_="x")
         await ana.say(said)
@@ -89,21 +89,21 @@ async def test_an_operator_sees_what_runtimes_say_and_what_the_node_answers(tmp_
 
 
 async def test_an_operator_sees_what_other_domains_say_and_what_is_said_in_their_place(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, taps):
-        ops, ana = await listening(house), await house.opened("ana")
+    async with tapped_rig(tmp_path) as (rig, taps):
+        ops, ana = await listening(rig), await rig.opened("ana")
         await copies(ops)
         said = a_message("update", f"comm://{FOREIGN}/room", ana.address, {"value": 1})
-        assert taps.over(house.bus.from_link)(FOREIGN, [parsed(said)]) == [None]
+        assert taps.over(rig.bus.from_link)(FOREIGN, [parsed(said)]) == [None]
         assert await ana.next() == said
         asked = parsed(a_message("read", ana.address, f"hyperty://{FOREIGN}/h", id_=1))
-        taps.over_answers(house.bus.answer)(refusal(asked, Code.GATEWAY_TIMEOUT, source=NODE))
+        taps.over_answers(rig.bus.answer)(refusal(asked, Code.GATEWAY_TIMEOUT, source=NODE))
         assert code_and_reason(await ana.next()) == (504, "timeout")
         assert [(origin, one["type"]) for origin, one in await copies(ops)] == [(FOREIGN, "update"), (NODE, "response")]
 
 
 async def test_copies_show_no_tokens(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        ops, ana, bob = await listening(house), await house.opened("ana"), await house.opened("bob")
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops, ana, bob = await listening(rig), await rig.opened("ana"), await rig.opened("bob")
         await copies(ops)
         secrets = {
             "idToken": "t0p",
@@ -131,9 +131,9 @@ async def test_copies_show_no_tokens(tmp_path: Path) -> None:
 
 
 async def test_copies_show_no_session_and_no_credentials_of_servers(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        ops = await listening(house)
-        ana = await house.opened("ana")
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops = await listening(rig)
+        ana = await rig.opened("ana")
         await ana.ask("read", f"DOMAIN://QOS.{DOMAIN}/", {"resource": "/credentials", "criteria": {"secret": "t0p"}})
         seen = await copies(ops)
         assert [one["type"] for _, one in seen] == ["response", "read", "response"]
@@ -142,8 +142,8 @@ async def test_copies_show_no_session_and_no_credentials_of_servers(tmp_path: Pa
 
 
 async def test_a_tap_sees_nothing_of_its_own_and_its_answers_go_nowhere(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        ops, ana, bob = await listening(house), await house.opened("ana"), await house.opened("bob")
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops, ana, bob = await listening(rig), await rig.opened("ana"), await rig.opened("bob")
         await copies(ops)
         await ops.say(a_message("update", ops.address, bob.address, {"value": 1}))
         assert (await bob.next())["body"] == {"value": 1}
@@ -158,53 +158,53 @@ async def test_a_tap_sees_nothing_of_its_own_and_its_answers_go_nowhere(tmp_path
 
 @pytest.mark.parametrize("token", ["", "plain"])
 async def test_only_operators_look_on(tmp_path: Path, token: str) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        eve = await operator(house, token=token) if token else await house.opened("eve")
+    async with tapped_rig(tmp_path) as (rig, _):
+        eve = await operator(rig, token=token) if token else await rig.opened("eve")
         assert code_and_reason(await eve.subscribed("*")) == (403, "not-owner")
-        await (await house.opened("ana")).ask("read", runtime_address("nobody"))
+        await (await rig.opened("ana")).ask("read", runtime_address("nobody"))
         assert await eve.heard() == []
 
 
 async def test_without_the_setting_operators_look_on_neither(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path, taps=False) as (house, _):
-        ops = await operator(house)
+    async with tapped_rig(tmp_path, taps=False) as (rig, _):
+        ops = await operator(rig)
         assert code_and_reason(await ops.subscribed("*")) == (403, "not-owner")
 
 
 async def test_another_domain_cannot_look_on(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
+    async with tapped_rig(tmp_path) as (rig, _):
         sm = f"domain://msg-node.{DOMAIN}/sm"
         wish = a_message("subscribe", f"runtime://{FOREIGN}/mn/sm", sm, {"resources": ["*"]}, id_=1)
-        assert house.bus.from_link(FOREIGN, [parsed(wish)]) == [None]
-        await house.opened("ana")  # what was to be stored before the answer is stored
-        (refused,) = house.domains.take()
+        assert rig.bus.from_link(FOREIGN, [parsed(wish)]) == [None]
+        await rig.opened("ana")  # what was to be stored before the answer is stored
+        (refused,) = rig.domains.take()
         assert code_and_reason(refused) == (403, "not-owner")
 
 
 async def test_who_is_no_operator_any_more_sees_nothing_any_more(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        ops = await listening(house)
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops = await listening(rig)
         await ops.say(a_message("close", ops.address, "mn:/session", id_=1))
         await ops.close_code()
-        again, ana = await operator(house, token="plain"), await house.opened("ana")
+        again, ana = await operator(rig, token="plain"), await rig.opened("ana")
         await ana.ask("read", runtime_address("nobody"))
         assert await again.heard() == []
 
 
 async def test_nothing_can_be_sent_to_the_name_of_all(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        ops, eve = await listening(house), await house.opened("eve")
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops, eve = await listening(rig), await rig.opened("eve")
         for to in ("*", "* ", " *"):
             assert code_and_reason(await eve.ask("read", to)) == (404, "no-route")
         assert {one["type"] for one in await ops.heard()} == {"forward"}
 
 
 async def test_a_tap_that_unsubscribes_hears_no_more_and_the_node_starts_again_with_it(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        await listening(house)
-    async with tapped_house(tmp_path) as (house, _):
-        ops = await operator(house)
-        ana = await house.opened("ana")
+    async with tapped_rig(tmp_path) as (rig, _):
+        await listening(rig)
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops = await operator(rig)
+        ana = await rig.opened("ana")
         await ana.ask("create", ALLOCATION, {"value": {"number": 1}})
         assert [one["type"] for _, one in (await copies(ops))[-2:]] == ["create", "response"]
         assert (await ops.ask("unsubscribe", f"domain://msg-node.{DOMAIN}/sm", {"resources": ["*"]}))["body"][
@@ -215,11 +215,11 @@ async def test_a_tap_that_unsubscribes_hears_no_more_and_the_node_starts_again_w
 
 
 async def test_a_tap_that_does_not_read_holds_up_nobody_and_its_copies_are_lost(tmp_path: Path) -> None:
-    async with tapped_house(tmp_path) as (house, _):
-        ops = await house.runtime(bearer="secret", receive_bytes=4096)
+    async with tapped_rig(tmp_path) as (rig, _):
+        ops = await rig.runtime(bearer="secret", receive_bytes=4096)
         await ops.open("ops")
         await ops.subscribed("*")
-        ana, bob = await house.opened("ana"), await house.opened("bob")
+        ana, bob = await rig.opened("ana"), await rig.opened("bob")
         got = []
         for number in range(0, 1500, 50):
             said = [
@@ -229,5 +229,5 @@ async def test_a_tap_that_does_not_read_holds_up_nobody_and_its_copies_are_lost(
             await ana.say(*said)
             got += [(await bob.next())["body"]["n"] for _ in said]
         assert got == list(range(1500))
-        assert house.counters["copies lost"] > 0
-        assert house.counters["copies for taps"] + house.counters["copies lost"] >= 1500
+        assert rig.counters["copies lost"] > 0
+        assert rig.counters["copies for taps"] + rig.counters["copies lost"] >= 1500

@@ -10,7 +10,7 @@ import pytest
 
 from msg_node.connectors import mqtt
 from tests.support.bindings import Binding, BoundRuntime, MakeRuntime, runtimes_over
-from tests.support.runtime_house import DOMAIN, Json, RuntimeHouse, a_message, code_and_reason, runtime_house
+from tests.support.runtime_rig import DOMAIN, Json, RuntimeRig, a_message, code_and_reason, runtime_rig
 
 AGENT = f"thing://{DOMAIN}/agent-4"
 LAMP = f"{AGENT}/lamp-1"
@@ -22,19 +22,19 @@ TWIN = f"domain://msg-node.{DOMAIN}/twin"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path, returns_by_address=True) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path, returns_by_address=True) as made:
         yield made
 
 
 @pytest.fixture(params=list(Binding), ids=lambda one: one.value)
 async def make(
-    request: pytest.FixtureRequest, house: RuntimeHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, rig: RuntimeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[MakeRuntime]:
     monkeypatch.setattr(mqtt, "MQTT_GONE_SECONDS", 0.05)
     folder = tmp_path / "broker"
     folder.mkdir()
-    async with runtimes_over(request.param, house, folder) as made:
+    async with runtimes_over(request.param, rig, folder) as made:
         yield made
 
 

@@ -16,16 +16,16 @@ from msg_node.connectors.mqtt import MqttBinding, MqttOptions
 from msg_node.connectors.mqtt_client import BrokerOptions
 from msg_node.kernel.credentials import Credential, digest_of
 from tests.support.mqtt_broker import Broker, MqttRuntime, mqtt_binding, needs_broker
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     NODE,
     PATIENCE_SECONDS,
     SESSION,
     Json,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 ANA = runtime_address("ana")
@@ -44,9 +44,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path, max_bytes=10_000) as house:
-        yield house
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path, max_bytes=10_000) as rig:
+        yield rig
 
 
 async def runtime_at(broker: Broker, name: str = "ana", **more: object) -> MqttRuntime:
@@ -74,10 +74,10 @@ def values(messages: list[Json]) -> list[object]:
 
 @BOTH_VERSIONS
 async def test_messages_go_both_ways_whatever_version_runtime_and_node_speak(
-    house: RuntimeHouse, broker: Broker, is_version_5: bool
+    rig: RuntimeRig, broker: Broker, is_version_5: bool
 ) -> None:
-    async with mqtt_binding(house, broker, is_version_5=is_version_5):
-        bob = await house.opened("bob")
+    async with mqtt_binding(rig, broker, is_version_5=is_version_5):
+        bob = await rig.opened("bob")
         for name, version in (("ana", True), ("carol", False)):
             in_body = not is_version_5  # a node of version 3.1.1 hears of no properties
             runtime = await opened_mqtt(broker, name, is_version_5=version, token_in_body=in_body)
@@ -90,12 +90,12 @@ async def test_messages_go_both_ways_whatever_version_runtime_and_node_speak(
             assert (await runtime.next())["body"] == {"code": 200}
 
 
-async def test_a_will_parks_the_session_and_its_token_brings_it_back(house: RuntimeHouse, broker: Broker) -> None:
-    async with mqtt_binding(house, broker) as binding:
-        ana, bob = await opened_mqtt(broker), await house.opened("bob")
+async def test_a_will_parks_the_session_and_its_token_brings_it_back(rig: RuntimeRig, broker: Broker) -> None:
+    async with mqtt_binding(rig, broker) as binding:
+        ana, bob = await opened_mqtt(broker), await rig.opened("bob")
         await ana.subscribed("comm://alpha.example/mine")
         await ana.vanish()
-        await house.until("sessions lost")
+        await rig.until("sessions lost")
         assert code_and_reason(await bob.ask("read", ANA)) == (503, "not-connected")
         again = await runtime_at(broker)
         reply = await again.ask("re-open", SESSION, from_=f"{ANA}/{ana.token}")
@@ -107,10 +107,10 @@ async def test_a_will_parks_the_session_and_its_token_brings_it_back(house: Runt
 
 
 async def test_a_runtime_that_left_without_a_will_is_found_out_by_what_is_sent_to_it(
-    house: RuntimeHouse, broker: Broker
+    rig: RuntimeRig, broker: Broker
 ) -> None:
-    async with mqtt_binding(house, broker) as binding:
-        ana, bob = await opened_mqtt(broker), await house.opened("bob")
+    async with mqtt_binding(rig, broker) as binding:
+        ana, bob = await opened_mqtt(broker), await rig.opened("bob")
         await ana.leave()
         with trio.fail_after(PATIENCE_SECONDS):
             while binding.live_sessions:  # the broker hears of the farewell when it gets to it
@@ -119,24 +119,24 @@ async def test_a_runtime_that_left_without_a_will_is_found_out_by_what_is_sent_t
         assert code_and_reason(await bob.ask("read", ANA)) == (503, "not-connected")
 
 
-async def test_close_ends_the_session(house: RuntimeHouse, broker: Broker) -> None:
-    async with mqtt_binding(house, broker) as binding:
+async def test_close_ends_the_session(rig: RuntimeRig, broker: Broker) -> None:
+    async with mqtt_binding(rig, broker) as binding:
         ana = await opened_mqtt(broker)
         await ana.say(a_message("close", ANA, SESSION, id_=1))
         await until_sessions(binding, 0)
-        assert house.state.sessions.by_runtime(ANA) is None
+        assert rig.state.sessions.by_runtime(ANA) is None
 
 
 async def test_take_over_asks_for_a_proof_like_everywhere(tmp_path: Path, broker: Broker) -> None:
     credential = Credential(digest_of("secret"), ANA)
     proof = {"credentials": {"kind": "bearer", "token": "secret"}}
-    async with runtime_house(tmp_path, credentials=[credential]) as house, mqtt_binding(house, broker) as binding:
+    async with runtime_rig(tmp_path, credentials=[credential]) as rig, mqtt_binding(rig, broker) as binding:
         ana = await runtime_at(broker)
         assert (await ana.open(proof))["body"]["code"] == 200
         other = await runtime_at(broker, session_id="other")
         assert code_and_reason(await other.open()) == (409, "address-taken")
         assert binding.live_sessions == 1
-        over_websocket = await house.runtime(bearer="secret")
+        over_websocket = await rig.runtime(bearer="secret")
         assert (await over_websocket.open("ana"))["body"]["code"] == 200
         await until_sessions(binding, 0)
         messages = [await ana.next() for _ in range(2)]
@@ -145,11 +145,11 @@ async def test_take_over_asks_for_a_proof_like_everywhere(tmp_path: Path, broker
 
 @BOTH_VERSIONS
 async def test_a_broker_that_restarts_loses_nothing_that_was_acknowledged(
-    house: RuntimeHouse, broker: Broker, is_version_5: bool
+    rig: RuntimeRig, broker: Broker, is_version_5: bool
 ) -> None:
-    async with mqtt_binding(house, broker, is_version_5=is_version_5) as binding:
+    async with mqtt_binding(rig, broker, is_version_5=is_version_5) as binding:
         ana = await opened_mqtt(broker, session_id="ana-stays", token_in_body=not is_version_5)
-        bob = await house.opened("bob")
+        bob = await rig.opened("bob")
         await ana.say(a_message("event", ANA, bob.address, {"value": 0}))
         assert (await bob.next())["body"] == {"value": 0}
         await broker.stop()
@@ -164,17 +164,17 @@ async def test_a_broker_that_restarts_loses_nothing_that_was_acknowledged(
         assert values([await bob.next() for _ in range(3)]) == [1, 2, 3]
 
 
-async def test_messages_wait_at_the_broker_while_the_node_is_away(house: RuntimeHouse, broker: Broker) -> None:
-    bob = await house.opened("bob")
-    async with mqtt_binding(house, broker, needs_token=False):
+async def test_messages_wait_at_the_broker_while_the_node_is_away(rig: RuntimeRig, broker: Broker) -> None:
+    bob = await rig.opened("bob")
+    async with mqtt_binding(rig, broker, needs_token=False):
         ana = await opened_mqtt(broker)
     await ana.say(*(a_message("event", ANA, bob.address, {"value": value}) for value in range(20)))
-    async with mqtt_binding(house, broker, needs_token=False):
+    async with mqtt_binding(rig, broker, needs_token=False):
         await ana.say(a_message("read", ANA, bob.address, id_="late"))
         refusal = await ana.next()
         assert (refusal["id"], *code_and_reason(refusal)) == ("late", 401, "bad-token")
-    assert house.door is not None
-    assert house.door.counters["mqtt refused bad-token"] == 21, "each of them arrived, and none has a session now"
+    assert rig.door is not None
+    assert rig.door.counters["mqtt refused bad-token"] == 21, "each of them arrived, and none has a session now"
 
 
 # Hostile topics and payloads.
@@ -192,36 +192,32 @@ async def test_messages_wait_at_the_broker_while_the_node_is_away(house: Runtime
         "trapezoid/alpha.example/mn-1/up",
     ],
 )
-async def test_topics_that_name_no_runtime_of_ours_open_nothing(
-    house: RuntimeHouse, broker: Broker, topic: str
-) -> None:
-    async with mqtt_binding(house, broker) as binding:
+async def test_topics_that_name_no_runtime_of_ours_open_nothing(rig: RuntimeRig, broker: Broker, topic: str) -> None:
+    async with mqtt_binding(rig, broker) as binding:
         hostile = await runtime_at(broker, "hostile")
         await hostile.publish(json.dumps(a_message("open", ANA, SESSION, id_=1)).encode(), topic=topic)
         reply = await hostile.open()
         assert reply["body"]["code"] == 200
         assert binding.live_sessions == 1
-        assert house.state.sessions.by_runtime(ANA) is None
+        assert rig.state.sessions.by_runtime(ANA) is None
 
 
 @pytest.mark.parametrize(
     "payload",
     [b"\x00", b"\xff\xfe", b"{", b"[]", b"null", b'{"type":"read"}', b'{"a":' * 200, b"x" * 20_000, b'"' * 9_000],
 )
-async def test_payloads_that_are_no_messages_harm_nobody(house: RuntimeHouse, broker: Broker, payload: bytes) -> None:
-    async with mqtt_binding(house, broker):
+async def test_payloads_that_are_no_messages_harm_nobody(rig: RuntimeRig, broker: Broker, payload: bytes) -> None:
+    async with mqtt_binding(rig, broker):
         ana = await opened_mqtt(broker)
         await ana.publish(payload)
         await ana.publish(b"")
         assert code_and_reason(await ana.ask("read", runtime_address("nobody"))) == (404, "no-route")
 
 
-async def test_who_can_write_to_a_topic_still_needs_the_token_of_its_session(
-    house: RuntimeHouse, broker: Broker
-) -> None:
-    async with mqtt_binding(house, broker):
+async def test_who_can_write_to_a_topic_still_needs_the_token_of_its_session(rig: RuntimeRig, broker: Broker) -> None:
+    async with mqtt_binding(rig, broker):
         ana, thief = await opened_mqtt(broker), await runtime_at(broker, "thief")
-        bob = await house.opened("bob")
+        bob = await rig.opened("bob")
         up = f"{ana.topic}/up"
         for token in ("", "guess"):
             await thief.publish(json.dumps(a_message("event", ANA, bob.address)).encode(), topic=up, token=token)
@@ -235,50 +231,50 @@ async def test_who_can_write_to_a_topic_still_needs_the_token_of_its_session(
         assert code_and_reason(await thief.next()) == (403, "spoofed-source")
 
 
-async def test_retained_messages_are_no_messages(house: RuntimeHouse, broker: Broker) -> None:
+async def test_retained_messages_are_no_messages(rig: RuntimeRig, broker: Broker) -> None:
     hostile = await runtime_at(broker, "hostile")
     opening = json.dumps(a_message("open", ANA, SESSION, id_=1)).encode()
     await hostile.publish(opening, topic="trapezoid/alpha.example/ana/up", retain=True)
-    async with mqtt_binding(house, broker) as binding:
+    async with mqtt_binding(rig, broker) as binding:
         assert (await hostile.open())["body"]["code"] == 200
         assert (binding.client.retained_ignored, binding.live_sessions) == (1, 1)
 
 
-async def test_a_node_without_a_broker_goes_on_and_says_so(house: RuntimeHouse, broker: Broker) -> None:
+async def test_a_node_without_a_broker_goes_on_and_says_so(rig: RuntimeRig, broker: Broker) -> None:
     await broker.stop()
     async with trio.open_nursery() as nursery:
 
         @nursery.start_soon
         async def _binding() -> None:
-            async with mqtt_binding(house, broker) as binding:
+            async with mqtt_binding(rig, broker) as binding:
                 assert (await opened_mqtt(broker)).token
                 assert binding.client.error == ""
 
-        assert code_and_reason(await (await house.opened("bob")).ask("read", ANA)) == (404, "no-route")
+        assert code_and_reason(await (await rig.opened("bob")).ask("read", ANA)) == (404, "no-route")
         await broker.start()
 
 
 async def test_more_than_may_wait_for_the_broker_costs_the_session_and_not_the_node(
-    house: RuntimeHouse, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mqtt_client, "MQTT_QUEUED_MESSAGES", 1)
     monkeypatch.setattr(mqtt_client, "MQTT_WINDOW_MESSAGES", 1)
-    async with mqtt_binding(house, broker) as binding:
-        ana, bob = await opened_mqtt(broker), await house.opened("bob")
+    async with mqtt_binding(rig, broker) as binding:
+        ana, bob = await opened_mqtt(broker), await rig.opened("bob")
         for _ in range(20):
             await bob.say(*(a_message("event", bob.address, ANA, {"value": "x"}) for _ in range(20)))
             await bob.heard()
             if not binding.live_sessions:
                 break
         await until_sessions(binding, 0)
-        assert house.door is not None
-        assert house.door.counters["mqtt publications refused"] >= 1
+        assert rig.door is not None
+        assert rig.door.counters["mqtt publications refused"] >= 1
         assert code_and_reason(await bob.ask("read", ANA)) == (503, "not-connected")
         assert ana.token
 
 
 @BOTH_VERSIONS
-async def test_over_tls_long_messages_come_whole(house: RuntimeHouse, tmp_path: Path, is_version_5: bool) -> None:
+async def test_over_tls_long_messages_come_whole(rig: RuntimeRig, tmp_path: Path, is_version_5: bool) -> None:
     needs_broker()
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
     broker = Broker(tmp_path, authority)
@@ -286,9 +282,9 @@ async def test_over_tls_long_messages_come_whole(house: RuntimeHouse, tmp_path: 
     context = ssl.create_default_context()
     authority.configure_trust(context)
     try:
-        async with mqtt_binding(house, broker, tls=context, is_version_5=is_version_5):
+        async with mqtt_binding(rig, broker, tls=context, is_version_5=is_version_5):
             ana = await opened_mqtt(broker, token_in_body=True)
-            bob = await house.opened("bob")
+            bob = await rig.opened("bob")
             for number in range(30):
                 await ana.say(a_message("event", ANA, bob.address, {"value": "x" * 9000, "n": number}))
             got = [(await bob.next())["body"] for _ in range(30)]
@@ -300,13 +296,13 @@ async def test_over_tls_long_messages_come_whole(house: RuntimeHouse, tmp_path: 
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # Paho leaves the socket to the collector
-async def test_a_broker_of_an_unknown_authority_is_not_believed(house: RuntimeHouse, tmp_path: Path) -> None:
+async def test_a_broker_of_an_unknown_authority_is_not_believed(rig: RuntimeRig, tmp_path: Path) -> None:
     needs_broker()
     broker = Broker(tmp_path, trustme.CA(key_type=trustme.KeyType.ECDSA))
     await broker.start()
-    assert house.door is not None
+    assert rig.door is not None
     at = BrokerOptions("localhost", broker.tls_port, "mn-1", tls=ssl.create_default_context())
-    binding = MqttBinding(house.door.reception, MqttOptions(at, "trapezoid"), node=NODE, domains=["alpha.example"])
+    binding = MqttBinding(rig.door.reception, MqttOptions(at, "trapezoid"), node=NODE, domains=["alpha.example"])
     try:
         with trio.fail_after(PATIENCE_SECONDS):
             async with trio.open_nursery() as nursery:

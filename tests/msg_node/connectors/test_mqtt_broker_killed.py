@@ -14,16 +14,16 @@ import trio
 from msg_node.connectors import mqtt_presence
 from msg_node.connectors.mqtt import MqttBinding
 from tests.support.mqtt_broker import Broker, MqttRuntime, mqtt_binding, needs_broker
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     PATIENCE_SECONDS,
     SESSION,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
-    runtime_house,
+    runtime_rig,
 )
 
 LAMPS, BELLS = f"thing://{DOMAIN}/lamps", f"thing://{DOMAIN}/bells"
@@ -137,11 +137,11 @@ async def test_a_broker_that_is_killed_amid_traffic_costs_no_action_and_none_is_
     await broker.start()
     try:
         async with (
-            runtime_house(tmp_path) as house,
-            mqtt_binding(house, broker, is_version_5=is_version_5) as binding,
+            runtime_rig(tmp_path) as rig,
+            mqtt_binding(rig, broker, is_version_5=is_version_5) as binding,
             trio.open_nursery() as nursery,
         ):
-            lamps, bob = await opened(house, broker, is_version_5=is_version_5)
+            lamps, bob = await opened(rig, broker, is_version_5=is_version_5)
             nursery.start_soon(lamps.work)
             nursery.start_soon(bob.listen)
             nursery.start_soon(lamps.ring)
@@ -152,14 +152,14 @@ async def test_a_broker_that_is_killed_amid_traffic_costs_no_action_and_none_is_
                     if batch in (1, 3, 4):
                         await kill(broker, binding)
                 while len(bob.finals) < len(NUMBERS) or len(bob.rang) < len(NUMBERS):
-                    house.bus.parked_actions.sweep(time.time())
-                    house.bus.parked_actions.tick(time.time())
+                    rig.bus.parked_actions.sweep(time.time())
+                    rig.bus.parked_actions.tick(time.time())
                     await trio.lowlevel.checkpoint()
             assert sorted(lamps.did) == NUMBERS
             assert bob.finals == Counter({f"{LAMPS}-{number}": 1 for number in NUMBERS})
             assert sorted(bob.rang) == NUMBERS
             assert binding.client.error == ""
-            assert house.counters["actions completed"] == 2 * len(NUMBERS)
+            assert rig.counters["actions completed"] == 2 * len(NUMBERS)
             nursery.cancel_scope.cancel()
     finally:
         await broker.aclose()
@@ -167,12 +167,12 @@ async def test_a_broker_that_is_killed_amid_traffic_costs_no_action_and_none_is_
     assert caplog.text.count("connected to the broker") == 4
 
 
-async def opened(house: RuntimeHouse, broker: Broker, *, is_version_5: bool) -> tuple[Lamps, Bob]:
+async def opened(rig: RuntimeRig, broker: Broker, *, is_version_5: bool) -> tuple[Lamps, Bob]:
     runtime = MqttRuntime(broker, "lamps", session_id="lamps-stay", token_in_body=not is_version_5)
     await runtime.ready()
     assert code_and_reason(await runtime.open()) == (200, "")
     assert (await runtime.subscribed(LAMPS))["body"]["code"] == 200
-    bob = await house.opened("bob")
+    bob = await rig.opened("bob")
     assert (await bob.subscribed(BELLS))["body"]["code"] == 200
     return Lamps(runtime, comes_back=not is_version_5), Bob(bob)
 
@@ -188,10 +188,10 @@ async def test_a_runtime_that_does_not_come_back_to_its_broker_is_lost_and_what_
     await broker.start()
     try:
         async with (
-            runtime_house(tmp_path) as house,
-            mqtt_binding(house, broker, is_version_5=is_version_5) as binding,
+            runtime_rig(tmp_path) as rig,
+            mqtt_binding(rig, broker, is_version_5=is_version_5) as binding,
         ):
-            lamps, bob = await opened(house, broker, is_version_5=is_version_5)
+            lamps, bob = await opened(rig, broker, is_version_5=is_version_5)
             await broker.kill()
             await lamps.runtime.leave()
             await bob.runtime.say(action(bob.runtime.address, LAMPS, 1))

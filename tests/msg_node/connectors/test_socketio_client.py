@@ -14,15 +14,15 @@ import trio
 import trustme
 
 from tests.support.node_peers import NodePeer, node_peer
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     ALLOCATION,
     SESSION,
     SM,
     Json,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 pytestmark = pytest.mark.long
@@ -56,22 +56,22 @@ class SocketIoRuntime:
 
 @asynccontextmanager
 async def client(
-    house: RuntimeHouse, *, name: str = "ana", scheme: str = "http", mute: bool = False, **options: Any
+    rig: RuntimeRig, *, name: str = "ana", scheme: str = "http", mute: bool = False, **options: Any
 ) -> AsyncIterator[SocketIoRuntime]:
     """The client, connected."""
-    argument = {"url": f"{scheme}://localhost:{house.port}", "options": options, "mute": mute}
+    argument = {"url": f"{scheme}://localhost:{rig.port}", "options": options, "mute": mute}
     async with node_peer("socketio_1", "client.js", argument) as peer:
         assert await peer.next() == {
             "event": "connect",
             "transport": "websocket" if options.get("transports") == ["websocket"] else "polling",
-            "sid": list(house.socket_io._sessions)[-1],
+            "sid": list(rig.socket_io._sessions)[-1],
         }
         yield SocketIoRuntime(peer, runtime_address(name))
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
@@ -80,10 +80,10 @@ WAYS: list[dict[str, Any]] = [{}, {"transports": ["polling"]}, {"transports": ["
 
 @pytest.mark.parametrize("options", WAYS)
 async def test_a_stub_of_the_node_js_node_opens_allocates_subscribes_and_talks_both_ways(
-    house: RuntimeHouse, options: dict[str, Any]
+    rig: RuntimeRig, options: dict[str, Any]
 ) -> None:
-    bo = await house.opened("bo")
-    async with client(house, **options) as ana:
+    bo = await rig.opened("bo")
+    async with client(rig, **options) as ana:
         opened = await ana.ask("open", SESSION)
         assert opened["body"]["code"] == 200
         assert opened["body"]["desc"] == "OK"
@@ -102,23 +102,23 @@ async def test_a_stub_of_the_node_js_node_opens_allocates_subscribes_and_talks_b
             assert (await bo.next())["body"]["value"] == GREETING
 
 
-async def test_the_client_moves_to_a_websocket_and_its_session_moves_with_it(house: RuntimeHouse) -> None:
-    async with client(house) as ana:
+async def test_the_client_moves_to_a_websocket_and_its_session_moves_with_it(rig: RuntimeRig) -> None:
+    async with client(rig) as ana:
         assert (await ana.ask("open", SESSION))["body"]["code"] == 200
         with trio.fail_after(10):
-            while house.socket_io._polling:
+            while rig.socket_io._polling:
                 await trio.lowlevel.checkpoint()
-        bo = await house.opened("bo")
+        bo = await rig.opened("bo")
         for number in range(20):
             await bo.say(a_message("event", bo.address, ana.address, {"value": [number, GREETING]}))
         heard = [await ana.heard() for _ in range(20)]
         assert [one["data"]["body"]["value"] for one in heard] == [[number, GREETING] for number in range(20)]
         assert heard[-1]["transport"] == "websocket"
-        assert house.bus.live_sessions == 2
+        assert rig.bus.live_sessions == 2
 
 
-async def test_the_first_message_may_come_before_the_move_and_none_is_lost_on_the_way(house: RuntimeHouse) -> None:
-    async with client(house) as ana:
+async def test_the_first_message_may_come_before_the_move_and_none_is_lost_on_the_way(rig: RuntimeRig) -> None:
+    async with client(rig) as ana:
         asked = [a_message("ping", ana.address, SESSION, {"value": GREETING}, id_=number) for number in range(200)]
         await ana.say(a_message("open", ana.address, SESSION, id_="o"))
         for message in asked:
@@ -130,44 +130,44 @@ async def test_the_first_message_may_come_before_the_move_and_none_is_lost_on_th
 
 @pytest.mark.parametrize("options", WAYS)
 async def test_a_client_that_leaves_has_a_session_that_is_lost_and_one_that_says_close_has_none(
-    house: RuntimeHouse, options: dict[str, Any]
+    rig: RuntimeRig, options: dict[str, Any]
 ) -> None:
-    async with client(house, **options) as ana:
+    async with client(rig, **options) as ana:
         await ana.ask("open", SESSION)
         await ana.peer.tell(do="leave")
-        await house.until("sessions lost")
-    async with client(house, **options) as ana:
+        await rig.until("sessions lost")
+    async with client(rig, **options) as ana:
         await ana.ask("open", SESSION)
         await ana.say(a_message("close", ana.address, SESSION, id_=9))
         assert (await ana.peer.until("disconnect"))["reason"] == "io server disconnect"
-        assert [session.is_displaced for session in house.state.sessions] == [True]  # what the first one left
+        assert [session.is_displaced for session in rig.state.sessions] == [True]  # what the first one left
 
 
 @pytest.mark.parametrize("options", WAYS)
-async def test_a_node_that_stops_says_so_and_disconnects(house: RuntimeHouse, options: dict[str, Any]) -> None:
-    async with client(house, **options) as ana:
+async def test_a_node_that_stops_says_so_and_disconnects(rig: RuntimeRig, options: dict[str, Any]) -> None:
+    async with client(rig, **options) as ana:
         await ana.ask("open", SESSION)
-        house.bus.drain()
+        rig.bus.drain()
         assert (await ana.heard())["data"]["body"]["value"] == "draining"
         assert (await ana.peer.until("disconnect"))["reason"] == "io server disconnect"
-        assert len(house.state.sessions) == 1
+        assert len(rig.state.sessions) == 1
 
 
 @pytest.mark.parametrize("options", WAYS)
 async def test_a_client_that_pings_stays_and_one_that_falls_silent_is_dropped(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    async with runtime_house(tmp_path, ping_seconds=0.6) as house, trio.open_nursery() as nursery:
-        nursery.start_soon(house.bus.run_sweeper)
-        async with client(house, name="bo", mute=True, **options) as bo:
+    async with runtime_rig(tmp_path, ping_seconds=0.6) as rig, trio.open_nursery() as nursery:
+        nursery.start_soon(rig.bus.run_sweeper)
+        async with client(rig, name="bo", mute=True, **options) as bo:
             await bo.ask("open", SESSION)
-            await house.until("sessions lost")
+            await rig.until("sessions lost")
             assert (await bo.peer.until("disconnect"))["reason"] in (
                 "transport close",
                 "transport error",
                 "ping timeout",
             )
-        async with client(house, **options) as ana:
+        async with client(rig, **options) as ana:
             await ana.ask("open", SESSION)
             for _ in range(5):
                 await ana.peer.until("pong")
@@ -180,8 +180,8 @@ async def test_over_tls_as_without(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost", key_type=trustme.KeyType.ECDSA).configure_cert(context)
     async with (
-        runtime_house(tmp_path, context=context) as house,
-        client(house, scheme="https", ca=authority.cert_pem.bytes().decode()) as ana,
+        runtime_rig(tmp_path, context=context) as rig,
+        client(rig, scheme="https", ca=authority.cert_pem.bytes().decode()) as ana,
     ):
         assert (await ana.ask("open", SESSION))["body"]["code"] == 200
         pong = await ana.ask("ping", SESSION, {"value": GREETING})

@@ -41,16 +41,16 @@ from protofly.message import Message
 from tests.support.oidc_provider import CLIENT, OidcProvider, oidc_provider
 from tests.support.policies import deny, one_policy, permit, unrecorded
 from tests.support.policies import test as condition
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 IDM = f"domain://idm.{DOMAIN}"
@@ -67,10 +67,10 @@ def authority() -> trustme.CA:
 class Scene:
     """A node with an identity provider, and a runtime."""
 
-    def __init__(self, provider: OidcProvider, people: People, house: RuntimeHouse, ana: Runtime) -> None:
+    def __init__(self, provider: OidcProvider, people: People, rig: RuntimeRig, ana: Runtime) -> None:
         self.provider = provider
         self.people = people
-        self.house = house
+        self.rig = rig
         self.ana = ana
 
     @property
@@ -134,14 +134,14 @@ async def scene(
             return dict(made[0].services)
 
         async with (
-            runtime_house(folder, credentials=accepted(settings), services_at=services) as house,
+            runtime_rig(folder, credentials=accepted(settings), services_at=services) as rig,
             trio.open_nursery() as nursery,
         ):
-            made[0].connect(house.bus)
+            made[0].connect(rig.bus)
             await nursery.start(made[0].run)
-            ana = await house.runtime()
+            ana = await rig.runtime()
             await ana.open("ana", {"credentials": {"kind": "bearer", "token": f"{TOKEN} ana"}})
-            yield Scene(provider, made[0], house, ana)
+            yield Scene(provider, made[0], rig, ana)
             nursery.cancel_scope.cancel()
 
 
@@ -199,9 +199,9 @@ async def test_another_domain_may_have_assertions_of_our_users_checked(tmp_path:
         await at.fetched(1)
         body = {"method": "validateAssertion", "params": {"assertion": at.provider.token(now=time.time())}}
         asker = f"runtime://{FOREIGN}/rt-1"
-        assert at.house.bus.from_link(FOREIGN, [parsed(a_message("execute", asker, IDM, body, id_=1))]) == [None]
-        await at.until(lambda: bool(at.house.domains.sent))
-        (reply,) = at.house.domains.take()
+        assert at.rig.bus.from_link(FOREIGN, [parsed(a_message("execute", asker, IDM, body, id_=1))]) == [None]
+        await at.until(lambda: bool(at.rig.domains.sent))
+        (reply,) = at.rig.domains.take()
         assert reply["body"]["value"]["valid"] is True
 
 
@@ -342,7 +342,7 @@ async def test_tokens_of_a_provider_open_sessions_when_the_settings_say_so_and_n
 
         async def opened() -> Json:
             token = at.provider.token(now=time.time(), runtime=runtime, roles=["guard"])
-            cy = await at.house.runtime()
+            cy = await at.rig.runtime()
             return await cy.open("cy", {"credentials": {"kind": "bearer", "token": token}})
 
         assert (await opened())["body"]["code"] == 200
@@ -374,9 +374,9 @@ async def test_a_token_is_looked_at_for_our_own_runtimes_only(tmp_path: Path, au
             assert await introspected(unknown) == {"active": False}
         body = {"method": "introspect", "params": {"token": f"{TOKEN} ana"}}
         request = a_message("execute", f"runtime://{FOREIGN}/rt", IDM, body, id_=1)
-        assert at.house.bus.from_link(FOREIGN, [parsed(request)]) == [None]
-        await at.until(lambda: bool(at.house.domains.sent))
-        (reply,) = at.house.domains.take()
+        assert at.rig.bus.from_link(FOREIGN, [parsed(request)]) == [None]
+        await at.until(lambda: bool(at.rig.domains.sent))
+        (reply,) = at.rig.domains.take()
         assert code_and_reason(reply) == (403, "transit")
 
 
@@ -442,7 +442,7 @@ async def test_who_opened_a_session_with_a_provider_s_token_is_known_without_an_
 ) -> None:
     async with scene(tmp_path, authority) as at:
         await at.fetched(1)
-        cy = await at.house.runtime()
+        cy = await at.rig.runtime()
         token = at.provider.token(now=time.time(), runtime=f"runtime://{DOMAIN}/cy", sub="cy 7")
         assert (await cy.open("cy", {"credentials": {"kind": "bearer", "token": token}}))["body"]["code"] == 200
         hyperty, of_ana = await cy.allocated("hyperty"), await at.ana.allocated("hyperty")

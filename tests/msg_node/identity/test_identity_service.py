@@ -13,15 +13,15 @@ from msg_node.kernel.service import Answer, Caller, Inquiry, ServiceRequest
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS
 from tests.msg_node.identity.test_assertions import DOMAIN, ISSUER, NOW, RULES, SIGNER, token
-from tests.support.runtime_house import a_message, parsed
-from tests.support.state_house import StateHouse
+from tests.support.runtime_rig import a_message, parsed
+from tests.support.state_rig import StateRig
 
 ADDRESS = f"domain://idm.{DOMAIN}"
 
 
 def asked(verdicts: Verdicts) -> Answer | Inquiry:
     service = IdentityService(
-        Credentials([]), verdicts, LoginService(StateHouse().state.transitions, None), [], lambda _: {}
+        Credentials([]), verdicts, LoginService(StateRig().state.transitions, None), [], lambda _: {}
     )
     body = {"method": "validateAssertion", "params": {"assertion": token()}}
     message = parsed(a_message("execute", f"runtime://{DOMAIN}/rt", ADDRESS, body, id_=1))

@@ -25,17 +25,17 @@ from protofly.errors import Code, HostError
 from stubkit.keys import KeyRing, make_key, save_keys
 from tests.support.http_runtime import http_runtime
 from tests.support.oidc_provider import CLIENT, OidcProvider, oidc_provider
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     SESSION,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 IDM = f"domain://idm.{DOMAIN}"
@@ -50,10 +50,10 @@ def authority() -> trustme.CA:
 class Scene:
     """A node at which users of a provider log in."""
 
-    def __init__(self, provider: OidcProvider, people: People, house: RuntimeHouse) -> None:
+    def __init__(self, provider: OidcProvider, people: People, rig: RuntimeRig) -> None:
         self.provider = provider
         self.people = people
-        self.house = house
+        self.rig = rig
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -78,13 +78,13 @@ class Scene:
         return str(reply["body"]["value"]["token"])
 
     async def opened(self, name: str, token: str) -> tuple[Runtime, Json]:
-        runtime = await self.house.runtime()
+        runtime = await self.rig.runtime()
         return runtime, await runtime.open(name, bearer(token))
 
     async def swept(self) -> None:
         """What the sweeper of a node does every second."""
-        self.house.bus._effects.sweep_sessions()
-        self.house.bus.wake_flusher()
+        self.rig.bus._effects.sweep_sessions()
+        self.rig.bus.wake_flusher()
 
 
 def bearer(token: str) -> Json:
@@ -116,12 +116,12 @@ async def node(folder: Path, provider: OidcProvider, **changes: Any) -> AsyncIte
         return dict(made[0].services)
 
     async with (
-        runtime_house(folder, credentials=build_credentials(settings), services_at=services) as house,
+        runtime_rig(folder, credentials=build_credentials(settings), services_at=services) as rig,
         trio.open_nursery() as nursery,
     ):
-        made[0].connect(house.bus)
+        made[0].connect(rig.bus)
         await nursery.start(made[0].run)
-        scene = Scene(provider, made[0], house)
+        scene = Scene(provider, made[0], rig)
         await scene.fetched()
         yield scene
         nursery.cancel_scope.cancel()
@@ -143,7 +143,7 @@ async def scene(folder: Path, authority: trustme.CA, **changes: Any) -> AsyncIte
 
 async def test_a_runtime_logs_in_and_opens_its_session_with_the_token(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority, user_claim="email", roles_claim="realm.roles") as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         address = await ana.allocated("hyperty")
         now = int(time.time())
         assertion = at.provider.token(now=now, realm={"roles": ["guard"]})
@@ -159,7 +159,7 @@ async def test_a_runtime_logs_in_and_opens_its_session_with_the_token(tmp_path: 
         renewed = await ana.open("ana", bearer(value["token"]))  # on the same connection: what it has stays
         assert code_and_reason(renewed) == (200, "")
         assert renewed["body"]["session"]["expires"] <= 3_605
-        assert at.house.port_of("ana").roles == frozenset({"guard"})
+        assert at.rig.port_of("ana").roles == frozenset({"guard"})
         assert identify(message, DOMAIN, time.time()) == Identified(True, "ana@alpha.example", at.provider.issuer)
         told = await at.ask(ana, "introspect", token=value["token"])
         assert told["body"]["value"]["active"] is True
@@ -172,7 +172,7 @@ async def test_a_runtime_logs_in_and_opens_its_session_with_the_token(tmp_path: 
 
 async def test_logins_are_off_without_the_setting_and_say_so(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority, has_tokens=False) as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         for method in ("login", "refresh", "revoke"):
             reply = await at.ask(ana, method, token="a.b.c", assertion=at.provider.token(now=time.time()))
             assert code_and_reason(reply) == (501, "connector-off")
@@ -182,7 +182,7 @@ async def test_logins_are_off_without_the_setting_and_say_so(tmp_path: Path, aut
 
 async def test_bad_logins_are_refused_and_give_nothing(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         now = time.time()
         good = at.provider.token(now=now)
         for credentials, expected in (
@@ -209,7 +209,7 @@ async def test_bad_logins_are_refused_and_give_nothing(tmp_path: Path, authority
 
 async def test_other_domains_and_their_guests_do_not_log_in_here(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         token = await at.log_in(ana)
         asker = f"runtime://{FOREIGN}/rt-1"
         for number, (method, params) in enumerate(
@@ -220,17 +220,17 @@ async def test_other_domains_and_their_guests_do_not_log_in_here(tmp_path: Path,
             )
         ):
             message = a_message("execute", asker, IDM, {"method": method, "params": params}, id_=number)
-            assert at.house.bus.from_link(FOREIGN, [parsed(message)]) == [None]
+            assert at.rig.bus.from_link(FOREIGN, [parsed(message)]) == [None]
         with trio.fail_after(10):
-            while len(at.house.domains.sent) < 3:
+            while len(at.rig.domains.sent) < 3:
                 await trio.lowlevel.checkpoint()
-        assert [code_and_reason(reply) for reply in at.house.domains.take()] == [(403, "transit")] * 3
+        assert [code_and_reason(reply) for reply in at.rig.domains.take()] == [(403, "transit")] * 3
         assert code_and_reason(await ana.open("ana", bearer(token))) == (200, "")
 
 
 async def test_a_token_is_of_no_use_to_another_runtime(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
-        ana, eve = await at.house.opened("ana"), await at.house.opened("eve")
+        ana, eve = await at.rig.opened("ana"), await at.rig.opened("eve")
         token = await at.log_in(ana)
         for method in ("refresh", "revoke"):
             reply = await at.ask(eve, method, token=token)
@@ -245,25 +245,25 @@ async def test_another_user_under_the_same_address_does_not_get_what_the_first_o
 ) -> None:
     """Anybody may come without a proof under a free address, log in as himself, and wait for its real user."""
     async with scene(tmp_path, authority) as at:
-        eve = await at.house.opened("ana")
+        eve = await at.rig.opened("ana")
         stolen = await at.log_in(eve, sub="eve")
         await eve.say(a_message("close", eve.address, SESSION))
         await eve.close_code()
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         assert code_and_reason(await ana.open("ana", bearer(await at.log_in(ana)))) == (200, "")
         address = await ana.allocated("hyperty")
         assert code_and_reason((await at.opened("ana", stolen))[1]) == (409, "address-taken")
         await ana.wire.cut()
         with trio.fail_after(10):
-            while at.house.bus.live_sessions:
+            while at.rig.bus.live_sessions:
                 await trio.lowlevel.checkpoint()
         assert code_and_reason((await at.opened("ana", stolen))[1]) == (409, "address-taken")
-        assert at.house.state.owners.owner(address) is not None
+        assert at.rig.state.owners.owner(address) is not None
 
 
 async def test_a_renewed_token_counts_and_the_old_one_does_not(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         old = await at.log_in(ana)
         assert code_and_reason(await ana.open("ana", bearer(old))) == (200, "")
         reply = await at.ask(ana, "refresh", token=old)
@@ -279,7 +279,7 @@ async def test_a_stolen_token_that_is_renewed_ends_the_login_as_soon_as_its_owne
     tmp_path: Path, authority: trustme.CA
 ) -> None:
     async with scene(tmp_path, authority) as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         old = await at.log_in(ana)
         bodies = [{"method": "refresh", "params": {"token": old}}] * 3  # the second is there before the first is stored
         await ana.say(*(a_message("execute", ana.address, IDM, body, id_=n) for n, body in enumerate(bodies)))
@@ -296,7 +296,7 @@ async def test_a_stolen_token_that_is_renewed_ends_the_login_as_soon_as_its_owne
 
 async def test_a_revoked_login_loses_its_sessions_and_brings_none_back(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
-        ana, bo = await at.house.opened("ana"), await at.house.opened("bo")
+        ana, bo = await at.rig.opened("ana"), await at.rig.opened("bo")
         token, other = await at.log_in(ana), await at.log_in(bo)
         assert code_and_reason(await ana.open("ana", bearer(token))) == (200, "")
         assert code_and_reason(await bo.open("bo", bearer(other))) == (200, "")
@@ -306,10 +306,10 @@ async def test_a_revoked_login_loses_its_sessions_and_brings_none_back(tmp_path:
         assert code_and_reason(await at.ask(bo, "introspect", token=token)) == (200, "")
         await at.swept()
         assert await ana.close_code() == CloseCode.PROOF_EXPIRED
-        back = await at.house.runtime()
+        back = await at.rig.runtime()
         assert code_and_reason(await back.ask("re-open", SESSION, from_=session_address)) == (500, "bad-token")
         assert code_and_reason(await back.open("ana", bearer(token))) == (401, "bad-token")
-        late = await at.house.runtime(bearer=token)
+        late = await at.rig.runtime(bearer=token)
         assert code_and_reason(await late.open("ana")) == (401, "bad-token")
         assert code_and_reason(await bo.open("bo", bearer(other))) == (200, "")  # his own login goes on
 
@@ -318,7 +318,7 @@ async def test_an_operator_ends_all_logins_of_a_user_and_nobody_else_does(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
     async with scene(tmp_path, authority, roles_claim="roles") as at:
-        ana, bo, op = await at.house.opened("ana"), await at.house.opened("bo"), await at.house.opened("op")
+        ana, bo, op = await at.rig.opened("ana"), await at.rig.opened("bo"), await at.rig.opened("op")
         tokens = [await at.log_in(ana), await at.log_in(ana)]
         others = await at.log_in(bo, sub="bo")
         operator = await at.log_in(op, sub="op", roles=["operator"])
@@ -339,12 +339,12 @@ async def test_an_operator_ends_all_logins_of_a_user_and_nobody_else_does(
 
 async def test_a_revoked_token_opens_no_session_over_https(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         token, other = await at.log_in(ana), await at.log_in(ana)
         assert code_and_reason(await at.ask(ana, "revoke", token=token)) == (200, "")
         await ana.say(a_message("close", ana.address, SESSION))
         await ana.close_code()
-        http = await http_runtime(at.house)
+        http = await http_runtime(at.rig)
         for text, expected in ((token, (401, "bad-token")), (other, (200, ""))):
             answer = await http.post(a_message("open", ana.address, SESSION, {}, id_=1), Authorization=f"Bearer {text}")
             assert code_and_reason(json.loads(answer.body)) == expected
@@ -353,14 +353,14 @@ async def test_a_revoked_token_opens_no_session_over_https(tmp_path: Path, autho
 async def test_what_was_revoked_and_renewed_stays_so_after_a_restart(tmp_path: Path, authority: trustme.CA) -> None:
     async with prepared(tmp_path, authority) as provider:
         async with node(tmp_path, provider) as at:
-            ana, bo = await at.house.opened("ana"), await at.house.opened("bo")
+            ana, bo = await at.rig.opened("ana"), await at.rig.opened("bo")
             revoked, old, kept = await at.log_in(ana), await at.log_in(bo), await at.log_in(ana, sub="cy")
             assert code_and_reason(await ana.open("ana", bearer(revoked))) == (200, "")
             session_address = ana.session_address
             new = (await at.ask(bo, "refresh", token=old))["body"]["value"]["token"]
             assert code_and_reason(await at.ask(ana, "revoke", token=revoked)) == (200, "")
         async with node(tmp_path, provider) as at:
-            back = await at.house.runtime()
+            back = await at.rig.runtime()
             assert code_and_reason(await back.ask("re-open", SESSION, from_=session_address)) == (500, "bad-token")
             for name, token, code in (("ana", revoked, 401), ("bo", old, 401), ("bo", new, 200), ("ana", kept, 200)):
                 assert (await at.opened(name, token))[1]["body"]["code"] == code, name
@@ -375,7 +375,7 @@ async def test_a_session_whose_login_ended_in_the_last_moment_of_the_node_does_n
     """The mark is on disk, the end of the session is not: killed in between."""
     async with prepared(tmp_path, authority) as provider:
         async with node(tmp_path, provider) as at:
-            ana = await at.house.opened("ana")
+            ana = await at.rig.opened("ana")
             token = await at.log_in(ana)
             assert code_and_reason(await ana.open("ana", bearer(token))) == (200, "")
             tokens, store = at.people._tokens, at.people._token_store
@@ -383,7 +383,7 @@ async def test_a_session_whose_login_ended_in_the_last_moment_of_the_node_does_n
             assert store is not None
             store.keep(tokens.revoke(token, ana.address, now=time.time()), now=time.time())
         async with node(tmp_path, provider) as at:
-            back = await at.house.runtime()
+            back = await at.rig.runtime()
             assert code_and_reason(await back.ask("re-open", SESSION, from_=ana.session_address)) == (500, "bad-token")
 
 
@@ -391,7 +391,7 @@ async def test_a_disk_that_refuses_is_said_and_nothing_is_promised(
     tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scene(tmp_path, authority) as at:
-        ana = await at.house.opened("ana")
+        ana = await at.rig.opened("ana")
         token = await at.log_in(ana)
 
         def full(*_: object, **__: object) -> None:

@@ -24,17 +24,17 @@ from msg_node.qos.core import leases, qos_service
 from msg_node.qos.core.qos_service import BROKER, QosService
 from tests.peers.qos_broker import QosBrokerPeer
 from tests.support.rest_server import Lie, RestServer, Said, answer, rest_server
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 ADDRESS = f"domain://qos.{DOMAIN}"
@@ -46,21 +46,21 @@ QUOTA_EVENTS = f"{ADDRESS}/quotas/prov-alpha/changes"
 
 @dataclass
 class Broker:
-    house: RuntimeHouse
+    rig: RuntimeRig
     peer: QosBrokerPeer
     server: RestServer
     watch: QosWatch
     service: QosService
 
     async def operator(self) -> Runtime:
-        runtime = await self.house.runtime(bearer=OPERATOR_TOKEN)
+        runtime = await self.rig.runtime(bearer=OPERATOR_TOKEN)
         reply = await runtime.open("ops")
         assert reply["body"]["code"] == 200, reply
         return runtime
 
 
 @asynccontextmanager
-async def broker_house(folder: Path, peer: QosBrokerPeer | None = None) -> AsyncIterator[Broker]:
+async def broker_rig(folder: Path, peer: QosBrokerPeer | None = None) -> AsyncIterator[Broker]:
     services: list[QosService] = []
 
     def at(state: NodeState) -> Mapping[str, Service]:
@@ -73,13 +73,13 @@ async def broker_house(folder: Path, peer: QosBrokerPeer | None = None) -> Async
     ]
     async with (
         rest_server(played) as server,
-        runtime_house(folder, services_at=at, credentials=credentials) as house,
+        runtime_rig(folder, services_at=at, credentials=credentials) as rig,
     ):
         http = BackendHttp(server.url, ssl.create_default_context(), max_bytes=100_000)
         made = Backend("the QoS broker", http, attempt_seconds=0.2)
-        house.bus.inquiries.connect(BROKER, made)
-        watch = QosWatch(services[0], made, house.bus.tell_events, domain=DOMAIN)
-        yield Broker(house, played, server, watch, services[0])
+        rig.bus.inquiries.connect(BROKER, made)
+        watch = QosWatch(services[0], made, rig.bus.tell_events, domain=DOMAIN)
+        yield Broker(rig, played, server, watch, services[0])
 
 
 @pytest.fixture(autouse=True)
@@ -89,13 +89,13 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with broker_house(tmp_path) as made:
+    async with broker_rig(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
 async def ana(broker: Broker) -> Runtime:
-    return await broker.house.opened("ana")
+    return await broker.rig.opened("ana")
 
 
 async def reserve(runtime: Runtime, **members: object) -> Json:
@@ -131,7 +131,7 @@ async def test_what_the_broker_knows_is_read_with_numbers_as_numbers(broker: Bro
 async def test_passwords_are_for_those_whom_the_client_was_named_to(broker: Broker, ana: Runtime) -> None:
     await reserved(ana)
     credentials = {"resource": "/credentials", "criteria": {"clientId": "c-ana"}}
-    mallory = await broker.house.opened("mallory")
+    mallory = await broker.rig.opened("mallory")
     assert code_and_reason(await mallory.ask("read", ADDRESS, credentials)) == (403, "not-owner")
     assert (await ana.ask("read", ADDRESS, credentials))["body"]["code"] == 200
     operator = await broker.operator()
@@ -170,15 +170,15 @@ async def test_what_cannot_be_served_is_refused_and_changes_nothing(
     before = dict(broker.peer.quotas)
     assert code_and_reason(await ana.ask(type_, ADDRESS, body)) == expected
     assert broker.peer.quotas == before
-    assert len(broker.house.state.leases) == 0
+    assert len(broker.rig.state.leases) == 0
 
 
 async def test_another_domain_is_not_served(broker: Broker, ana: Runtime) -> None:
     request = a_message("read", f"runtime://{FOREIGN}/rt", ADDRESS, {"resource": "/providers"}, id_=1)
-    broker.house.bus.from_link(FOREIGN, [parsed(request)])
-    while not broker.house.domains.sent:
+    broker.rig.bus.from_link(FOREIGN, [parsed(request)])
+    while not broker.rig.domains.sent:
         await ana.heard()
-    (reply,) = broker.house.domains.take()
+    (reply,) = broker.rig.domains.take()
     assert code_and_reason(reply) == (403, "policy")
 
 
@@ -192,13 +192,13 @@ async def test_a_reservation_brings_server_and_password_and_is_held_by_the_node(
     name, expires = value.pop("reservation"), value.pop("expires")
     assert value == {"server": "192.0.2.10:3478", "clientId": "c-ana", "password": "secret of c-ana"}
     assert time.time() + 900 < expires <= time.time() + 1000  # the longest that the settings allow
-    lease = broker.house.state.leases.get(name)
+    lease = broker.rig.state.leases.get(name)
     assert lease is not None
     assert tuple(lease.amounts) == (64, 500, 0)
 
 
 async def test_what_is_left_of_a_quota_is_reserved_once(broker: Broker, ana: Runtime) -> None:
-    bo = await broker.house.opened("bo")
+    bo = await broker.rig.opened("bo")
     for one in (ana, bo, ana, bo):
         await one.say(
             a_message("create", one.address, ADDRESS, {"resource": "/reservations", "value": WANTED}, id_=f"r-{one}")
@@ -217,7 +217,7 @@ async def test_what_others_use_counts(broker: Broker, ana: Runtime) -> None:
 
 
 async def test_a_reservation_ends_with_delete_by_its_holder_or_an_operator(broker: Broker, ana: Runtime) -> None:
-    bo, operator = await broker.house.opened("bo"), await broker.operator()
+    bo, operator = await broker.rig.opened("bo"), await broker.operator()
     first, second = await reserved(ana), await reserved(ana)
     assert code_and_reason(await reserve(ana)) == (429, "quota")
     refused = await bo.ask("delete", ADDRESS, {"resource": f"/reservations/{first}"})
@@ -230,10 +230,10 @@ async def test_a_reservation_ends_with_delete_by_its_holder_or_an_operator(broke
 async def test_a_reservation_ends_with_its_time(broker: Broker, ana: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     await reserved(ana, ttl=5)
     events = broker.service.sweep(DOMAIN, time.time() + 4)
-    assert len(broker.house.state.leases) == 1
+    assert len(broker.rig.state.leases) == 1
     assert events == []
     broker.service.sweep(DOMAIN, time.time() + 7)
-    assert len(broker.house.state.leases) == 0
+    assert len(broker.rig.state.leases) == 0
     await reserved(ana, video=1000)
 
 
@@ -241,32 +241,32 @@ async def test_a_reservation_ends_with_its_object(broker: Broker, ana: Runtime) 
     room = await ana.allocated()
     await reserved(ana, object=room)
     broker.watch.sweep_once()
-    assert len(broker.house.state.leases) == 1
+    assert len(broker.rig.state.leases) == 1
     released = await ana.ask(
         "delete", f"domain://msg-node.{DOMAIN}/address-allocation", {"resources": [room], "childrenResources": []}
     )
     assert released["body"]["code"] == 200
     broker.watch.sweep_once()
-    assert len(broker.house.state.leases) == 0
+    assert len(broker.rig.state.leases) == 0
 
 
 async def test_a_reservation_ends_with_the_session_of_its_holder(broker: Broker, ana: Runtime) -> None:
     await reserved(ana)
     await ana.say(a_message("close", ana.address, "mn:/session", id_=1))
     assert await ana.close_code() == 1000
-    assert len(broker.house.state.leases) == 0
+    assert len(broker.rig.state.leases) == 0
 
 
 async def test_reservations_are_there_after_a_restart(tmp_path: Path) -> None:
     peer = QosBrokerPeer()
-    async with broker_house(tmp_path, peer) as broker:
-        ana = await broker.house.opened("ana")
+    async with broker_rig(tmp_path, peer) as broker:
+        ana = await broker.rig.opened("ana")
         name = await reserved(ana)
-    async with broker_house(tmp_path, peer) as broker:
-        lease = broker.house.state.leases.get(name)
+    async with broker_rig(tmp_path, peer) as broker:
+        lease = broker.rig.state.leases.get(name)
         assert lease is not None
         assert lease.client_id == "c-ana"
-        bo = await broker.house.opened("bo")
+        bo = await broker.rig.opened("bo")
         assert code_and_reason(await reserve(bo, video=501)) == (429, "quota")
 
 
@@ -277,7 +277,7 @@ async def test_one_session_cannot_hold_everything(
     for _ in range(2):
         await reserved(ana, video=1, audio=1)
     assert code_and_reason(await reserve(ana, video=1)) == (429, "quota")
-    assert len(broker.house.state.leases) == 2
+    assert len(broker.rig.state.leases) == 2
 
 
 # Quota events.
@@ -286,7 +286,7 @@ async def test_one_session_cannot_hold_everything(
 async def test_who_listens_is_told_when_a_quota_is_used_up_and_when_it_no_longer_is(
     broker: Broker, ana: Runtime
 ) -> None:
-    bo = await broker.house.opened("bo")
+    bo = await broker.rig.opened("bo")
     assert (await bo.subscribed(QUOTA_EVENTS, to=SM))["body"]["code"] == 200
     names = [await reserved(ana), await reserved(ana)]
     events = await bo.heard()
@@ -312,7 +312,7 @@ async def test_usage_is_looked_at_where_somebody_listens(broker: Broker, ana: Ru
 
 @pytest.mark.parametrize("knows_put", [False, True])
 async def test_operators_change_providers_and_quotas(tmp_path: Path, knows_put: bool) -> None:
-    async with broker_house(tmp_path, QosBrokerPeer(knows_put=knows_put)) as broker:
+    async with broker_rig(tmp_path, QosBrokerPeer(knows_put=knows_put)) as broker:
         operator = await broker.operator()
         value = {"servicename": "prov-b", "audio": 1, "video": 2, "data": 3}
         for type_, body in (
@@ -358,7 +358,7 @@ async def test_a_broker_that_breaks_has_its_code_and_no_lease_is_left(
 ) -> None:
     broker.server.always = lie
     assert code_and_reason(await reserve(ana)) == expected
-    assert len(broker.house.state.leases) == 0
+    assert len(broker.rig.state.leases) == 0
     broker.server.always = None
     await reserved(ana)
 
@@ -366,7 +366,7 @@ async def test_a_broker_that_breaks_has_its_code_and_no_lease_is_left(
 async def test_a_broker_that_breaks_half_way_leaves_no_lease(broker: Broker, ana: Runtime) -> None:
     broker.server.lies = [None, None, None, says(Said(200, b'{"clientId":"c-ana"}'))]
     assert code_and_reason(await reserve(ana)) == (502, "bad-reply")
-    assert len(broker.house.state.leases) == 0
+    assert len(broker.rig.state.leases) == 0
     await reserved(ana, video=1000)
 
 
@@ -379,7 +379,7 @@ async def test_a_broker_that_takes_too_long_for_all_of_it_is_not_waited_for(
 
 
 async def test_without_a_broker_the_service_is_off(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path) as house:
-        ana = await house.opened("ana")
+    async with runtime_rig(tmp_path) as rig:
+        ana = await rig.opened("ana")
         for to in (ADDRESS, ALIAS):
             assert code_and_reason(await ana.ask("read", to, {"resource": "/providers"})) == (501, "connector-off")

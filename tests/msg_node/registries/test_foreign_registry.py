@@ -8,7 +8,7 @@ import pytest
 
 from msg_node.registries.core.foreign_registry import as_found
 from protofly import codec
-from tests.support.runtime_house import FOREIGN, Json, a_message, parsed, runtime_address, runtime_house
+from tests.support.runtime_rig import FOREIGN, Json, a_message, parsed, runtime_address, runtime_rig
 
 REGISTRY = f"domain://registry.{FOREIGN}"
 ANA = runtime_address("ana")
@@ -43,12 +43,12 @@ def test_a_forced_200_with_nothing_in_it_is_404(body: dict[str, object], code: i
 
 
 async def test_our_runtimes_get_it_so_and_other_replies_as_they_are(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path) as house:
-        ana = await house.opened("ana")
+    async with runtime_rig(tmp_path) as rig:
+        ana = await rig.opened("ana")
         nothing: dict[str, object] = {"code": 200, "value": {"message": "Not Found"}}
         other = f"hyperty://{FOREIGN}/h"
         messages = [parsed(reply(nothing)), parsed(reply(nothing, other)), parsed(reply({"code": 200, "value": 7}))]
-        assert house.bus.from_link(FOREIGN, messages) == [None] * 3
+        assert rig.bus.from_link(FOREIGN, messages) == [None] * 3
         received = [await ana.next() for _ in range(3)]
         assert [one["body"]["code"] for one in received] == [404, 200, 200]
         assert received[1]["body"] == nothing

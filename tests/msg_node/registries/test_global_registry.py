@@ -25,7 +25,7 @@ from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
 from protofly.guid import guid_address
 from tests.support.guid_holder import GuidHolder
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     SESSION,
     Json,
@@ -33,7 +33,7 @@ from tests.support.runtime_house import (
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 from tests.support.scripted_http import Play, ScriptedHttp, answer, drip, flood, scripted_http, silence
 
@@ -86,15 +86,15 @@ async def scene(
     folder: Path, *script: bytes | Play, seconds: float = 5.0, clock: Clock | None = None, **changes: Any
 ) -> AsyncIterator[Scene]:
     clock = clock or Clock()
-    (folder / "house").mkdir(exist_ok=True)
+    (folder / "rig").mkdir(exist_ok=True)
     async with (
         scripted_http(*script) as server,
-        runtime_house(folder / "house", services_at=lambda _: {GLOBAL_REGISTRY_KEY: GlobalRegistryService()}) as house,
+        runtime_rig(folder / "rig", services_at=lambda _: {GLOBAL_REGISTRY_KEY: GlobalRegistryService()}) as rig,
     ):
         with GuidStore(folder / "guids.sqlite") as store:
             connector = connector_to(server.url, store, clock, seconds, **changes)
-            house.bus.inquiries.connect(GLOBAL_REGISTRY, connector.ask)
-            yield Scene(await house.opened("ana"), server, connector, clock)
+            rig.bus.inquiries.connect(GLOBAL_REGISTRY, connector.ask)
+            yield Scene(await rig.opened("ana"), server, connector, clock)
 
 
 def said(reply: Json) -> tuple[int, str]:
@@ -174,20 +174,20 @@ async def test_a_bad_request_is_refused_in_both_spellings_and_the_registry_not_a
 
 
 async def test_without_a_registry_in_the_settings_the_service_is_switched_off(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path) as house:
-        ana = await house.opened("ana")
+    async with runtime_rig(tmp_path) as rig:
+        ana = await rig.opened("ana")
         for to in ("global://registry/", "global://registry", "global://registry."):
             assert code_and_reason(await ana.ask("read", to, {"guid": ANA.guid})) == (501, "connector-off")
 
 
 async def test_another_domain_is_not_served(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path, services_at=lambda _: {GLOBAL_REGISTRY_KEY: GlobalRegistryService()}) as house:
+    async with runtime_rig(tmp_path, services_at=lambda _: {GLOBAL_REGISTRY_KEY: GlobalRegistryService()}) as rig:
         request = a_message("read", f"hyperty://{FOREIGN}/x", TO, {"guid": ANA.guid}, id_=1)
-        assert house.bus.from_link(FOREIGN, [parsed(request)]) == [None]
+        assert rig.bus.from_link(FOREIGN, [parsed(request)]) == [None]
         with trio.fail_after(10):
-            while not house.domains.sent:
+            while not rig.domains.sent:
                 await trio.lowlevel.checkpoint()
-        (reply,) = house.domains.take()
+        (reply,) = rig.domains.take()
         assert said(reply) == (403, "transit")
 
 

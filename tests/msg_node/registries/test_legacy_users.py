@@ -15,8 +15,8 @@ from msg_node.registries.stub_leases import StubLeases
 from protofly.legacy_range import parse_range
 from tests.federation.test_interworking import manifest
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty
-from tests.support.registry_house import ADDRESS, Registry, create, embedded_registry, read, rest_registry
-from tests.support.runtime_house import (
+from tests.support.registry_rig import ADDRESS, Registry, create, embedded_registry, read, rest_registry
+from tests.support.runtime_rig import (
     NODE,
     PATIENCE_SECONDS,
     SM,
@@ -25,7 +25,7 @@ from tests.support.runtime_house import (
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 STUB = "sip.legacy.example"
@@ -46,8 +46,8 @@ def all_verified() -> Interworking:
 
 @pytest.fixture(params=["embedded", "rest"])
 async def registry(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Registry]:
-    house = embedded_registry if request.param == "embedded" else rest_registry
-    async with house(tmp_path, interworking=all_verified()) as made:
+    rig = embedded_registry if request.param == "embedded" else rest_registry
+    async with rig(tmp_path, interworking=all_verified()) as made:
         yield made
 
 
@@ -57,23 +57,23 @@ class Stub:
     def __init__(self, registry: Registry, domain: str = STUB) -> None:
         self._registry = registry
         self._domain = domain
-        house = registry.house
-        self.address = house.state.interworking.stub_address(domain)
-        self.leases = StubLeases(house.state, house.bus.tell_statuses, clock=registry.clock)
+        rig = registry.rig
+        self.address = rig.state.interworking.stub_address(domain)
+        self.leases = StubLeases(rig.state, rig.bus.tell_statuses, clock=registry.clock)
         self.leases.came(domain)
 
     async def ask_all(self, requests: Iterable[tuple[str, dict[str, object]]], *, from_: str = BO) -> list[Json]:
         """Requests to the registry, in one batch; the replies in the order of the requests."""
-        house = self._registry.house
+        rig = self._registry.rig
         messages = [
             parsed(a_message(type_, from_, ADDRESS, body, id_=number))
             for number, (type_, body) in enumerate(requests, 1)
         ]
-        assert house.bus.from_link(self._domain, messages) == [None] * len(messages)
+        assert rig.bus.from_link(self._domain, messages) == [None] * len(messages)
         with trio.fail_after(PATIENCE_SECONDS):
-            while len(house.domains.sent) < len(messages):
+            while len(rig.domains.sent) < len(messages):
                 await trio.lowlevel.checkpoint()
-        return sorted(house.domains.take(), key=lambda reply: int(reply["id"]))
+        return sorted(rig.domains.take(), key=lambda reply: int(reply["id"]))
 
     async def ask(self, type_: str, body: dict[str, object]) -> Json:
         [reply] = await self.ask_all([(type_, body)])
@@ -111,7 +111,7 @@ def room_entry(**changes: object) -> dict[str, object]:
 
 
 async def listening(registry: Registry, *urls: str) -> Runtime:
-    runtime = await registry.house.opened("rt-listener")
+    runtime = await registry.rig.opened("rt-listener")
     reply = await runtime.subscribed(*(f"{url}/registration" for url in urls), to=SM)
     assert reply["body"]["code"] == 200
     return runtime
@@ -128,7 +128,7 @@ async def news(registry: Registry, listener: Runtime) -> list[tuple[str, str]]:
 async def test_user_and_object_of_a_legacy_are_registered_with_the_stub_as_runtime_and_reporter(
     registry: Registry,
 ) -> None:
-    stub, ana = Stub(registry), await registry.house.opened("rt-ana")
+    stub, ana = Stub(registry), await registry.rig.opened("rt-ana")
     assert code_and_reason(await stub.register(runtime="runtime://alpha.example/rt-ana", p2pHandler="x")) == (200, "")
     room = await stub.ask("create", {"value": room_entry(reporter=HYPERTY, runtime="runtime://alpha.example/rt-ana")})
     assert code_and_reason(room) == (200, "")
@@ -140,14 +140,14 @@ async def test_user_and_object_of_a_legacy_are_registered_with_the_stub_as_runti
 
 
 async def test_a_legacy_address_finds_the_hyperties_registered_for_it(registry: Registry) -> None:
-    stub, ana = Stub(registry), await registry.house.opened("rt-ana")
+    stub, ana = Stub(registry), await registry.rig.opened("rt-ana")
     await stub.register()
     for resource in (BO, f"/hyperty/user/{BO}", BO_HYPERTY):
         assert BO_HYPERTY in str((await read(ana, resource))["body"]["value"])
 
 
 async def test_entries_of_our_users_are_marked_for_nobody(registry: Registry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     assert (await create(ana, hyperty()))["body"]["code"] == 200
     assert "legacy" not in (await read(ana, HYPERTY))["body"]["value"]
 
@@ -172,7 +172,7 @@ FOREIGN_ENTRIES: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("value", FOREIGN_ENTRIES)
 async def test_a_stub_registers_nobody_elses_address_user_or_guid(registry: Registry, value: dict[str, object]) -> None:
-    stub, ana = Stub(registry), await registry.house.opened("rt-ana")
+    stub, ana = Stub(registry), await registry.rig.opened("rt-ana")
     assert (await create(ana, hyperty()))["body"]["code"] == 200
     assert code_and_reason(await stub.ask("create", {"value": value})) == (403, "not-owner")
     found = (await read(ana, USER))["body"]["value"]
@@ -181,7 +181,7 @@ async def test_a_stub_registers_nobody_elses_address_user_or_guid(registry: Regi
 
 
 async def test_a_stub_changes_and_ends_its_own_entries_only(registry: Registry) -> None:
-    stub, other, ana = Stub(registry), Stub(registry, OTHER_STUB), await registry.house.opened("rt-ana")
+    stub, other, ana = Stub(registry), Stub(registry, OTHER_STUB), await registry.rig.opened("rt-ana")
     assert (await create(ana, hyperty()))["body"]["code"] == 200
     await other.ask_all(
         [("create", {"value": user_entry(url=f"hyperty://{OTHER_STUB}/x", user="tel:110")})], from_="tel:110"
@@ -199,7 +199,7 @@ async def test_a_stub_changes_and_ends_its_own_entries_only(registry: Registry) 
 
 
 async def test_our_runtimes_do_not_write_what_is_a_stubs(registry: Registry) -> None:
-    stub, ana = Stub(registry), await registry.house.opened("rt-ana")
+    stub, ana = Stub(registry), await registry.rig.opened("rt-ana")
     await stub.register()
     assert code_and_reason(await create(ana, user_entry(runtime=ana.address))) == (403, "not-owner")
     taken = await ana.ask("delete", ADDRESS, {"resource": BO_HYPERTY})
@@ -208,8 +208,8 @@ async def test_our_runtimes_do_not_write_what_is_a_stubs(registry: Registry) -> 
 
 
 async def test_a_flood_of_registrations_ends_at_the_quota_and_others_are_unharmed(registry: Registry) -> None:
-    registry.house.state.registry._per_session = 20
-    stub, ana = Stub(registry), await registry.house.opened("rt-ana")
+    registry.rig.state.registry._per_session = 20
+    stub, ana = Stub(registry), await registry.rig.opened("rt-ana")
     values = [user_entry(url=f"hyperty://{STUB}/u{number}") for number in range(50)]
     replies = await stub.ask_all([("create", {"value": value}) for value in values])
     codes = [code_and_reason(reply) for reply in replies]
@@ -236,16 +236,16 @@ async def test_end_of_the_stub_disconnects_what_it_registered_and_its_return_bri
 
 
 async def test_what_a_stub_registers_after_its_return_survives_the_end_of_what_it_had(registry: Registry) -> None:
-    stub, ana = Stub(registry), await registry.house.opened("rt-ana")
+    stub, ana = Stub(registry), await registry.rig.opened("rt-ana")
     values = [user_entry(url=f"hyperty://{STUB}/u{number}") for number in range(60)]  # more than one step disconnects
     await stub.ask_all([("create", {"value": value}) for value in values])
     stub.stop()
     stub.start()
     await stub.ask_all([("create", {"value": value}) for value in values[30:]])
-    house = registry.house
+    rig = registry.rig
     for _ in range(5):
-        house.bus._effects.apply(house.services.sweep_registry(now=registry.clock()), house.bus._route_own)
-    entries = [registry.house.state.registry.get(str(value["url"])) for value in values]
+        rig.bus._effects.apply(rig.services.sweep_registry(now=registry.clock()), rig.bus._route_own)
+    entries = [registry.rig.state.registry.get(str(value["url"])) for value in values]
     assert [entry is not None and entry.is_connected for entry in entries] == [False] * 30 + [True] * 30
     await ana.wire.cut()
 
@@ -262,7 +262,7 @@ async def test_restart_of_the_node_leaves_nobody_behind_a_stub_until_it_is_back(
     async with embedded_registry(tmp_path, interworking=all_verified()) as before:
         await Stub(before).register()
     async with embedded_registry(tmp_path, interworking=all_verified()) as after:
-        ana = await after.house.opened("rt-ana")
+        ana = await after.rig.opened("rt-ana")
         assert (await read(ana, BO_HYPERTY))["body"]["code"] == 408
         assert code_and_reason(await Stub(after).register()) == (200, "")
         assert (await read(ana, BO_HYPERTY))["body"]["code"] == 200
@@ -272,7 +272,7 @@ async def test_restart_of_the_node_leaves_nobody_behind_a_stub_until_it_is_back(
 
 
 async def test_legacy_user_whom_nobody_registered_is_known_by_the_descriptor(registry: Registry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     carl = "sip://carl@legacy.example"
     away = await read(ana, carl)
     assert (away["body"]["code"], away["body"]["value"][carl]["status"]) == (408, "disconnected")
@@ -299,34 +299,34 @@ async def test_legacy_user_whom_nobody_registered_is_known_by_the_descriptor(reg
 )
 async def test_what_only_looks_like_a_legacy_user_is_none(registry: Registry, look_alike: str) -> None:
     Stub(registry)
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     assert (await read(ana, look_alike))["body"]["code"] == 404
 
 
 async def test_without_a_verified_descriptor_nobody_is_a_legacy_user(registry: Registry) -> None:
-    registry.house.state.interworking.withdrawn(STUB)
-    ana = await registry.house.opened("rt-ana")
+    registry.rig.state.interworking.withdrawn(STUB)
+    ana = await registry.rig.opened("rt-ana")
     assert (await read(ana, BO))["body"]["code"] == 404
 
 
 async def test_other_domains_are_not_told_of_users_whom_they_cannot_reach(registry: Registry) -> None:
     Stub(registry)
-    house = registry.house
+    rig = registry.rig
     asked = a_message("read", "runtime://beta.example/rt", ADDRESS, {"resource": "sip://carl@legacy.example"}, id_=1)
-    house.bus.from_link("beta.example", [parsed(asked)])
+    rig.bus.from_link("beta.example", [parsed(asked)])
     with trio.fail_after(PATIENCE_SECONDS):
-        while not house.domains.sent:
+        while not rig.domains.sent:
             await trio.lowlevel.checkpoint()
-    assert [one["body"]["code"] for one in house.domains.take()] == [404]
+    assert [one["body"]["code"] for one in rig.domains.take()] == [404]
 
 
 async def test_messages_to_legacy_users_go_to_the_stub_by_each_of_their_names(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path, interworking=all_verified(), rules=Rules(resolves_users=True)) as house:
-        ana = await house.opened("rt-ana")
+    async with runtime_rig(tmp_path, interworking=all_verified(), rules=Rules(resolves_users=True)) as rig:
+        ana = await rig.opened("rt-ana")
         names = (BO, "sip:carl@legacy.example", BO_HYPERTY, f"user://{STUB}/bo")
         await ana.say(*(a_message("create", ana.address, to) for to in (*names, "tel:110", "sip://bo@other.example")))
         await ana.heard()
-        sent = [(domain, message.to) for domain, message in house.domains.sent]
+        sent = [(domain, message.to) for domain, message in rig.domains.sent]
         assert sent == [
             *((STUB, name) for name in names),
             (OTHER_STUB, "tel:110"),
@@ -336,48 +336,48 @@ async def test_messages_to_legacy_users_go_to_the_stub_by_each_of_their_names(tm
 
 @pytest.mark.parametrize("sender", [BO, "tel:110", "sip:bo@legacy.example"])
 async def test_our_runtimes_do_not_speak_as_legacy_users(tmp_path: Path, sender: str) -> None:
-    async with runtime_house(tmp_path, interworking=all_verified()) as house:
-        ana = await house.opened("rt-ana")
+    async with runtime_rig(tmp_path, interworking=all_verified()) as rig:
+        ana = await rig.opened("rt-ana")
         assert code_and_reason(await ana.ask("read", HYPERTY, from_=sender)) == (403, "spoofed-source")
 
 
 async def test_runtimes_listen_to_legacy_objects_through_the_stub(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path, interworking=all_verified()) as house:
-        ana, changes = await house.opened("rt-ana"), f"{BO}/changes"
+    async with runtime_rig(tmp_path, interworking=all_verified()) as rig:
+        ana, changes = await rig.opened("rt-ana"), f"{BO}/changes"
         node = f"domain://msg-node.{STUB}/sm"
         await ana.say(a_message("subscribe", ana.address, node, {"resources": [changes]}, id_=5))
-        await house.until("frames in", 2)
-        [upstream] = house.domains.take()
+        await rig.until("frames in", 2)
+        [upstream] = rig.domains.take()
         assert (upstream["to"], upstream["body"]["resources"]) == (node, [changes])
         answer = a_message("response", node, upstream["from"], {"code": 200}, id_=upstream["id"])
-        assert house.bus.from_link(STUB, [parsed(answer)]) == [None]
+        assert rig.bus.from_link(STUB, [parsed(answer)]) == [None]
         assert (await ana.next())["body"]["code"] == 200
         said = a_message("update", BO, changes, {"value": 1})
-        assert house.bus.from_link(STUB, [parsed(said)]) == [None]
+        assert rig.bus.from_link(STUB, [parsed(said)]) == [None]
         assert (await ana.next())["body"]["value"] == 1
         forged = parsed(a_message("update", "hyperty://beta.example/x", changes, {"value": 2}))
-        house.bus.from_link("beta.example", [forged])
+        rig.bus.from_link("beta.example", [forged])
         assert await ana.heard() == []
 
 
 async def test_a_legacy_user_whom_the_reporter_accepted_may_observe_through_his_stub(tmp_path: Path) -> None:
     rules = Rules(require_consent=True)
-    async with runtime_house(tmp_path, interworking=all_verified(), rules=rules) as house:
-        ana = await house.opened("rt-ana")
+    async with runtime_rig(tmp_path, interworking=all_verified(), rules=rules) as rig:
+        ana = await rig.opened("rt-ana")
         room = await ana.allocated()
 
         async def wish(number: int) -> int:
             body = {"resources": [f"{room}/changes"], "source": BO}
-            assert house.bus.from_link(STUB, [parsed(a_message("subscribe", BO, SM, body, id_=number))]) == [None]
+            assert rig.bus.from_link(STUB, [parsed(a_message("subscribe", BO, SM, body, id_=number))]) == [None]
             with trio.fail_after(PATIENCE_SECONDS):
-                while not house.domains.sent:
+                while not rig.domains.sent:
                     await trio.lowlevel.checkpoint()
-            return int(house.domains.take()[0]["body"]["code"])
+            return int(rig.domains.take()[0]["body"]["code"])
 
         assert await wish(1) == 403
         asking = a_message("subscribe", BO, f"{room}/subscription", {"resource": room}, id_=9)
-        assert house.bus.from_link(STUB, [parsed(asking)]) == [None]
+        assert rig.bus.from_link(STUB, [parsed(asking)]) == [None]
         await ana.say(a_message("response", f"{room}/subscription", BO, {"code": 200}, id_=9))
-        await house.until("frames in", 3)
-        house.domains.take()
+        await rig.until("frames in", 3)
+        rig.domains.take()
         assert await wish(2) == 200

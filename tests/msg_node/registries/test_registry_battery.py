@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.registry_entries import DOMAIN, HYPERTY, QUERIES, ROOM, RUNTIME, USER, hyperty, room
-from tests.support.registry_house import ADDRESS, Registry, create, embedded_registry, read, rest_registry
-from tests.support.runtime_house import FOREIGN, SM, Json, Runtime, a_message, code_and_reason, parsed
+from tests.support.registry_rig import ADDRESS, Registry, create, embedded_registry, read, rest_registry
+from tests.support.runtime_rig import FOREIGN, SM, Json, Runtime, a_message, code_and_reason, parsed
 
 DATES = ("startingTime", "lastModified")
 
@@ -26,7 +26,7 @@ async def registry(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 @pytest.fixture
 async def ana(registry: Registry) -> Runtime:
-    runtime = await registry.house.opened("rt-ana")
+    runtime = await registry.rig.opened("rt-ana")
     for value in (hyperty(), room()):
         assert (await create(runtime, value))["body"]["code"] == 200
     return runtime
@@ -38,7 +38,7 @@ def found(reply: Json) -> list[str]:
 
 async def listening(registry: Registry, *urls: str) -> Runtime:
     """A runtime that listens to the status of entries."""
-    runtime = await registry.house.opened("rt-listener")
+    runtime = await registry.rig.opened("rt-listener")
     reply = await runtime.subscribed(*(f"{url}/registration" for url in urls), to=SM)
     assert reply["body"]["code"] == 200
     return runtime
@@ -99,7 +99,7 @@ async def test_what_is_not_there_is_answered_so(registry: Registry, ana: Runtime
 
 
 async def test_missing_members_are_named_and_nothing_is_registered(registry: Registry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     reply = await create(ana, {"url": HYPERTY, "runtime": RUNTIME})
     assert (code_and_reason(reply), reply["body"]["value"]) == ((400, "bad-body"), {"missing": ["user", "descriptor"]})
     assert (await read(ana, HYPERTY))["body"]["code"] == 404
@@ -111,7 +111,7 @@ async def test_registering_again_replaces_the_members(registry: Registry, ana: R
 
 
 async def test_requests_of_one_session_keep_their_order(registry: Registry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     await ana.say(
         a_message("create", ana.address, ADDRESS, {"value": hyperty()}, id_=1),
         a_message("read", ana.address, ADDRESS, {"resource": HYPERTY}, id_=2),
@@ -128,7 +128,7 @@ async def test_requests_of_one_session_keep_their_order(registry: Registry) -> N
 
 
 async def test_what_was_disconnected_in_the_same_breath_is_brought_back_by_an_update(registry: Registry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     await create(ana, hyperty())
     await ana.say(
         a_message(
@@ -144,7 +144,7 @@ async def test_what_was_disconnected_in_the_same_breath_is_brought_back_by_an_up
 
 
 async def test_a_runtime_that_comes_back_registers_all_it_has_in_one_go(registry: Registry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     urls = [f"hyperty://{DOMAIN}/h-{number}" for number in range(200)]
     await ana.say(
         *(a_message("create", ana.address, ADDRESS, {"value": hyperty(url)}, id_=id_) for id_, url in enumerate(urls))
@@ -157,7 +157,7 @@ async def test_a_runtime_that_comes_back_registers_all_it_has_in_one_go(registry
 
 
 async def test_nobody_writes_about_an_entry_of_another(registry: Registry, ana: Runtime) -> None:
-    mallory = await registry.house.opened("rt-mallory")
+    mallory = await registry.rig.opened("rt-mallory")
     for type_, body in (
         ("create", {"value": hyperty(user=f"user://{DOMAIN}/mallory")}),
         ("update", {"resource": HYPERTY, "value": {"resources": ["evil"]}}),
@@ -171,7 +171,7 @@ async def test_nobody_writes_about_an_entry_of_another(registry: Registry, ana: 
 
 
 async def test_addresses_of_other_domains_are_not_registered(registry: Registry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     reply = await create(ana, hyperty(f"hyperty://{FOREIGN}/h"))
     assert code_and_reason(reply) == (403, "not-owner")
     assert (await read(ana, USER))["body"]["code"] == 404
@@ -184,10 +184,10 @@ async def test_another_domain_reads_and_does_not_write(registry: Registry, ana: 
         a_message("create", asker, ADDRESS, {"value": hyperty()}, id_=2),
         a_message("read", asker, ADDRESS, {"resource": USER, "criteria": {"domain": "c.example"}}, id_=3),
     ]
-    registry.house.bus.from_link(FOREIGN, [parsed(one) for one in messages])
-    while len(registry.house.domains.sent) < 3:
+    registry.rig.bus.from_link(FOREIGN, [parsed(one) for one in messages])
+    while len(registry.rig.domains.sent) < 3:
         await ana.heard()
-    replies = {reply["id"]: reply for reply in registry.house.domains.take()}
+    replies = {reply["id"]: reply for reply in registry.rig.domains.take()}
     assert found(replies[1]) == [HYPERTY]
     assert code_and_reason(replies[2]) == (403, "policy")
     assert code_and_reason(replies[3]) == (403, "transit")
@@ -214,7 +214,7 @@ async def test_un_registration_disconnects_and_tells_every_subscriber_once(
 ) -> None:
     listener = await listening(registry, HYPERTY)
     await ana.subscribed(f"{HYPERTY}/registration")
-    registry.house.bus.from_link(
+    registry.rig.bus.from_link(
         FOREIGN,
         [
             parsed(
@@ -223,7 +223,7 @@ async def test_un_registration_disconnects_and_tells_every_subscriber_once(
         ],
     )
     await ana.heard()
-    registry.house.domains.take()
+    registry.rig.domains.take()
     for _ in range(2):
         assert (await ana.ask("update", ADDRESS, body))["body"]["code"] == 200
     reply = await read(ana, HYPERTY)
@@ -233,7 +233,7 @@ async def test_un_registration_disconnects_and_tells_every_subscriber_once(
     assert (await read(ana, USER))["body"]["code"] == 408
     await registry.later(1)
     assert await news(listener) == [(f"{HYPERTY}/registration", "disconnected")]
-    abroad = [one for one in registry.house.domains.take() if one["type"] == "update"]
+    abroad = [one for one in registry.rig.domains.take() if one["type"] == "update"]
     assert [(one["to"], one["body"]["value"]) for one in abroad] == [(f"{HYPERTY}/registration", "disconnected")]
 
 

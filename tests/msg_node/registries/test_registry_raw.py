@@ -8,16 +8,16 @@ import pytest
 
 from protofly.limits import REGISTRY_RAW_BYTES
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty
-from tests.support.registry_house import ADDRESS, create, read, rest_registry
+from tests.support.registry_rig import ADDRESS, create, read, rest_registry
 from tests.support.rest_server import Said
-from tests.support.runtime_house import FOREIGN, a_message, code_and_reason, parsed
+from tests.support.runtime_rig import FOREIGN, a_message, code_and_reason, parsed
 
 
 async def test_the_registry_s_own_answer_stands_beside_what_it_means_and_comes_from_it_each_time(
     tmp_path: Path,
 ) -> None:
     async with rest_registry(tmp_path, cache_seconds=60) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         created = await ana.ask("create", ADDRESS, {"value": hyperty(), "raw": True})
         assert created["body"]["code"] == 200
         assert [one["code"] for one in created["body"]["raw"]] == [200]
@@ -51,7 +51,7 @@ async def test_whatever_it_says_is_told_as_it_came_and_bounded(
     tmp_path: Path, said: Said, expected: dict[str, object]
 ) -> None:
     async with rest_registry(tmp_path) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         registry.server.handler = lambda _: said
         reply = await read(ana, USER, raw=True)
         assert code_and_reason(reply) == (404, "not-registered")
@@ -60,13 +60,13 @@ async def test_whatever_it_says_is_told_as_it_came_and_bounded(
 
 async def test_other_domains_get_no_raw_answers(tmp_path: Path) -> None:
     async with rest_registry(tmp_path) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         assert (await create(ana, hyperty()))["body"]["code"] == 200
         asked = a_message("read", f"runtime://{FOREIGN}/x", ADDRESS, {"resource": USER, "raw": True}, id_=1)
-        assert registry.house.bus.from_link(FOREIGN, [parsed(asked)]) == [None]
-        while not registry.house.domains.sent:
+        assert registry.rig.bus.from_link(FOREIGN, [parsed(asked)]) == [None]
+        while not registry.rig.domains.sent:
             await registry.settled()
-        (reply,) = registry.house.domains.take()
+        (reply,) = registry.rig.domains.take()
         assert reply["body"]["code"] == 200
         assert "raw" not in reply["body"]
         assert DOMAIN in str(reply["body"]["value"])

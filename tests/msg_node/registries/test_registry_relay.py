@@ -16,9 +16,9 @@ from msg_node.backends.core.circuit_breaker import CircuitBreaker
 from msg_node.kernel.rest_calls import Answered
 from tests.peers.domain_registry import Record
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty, room
-from tests.support.registry_house import ADDRESS, RestRegistry, create, read, rest_registry
+from tests.support.registry_rig import ADDRESS, RestRegistry, create, read, rest_registry
 from tests.support.rest_server import Lie, Said, answer
-from tests.support.runtime_house import ALLOCATION, SM, Runtime, a_message, code_and_reason
+from tests.support.runtime_rig import ALLOCATION, SM, Runtime, a_message, code_and_reason
 
 OTHER = f"hyperty://{DOMAIN}/h-other"
 
@@ -38,7 +38,7 @@ async def registry(tmp_path: Path) -> AsyncIterator[RestRegistry]:
 
 @pytest.fixture
 async def ana(registry: RestRegistry) -> Runtime:
-    runtime = await registry.house.opened("rt-ana")
+    runtime = await registry.rig.opened("rt-ana")
     assert (await create(runtime, hyperty()))["body"]["code"] == 200
     registry.server.asked.clear()
     return runtime
@@ -139,7 +139,7 @@ LIES: dict[str, tuple[Lie, tuple[int, str]]] = {
 async def test_a_lie_has_its_code_and_the_node_goes_on(registry: RestRegistry, ana: Runtime, name: str) -> None:
     lie, expected = LIES[name]
     registry.server.always = lie
-    bo = await registry.house.opened("bo")
+    bo = await registry.rig.opened("bo")
     await ana.say(a_message("read", ana.address, ADDRESS, {"resource": USER}, id_="lied to"))
     assert (await bo.ask("create", ALLOCATION, {"scheme": "comm"}))["body"]["code"] == 200
     await ana.say(a_message("event", ana.address, bo.address, {"value": 1}))
@@ -147,7 +147,7 @@ async def test_a_lie_has_its_code_and_the_node_goes_on(registry: RestRegistry, a
     assert code_and_reason(await ana.next()) == expected
     registry.server.always = None
     assert list((await read(ana, USER))["body"]["value"]) == [HYPERTY]
-    assert registry.house.bus.inquiries.statistics().get("registry under way", 0) == 0
+    assert registry.rig.bus.inquiries.statistics().get("registry under way", 0) == 0
 
 
 async def test_no_contact_is_said_as_old_runtimes_know_it(registry: RestRegistry, ana: Runtime) -> None:
@@ -173,10 +173,10 @@ async def test_members_that_we_do_not_know_come_through(registry: RestRegistry, 
 
 
 async def test_a_write_that_failed_leaves_nothing_behind_here(registry: RestRegistry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     registry.server.always = says(Said(500, b"{}"))
     assert code_and_reason(await create(ana, hyperty())) == (502, "bad-reply")
-    assert len(registry.house.state.registry) == 0
+    assert len(registry.rig.state.registry) == 0
     registry.server.always = None
     assert (await create(ana, hyperty()))["body"]["code"] == 200
 
@@ -184,12 +184,12 @@ async def test_a_write_that_failed_leaves_nothing_behind_here(registry: RestRegi
 async def test_an_entry_that_the_registry_has_forgotten_is_forgotten_here(registry: RestRegistry, ana: Runtime) -> None:
     registry.peer.hyperties.clear()
     assert code_and_reason(await ana.ask("update", ADDRESS, {"resource": HYPERTY})) == (404, "not-registered")
-    assert len(registry.house.state.registry) == 0
+    assert len(registry.rig.state.registry) == 0
     assert (await create(ana, hyperty()))["body"]["code"] == 200
 
 
 async def test_an_address_of_another_user_is_not_registered(registry: RestRegistry) -> None:
-    ana = await registry.house.opened("rt-ana")
+    ana = await registry.rig.opened("rt-ana")
     await ana.ask("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}})
     address = await ana.allocated("hyperty")
     registry.peer.hyperties[address] = {**hyperty(), "userID": f"user://{DOMAIN}/bo", "status": "live"}
@@ -199,7 +199,7 @@ async def test_an_address_of_another_user_is_not_registered(registry: RestRegist
 async def test_an_entry_that_another_node_wrote_is_protected_and_can_be_taken_over_when_it_is_free(
     registry: RestRegistry,
 ) -> None:
-    other = await registry.house.opened("rt-other")
+    other = await registry.rig.opened("rt-other")
     registry.peer.hyperties[HYPERTY] = {
         **hyperty(runtime=f"runtime://{DOMAIN}/rt-elsewhere"),
         "hypertyID": HYPERTY,
@@ -212,7 +212,7 @@ async def test_an_entry_that_another_node_wrote_is_protected_and_can_be_taken_ov
     assert registry.server.asked_for("PUT") == registry.server.asked_for("DELETE") == []
     registry.peer.hyperties[HYPERTY]["status"] = "disconnected"
     assert (await other.ask("update", ADDRESS, {"resource": HYPERTY}))["body"]["code"] == 200
-    entry = registry.house.state.registry.get(HYPERTY)
+    entry = registry.rig.state.registry.get(HYPERTY)
     assert entry is not None
     assert entry.is_connected
     assert registry.peer.hyperties[HYPERTY]["status"] == "live"
@@ -237,7 +237,7 @@ async def test_the_end_of_a_session_is_told_when_the_registry_is_back_and_old_ne
     registry: RestRegistry, ana: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry_watch, "REPORT_SECONDS", 0.01)
-    listener = await registry.house.opened("rt-listener")
+    listener = await registry.rig.opened("rt-listener")
     await listener.subscribed(f"{HYPERTY}/registration", to=SM)
     registry.server.always = says(Said(500))
     await ana.say(a_message("close", ana.address, "mn:/session", id_=1))
@@ -259,7 +259,7 @@ async def test_the_end_of_a_session_is_told_when_the_registry_is_back_and_old_ne
     assert registry.peer.hyperties[HYPERTY]["status"] == "disconnected"
     await registry.later(1)
     assert await listener.heard() == []
-    assert len(registry.house.state.registry) == 0  # how long it is remembered is the registry's
+    assert len(registry.rig.state.registry) == 0  # how long it is remembered is the registry's
 
 
 # News.
@@ -311,7 +311,7 @@ async def test_answers_in_turns_of_500_and_404_are_each_told_as_they_are(registr
 
 async def test_retries_never_become_the_load(tmp_path: Path) -> None:
     async with rest_registry(tmp_path, cache_seconds=0, breaker=CircuitBreaker(failures=1000)) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         registry.server.always = closes_at_once
         for _ in range(50):
             assert (await read(ana, USER))["body"]["code"] == 502
@@ -323,7 +323,7 @@ async def test_a_dead_registry_is_left_alone_and_tried_again_after_a_while(
 ) -> None:
     breaker = CircuitBreaker(failures=2, open_seconds=3600)
     async with rest_registry(tmp_path, cache_seconds=0, breaker=breaker) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         assert (await create(ana, hyperty()))["body"]["code"] == 200
         registry.server.always = says(Said(500))
         for _ in range(2):
@@ -343,7 +343,7 @@ async def test_a_dead_registry_is_left_alone_and_tried_again_after_a_while(
 
 async def test_answers_are_told_again_no_longer_than_entries_live(tmp_path: Path) -> None:
     async with rest_registry(tmp_path, cache_seconds=3600) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         await create(ana, hyperty(expires=60))
         relay_now: Callable[[], int] = lambda: len(registry.server.asked_for("GET"))  # noqa: E731 - counts
         for _ in range(3):
@@ -375,11 +375,11 @@ async def test_the_registry_sees_our_certificate_and_we_check_its(tmp_path: Path
     ours.configure_cert(client)
     ours.configure_cert(stranger)
     async with rest_registry(tmp_path, context=server, client_context=client) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         assert (await create(ana, hyperty()))["body"]["code"] == 200
         assert all(one.peer_certificate for one in registry.server.asked)
     (tmp_path / "second").mkdir()
     async with rest_registry(tmp_path / "second", context=server, client_context=stranger) as registry:
-        ana = await registry.house.opened("rt-ana")
+        ana = await registry.rig.opened("rt-ana")
         assert code_and_reason(await create(ana, hyperty())) == (502, "tls-failed")
         assert registry.server.asked == []

@@ -26,15 +26,15 @@ from protofly.errors import Code, PeerError, SettingsError
 from protofly.limits import DESCRIPTOR_BYTES
 from tests.support.lines import LoopbackDialler
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     PATIENCE_SECONDS,
     SM,
     Json,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
-    runtime_house,
+    runtime_rig,
 )
 
 ROOM_SCHEMA = {
@@ -61,8 +61,8 @@ def handler(asked: Asked) -> Said:
 
 
 @dataclass
-class House:
-    bus: RuntimeHouse
+class Rig:
+    bus: RuntimeRig
     server: RestServer
     validation: Validation
 
@@ -74,7 +74,7 @@ class House:
 
 
 @asynccontextmanager
-async def schema_house(folder: Path, *, expands: bool = True) -> AsyncIterator[House]:
+async def schema_rig(folder: Path, *, expands: bool = True) -> AsyncIterator[Rig]:
     made: list[Validation] = []
 
     def step() -> Step:
@@ -85,7 +85,7 @@ async def schema_house(folder: Path, *, expands: bool = True) -> AsyncIterator[H
 
     async with (
         rest_server(handler) as server,
-        runtime_house(folder, rules=Rules(expands_schema=expands), steps=[("schema", step())]) as house,
+        runtime_rig(folder, rules=Rules(expands_schema=expands), steps=[("schema", step())]) as rig,
         trio.open_nursery() as nursery,
     ):
         context = ssl.create_default_context()
@@ -96,10 +96,10 @@ async def schema_house(folder: Path, *, expands: bool = True) -> AsyncIterator[H
             own=BackendHttp(server.url, context, max_bytes=DESCRIPTOR_BYTES),
         )
         reader = SchemaReader(catalogue)
-        house.bus.inquiries.connect(SCHEMA, reader)
-        made.append(Validation(house.state))
+        rig.bus.inquiries.connect(SCHEMA, reader)
+        made.append(Validation(rig.state))
         await nursery.start(made[0].run, reader)
-        yield House(house, server, made[0])
+        yield Rig(rig, server, made[0])
         nursery.cancel_scope.cancel()
 
 
@@ -108,7 +108,7 @@ async def schema_house(folder: Path, *, expands: bool = True) -> AsyncIterator[H
 
 @pytest.mark.parametrize("name", ["Room", "Embedded", "Static"])
 async def test_who_names_the_schema_of_an_object_hears_its_children(tmp_path: Path, name: str) -> None:
-    async with schema_house(tmp_path) as made:
+    async with schema_rig(tmp_path) as made:
         bob, ana = await made.bus.opened("bob"), await made.bus.opened("ana")
         room = await bob.allocated()
         reply = await ana.ask("subscribe", SM, {"resource": room, "schema": address_of(name)})
@@ -140,7 +140,7 @@ async def test_who_names_the_schema_of_an_object_hears_its_children(tmp_path: Pa
 async def test_a_schema_that_is_not_to_be_had_is_said_and_the_object_is_heard(
     tmp_path: Path, schema: str, word: str
 ) -> None:
-    async with schema_house(tmp_path) as made:
+    async with schema_rig(tmp_path) as made:
         bob, ana = await made.bus.opened("bob"), await made.bus.opened("ana")
         room = await bob.allocated()
         reply = await ana.ask("subscribe", SM, {"resource": room, "schema": schema})
@@ -150,7 +150,7 @@ async def test_a_schema_that_is_not_to_be_had_is_said_and_the_object_is_heard(
 
 
 async def test_who_names_children_or_no_object_needs_no_schema(tmp_path: Path) -> None:
-    async with schema_house(tmp_path) as made:
+    async with schema_rig(tmp_path) as made:
         ana = await made.bus.opened("ana")
         room = f"comm://{DOMAIN}/room"
         await ana.ask("subscribe", SM, {"resource": room, "childrenResources": ["x"], "schema": address_of("Nothing")})
@@ -159,7 +159,7 @@ async def test_who_names_children_or_no_object_needs_no_schema(tmp_path: Path) -
 
 
 async def test_without_the_setting_no_catalogue_is_asked_for_children(tmp_path: Path) -> None:
-    async with schema_house(tmp_path, expands=False) as made:
+    async with schema_rig(tmp_path, expands=False) as made:
         bob, ana = await made.bus.opened("bob"), await made.bus.opened("ana")
         room = await bob.allocated()
         await ana.ask("subscribe", SM, {"resource": room, "schema": address_of("Room")})
@@ -176,7 +176,7 @@ def change(room: str, value: object, id_: object = None) -> Json:
 
 
 async def test_a_change_that_breaks_the_schema_of_its_reporter_is_refused_and_not_told(tmp_path: Path) -> None:
-    async with schema_house(tmp_path) as made:
+    async with schema_rig(tmp_path) as made:
         bob, ana = await made.bus.opened("bob"), await made.bus.opened("ana")
         room = await bob.allocated()
         await ana.subscribed(f"{room}/changes")
@@ -192,7 +192,7 @@ async def test_a_change_that_breaks_the_schema_of_its_reporter_is_refused_and_no
 
 
 async def test_a_reporter_names_the_schema_by_inviting_too(tmp_path: Path) -> None:
-    async with schema_house(tmp_path) as made:
+    async with schema_rig(tmp_path) as made:
         bob, ana = await made.bus.opened("bob"), await made.bus.opened("ana")
         room = await bob.allocated()
         invitation = {"schema": address_of("Room"), "value": {"name": "room"}}
@@ -206,7 +206,7 @@ async def test_a_reporter_names_the_schema_by_inviting_too(tmp_path: Path) -> No
 
 
 async def test_an_observer_cannot_give_an_object_its_schema(tmp_path: Path) -> None:
-    async with schema_house(tmp_path) as made:
+    async with schema_rig(tmp_path) as made:
         bob, eve = await made.bus.opened("bob"), await made.bus.opened("eve")
         room = await bob.allocated()
         await eve.ask("subscribe", SM, {"resource": room, "schema": address_of("Room")})
@@ -219,7 +219,7 @@ async def test_an_observer_cannot_give_an_object_its_schema(tmp_path: Path) -> N
 
 
 async def test_while_a_schema_is_not_here_changes_pass(tmp_path: Path) -> None:
-    async with schema_house(tmp_path) as made:
+    async with schema_rig(tmp_path) as made:
         bob, ana = await made.bus.opened("bob"), await made.bus.opened("ana")
         room = await bob.allocated()
         await ana.subscribed(f"{room}/changes")
@@ -232,7 +232,7 @@ async def test_while_a_schema_is_not_here_changes_pass(tmp_path: Path) -> None:
 
 
 async def test_the_schema_of_many_objects_is_read_once(tmp_path: Path) -> None:
-    async with schema_house(tmp_path, expands=False) as made:
+    async with schema_rig(tmp_path, expands=False) as made:
         bob = await made.bus.opened("bob")
         for _ in range(5):
             await bob.ask("subscribe", SM, {"resource": await bob.allocated(), "schema": address_of("Embedded")})

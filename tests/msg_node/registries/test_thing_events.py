@@ -14,17 +14,17 @@ from msg_node.requests.core.guaranteed_events import GuaranteedEvents
 from protofly.limits import GUARANTEED_RETRY_SECONDS
 from tests.msg_node.requests.test_actions import AGENT, action, an_agent, answer_to
 from tests.msg_node.requests.test_outbox import sent
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 MOTION = f"{AGENT}/lamp-1/events/motion"
@@ -32,8 +32,8 @@ LAMP = f"{AGENT}/lamp-1"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
@@ -41,18 +41,18 @@ def motion(id_: object = 121, **members: object) -> Json:
     return a_message("update", LAMP, MOTION, {"class": "event", "value": True, **members}, id_=id_)
 
 
-async def a_listener(house: RuntimeHouse, name: str, address: str) -> Runtime:
-    listener = await house.opened(name)
+async def a_listener(rig: RuntimeRig, name: str, address: str) -> Runtime:
+    listener = await rig.opened(name)
     assert code_and_reason(await listener.subscribed(address)) == (200, "")
     return listener
 
 
 @pytest.mark.parametrize("address", [f"{AGENT}/*", f"{LAMP}/*", f"{LAMP}/events/*", MOTION])
 async def test_subscribers_of_an_agent_a_thing_or_a_name_hear_its_events_and_no_requests(
-    house: RuntimeHouse, address: str
+    rig: RuntimeRig, address: str
 ) -> None:
-    agent = await an_agent(house)
-    listener, ana = await a_listener(house, "listener", address), await house.opened("ana")
+    agent = await an_agent(rig)
+    listener, ana = await a_listener(rig, "listener", address), await rig.opened("ana")
     await agent.say(motion())
     assert await agent.heard() == []
     assert await listener.heard() == [motion()]
@@ -61,40 +61,40 @@ async def test_subscribers_of_an_agent_a_thing_or_a_name_hear_its_events_and_no_
     assert await listener.heard() == []
 
 
-async def test_with_receipt_the_event_is_confirmed_as_taken_whether_anybody_listens_or_not(house: RuntimeHouse) -> None:
-    agent = await an_agent(house)
+async def test_with_receipt_the_event_is_confirmed_as_taken_whether_anybody_listens_or_not(rig: RuntimeRig) -> None:
+    agent = await an_agent(rig)
     for listeners in (0, 1):
         await agent.say(motion(receipt=True))
         (receipt,) = await agent.heard()
         assert (receipt["id"], receipt["from"], receipt["to"], receipt["body"]["code"]) == (121, MOTION, LAMP, 200)
         if not listeners:
-            await a_listener(house, "listener", f"{AGENT}/*")
+            await a_listener(rig, "listener", f"{AGENT}/*")
 
 
-async def test_who_is_away_gets_no_event_later(house: RuntimeHouse) -> None:
-    agent, listener = await an_agent(house), await a_listener(house, "listener", f"{AGENT}/*")
+async def test_who_is_away_gets_no_event_later(rig: RuntimeRig) -> None:
+    agent, listener = await an_agent(rig), await a_listener(rig, "listener", f"{AGENT}/*")
     await listener.wire.cut()
-    await house.until("sessions lost")
+    await rig.until("sessions lost")
     await agent.say(motion(receipt=True))
     assert [one["body"]["code"] for one in await agent.heard()] == [200]
-    back = await house.runtime()
+    back = await rig.runtime()
     back.address = listener.session_address
     await back.ask("re-open", "mn:/session")
     assert await back.heard() == []
 
 
-async def test_only_the_agent_speaks_for_its_things(house: RuntimeHouse) -> None:
-    await an_agent(house)
-    listener, eve = await a_listener(house, "listener", f"{AGENT}/*"), await house.opened("eve")
+async def test_only_the_agent_speaks_for_its_things(rig: RuntimeRig) -> None:
+    await an_agent(rig)
+    listener, eve = await a_listener(rig, "listener", f"{AGENT}/*"), await rig.opened("eve")
     forged = {**motion(), "from": eve.address}
     await eve.say(forged)
     assert [code_and_reason(one) for one in await eve.heard()] == [(403, "not-owner")]
     assert await listener.heard() == []
 
 
-async def test_an_event_of_an_agent_that_is_not_there_comes_from_nobody(house: RuntimeHouse) -> None:
-    eve = await house.opened("eve")
-    await a_listener(house, "listener", f"{AGENT}/*")
+async def test_an_event_of_an_agent_that_is_not_there_comes_from_nobody(rig: RuntimeRig) -> None:
+    eve = await rig.opened("eve")
+    await a_listener(rig, "listener", f"{AGENT}/*")
     await eve.say({**motion(receipt=True), "from": eve.address})
     assert [code_and_reason(one) for one in await eve.heard()] == [(403, "not-owner")]
 
@@ -102,21 +102,21 @@ async def test_an_event_of_an_agent_that_is_not_there_comes_from_nobody(house: R
 async def test_other_domains_and_sessions_without_the_role_do_not_listen_to_things(tmp_path: Path) -> None:
     token = Credential(digest_of("secret"), runtime_address("watcher"), frozenset({"watcher"}))
     rules = Rules(thing_roles=frozenset({"watcher"}))
-    async with runtime_house(tmp_path, rules=rules, credentials=[token]) as house:
-        eve = await house.opened("eve")
+    async with runtime_rig(tmp_path, rules=rules, credentials=[token]) as rig:
+        eve = await rig.opened("eve")
         assert code_and_reason(await eve.subscribed(f"{AGENT}/*")) == (403, "not-owner")
-        watcher = await house.runtime()
+        watcher = await rig.runtime()
         await watcher.open("watcher", {"credentials": {"kind": "bearer", "token": "secret"}})
         assert code_and_reason(await watcher.subscribed(f"{AGENT}/*")) == (200, "")
         body = {"resources": [f"{AGENT}/*"], "source": f"hyperty://{FOREIGN}/h"}
         request = a_message("subscribe", f"hyperty://{FOREIGN}/h", f"domain://msg-node.{DOMAIN}/sm", body, id_=1)
-        house.bus.from_link(FOREIGN, [parsed(request)])
-        assert [code_and_reason(one) for one in await sent(house)] == [(403, "not-owner")]
+        rig.bus.from_link(FOREIGN, [parsed(request)])
+        assert [code_and_reason(one) for one in await sent(rig)] == [(403, "not-owner")]
 
 
-async def test_a_guaranteed_event_is_told_again_until_every_subscriber_has_acknowledged_it(house: RuntimeHouse) -> None:
-    agent = await an_agent(house)
-    first, second = await a_listener(house, "first", MOTION), await a_listener(house, "second", f"{AGENT}/*")
+async def test_a_guaranteed_event_is_told_again_until_every_subscriber_has_acknowledged_it(rig: RuntimeRig) -> None:
+    agent = await an_agent(rig)
+    first, second = await a_listener(rig, "first", MOTION), await a_listener(rig, "second", f"{AGENT}/*")
     event = motion(guarantee="ack", ttl=60)
     await agent.say(event)
     assert await agent.heard() == []
@@ -124,30 +124,30 @@ async def test_a_guaranteed_event_is_told_again_until_every_subscriber_has_ackno
     await first.say(answer_to(event, {"code": 200}))
     await first.heard()
     now = time.time()
-    house.bus.parked_actions.sweep(now + GUARANTEED_RETRY_SECONDS + 1)
+    rig.bus.parked_actions.sweep(now + GUARANTEED_RETRY_SECONDS + 1)
     assert await first.heard() == []
     assert len(await second.heard()) == 1
     await second.say(answer_to(event, {"code": 200}))
     assert await second.heard() == []
-    house.bus.parked_actions.sweep(now + 3 * GUARANTEED_RETRY_SECONDS)
+    rig.bus.parked_actions.sweep(now + 3 * GUARANTEED_RETRY_SECONDS)
     assert await second.heard() == []
     assert await agent.heard() == []
-    assert house.counters["unacknowledged events"] == 0
+    assert rig.counters["unacknowledged events"] == 0
 
 
-async def test_a_guarantee_ends_with_the_time_or_the_session_of_the_subscriber(house: RuntimeHouse) -> None:
-    agent = await an_agent(house)
-    slow, gone = await a_listener(house, "slow", MOTION), await a_listener(house, "gone", MOTION)
+async def test_a_guarantee_ends_with_the_time_or_the_session_of_the_subscriber(rig: RuntimeRig) -> None:
+    agent = await an_agent(rig)
+    slow, gone = await a_listener(rig, "slow", MOTION), await a_listener(rig, "gone", MOTION)
     await agent.say(motion(guarantee="ack", ttl=20))
     await agent.heard()
     await gone.say(a_message("close", gone.address, "mn:/session"))
     await gone.close_code()
     now = time.time()
-    house.bus.parked_actions.sweep(now + 6)
+    rig.bus.parked_actions.sweep(now + 6)
     assert len(await slow.heard()) == 2
-    house.bus.parked_actions.sweep(now + 21)
-    assert house.counters["unacknowledged events"] == 1
-    house.bus.parked_actions.sweep(now + 30)
+    rig.bus.parked_actions.sweep(now + 21)
+    assert rig.counters["unacknowledged events"] == 1
+    rig.bus.parked_actions.sweep(now + 30)
     assert await slow.heard() == []
 
 

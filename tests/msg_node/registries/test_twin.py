@@ -15,15 +15,15 @@ from msg_node.registries.core.twin import Slot, Twin, slot_of
 from protofly.errors import Code, PeerError
 from protofly.limits import TWIN_DESCRIPTION_BYTES, TWIN_THINGS_PER_AGENT, TWIN_VALUE_BYTES, TWIN_VALUES_PER_THING
 from tests.support.http_runtime import opened_http
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 TWIN = f"domain://msg-node.{DOMAIN}/twin"
@@ -34,14 +34,14 @@ DESCRIPTION = {"@type": "Lamp", "title": "Lamp in the hall", "events": {"motion"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as house:
-        yield house
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as rig:
+        yield rig
 
 
-async def described(house: RuntimeHouse) -> Runtime:
+async def described(rig: RuntimeRig) -> Runtime:
     """A runtime that is the agent of a lamp."""
-    agent = await house.opened("agent")
+    agent = await rig.opened("agent")
     reply = await agent.ask("create", TWIN, {"resource": LAMP, "value": DESCRIPTION})
     assert reply["body"]["value"] == {"resource": LAMP, "version": 1}
     return agent
@@ -57,17 +57,17 @@ async def read(runtime: Runtime, resource: str = "", **more: object) -> Json:
 # Descriptions.
 
 
-async def test_a_description_is_read_back_as_it_was_written(house: RuntimeHouse) -> None:
-    agent, ana = await described(house), await house.opened("ana")
+async def test_a_description_is_read_back_as_it_was_written(rig: RuntimeRig) -> None:
+    agent, ana = await described(rig), await rig.opened("ana")
     found = await read(ana, LAMP)
     assert found["description"] == DESCRIPTION
     assert (found["resource"], found["status"], found["version"], found["values"]) == (LAMP, "live", 1, {})
     assert (await read(agent, AGENT))["total"] == 1
 
 
-async def test_whoever_describes_a_thing_of_a_free_agent_is_its_agent(house: RuntimeHouse) -> None:
-    agent, other = await described(house), await house.opened("other")
-    assert house.state.owners.owner(AGENT) == house.port_of("agent").sid
+async def test_whoever_describes_a_thing_of_a_free_agent_is_its_agent(rig: RuntimeRig) -> None:
+    agent, other = await described(rig), await rig.opened("other")
+    assert rig.state.owners.owner(AGENT) == rig.port_of("agent").sid
     for type_ in ("create", "update", "delete"):
         reply = await other.ask(type_, TWIN, {"resource": LAMP, "value": {"title": "mine"}})
         assert code_and_reason(reply) == (403, "not-owner")
@@ -76,24 +76,24 @@ async def test_whoever_describes_a_thing_of_a_free_agent_is_its_agent(house: Run
     assert (await read(other, LAMP))["description"] == {"title": "new"}
 
 
-async def test_the_same_description_again_is_no_new_version(house: RuntimeHouse) -> None:
-    agent = await described(house)
+async def test_the_same_description_again_is_no_new_version(rig: RuntimeRig) -> None:
+    agent = await described(rig)
     reply = await agent.ask("create", TWIN, {"resource": LAMP, "value": DESCRIPTION})
     assert reply["body"]["value"]["version"] == 1
 
 
-async def test_a_deleted_thing_is_gone_with_its_values(house: RuntimeHouse) -> None:
-    agent = await described(house)
+async def test_a_deleted_thing_is_gone_with_its_values(rig: RuntimeRig) -> None:
+    agent = await described(rig)
     await agent.say(a_message("update", LAMP, MOTION, {"value": True}))
     assert (await agent.ask("delete", TWIN, {"resource": LAMP}))["body"]["value"] == {"removed": 1}
     for resource in (LAMP, MOTION):
         assert code_and_reason(await agent.ask("read", TWIN, {"resource": resource})) == (404, "not-registered")
-    assert not house.state.twin.watches
+    assert not rig.state.twin.watches
     assert code_and_reason(await agent.ask("delete", TWIN, {"resource": LAMP})) == (404, "not-registered")
 
 
-async def test_deleting_an_agent_removes_all_its_things(house: RuntimeHouse) -> None:
-    agent = await described(house)
+async def test_deleting_an_agent_removes_all_its_things(rig: RuntimeRig) -> None:
+    agent = await described(rig)
     await agent.ask("create", TWIN, {"resource": f"{AGENT}/lamp-2", "value": {}})
     assert (await agent.ask("delete", TWIN, {"resource": AGENT}))["body"]["value"] == {"removed": 2}
     assert (await read(agent))["total"] == 0
@@ -115,23 +115,23 @@ async def test_deleting_an_agent_removes_all_its_things(house: RuntimeHouse) -> 
     ],
 )
 async def test_what_is_no_description_of_a_thing_of_ours_is_refused_and_changes_nothing(
-    house: RuntimeHouse, body: Json, code: tuple[int, str]
+    rig: RuntimeRig, body: Json, code: tuple[int, str]
 ) -> None:
-    agent = await house.opened("agent")
+    agent = await rig.opened("agent")
     assert code_and_reason(await agent.ask("create", TWIN, body)) == code
     assert (await read(agent))["total"] == 0
-    assert house.state.owners.owner(AGENT) is None
+    assert rig.state.owners.owner(AGENT) is None
 
 
-async def test_an_agent_says_how_requests_wait_for_it(house: RuntimeHouse) -> None:
-    agent = await house.opened("agent")
+async def test_an_agent_says_how_requests_wait_for_it(rig: RuntimeRig) -> None:
+    agent = await rig.opened("agent")
     reply = await agent.ask("create", TWIN, {"resource": AGENT, "queue": {"expires": 60, "max": 3}})
     assert reply["body"]["value"] == {"resource": AGENT, "queue": {"expires": 60, "max": 3}}
-    assert house.state.delivery.queues.rules(AGENT) == (60.0, 3)
+    assert rig.state.delivery.queues.rules(AGENT) == (60.0, 3)
 
 
-async def test_the_directory_is_read_in_pages_and_by_criteria(house: RuntimeHouse) -> None:
-    agent = await described(house)
+async def test_the_directory_is_read_in_pages_and_by_criteria(rig: RuntimeRig) -> None:
+    agent = await described(rig)
     for number in range(60):
         reply = await agent.ask("create", TWIN, {"resource": f"{AGENT}/n{number}", "value": {"@type": ["A", "B"]}})
         assert reply["body"]["code"] == 200
@@ -145,8 +145,8 @@ async def test_the_directory_is_read_in_pages_and_by_criteria(house: RuntimeHous
         assert code_and_reason(await agent.ask("read", TWIN, wrong)) == (400, "bad-body")
 
 
-async def test_a_page_that_would_not_fit_into_a_message_leaves_descriptions_out(house: RuntimeHouse) -> None:
-    agent = await house.opened("agent")
+async def test_a_page_that_would_not_fit_into_a_message_leaves_descriptions_out(rig: RuntimeRig) -> None:
+    agent = await rig.opened("agent")
     for number in range(6):
         value = {"x": "y" * (TWIN_DESCRIPTION_BYTES - 100)}
         await agent.ask("create", TWIN, {"resource": f"{AGENT}/n{number}", "value": value})
@@ -157,8 +157,8 @@ async def test_a_page_that_would_not_fit_into_a_message_leaves_descriptions_out(
 # Values.
 
 
-async def test_the_latest_value_of_each_event_and_property_is_kept(house: RuntimeHouse) -> None:
-    agent, ana = await described(house), await house.opened("ana")
+async def test_the_latest_value_of_each_event_and_property_is_kept(rig: RuntimeRig) -> None:
+    agent, ana = await described(rig), await rig.opened("ana")
     await agent.say(
         a_message("update", LAMP, MOTION, {"value": 1}),
         a_message("update", LAMP, MOTION, {"value": 2, "timestamp": "2031-04-01T08:00:00Z"}),
@@ -177,8 +177,8 @@ async def test_the_latest_value_of_each_event_and_property_is_kept(house: Runtim
     assert (await read(ana, MOTION))["value"] == 2
 
 
-async def test_listeners_get_events_of_a_thing_that_is_kept_too(house: RuntimeHouse) -> None:
-    agent, ana = await described(house), await house.opened("ana")
+async def test_listeners_get_events_of_a_thing_that_is_kept_too(rig: RuntimeRig) -> None:
+    agent, ana = await described(rig), await rig.opened("ana")
     reply = await ana.subscribed(f"{LAMP}/changes")
     assert reply["body"]["code"] == 200
     await agent.say(a_message("update", LAMP, f"{LAMP}/changes", {"attribute": "on", "value": 1}))
@@ -186,8 +186,8 @@ async def test_listeners_get_events_of_a_thing_that_is_kept_too(house: RuntimeHo
     assert (await read(ana, LAMP))["values"]["properties/on"]["value"] == 1
 
 
-async def test_only_the_agent_gives_values(house: RuntimeHouse) -> None:
-    agent, ana = await described(house), await house.opened("ana")
+async def test_only_the_agent_gives_values(rig: RuntimeRig) -> None:
+    agent, ana = await described(rig), await rig.opened("ana")
     await ana.say(
         a_message("update", ana.address, MOTION, {"value": "forged"}),
         a_message("update", LAMP, MOTION, {"value": "forged"}),
@@ -197,8 +197,8 @@ async def test_only_the_agent_gives_values(house: RuntimeHouse) -> None:
     assert (await read(agent, LAMP))["values"] == {}
 
 
-async def test_values_without_a_description_are_not_kept(house: RuntimeHouse) -> None:
-    agent = await described(house)
+async def test_values_without_a_description_are_not_kept(rig: RuntimeRig) -> None:
+    agent = await described(rig)
     other = f"{AGENT}/lamp-2"
     await agent.say(a_message("update", other, f"{other}/events/motion", {"value": 1}))
     await agent.heard()
@@ -206,8 +206,8 @@ async def test_values_without_a_description_are_not_kept(house: RuntimeHouse) ->
 
 
 @pytest.mark.parametrize("body", [None, {}, {"attribute": "x"}, {"attribute": 5, "value": 1}, {"timestamp": 7}])
-async def test_events_without_a_value_pass_and_leave_nothing(house: RuntimeHouse, body: Json | None) -> None:
-    agent = await described(house)
+async def test_events_without_a_value_pass_and_leave_nothing(rig: RuntimeRig, body: Json | None) -> None:
+    agent = await described(rig)
     await agent.say(a_message("update", LAMP, f"{LAMP}/changes", body), a_message("update", LAMP, MOTION, body))
     await agent.heard()
     values = (await read(agent, LAMP))["values"]
@@ -216,8 +216,8 @@ async def test_events_without_a_value_pass_and_leave_nothing(house: RuntimeHouse
 
 async def test_objects_that_the_operator_names_are_kept_as_well(tmp_path: Path) -> None:
     room = f"comm://{DOMAIN}/room"
-    async with runtime_house(tmp_path, kept_objects=[f"{room}/*"]) as house:
-        ana, bob = await house.opened("ana"), await house.opened("bob")
+    async with runtime_rig(tmp_path, kept_objects=[f"{room}/*"]) as rig:
+        ana, bob = await rig.opened("ana"), await rig.opened("bob")
         await ana.subscribed(f"{room}/a/subscription", f"{room}/a")
         await ana.say(a_message("update", f"{room}/a", f"{room}/a/changes", {"attribute": "topic", "value": "x"}))
         await ana.heard()
@@ -228,11 +228,11 @@ async def test_objects_that_the_operator_names_are_kept_as_well(tmp_path: Path) 
 # Who reads.
 
 
-async def test_the_twin_is_not_for_other_domains(house: RuntimeHouse) -> None:
-    await described(house)
+async def test_the_twin_is_not_for_other_domains(rig: RuntimeRig) -> None:
+    await described(rig)
     asked = parsed(a_message("read", "hyperty://beta.example/h", TWIN, {"resource": LAMP}, id_=1))
-    house.bus.from_link("beta.example", [asked])
-    while not (refusals := house.domains.take()):
+    rig.bus.from_link("beta.example", [asked])
+    while not (refusals := rig.domains.take()):
         await trio.lowlevel.checkpoint()
     [refusal] = refusals
     assert (refusal["body"]["code"], refusal["body"]["reason"]) == (403, "policy")
@@ -240,18 +240,18 @@ async def test_the_twin_is_not_for_other_domains(house: RuntimeHouse) -> None:
 
 async def test_an_operator_deletes_what_nobody_answers_for(tmp_path: Path) -> None:
     credential = Credential(digest_of("secret"), f"runtime://{DOMAIN}/op", frozenset({"operator"}))
-    async with runtime_house(tmp_path, credentials=[credential]) as house:
-        agent = await described(house)
+    async with runtime_rig(tmp_path, credentials=[credential]) as rig:
+        agent = await described(rig)
         await agent.wire.cut()
-        operator = await house.runtime(bearer="secret")
+        operator = await rig.runtime(bearer="secret")
         await operator.open("op")
-        await house.until("sessions lost")
+        await rig.until("sessions lost")
         assert (await read(operator, LAMP))["status"] == "disconnected"
         assert (await operator.ask("delete", TWIN, {"resource": LAMP}))["body"]["code"] == 200
 
 
-async def test_the_twin_is_read_over_http_without_a_message(house: RuntimeHouse) -> None:
-    agent, ana = await described(house), await opened_http(house)
+async def test_the_twin_is_read_over_http_without_a_message(rig: RuntimeRig) -> None:
+    agent, ana = await described(rig), await opened_http(rig)
     await agent.say(a_message("update", LAMP, MOTION, {"value": 7}))
     await agent.heard()
     for target, expected in ((LAMP, DESCRIPTION), (MOTION, 7), ("", 1)):
@@ -271,13 +271,13 @@ async def test_the_twin_is_read_over_http_without_a_message(house: RuntimeHouse)
 
 
 async def test_descriptions_and_values_survive_a_restart(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path) as house:
-        agent = await described(house)
+    async with runtime_rig(tmp_path) as rig:
+        agent = await described(rig)
         await agent.say(a_message("update", LAMP, MOTION, {"value": [1, 2]}))
         await agent.heard()
-        house.bus._effects.sweep_sessions()
-    async with runtime_house(tmp_path) as house:
-        ana = await house.opened("ana")
+        rig.bus._effects.sweep_sessions()
+    async with runtime_rig(tmp_path) as rig:
+        ana = await rig.opened("ana")
         found = await read(ana, LAMP)
         assert (found["description"], found["status"]) == (DESCRIPTION, "disconnected")
         assert found["values"]["events/motion"]["value"] == [1, 2]

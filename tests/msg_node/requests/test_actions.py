@@ -13,16 +13,16 @@ from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.requests.core.delivery_state import DeliveryRules
 from msg_node.requests.core.parking import Bounds
 from protofly.errors import Code, HostError
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
 
 AGENT = f"thing://{DOMAIN}/agent-4"
@@ -32,8 +32,8 @@ INBOX = f"domain://msg-node.{DOMAIN}/inbox"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
@@ -46,8 +46,8 @@ def answer_to(request: Json, body: Json) -> Json:
     return a_message("response", request["to"], request["from"], body, id_=request["id"])
 
 
-async def an_agent(house: RuntimeHouse, name: str = "lamps") -> Runtime:
-    agent = await house.opened(name)
+async def an_agent(rig: RuntimeRig, name: str = "lamps") -> Runtime:
+    agent = await rig.opened(name)
     reply = await agent.subscribed(AGENT)
     assert reply["body"]["code"] == 200
     return agent
@@ -62,8 +62,8 @@ async def parked(sender: Runtime, *ids: int) -> list[str]:
     return [one["body"]["requestId"] for one in replies]
 
 
-async def test_an_agent_that_is_there_gets_the_action_and_its_result_is_the_answer(house: RuntimeHouse) -> None:
-    agent, ana = await an_agent(house), await house.opened("ana")
+async def test_an_agent_that_is_there_gets_the_action_and_its_result_is_the_answer(rig: RuntimeRig) -> None:
+    agent, ana = await an_agent(rig), await rig.opened("ana")
     await ana.say(action(ana.address, 122))
     request = await agent.next()
     assert request["body"].pop("requestId").startswith("d-")
@@ -74,16 +74,16 @@ async def test_an_agent_that_is_there_gets_the_action_and_its_result_is_the_answ
     assert reply["body"]["status"] == "completed"
     assert reply["body"]["value"] == {"on": True}
     assert await ana.heard() == []
-    assert len(house.state.delivery.parking) == 0
-    assert house.state.delivery.inboxes.of_owner(ana.address) == []
+    assert len(rig.state.delivery.parking) == 0
+    assert rig.state.delivery.inboxes.of_owner(ana.address) == []
 
 
 async def test_an_absent_agents_actions_are_parked_and_handed_over_in_order_and_the_results_come_as_events(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     ids = await parked(ana, 1, 2, 3)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     requests = [await agent.next() for _ in ids]
     assert [one["body"]["requestId"] for one in requests] == ids
     assert [one["body"]["params"]["on"] for one in requests] == [1, 2, 3]
@@ -100,11 +100,11 @@ async def test_an_absent_agents_actions_are_parked_and_handed_over_in_order_and_
     assert {one["body"]["class"] for one in events} == {"event"}
 
 
-async def test_a_new_action_stands_behind_the_parked_ones(house: RuntimeHouse) -> None:
-    house.state.delivery.queues.announce(AGENT, {"max": 1})
-    ana = await house.opened("ana")
+async def test_a_new_action_stands_behind_the_parked_ones(rig: RuntimeRig) -> None:
+    rig.state.delivery.queues.announce(AGENT, {"max": 1})
+    ana = await rig.opened("ana")
     await parked(ana, 1, 2)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     first = await agent.next()
     await ana.say(action(ana.address, 3, 3))
     assert (await ana.next())["body"]["code"] == 202
@@ -118,11 +118,11 @@ async def test_a_new_action_stands_behind_the_parked_ones(house: RuntimeHouse) -
 
 
 async def test_what_an_agent_took_and_did_not_answer_comes_again_and_what_it_acknowledged_does_not(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     taken, acknowledged, answered = await parked(ana, 1, 2, 3)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     requests = [await agent.next() for _ in range(3)]
     await agent.say(answer_to(requests[1], {"code": 100}), answer_to(requests[2], {"code": 200}))
     assert [(one["body"]["requestId"], one["body"]["status"]) for one in [await ana.next(), await ana.next()]] == [
@@ -130,8 +130,8 @@ async def test_what_an_agent_took_and_did_not_answer_comes_again_and_what_it_ack
         (answered, "completed"),
     ]
     await agent.wire.cut()
-    await house.until("sessions lost")
-    again = await house.runtime()
+    await rig.until("sessions lost")
+    again = await rig.runtime()
     again.address = agent.session_address
     reply = await again.ask("re-open", "mn:/session")
     assert reply["body"]["code"] == 200
@@ -146,8 +146,8 @@ async def test_what_an_agent_took_and_did_not_answer_comes_again_and_what_it_ack
     assert await ana.heard() == []
 
 
-async def test_an_agent_that_dies_while_its_sender_waits_leaves_the_action_parked(house: RuntimeHouse) -> None:
-    agent, ana = await an_agent(house), await house.opened("ana")
+async def test_an_agent_that_dies_while_its_sender_waits_leaves_the_action_parked(rig: RuntimeRig) -> None:
+    agent, ana = await an_agent(rig), await rig.opened("ana")
     await ana.say(action(ana.address, 1))
     await agent.next()
     await agent.wire.cut()
@@ -155,16 +155,16 @@ async def test_an_agent_that_dies_while_its_sender_waits_leaves_the_action_parke
     assert (reply["body"]["code"], reply["body"]["status"]) == (202, "pending")
 
 
-async def test_results_for_a_sender_who_is_away_wait_in_his_inbox_and_are_told_once(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_results_for_a_sender_who_is_away_wait_in_his_inbox_and_are_told_once(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     (request_id,) = await parked(ana, 1)
     await ana.wire.cut()
-    await house.until("sessions lost")
-    agent = await an_agent(house)
+    await rig.until("sessions lost")
+    agent = await an_agent(rig)
     await agent.say(answer_to(await agent.next(), {"code": 200, "value": 7}))
-    await house.until("actions completed")
+    await rig.until("actions completed")
     for told in (True, False):
-        back = await house.runtime()
+        back = await rig.runtime()
         back.address = ana.session_address
         await back.ask("re-open", "mn:/session")
         back.address = ana.address
@@ -172,7 +172,7 @@ async def test_results_for_a_sender_who_is_away_wait_in_his_inbox_and_are_told_o
         assert [one["body"]["requestId"] for one in events] == [request_id] * told
         if told:
             await back.wire.cut()
-            await house.until("sessions lost", 2)
+            await rig.until("sessions lost", 2)
     listed = (await back.ask("read", INBOX))["body"]["value"]
     assert [(one["requestId"], one["status"], one["value"]) for one in listed] == [(request_id, "completed", 7)]
     reply = await back.ask("delete", INBOX, {"resources": [listed[0]["id"]]})
@@ -185,53 +185,53 @@ async def test_results_for_a_sender_who_is_away_wait_in_his_inbox_and_are_told_o
     [(0, 410, "expired"), (-5, 410, "expired"), ("soon", 400, "bad-body"), ([], 400, "bad-body")],
 )
 async def test_an_action_without_time_or_with_nonsense_for_one_is_refused(
-    house: RuntimeHouse, ttl: object, code: int, reason: str
+    rig: RuntimeRig, ttl: object, code: int, reason: str
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     await ana.say(action(ana.address, 1, ttl=ttl))
     assert code_and_reason(await ana.next()) == (code, reason)
-    assert len(house.state.delivery.parking) == 0
+    assert len(rig.state.delivery.parking) == 0
 
 
-async def test_an_action_of_the_far_future_waits_no_longer_than_the_agent_allows(house: RuntimeHouse) -> None:
-    house.state.delivery.queues.announce(AGENT, {"expires": 60})
-    ana = await house.opened("ana")
+async def test_an_action_of_the_far_future_waits_no_longer_than_the_agent_allows(rig: RuntimeRig) -> None:
+    rig.state.delivery.queues.announce(AGENT, {"expires": 60})
+    ana = await rig.opened("ana")
     await ana.say(action(ana.address, 1, ttl=1e300))
     assert (await ana.next())["body"]["code"] == 202
-    (entry,) = house.state.delivery.parking.queues.entries(AGENT)
+    (entry,) = rig.state.delivery.parking.queues.entries(AGENT)
     assert entry.expires_at - entry.accepted_at == pytest.approx(60.0)
 
 
-async def test_an_action_that_nobody_took_in_time_ends_as_expired(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_an_action_that_nobody_took_in_time_ends_as_expired(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     await ana.say(action(ana.address, 1, ttl=60))
     request_id = (await ana.next())["body"]["requestId"]
-    house.bus.parked_actions.sweep(time.time() + 59)
+    rig.bus.parked_actions.sweep(time.time() + 59)
     assert await ana.heard() == []
-    house.bus.parked_actions.sweep(time.time() + 61)
+    rig.bus.parked_actions.sweep(time.time() + 61)
     event = await ana.next()
     assert (event["body"]["requestId"], event["body"]["status"], event["body"]["code"]) == (request_id, "expired", 410)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     assert await agent.heard() == []
 
 
-async def test_senders_cancel_what_waits_and_the_agent_never_sees_it(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_senders_cancel_what_waits_and_the_agent_never_sees_it(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     cancelled, kept = await parked(ana, 1, 2)
     reply = await ana.ask("delete", DELIVERY, {"resource": cancelled})
     assert (reply["body"]["code"], reply["body"]["value"]["status"]) == (200, "cancelled")
     assert code_and_reason(await ana.ask("delete", DELIVERY, {"resource": cancelled})) == (409, "already-final")
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     assert [one["body"]["requestId"] for one in await agent.heard()] == [kept]
 
 
 @pytest.mark.parametrize(("agent_says", "status"), [(200, "cancelled"), (409, None)])
 async def test_cancelling_what_an_agent_has_is_its_decision(
-    house: RuntimeHouse, agent_says: int, status: str | None
+    rig: RuntimeRig, agent_says: int, status: str | None
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     (request_id,) = await parked(ana, 1)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     request = await agent.next()
     reply = await ana.ask("delete", DELIVERY, {"resource": request_id})
     assert (reply["body"]["code"], reply["body"]["value"]["status"]) == (202, "delivered")
@@ -246,10 +246,10 @@ async def test_cancelling_what_an_agent_has_is_its_decision(
     assert await ana.heard() == []
 
 
-async def test_a_cancelled_action_does_not_go_to_an_agent_that_comes_back(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_a_cancelled_action_does_not_go_to_an_agent_that_comes_back(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     (request_id,) = await parked(ana, 1)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     await agent.next()
     await ana.ask("delete", DELIVERY, {"resource": request_id})
     await agent.wire.cut()
@@ -257,8 +257,8 @@ async def test_a_cancelled_action_does_not_go_to_an_agent_that_comes_back(house:
     assert (event["body"]["requestId"], event["body"]["status"]) == (request_id, "cancelled")
 
 
-async def test_to_strangers_the_requests_of_others_do_not_exist(house: RuntimeHouse) -> None:
-    ana, eve = await house.opened("ana"), await house.opened("eve")
+async def test_to_strangers_the_requests_of_others_do_not_exist(rig: RuntimeRig) -> None:
+    ana, eve = await rig.opened("ana"), await rig.opened("eve")
     (request_id,) = await parked(ana, 1)
     for type_ in ("read", "delete"):
         assert code_and_reason(await eve.ask(type_, DELIVERY, {"resource": request_id})) == (404, "no-such-request")
@@ -267,7 +267,7 @@ async def test_to_strangers_the_requests_of_others_do_not_exist(house: RuntimeHo
     assert (await eve.ask("read", INBOX))["body"]["value"] == []
     read = await ana.ask("read", DELIVERY, {"resource": request_id})
     assert (read["body"]["value"]["status"], read["body"]["value"]["to"]) == ("pending", SWITCH)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     listed = await agent.ask("read", DELIVERY, {"criteria": {"status": "delivered"}})
     assert [one["requestId"] for one in listed["body"]["value"]] == [request_id]
     await agent.say(answer_to(action(ana.address, 1), {"code": 200}))
@@ -277,8 +277,8 @@ async def test_to_strangers_the_requests_of_others_do_not_exist(house: RuntimeHo
     assert code_and_reason(await eve.ask("read", DELIVERY, {"resource": request_id})) == (404, "no-such-request")
 
 
-async def test_an_answer_of_somebody_else_than_the_agent_ends_nothing(house: RuntimeHouse) -> None:
-    agent, ana, eve = await an_agent(house), await house.opened("ana"), await house.opened("eve")
+async def test_an_answer_of_somebody_else_than_the_agent_ends_nothing(rig: RuntimeRig) -> None:
+    agent, ana, eve = await an_agent(rig), await rig.opened("ana"), await rig.opened("eve")
     await ana.say(action(ana.address, 1))
     request = await agent.next()
     await eve.say(answer_to(request, {"code": 200, "value": "forged"}))
@@ -288,17 +288,17 @@ async def test_an_answer_of_somebody_else_than_the_agent_ends_nothing(house: Run
     assert (await ana.next())["body"]["value"] == "true"
 
 
-async def test_a_sender_that_repeats_itself_gets_the_same_request_and_the_agent_one_copy(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_a_sender_that_repeats_itself_gets_the_same_request_and_the_agent_one_copy(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     assert await parked(ana, 1) == await parked(ana, 1)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     assert len(await agent.heard()) == 1
 
 
 async def test_another_action_under_an_id_that_is_open_goes_under_a_fresh_one_and_is_answered_under_its_own(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
 ) -> None:
-    agent, ana = await an_agent(house), await house.opened("ana")
+    agent, ana = await an_agent(rig), await rig.opened("ana")
     await ana.say(action(ana.address, 1, "first"), action(ana.address, 1, "second"))
     requests = [await agent.next(), await agent.next()]
     assert len({str(one["id"]) for one in requests}) == 2
@@ -308,27 +308,27 @@ async def test_another_action_under_an_id_that_is_open_goes_under_a_fresh_one_an
     assert [(one["id"], one["body"]["value"]) for one in replies] == [(1, "second"), (1, "first")]
 
 
-async def test_rpc_is_never_parked(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_rpc_is_never_parked(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     assert code_and_reason(await ana.ask("execute", SWITCH, {"class": "rpc"})) == (404, "no-route")
     assert code_and_reason(await ana.ask("read", f"{AGENT}/lamp-1/properties/on")) == (404, "no-route")
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     await agent.wire.cut()
-    await house.until("sessions lost")
+    await rig.until("sessions lost")
     assert code_and_reason(await ana.ask("execute", SWITCH, {"class": "rpc"})) == (503, "not-connected")
-    assert len(house.state.delivery.parking) == 0
+    assert len(rig.state.delivery.parking) == 0
 
 
-async def test_a_request_to_a_thing_goes_to_its_agent(house: RuntimeHouse) -> None:
-    agent, ana = await an_agent(house), await house.opened("ana")
+async def test_a_request_to_a_thing_goes_to_its_agent(rig: RuntimeRig) -> None:
+    agent, ana = await an_agent(rig), await rig.opened("ana")
     await ana.say(a_message("read", ana.address, f"{AGENT}/lamp-1/properties/on", id_=5))
     request = await agent.next()
     await agent.say(answer_to(request, {"code": 200, "value": False}))
     assert (await ana.next())["body"]["value"] is False
 
 
-async def test_an_action_of_an_address_that_comes_later_reaches_whoever_claims_it(house: RuntimeHouse) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_an_action_of_an_address_that_comes_later_reaches_whoever_claims_it(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     hyperty = f"hyperty://{DOMAIN}/h-bo"
     await ana.say(action(ana.address, 1, to=hyperty))
     assert (await ana.next())["body"]["code"] == 202
@@ -336,22 +336,22 @@ async def test_an_action_of_an_address_that_comes_later_reaches_whoever_claims_i
     assert (await bo.next())["to"] == hyperty
 
 
-async def test_an_agent_that_answers_twice_is_heard_once(house: RuntimeHouse) -> None:
-    agent, ana = await an_agent(house), await house.opened("ana")
+async def test_an_agent_that_answers_twice_is_heard_once(rig: RuntimeRig) -> None:
+    agent, ana = await an_agent(rig), await rig.opened("ana")
     await ana.say(action(ana.address, 1))
     request = await agent.next()
     for value in ("first", "second"):
         await agent.say(answer_to(request, {"code": 200, "value": value}))
     assert await agent.heard() == []
     assert [one["body"]["value"] for one in await ana.heard()] == ["first"]
-    assert house.counters["late answers"] == 1
+    assert rig.counters["late answers"] == 1
 
 
 async def test_an_agent_that_renews_its_session_gets_nothing_again(tmp_path: Path) -> None:
     token = Credential(digest_of("secret"), runtime_address("lamps"), frozenset())
     proof = {"credentials": {"kind": "bearer", "token": "secret"}}
-    async with runtime_house(tmp_path, credentials=[token]) as house:
-        agent, ana = await house.runtime(), await house.opened("ana")
+    async with runtime_rig(tmp_path, credentials=[token]) as rig:
+        agent, ana = await rig.runtime(), await rig.opened("ana")
         assert (await agent.open("lamps", proof))["body"]["code"] == 200
         await agent.subscribed(AGENT)
         await ana.say(action(ana.address, 1))
@@ -363,21 +363,21 @@ async def test_an_agent_that_renews_its_session_gets_nothing_again(tmp_path: Pat
 async def test_an_agent_that_takes_its_session_over_gets_what_the_other_connection_left(tmp_path: Path) -> None:
     token = Credential(digest_of("secret"), runtime_address("lamps"), frozenset())
     proof = {"credentials": {"kind": "bearer", "token": "secret"}}
-    async with runtime_house(tmp_path, credentials=[token]) as house:
-        agent, ana = await house.runtime(), await house.opened("ana")
+    async with runtime_rig(tmp_path, credentials=[token]) as rig:
+        agent, ana = await rig.runtime(), await rig.opened("ana")
         assert (await agent.open("lamps", proof))["body"]["code"] == 200
         await agent.subscribed(AGENT)
         await ana.say(action(ana.address, 1))
         request = await agent.next()
-        other = await house.runtime()
+        other = await rig.runtime()
         assert (await other.open("lamps", proof))["body"]["code"] == 200
         assert await other.next() == request
 
 
 async def test_a_full_queue_refuses_newcomers_and_takes_nothing_from_others(tmp_path: Path) -> None:
     bounds = Bounds(per_queue=3, per_sender=2)
-    async with runtime_house(tmp_path, delivery=DeliveryRules(bounds=bounds)) as house:
-        ana, bo = await house.opened("ana"), await house.opened("bo")
+    async with runtime_rig(tmp_path, delivery=DeliveryRules(bounds=bounds)) as rig:
+        ana, bo = await rig.opened("ana"), await rig.opened("bo")
         await parked(ana, 1, 2)
         await ana.say(action(ana.address, 3))
         assert code_and_reason(await ana.next()) == (429, "quota")
@@ -386,31 +386,31 @@ async def test_a_full_queue_refuses_newcomers_and_takes_nothing_from_others(tmp_
         assert code_and_reason(await bo.next()) == (429, "quota")
         await bo.say(action(bo.address, 3, to=f"thing://{DOMAIN}/agent-5/lamp-1/actions/switch"))
         assert (await bo.next())["body"]["code"] == 202
-        agent = await an_agent(house)
+        agent = await an_agent(rig)
         assert len(await agent.heard()) == 3
 
 
 async def test_an_action_that_the_disk_does_not_take_is_refused_and_nobody_gets_it(
-    house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise HostError(Code.STORAGE, "no space left")
 
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(house.store, "submit", refuse)
+        full_disk.setattr(rig.store, "submit", refuse)
         await ana.say(action(ana.address, 1))
         assert code_and_reason(await ana.next()) == (500, "storage")
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     assert await agent.heard() == []
 
 
 async def test_a_cancelled_action_stays_cancelled_when_the_node_is_killed(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path) as house:
-        ana = await house.opened("ana")
+    async with runtime_rig(tmp_path) as rig:
+        ana = await rig.opened("ana")
         cancelled, kept = await parked(ana, 1, 2)
         assert (await ana.ask("delete", DELIVERY, {"resource": cancelled}))["body"]["code"] == 200
-    async with runtime_house(tmp_path) as again:
+    async with runtime_rig(tmp_path) as again:
         agent = await again.opened("lamps")
         await agent.say(a_message("subscribe", agent.address, SM, {"resources": [AGENT]}, id_=1))
         await agent.next()
@@ -419,17 +419,17 @@ async def test_a_cancelled_action_stays_cancelled_when_the_node_is_killed(tmp_pa
 
 
 async def test_what_an_agent_works_on_and_is_cancelled_while_it_is_away_is_asked_for_when_it_is_back(
-    house: RuntimeHouse,
+    rig: RuntimeRig,
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     (request_id,) = await parked(ana, 1)
-    agent = await an_agent(house)
+    agent = await an_agent(rig)
     await agent.say(answer_to(await agent.next(), {"code": 100}))
     assert (await ana.next())["body"]["status"] == "delivered"
     await agent.wire.cut()
-    await house.until("sessions lost")
+    await rig.until("sessions lost")
     assert (await ana.ask("delete", DELIVERY, {"resource": request_id}))["body"]["code"] == 202
-    back = await house.runtime()
+    back = await rig.runtime()
     back.address = agent.session_address
     await back.ask("re-open", "mn:/session")
     wish = await back.next()
@@ -438,8 +438,8 @@ async def test_what_an_agent_works_on_and_is_cancelled_while_it_is_away_is_asked
 
 async def test_operators_see_and_cancel_everything_and_the_sender_is_told(tmp_path: Path) -> None:
     token = Credential(digest_of("secret"), runtime_address("boss"), frozenset({"operator"}))
-    async with runtime_house(tmp_path, credentials=[token]) as house:
-        ana, boss = await house.opened("ana"), await house.runtime()
+    async with runtime_rig(tmp_path, credentials=[token]) as rig:
+        ana, boss = await rig.opened("ana"), await rig.runtime()
         await boss.open("boss", {"credentials": {"kind": "bearer", "token": "secret"}})
         (request_id,) = await parked(ana, 1)
         listed = await boss.ask("read", DELIVERY, {"criteria": {"from": ana.address}})
@@ -450,8 +450,8 @@ async def test_operators_see_and_cancel_everything_and_the_sender_is_told(tmp_pa
 
 
 @pytest.mark.parametrize("to", ["publisher", "user://alpha.example/ana", "thing://alpha.example", "mn:/x"])
-async def test_an_action_for_an_address_that_nobody_can_own_is_refused(house: RuntimeHouse, to: str) -> None:
-    ana = await house.opened("ana")
+async def test_an_action_for_an_address_that_nobody_can_own_is_refused(rig: RuntimeRig, to: str) -> None:
+    ana = await rig.opened("ana")
     await ana.say(action(ana.address, 1, to=to))
     assert (await ana.next())["body"]["code"] == 404
-    assert len(house.state.delivery.parking) == 0
+    assert len(rig.state.delivery.parking) == 0

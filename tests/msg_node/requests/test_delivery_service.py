@@ -10,7 +10,7 @@ from msg_node.requests.core.inbox import Notice
 from msg_node.requests.core.parked import Sender, Submission
 from protofly import codec
 from protofly.limits import PAGE_ENTRIES, RESOURCES_ENTRIES
-from tests.support.state_house import DOMAIN, StateHouse
+from tests.support.state_rig import DOMAIN, StateRig
 
 DELIVERY = f"domain://msg-node.{DOMAIN}/delivery"
 INBOX = f"domain://msg-node.{DOMAIN}/inbox"
@@ -26,55 +26,55 @@ NAMES = st.sampled_from(["resource", "resources", "criteria", "page", "requestId
 BODIES = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=3), max_size=4)
 
 
-def a_house() -> StateHouse:
+def a_rig() -> StateRig:
     """One open request and one inbox entry of an owner."""
-    house = StateHouse()
-    house.open("rt-owner", 1)
+    rig = StateRig()
+    rig.open("rt-owner", 1)
     sender = Sender(OWNER)
     request = codec.build(id=1, type="execute", from_=OWNER, to=f"{AGENT}/lamp/actions/x", body={"class": "action"})
-    books = house.state.delivery
-    entry = books.parking.submit(Submission(request, AGENT, sender, "d-1", 1e6), house.now)
+    books = rig.state.delivery
+    entry = books.parking.submit(Submission(request, AGENT, sender, "d-1", 1e6), rig.now)
     books.parking.store(entry)
     books.inboxes.deposit(Notice(OWNER, sender, "d-2", AGENT, b'{"code":200,"status":"completed"}', True), 1.0)
-    return house
+    return rig
 
 
 @pytest.mark.parametrize("to", [DELIVERY, INBOX])
 @settings(max_examples=200, deadline=None)
 @given(type_=st.sampled_from(["read", "delete", "update", "execute"]), body=BODIES)
 def test_strangers_get_a_code_for_anything_and_change_nothing(to: str, type_: str, body: dict[str, object]) -> None:
-    house = a_house()
-    sid, _ = house.open("rt-eve", 2)
-    reply = house.reply(sid, to, type_, body)
+    rig = a_rig()
+    sid, _ = rig.open("rt-eve", 2)
+    reply = rig.reply(sid, to, type_, body)
     assert reply["code"] in (200, 400, 404, 405, 413, 501)
     assert reply.get("value") in (None, [], {"acknowledged": 0})
-    assert len(house.state.delivery.parking) == 1
-    assert len(house.state.delivery.inboxes) == 1
+    assert len(rig.state.delivery.parking) == 1
+    assert len(rig.state.delivery.inboxes) == 1
 
 
 @settings(max_examples=200, deadline=None)
 @given(type_=st.sampled_from(["read", "delete"]), body=BODIES)
 def test_the_owner_gets_a_code_for_anything_as_well(type_: str, body: dict[str, object]) -> None:
-    house = a_house()
-    sid = house.state.sessions.by_runtime(OWNER)
+    rig = a_rig()
+    sid = rig.state.sessions.by_runtime(OWNER)
     assert sid is not None
     for to in (DELIVERY, INBOX):
-        assert house.reply(sid, to, type_, body)["code"] in (200, 400, 404, 405, 409, 413, 501)
+        assert rig.reply(sid, to, type_, body)["code"] in (200, 400, 404, 405, 409, 413, 501)
 
 
-def asked(house: StateHouse, to: str, type_: str, body: dict[str, object], who: str = OWNER) -> tuple[object, object]:
+def asked(rig: StateRig, to: str, type_: str, body: dict[str, object], who: str = OWNER) -> tuple[object, object]:
     """Code and value of the answer to a runtime."""
-    sid = house.state.sessions.by_runtime(who)
+    sid = rig.state.sessions.by_runtime(who)
     assert sid is not None
-    reply = house.reply(sid, to, type_, body)
+    reply = rig.reply(sid, to, type_, body)
     return reply["code"], reply.get("value")
 
 
-def parked(house: StateHouse, request_id: str, to: str = f"{AGENT}/lamp/actions/x") -> None:
-    parking = house.state.delivery.parking
+def parked(rig: StateRig, request_id: str, to: str = f"{AGENT}/lamp/actions/x") -> None:
+    parking = rig.state.delivery.parking
     request = codec.build(id=request_id, type="execute", from_=OWNER, to=to, body={})
     queue = to.rpartition("/lamp")[0]
-    parking.store(parking.submit(Submission(request, queue, Sender(OWNER), request_id, 1e6), house.now))
+    parking.store(parking.submit(Submission(request, queue, Sender(OWNER), request_id, 1e6), rig.now))
 
 
 @pytest.mark.parametrize(
@@ -96,25 +96,25 @@ def parked(house: StateHouse, request_id: str, to: str = f"{AGENT}/lamp/actions/
 def test_the_senders_list_holds_the_open_requests_that_are_asked_for(
     criteria: dict[str, object], is_shown: bool
 ) -> None:
-    code, value = asked(a_house(), DELIVERY, "read", {"criteria": criteria})
+    code, value = asked(a_rig(), DELIVERY, "read", {"criteria": criteria})
     shown = {"requestId": "d-1", "status": "pending", "from": OWNER, "to": f"{AGENT}/lamp/actions/x"}
     assert (code, value) == (200, [shown | {"expires": 1_604_800}] if is_shown else [])
 
 
 @pytest.mark.parametrize("criteria", [{"status": "soon"}, {"status": 5}, {"to": 5}, {"from": []}], ids=repr)
 def test_criteria_that_are_not_understood_are_refused(criteria: dict[str, object]) -> None:
-    assert asked(a_house(), DELIVERY, "read", {"criteria": criteria})[0] == 400
+    assert asked(a_rig(), DELIVERY, "read", {"criteria": criteria})[0] == 400
 
 
 def test_lists_come_in_pages_that_count_from_one() -> None:
-    house = StateHouse()
-    house.open("rt-owner", 1)
+    rig = StateRig()
+    rig.open("rt-owner", 1)
     names = [f"d-{number}" for number in range(PAGE_ENTRIES + 1)]
     for name in names:
-        parked(house, name)
+        parked(rig, name)
 
     def page(**body: object) -> list[str]:
-        code, value = asked(house, DELIVERY, "read", body)
+        code, value = asked(rig, DELIVERY, "read", body)
         assert code == 200
         assert isinstance(value, list)
         return [one["requestId"] for one in value]
@@ -123,52 +123,52 @@ def test_lists_come_in_pages_that_count_from_one() -> None:
     assert page(page=2) == names[-1:]
     assert page(page=3) == []
     for wrong in (True, -1, "1", 1.5, None):
-        assert asked(house, DELIVERY, "read", {"page": wrong})[0] == 400
+        assert asked(rig, DELIVERY, "read", {"page": wrong})[0] == 400
 
 
 def test_a_cancelled_request_is_final_and_can_still_be_read() -> None:
-    house = a_house()
-    assert asked(house, DELIVERY, "delete", {}) == (400, None)
-    assert asked(house, DELIVERY, "delete", {"resource": "d-1"}) == (
+    rig = a_rig()
+    assert asked(rig, DELIVERY, "delete", {}) == (400, None)
+    assert asked(rig, DELIVERY, "delete", {"resource": "d-1"}) == (
         200,
         {"requestId": "d-1", "status": "cancelled"},
     )
-    code, value = asked(house, DELIVERY, "read", {"resource": "d-1"})
+    code, value = asked(rig, DELIVERY, "read", {"resource": "d-1"})
     assert isinstance(value, dict)
     assert (code, value["requestId"], value["status"], value["to"]) == (200, "d-1", "cancelled", AGENT)
-    assert asked(house, DELIVERY, "read", {}) == (200, [])
-    assert asked(house, DELIVERY, "delete", {"resource": "d-1"})[0] == 409
-    assert asked(house, DELIVERY, "delete", {"resource": "d-9"})[0] == 404
+    assert asked(rig, DELIVERY, "read", {}) == (200, [])
+    assert asked(rig, DELIVERY, "delete", {"resource": "d-1"})[0] == 409
+    assert asked(rig, DELIVERY, "delete", {"resource": "d-9"})[0] == 404
 
 
 def test_a_result_that_waits_in_the_inbox_is_shown_as_the_requests_state() -> None:
-    house = a_house()
-    house.open("rt-eve", 2)
+    rig = a_rig()
+    rig.open("rt-eve", 2)
     shown = {"to": AGENT, "from": OWNER, "code": 200, "status": "completed"}
-    assert asked(house, DELIVERY, "read", {"requestId": "d-2"}) == (200, shown)
-    assert asked(house, DELIVERY, "read", {"requestId": "d-2"}, f"runtime://{DOMAIN}/rt-eve")[0] == 404
+    assert asked(rig, DELIVERY, "read", {"requestId": "d-2"}) == (200, shown)
+    assert asked(rig, DELIVERY, "read", {"requestId": "d-2"}, f"runtime://{DOMAIN}/rt-eve")[0] == 404
 
 
 def test_the_inbox_shows_results_until_they_are_acknowledged() -> None:
-    house = a_house()
-    code, value = asked(house, INBOX, "read", {})
+    rig = a_rig()
+    code, value = asked(rig, INBOX, "read", {})
     assert isinstance(value, list)
     [entry] = value
     number = entry["id"]
     assert (code, entry) == (200, {"id": number, "to": f"{OWNER}/inbox", "code": 200, "status": "completed"})
-    assert asked(house, INBOX, "read", {"criteria": {"status": "completed"}})[1] == [entry]
-    assert asked(house, INBOX, "read", {"criteria": {"status": "failed"}})[1] == []
+    assert asked(rig, INBOX, "read", {"criteria": {"status": "completed"}})[1] == [entry]
+    assert asked(rig, INBOX, "read", {"criteria": {"status": "failed"}})[1] == []
     for wrong in (True, None, "x", "1" * 20, [], [number, None], [1] * (RESOURCES_ENTRIES + 1)):
-        assert asked(house, INBOX, "delete", {"resources": wrong})[0] == 400
-    assert asked(house, INBOX, "delete", {"resources": [number + 1] * RESOURCES_ENTRIES}) == (200, {"acknowledged": 0})
-    assert asked(house, INBOX, "delete", {"resource": "1" * 19}) == (200, {"acknowledged": 0})
-    assert asked(house, INBOX, "delete", {"resource": str(number)}) == (200, {"acknowledged": 1})
-    assert asked(house, INBOX, "read", {}) == (200, [])
+        assert asked(rig, INBOX, "delete", {"resources": wrong})[0] == 400
+    assert asked(rig, INBOX, "delete", {"resources": [number + 1] * RESOURCES_ENTRIES}) == (200, {"acknowledged": 0})
+    assert asked(rig, INBOX, "delete", {"resource": "1" * 19}) == (200, {"acknowledged": 0})
+    assert asked(rig, INBOX, "delete", {"resource": str(number)}) == (200, {"acknowledged": 1})
+    assert asked(rig, INBOX, "read", {}) == (200, [])
 
 
 def test_statistics_count_what_waits() -> None:
-    house = a_house()
-    parked(house, "d-3", f"thing://{DOMAIN}/agent-5/lamp/x")
-    counted = house.state.delivery.statistics()
+    rig = a_rig()
+    parked(rig, "d-3", f"thing://{DOMAIN}/agent-5/lamp/x")
+    counted = rig.state.delivery.statistics()
     assert counted.pop("open_bytes") > 0
     assert counted == {"open": 2, "queues": 2, "inbox_entries": 1, "inbox_dropped": 0}

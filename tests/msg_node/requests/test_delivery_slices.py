@@ -20,15 +20,15 @@ from protofly.limits import (
     REQUEST_TTL_SECONDS,
 )
 from tests.msg_node.requests.test_actions import SWITCH, action, parked
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     PATIENCE_SECONDS,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 MANY = 3 * PARKED_EXPIRED_AT_ONCE + 1
@@ -37,15 +37,15 @@ TTL_SECONDS = 60
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         made.state.delivery.queues.announce(AGENT, {"expires": TTL_SECONDS, "max": MANY})
         yield made
 
 
-def sweep_all(house: RuntimeHouse) -> None:
+def sweep_all(rig: RuntimeRig) -> None:
     """End all that will be over when the time of what waits now is."""
-    while house.bus.parked_actions.sweep(time.time() + TTL_SECONDS + 1):
+    while rig.bus.parked_actions.sweep(time.time() + TTL_SECONDS + 1):
         pass
 
 
@@ -57,12 +57,12 @@ async def next_of(runtime: Runtime, count: int) -> list[Json]:
     return [await runtime.next() for _ in range(count)]
 
 
-async def test_of_what_is_over_at_once_one_turn_ends_a_few_and_the_next_ones_the_rest(house: RuntimeHouse) -> None:
-    ana, parking = await house.opened("ana"), house.state.delivery.parking
+async def test_of_what_is_over_at_once_one_turn_ends_a_few_and_the_next_ones_the_rest(rig: RuntimeRig) -> None:
+    ana, parking = await rig.opened("ana"), rig.state.delivery.parking
     request_ids = await parked(ana, *range(MANY))
     over = time.time() + TTL_SECONDS + 1
     left = []
-    while house.bus.parked_actions.sweep(over):
+    while rig.bus.parked_actions.sweep(over):
         left.append(len(parking))
     steps = [before - after for before, after in zip([MANY, *left], left, strict=False)]
     assert max(steps) == PARKED_EXPIRED_AT_ONCE
@@ -72,66 +72,66 @@ async def test_of_what_is_over_at_once_one_turn_ends_a_few_and_the_next_ones_the
     assert {one["body"]["status"] for one in events} == {"expired"}
 
 
-async def test_of_many_senders_who_waited_long_enough_one_turn_tells_a_few(house: RuntimeHouse) -> None:
-    agent = await house.opened("lamps")
+async def test_of_many_senders_who_waited_long_enough_one_turn_tells_a_few(rig: RuntimeRig) -> None:
+    agent = await rig.opened("lamps")
     await agent.subscribed(AGENT)
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     await ana.say(*(action(ana.address, one) for one in range(MANY)))
     await next_of(agent, MANY)
     late = time.time() + REQUEST_TTL_SECONDS + 1
-    assert house.bus.parked_actions.sweep(late)
-    assert len(house.state.delivery.parking.owed.overdue(late, most=MANY)) == MANY - PARKED_EXPIRED_AT_ONCE
-    while house.bus.parked_actions.sweep(late):
+    assert rig.bus.parked_actions.sweep(late)
+    assert len(rig.state.delivery.parking.owed.overdue(late, most=MANY)) == MANY - PARKED_EXPIRED_AT_ONCE
+    while rig.bus.parked_actions.sweep(late):
         pass
     replies = await next_of(ana, MANY)
     assert sorted(one["id"] for one in replies) == list(range(MANY))
     assert {one["body"]["code"] for one in replies} == {202}
 
 
-async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(house: RuntimeHouse) -> None:
-    parking = house.state.delivery.parking
+async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(rig: RuntimeRig) -> None:
+    parking = rig.state.delivery.parking
     for one in range(MANY):
         request = action(f"hyperty://{FOREIGN}/h", one, ttl=TTL_SECONDS, requestId=f"d-{one:012d}")
-        assert house.bus.from_link(FOREIGN, [parsed(request)]) == [None]
+        assert rig.bus.from_link(FOREIGN, [parsed(request)]) == [None]
     for entry in parking.queues.entries(AGENT):
-        house.bus.parked_actions.recorder.finish(entry, EXPIRED)
+        rig.bus.parked_actions.recorder.finish(entry, EXPIRED)
     assert parking.finished.forget_old(time.time()) == 0
     assert parking.finished.forget_old(time.time() + TTL_SECONDS + 1) == PARKED_EXPIRED_AT_ONCE
-    sweep_all(house)
+    sweep_all(rig)
     assert (len(parking), [one for one in range(MANY) if parking.finished.find(FOREIGN, f"d-{one:012d}")]) == (0, [])
 
 
-async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in_each_turn(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in_each_turn(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     many = 3 * INBOX_NOTIFIED_AT_ONCE
     request_ids = await parked(ana, *range(many))
     await ana.wire.cut()
-    await house.until("sessions lost")
-    sweep_all(house)
-    inboxes = house.state.delivery.inboxes
+    await rig.until("sessions lost")
+    sweep_all(rig)
+    inboxes = rig.state.delivery.inboxes
     assert len(inboxes.untold(ana.address)) == many
-    back = await house.runtime()
+    back = await rig.runtime()
     back.address = ana.session_address
     await back.ask("re-open", "mn:/session")
     assert len(inboxes.untold(ana.address)) == many - INBOX_NOTIFIED_AT_ONCE
-    assert house.bus.parked_actions.sweep(time.time())
+    assert rig.bus.parked_actions.sweep(time.time())
     assert len(inboxes.untold(ana.address)) == many - 2 * INBOX_NOTIFIED_AT_ONCE
-    assert house.bus.parked_actions.sweep(time.time())
-    assert not house.bus.parked_actions.sweep(time.time())
+    assert rig.bus.parked_actions.sweep(time.time())
+    assert not rig.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(back, many)) == request_ids
 
 
-async def test_who_has_no_room_is_told_later_and_nothing_is_dropped(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_who_has_no_room_is_told_later_and_nothing_is_dropped(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     request_ids = await parked(ana, 1, 2)
-    port = house.port_of("ana")
+    port = rig.port_of("ana")
     most = port._max_messages
     port._max_messages = -1  # as if its queue were full
     assert port.is_congested
-    sweep_all(house)
-    assert len(house.state.delivery.inboxes.untold(ana.address)) == 2
+    sweep_all(rig)
+    assert len(rig.state.delivery.inboxes.untold(ana.address)) == 2
     port._max_messages = most
-    assert house.bus.parked_actions.sweep(time.time())
+    assert rig.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(ana, 2)) == request_ids
 
 
@@ -148,15 +148,15 @@ def test_of_many_events_that_nobody_acknowledged_one_turn_tells_a_few_again() ->
     assert told == [(number, one) for one in range(10) for number in (1, 2)]
 
 
-async def test_the_sweeper_goes_on_until_nothing_is_over(house: RuntimeHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sweeper_goes_on_until_nothing_is_over(rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.05)
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     await parked(ana, *range(MANY))
-    for entry in house.state.delivery.parking.queues.entries(AGENT):
-        house.state.delivery.parking.look_again(entry, 0.0)
+    for entry in rig.state.delivery.parking.queues.entries(AGENT):
+        rig.state.delivery.parking.look_again(entry, 0.0)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(house.bus.run_sweeper)
+        nursery.start_soon(rig.bus.run_sweeper)
         with trio.fail_after(PATIENCE_SECONDS):
             await next_of(ana, MANY)
         nursery.cancel_scope.cancel()
-    assert len(house.state.delivery.parking) == 0
+    assert len(rig.state.delivery.parking) == 0

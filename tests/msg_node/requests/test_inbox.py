@@ -18,7 +18,7 @@ SENDER = Sender("runtime://alpha.example/ana", "c")
 QUEUE = "thing://alpha.example/agent-4"
 
 
-class House:
+class Rig:
     """Inboxes and their rows."""
 
     def __init__(self, **options: Any) -> None:
@@ -34,53 +34,53 @@ class House:
     def requests(self, owner: str = ANA) -> list[str]:
         return [entry.request_id for entry in self.inboxes.of_owner(owner)]
 
-    def restarted(self) -> House:
+    def restarted(self) -> Rig:
         for change in self.journal.take():
             if change.row is None:
                 del self.rows[change.key]
             else:
                 self.rows[change.key] = msgspec.json.encode(change.row)
-        again = House(**self.options)
+        again = Rig(**self.options)
         again.rows = self.rows
         again.inboxes.restore(self.rows)
         return again
 
 
 def test_a_full_inbox_gives_up_its_oldest_word_that_is_not_final_first_and_then_the_oldest() -> None:
-    house = House(per_owner=3)
-    house.deposit("final-1")
-    house.deposit("running-1", is_final=False)
-    house.deposit("running-2", is_final=False)
-    house.deposit("final-2")
-    assert house.requests() == ["final-1", "running-2", "final-2"]
-    house.deposit("final-3")
-    assert house.requests() == ["final-1", "final-2", "final-3"]
-    house.deposit("final-4")
-    assert house.requests() == ["final-2", "final-3", "final-4"]
-    assert house.inboxes.dropped == 3
+    rig = Rig(per_owner=3)
+    rig.deposit("final-1")
+    rig.deposit("running-1", is_final=False)
+    rig.deposit("running-2", is_final=False)
+    rig.deposit("final-2")
+    assert rig.requests() == ["final-1", "running-2", "final-2"]
+    rig.deposit("final-3")
+    assert rig.requests() == ["final-1", "final-2", "final-3"]
+    rig.deposit("final-4")
+    assert rig.requests() == ["final-2", "final-3", "final-4"]
+    assert rig.inboxes.dropped == 3
 
 
 def test_one_full_inbox_takes_nothing_from_its_neighbours() -> None:
-    house = House(per_owner=2)
-    house.deposit("bo-1", owner="hyperty://alpha.example/h-bo")
+    rig = Rig(per_owner=2)
+    rig.deposit("bo-1", owner="hyperty://alpha.example/h-bo")
     for number in range(5):
-        house.deposit(f"ana-{number}")
-    assert house.requests("hyperty://alpha.example/h-bo") == ["bo-1"]
+        rig.deposit(f"ana-{number}")
+    assert rig.requests("hyperty://alpha.example/h-bo") == ["bo-1"]
 
 
 def test_a_newer_word_about_a_request_takes_the_place_of_the_older_one() -> None:
-    house = House()
-    house.deposit("d-1", is_final=False)
-    number = house.deposit("d-1")
-    assert [(entry.number, entry.is_final) for entry in house.inboxes.of_owner(ANA)] == [(number, True)]
+    rig = Rig()
+    rig.deposit("d-1", is_final=False)
+    number = rig.deposit("d-1")
+    assert [(entry.number, entry.is_final) for entry in rig.inboxes.of_owner(ANA)] == [(number, True)]
 
 
 def test_entries_survive_a_restart_and_what_was_told_is_not_told_again() -> None:
-    house = House()
-    house.deposit("d-1")
-    house.deposit("d-2")
-    house.inboxes.told(house.inboxes.untold(ANA)[0])
-    again = house.restarted()
+    rig = Rig()
+    rig.deposit("d-1")
+    rig.deposit("d-2")
+    rig.inboxes.told(rig.inboxes.untold(ANA)[0])
+    again = rig.restarted()
     assert again.requests() == ["d-1", "d-2"]
     assert [entry.request_id for entry in again.inboxes.untold(ANA)] == ["d-2"]
     assert again.deposit("d-3") > max(
@@ -89,25 +89,25 @@ def test_entries_survive_a_restart_and_what_was_told_is_not_told_again() -> None
 
 
 def test_acknowledged_entries_are_gone_for_good_and_those_of_others_stay() -> None:
-    house = House()
-    first, second = house.deposit("d-1"), house.deposit("d-2")
-    assert house.inboxes.acknowledge("hyperty://alpha.example/h-bo", [first]) == 0
-    assert house.inboxes.acknowledge(ANA, [first, first, 999]) == 1
-    assert house.requests() == ["d-2"]
-    assert house.inboxes.owners_of(SENDER.runtime_key) == [ANA]
-    house.inboxes.acknowledge(ANA, [second])
-    assert house.inboxes.owners_of(SENDER.runtime_key) == []
-    assert house.restarted().requests() == []
+    rig = Rig()
+    first, second = rig.deposit("d-1"), rig.deposit("d-2")
+    assert rig.inboxes.acknowledge("hyperty://alpha.example/h-bo", [first]) == 0
+    assert rig.inboxes.acknowledge(ANA, [first, first, 999]) == 1
+    assert rig.requests() == ["d-2"]
+    assert rig.inboxes.owners_of(SENDER.runtime_key) == [ANA]
+    rig.inboxes.acknowledge(ANA, [second])
+    assert rig.inboxes.owners_of(SENDER.runtime_key) == []
+    assert rig.restarted().requests() == []
 
 
 def test_entries_end_after_their_time_whatever_the_clock_does() -> None:
-    house = House(keep_seconds=100.0)
-    house.deposit("d-1", now=1000.0)
-    assert house.inboxes.expire(1099.0) == 0
-    assert house.inboxes.expire(500.0) == 0  # set back: it is kept for its time from now
-    assert house.inboxes.expire(599.0) == 0
-    assert house.inboxes.expire(600.0) == 1
-    assert len(house.inboxes) == 0
+    rig = Rig(keep_seconds=100.0)
+    rig.deposit("d-1", now=1000.0)
+    assert rig.inboxes.expire(1099.0) == 0
+    assert rig.inboxes.expire(500.0) == 0  # set back: it is kept for its time from now
+    assert rig.inboxes.expire(599.0) == 0
+    assert rig.inboxes.expire(600.0) == 1
+    assert len(rig.inboxes) == 0
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ from msg_node.connectors import mqtt
 from msg_node.requests import local_requests
 from protofly.errors import Code
 from tests.support.bindings import Binding, MakeRuntime, runtimes_over
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     FOREIGN,
     SESSION,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 
@@ -45,27 +45,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, clock: Clock) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path, returns_by_address=True) as made:
+async def rig(tmp_path: Path, clock: Clock) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path, returns_by_address=True) as made:
         yield made
 
 
 @pytest.fixture(params=list(Binding), ids=lambda one: one.value)
 async def make(
-    request: pytest.FixtureRequest, house: RuntimeHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, rig: RuntimeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[MakeRuntime]:
     monkeypatch.setattr(mqtt, "MQTT_GONE_SECONDS", 0.05)
     folder = tmp_path / "broker"
     folder.mkdir()
-    async with runtimes_over(request.param, house, folder) as made:
+    async with runtimes_over(request.param, rig, folder) as made:
         yield made
 
 
-def expire(house: RuntimeHouse) -> None:
+def expire(rig: RuntimeRig) -> None:
     """What the sweeper does every second."""
-    while house.bus.send_queues.requests.expire():
+    while rig.bus.send_queues.requests.expire():
         pass
-    house.bus.wake_flusher()
+    rig.bus.wake_flusher()
 
 
 async def asked(ana: Runtime, bo: Runtime, body: Json | None = None, *, id_: object = 5) -> Json:
@@ -77,94 +77,94 @@ async def asked(ana: Runtime, bo: Runtime, body: Json | None = None, *, id_: obj
 
 
 async def test_silence_of_a_runtime_here_is_answered_504_over_every_binding(
-    house: RuntimeHouse, make: MakeRuntime, clock: Clock
+    rig: RuntimeRig, make: MakeRuntime, clock: Clock
 ) -> None:
-    ana, bo = await make("ana"), await house.opened("bo")
+    ana, bo = await make("ana"), await rig.opened("bo")
     await ana.say(a_message("read", ana.address, bo.address, {"ttl": 2}, id_=5))
     assert await ana.heard() == []
     clock.now += 1.9
-    expire(house)
+    expire(rig)
     assert await ana.heard() == []
     clock.now += 0.2
-    expire(house)
+    expire(rig)
     (answer,) = await ana.heard()
     assert (answer["id"], answer["from"], code_and_reason(answer)) == (5, bo.address, (504, "timeout"))
     assert len(await bo.heard()) == 1
-    expire(house)
+    expire(rig)
     assert await ana.heard() == []
-    assert house.counters["timeouts"] == 1
+    assert rig.counters["timeouts"] == 1
 
 
-async def test_without_a_ttl_the_asker_times_it_itself(house: RuntimeHouse, clock: Clock) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_without_a_ttl_the_asker_times_it_itself(rig: RuntimeRig, clock: Clock) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await asked(ana, bo, {})
     clock.now += 1e6
-    expire(house)
+    expire(rig)
     assert await ana.heard() == []
 
 
-async def test_an_answer_in_time_is_the_only_one(house: RuntimeHouse, clock: Clock) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_an_answer_in_time_is_the_only_one(rig: RuntimeRig, clock: Clock) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await asked(ana, bo)
     await bo.say(a_message("response", bo.address, ana.address, {"code": 200}, id_=5))
     await bo.heard()
     clock.now += 1e6
-    expire(house)
+    expire(rig)
     assert [one["body"] for one in await ana.heard()] == [{"code": 200}]
 
 
 @pytest.mark.parametrize("wants_late", [False, True])
-async def test_an_answer_after_the_504_is_late(house: RuntimeHouse, clock: Clock, wants_late: bool) -> None:
-    ana, bo = await house.runtime(), await house.opened("bo")
+async def test_an_answer_after_the_504_is_late(rig: RuntimeRig, clock: Clock, wants_late: bool) -> None:
+    ana, bo = await rig.runtime(), await rig.opened("bo")
     assert code_and_reason(await ana.open("ana", {"late": True} if wants_late else None)) == (200, "")
     await asked(ana, bo)
     clock.now += 2.1
-    expire(house)
+    expire(rig)
     assert [code_and_reason(one) for one in await ana.heard()] == [(504, "timeout")]
     await bo.say(a_message("response", bo.address, ana.address, {"code": 200}, id_=5))
     assert await bo.heard() == []
     assert [one["body"] for one in await ana.heard()] == ([{"code": 200, "late": True}] if wants_late else [])
-    assert house.counters["late replies" if wants_late else "late replies kept back"] == 1
+    assert rig.counters["late replies" if wants_late else "late replies kept back"] == 1
 
 
 async def test_nobody_else_can_end_a_request_by_answering_in_the_name_of_the_asked(
-    house: RuntimeHouse, clock: Clock
+    rig: RuntimeRig, clock: Clock
 ) -> None:
-    ana, bo, eve = await house.opened("ana"), await house.opened("bo"), await house.opened("eve")
+    ana, bo, eve = await rig.opened("ana"), await rig.opened("bo"), await rig.opened("eve")
     await asked(ana, bo)
     await eve.say(a_message("response", bo.address, ana.address, {"code": 200}, id_=5))
     await eve.heard()
-    house.bus.from_link(FOREIGN, [parsed(a_message("response", f"hyperty://{FOREIGN}/h", ana.address, {}, id_=5))])
+    rig.bus.from_link(FOREIGN, [parsed(a_message("response", f"hyperty://{FOREIGN}/h", ana.address, {}, id_=5))])
     clock.now += 2.1
-    expire(house)
+    expire(rig)
     assert [code_and_reason(one) for one in await ana.heard() if one["from"] == bo.address] == [(504, "timeout")]
 
 
 async def test_a_request_that_was_refused_or_served_by_the_node_is_not_answered_again(
-    house: RuntimeHouse, clock: Clock
+    rig: RuntimeRig, clock: Clock
 ) -> None:
-    ana = await house.opened("ana")
+    ana = await rig.opened("ana")
     assert code_and_reason(await ana.ask("read", "runtime://alpha.example/nobody", {"ttl": 1}))[0] == 404
     assert code_and_reason(await ana.ask("read", "domain://msg-node.alpha.example", {"ttl": 1}))[0] == 200
     await ana.say(a_message("read", ana.address, f"hyperty://{FOREIGN}/h", {"ttl": 1}, id_=7))  # its link answers
     clock.now += 1e6
-    expire(house)
+    expire(rig)
     assert await ana.heard() == []
 
 
-async def test_an_answer_that_our_policy_denies_is_none(house: RuntimeHouse, clock: Clock) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_an_answer_that_our_policy_denies_is_none(rig: RuntimeRig, clock: Clock) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await asked(ana, bo)
-    house.judge_local = lambda message, _roles: Refusal(Code.POLICY) if message.type == "response" else None
+    rig.judge_local = lambda message, _roles: Refusal(Code.POLICY) if message.type == "response" else None
     await bo.say(a_message("response", bo.address, ana.address, {"code": 200}, id_=5))
     await bo.heard()
     clock.now += 2.1
-    expire(house)
+    expire(rig)
     assert [code_and_reason(one) for one in await ana.heard()] == [(504, "timeout")]
 
 
-async def test_events_open_nothing(house: RuntimeHouse, clock: Clock) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_events_open_nothing(rig: RuntimeRig, clock: Clock) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     room = await ana.allocated()
     await bo.subscribed(f"{room}/changes", f"{room}/children/m")
     await ana.say(
@@ -176,31 +176,31 @@ async def test_events_open_nothing(house: RuntimeHouse, clock: Clock) -> None:
     await ana.heard()
     assert len(await bo.heard()) == 4
     clock.now += 1e6
-    expire(house)
+    expire(rig)
     assert await ana.heard() == []
 
 
 async def test_an_asker_that_has_left_costs_nothing_and_its_successor_gets_nothing(
-    house: RuntimeHouse, clock: Clock
+    rig: RuntimeRig, clock: Clock
 ) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await asked(ana, bo)
     await ana.say(a_message("close", ana.session_address, SESSION, id_=6))
     await ana.close_code()
-    again = await house.opened("ana")
-    assert not house.bus.send_queues.requests
+    again = await rig.opened("ana")
+    assert not rig.bus.send_queues.requests
     clock.now += 1e6
-    expire(house)
+    expire(rig)
     assert await again.heard() == []
 
 
-async def test_what_a_slow_runtime_did_not_read_in_time_is_answered_once(house: RuntimeHouse, clock: Clock) -> None:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_what_a_slow_runtime_did_not_read_in_time_is_answered_once(rig: RuntimeRig, clock: Clock) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await asked(ana, bo)
     message = parsed(a_message("read", ana.address, bo.address, {"ttl": 2}, id_=5))
-    house.port_of("bo").on_expired(message)
-    expire(house)
-    house.port_of("bo").on_expired(message)
+    rig.port_of("bo").on_expired(message)
+    expire(rig)
+    rig.port_of("bo").on_expired(message)
     clock.now += 1e6
-    expire(house)
+    expire(rig)
     assert [code_and_reason(one) for one in await ana.heard()] == [(504, "timeout")]

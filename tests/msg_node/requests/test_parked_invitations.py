@@ -14,17 +14,17 @@ from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
 from tests.msg_node.requests.test_actions import answer_to
 from tests.msg_node.requests.test_outbox import sent
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 BO = f"hyperty://{DOMAIN}/h-bo"
@@ -36,8 +36,8 @@ def invitations(message: Message, _roles: frozenset[str], _domain: str) -> bool:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         made.parks = invitations
         yield made
 
@@ -46,15 +46,15 @@ def invitation(sender: str, id_: int = 31) -> Json:
     return a_message("create", sender, BO, {"source": sender, "value": {"name": "Room 51"}}, id_=id_)
 
 
-async def bo_comes(house: RuntimeHouse) -> Runtime:
-    bo = await house.opened("bo")
+async def bo_comes(rig: RuntimeRig) -> Runtime:
+    bo = await rig.opened("bo")
     await bo.say(a_message("subscribe", bo.address, SM, {"resources": [BO], "source": BO}, id_=1))
     assert (await bo.next())["body"]["code"] == 200
     return bo
 
 
-async def test_the_inviting_one_hears_that_it_waits_and_later_the_answer_as_an_answer(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_the_inviting_one_hears_that_it_waits_and_later_the_answer_as_an_answer(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     await ana.say(invitation(ana.address))
     waits = await ana.next()
     assert (waits["type"], waits["id"], waits["body"]["code"], waits["body"]["status"]) == (
@@ -63,7 +63,7 @@ async def test_the_inviting_one_hears_that_it_waits_and_later_the_answer_as_an_a
         100,
         "pending",
     )
-    bo = await bo_comes(house)
+    bo = await bo_comes(rig)
     request = await bo.next()
     assert request == invitation(ana.address)
     await bo.say(answer_to(request, {"code": 183}), answer_to(request, {"code": 200}))
@@ -77,22 +77,22 @@ async def test_the_inviting_one_hears_that_it_waits_and_later_the_answer_as_an_a
 
 @pytest.mark.parametrize("has_been_here", [False, True])
 async def test_who_wants_to_observe_an_object_is_answered_when_its_reporter_is_there(
-    house: RuntimeHouse, has_been_here: bool
+    rig: RuntimeRig, has_been_here: bool
 ) -> None:
     """In place of an offline subscription manager. Source: feature row DS-18."""
-    house.parks = lambda message, _roles, _domain: message.type == "subscribe"
+    rig.parks = lambda message, _roles, _domain: message.type == "subscribe"
     control = f"{ROOM}/subscription"
-    bo = await house.opened("bo")
+    bo = await rig.opened("bo")
     if has_been_here:
         await bo.subscribed(ROOM, control)
     await bo.wire.cut()
-    await house.until("sessions lost")
-    ana = await house.opened("ana")
+    await rig.until("sessions lost")
+    ana = await rig.opened("ana")
     wish = a_message("subscribe", ana.address, control, {"source": ana.address, "resource": ROOM}, id_=32)
     await ana.say(wish)
     waits = await ana.next()
     assert (waits["id"], waits["body"]["code"], waits["body"]["status"]) == (32, 100, "pending")
-    again = await house.runtime()
+    again = await rig.runtime()
     again.address = bo.session_address
     await again.ask("re-open", "mn:/session")
     again.address = bo.address
@@ -107,46 +107,46 @@ async def test_who_wants_to_observe_an_object_is_answered_when_its_reporter_is_t
     assert answer["body"]["value"] == {"data": {"topic": "lunch"}, "version": 4}
 
 
-async def test_an_answer_for_an_inviting_one_who_left_waits_in_his_inbox(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_an_answer_for_an_inviting_one_who_left_waits_in_his_inbox(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     await ana.say(invitation(ana.address))
     await ana.next()
     await ana.wire.cut()
-    await house.until("sessions lost")
-    bo = await bo_comes(house)
+    await rig.until("sessions lost")
+    bo = await bo_comes(rig)
     await bo.say(answer_to(await bo.next(), {"code": 403}))
-    await house.until("actions failed")
-    back = await house.runtime()
+    await rig.until("actions failed")
+    back = await rig.runtime()
     back.address = ana.session_address
     await back.ask("re-open", "mn:/session")
     event = await back.next()
     assert (event["to"], event["body"]["status"], event["body"]["code"]) == (f"{ana.address}/inbox", "failed", 403)
 
 
-async def test_an_invitation_that_nobody_came_for_is_answered_as_expired(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_an_invitation_that_nobody_came_for_is_answered_as_expired(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     await ana.say(invitation(ana.address))
     await ana.next()
-    house.bus.parked_actions.sweep(time.time() + 1e6)
+    rig.bus.parked_actions.sweep(time.time() + 1e6)
     assert code_and_reason(await ana.next()) == (410, "expired")
 
 
-async def test_what_no_policy_parks_is_refused_as_ever(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_what_no_policy_parks_is_refused_as_ever(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     await ana.say(a_message("read", ana.address, BO, id_=1))
     assert code_and_reason(await ana.next()) == (404, "no-route")
-    house.parks = lambda *_: False
+    rig.parks = lambda *_: False
     await ana.say(invitation(ana.address))
     assert code_and_reason(await ana.next()) == (404, "no-route")
 
 
-async def test_an_invitation_of_another_domain_waits_and_is_answered_there(house: RuntimeHouse) -> None:
+async def test_an_invitation_of_another_domain_waits_and_is_answered_there(rig: RuntimeRig) -> None:
     sender = f"comm://{FOREIGN}/room-9/subscription"
-    assert house.bus.from_link(FOREIGN, [parsed(invitation(sender))]) == [None]
-    assert [one["body"]["code"] for one in await sent(house)] == [100]
-    bo = await bo_comes(house)
+    assert rig.bus.from_link(FOREIGN, [parsed(invitation(sender))]) == [None]
+    assert [one["body"]["code"] for one in await sent(rig)] == [100]
+    bo = await bo_comes(rig)
     await bo.say(answer_to(await bo.next(), {"code": 200}))
-    (reply,) = await sent(house)
+    (reply,) = await sent(rig)
     assert (reply["type"], reply["id"], reply["to"], reply["body"]["code"]) == ("response", 31, sender, 200)
 
 

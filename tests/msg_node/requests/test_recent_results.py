@@ -12,7 +12,7 @@ from msg_node.requests.core.recent_results import RecentResults
 from protofly import codec
 from protofly.limits import REPEATED_SECONDS
 from protofly.message import Message
-from tests.support.runtime_house import DOMAIN, Json, a_message, runtime_house
+from tests.support.runtime_rig import DOMAIN, Json, a_message, runtime_rig
 
 AGENT = f"thing://{DOMAIN}/agent-4"
 SWITCH = f"{AGENT}/lamp-1/actions/switch"
@@ -75,17 +75,17 @@ def test_few_are_remembered_and_the_oldest_go_first() -> None:
 async def test_a_sender_whose_line_broke_before_the_answer_asks_again_and_the_agent_does_it_once(
     tmp_path: Path,
 ) -> None:
-    async with runtime_house(tmp_path) as house:
-        agent = await house.opened("lamps")
+    async with runtime_rig(tmp_path) as rig:
+        agent = await rig.opened("lamps")
         await agent.subscribed(AGENT)
-        ana = await house.opened("ana")
+        ana = await rig.opened("ana")
         body = {"class": "action", "method": "switch", "params": {"on": True}}
         wanted: Json = a_message("execute", ana.address, SWITCH, body, id_=1)
         await ana.say(wanted)
         asked = await agent.next()
         await agent.say(a_message("response", SWITCH, ana.address, {"code": 200, "value": 7}, id_=asked["id"]))
         first = await ana.next()
-        for again in (ana, await house.runtime()):
+        for again in (ana, await rig.runtime()):
             if again is not ana:
                 session_address = ana.session_address
                 await ana.wire.cut()
@@ -94,7 +94,7 @@ async def test_a_sender_whose_line_broke_before_the_answer_asks_again_and_the_ag
             await again.say(wanted)
             assert await again.next() == first
         assert await agent.heard() == []
-        assert house.counters["actions completed"] == 1
+        assert rig.counters["actions completed"] == 1
 
 
 def test_what_nobody_can_repeat_any_more_is_forgotten_with_the_next_word() -> None:

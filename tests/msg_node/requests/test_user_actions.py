@@ -11,17 +11,17 @@ from federation.link_context import Refusal
 from msg_node.kernel.rules import Rules
 from protofly.errors import Code, HostError, TransportError
 from protofly.guid_record import GuidRecord
-from tests.msg_node.bus.test_user_routing import TO, USER, Registry, house_with, record, registered, sent_abroad
-from tests.support.runtime_house import (
+from tests.msg_node.bus.test_user_routing import TO, USER, Registry, record, registered, rig_with, sent_abroad
+from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     a_message,
     code_and_reason,
     parsed,
-    runtime_house,
+    runtime_rig,
 )
 
 OTHER = "gamma.example"
@@ -35,26 +35,26 @@ def done(request: Json) -> Json:
     return a_message("response", request["to"], request["from"], {"code": 200, "value": 7}, id_=request["id"])
 
 
-async def returned(house: RuntimeHouse, lost: Runtime) -> Runtime:
-    runtime = await house.runtime()
+async def returned(rig: RuntimeRig, lost: Runtime) -> Runtime:
+    runtime = await rig.runtime()
     runtime.address, runtime.token = lost.address, lost.token
     assert (await runtime.ask("re-open", "mn:/session", from_=lost.session_address))["body"]["code"] == 200
     return runtime
 
 
-async def lost(house: RuntimeHouse, runtime: Runtime) -> None:
+async def lost(rig: RuntimeRig, runtime: Runtime) -> None:
     await runtime.wire.cut()
-    await house.until("sessions lost")
+    await rig.until("sessions lost")
 
 
 @pytest.mark.parametrize("to", [TO, USER])
 async def test_one_live_hyperty_gets_an_action_and_its_answer_ends_it(tmp_path: Path, to: str) -> None:
-    async with runtime_house(tmp_path, rules=Rules(resolves_users=True)) as house:
+    async with runtime_rig(tmp_path, rules=Rules(resolves_users=True)) as rig:
         user = f"user://{DOMAIN}/bo" if to == USER else USER
         to = user if to == USER else to
         ana, bo, phone = (
-            await house.opened("ana"),
-            *[await registered(house, name, guid=TO, user=user) for name in ("bo", "phone")],
+            await rig.opened("ana"),
+            *[await registered(rig, name, guid=TO, user=user) for name in ("bo", "phone")],
         )
         await ana.say(switch(ana.address, to=to))
         heard = [(one, message) for one in (bo, phone) for message in await one.heard()]
@@ -66,14 +66,14 @@ async def test_one_live_hyperty_gets_an_action_and_its_answer_ends_it(tmp_path: 
 
 
 async def test_an_action_for_a_user_who_is_away_waits_on_disk_and_comes_when_he_is_back(tmp_path: Path) -> None:
-    async with runtime_house(tmp_path, rules=Rules(resolves_users=True)) as house:
-        ana, bo = await house.opened("ana"), await registered(house, "bo", guid=TO)
-        await lost(house, bo)
+    async with runtime_rig(tmp_path, rules=Rules(resolves_users=True)) as rig:
+        ana, bo = await rig.opened("ana"), await registered(rig, "bo", guid=TO)
+        await lost(rig, bo)
         await ana.say(switch(ana.address))
         reply = await ana.next()
         assert (*code_and_reason(reply), reply["body"]["status"]) == (202, "queued", "pending")
-    async with runtime_house(tmp_path, rules=Rules(resolves_users=True)) as house:  # and the node was away
-        bo, ana = await returned(house, bo), await returned(house, ana)
+    async with runtime_rig(tmp_path, rules=Rules(resolves_users=True)) as rig:  # and the node was away
+        bo, ana = await returned(rig, bo), await returned(rig, ana)
         asked = await bo.next()
         assert (asked["to"], asked["body"]["requestId"]) == (TO, reply["body"]["requestId"])
         await bo.say(done(asked))
@@ -82,32 +82,32 @@ async def test_an_action_for_a_user_who_is_away_waits_on_disk_and_comes_when_he_
 
 
 async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_his_domain(tmp_path: Path) -> None:
-    async with house_with(tmp_path, Registry(record(OTHER, FOREIGN))) as (house, ana):
-        house.domains.refusals[OTHER] = Refusal(Code.DOMAIN_BLOCKED)
-        house.domains.away |= {OTHER, FOREIGN}
+    async with rig_with(tmp_path, Registry(record(OTHER, FOREIGN))) as (rig, ana):
+        rig.domains.refusals[OTHER] = Refusal(Code.DOMAIN_BLOCKED)
+        rig.domains.away |= {OTHER, FOREIGN}
         await ana.say(switch(ana.address))
         reply = await ana.next()
         assert (*code_and_reason(reply), reply["body"]["status"]) == (202, "queued", "pending")
-        assert house.domains.reached == [FOREIGN]
-        assert list(house.state.delivery.parking.queues.names()) == [FOREIGN]
-        house.domains.away.clear()
-        house.bus.link_is_live(FOREIGN)
-        (handed,) = await sent_abroad(house)
+        assert rig.domains.reached == [FOREIGN]
+        assert list(rig.state.delivery.parking.queues.names()) == [FOREIGN]
+        rig.domains.away.clear()
+        rig.bus.link_is_live(FOREIGN)
+        (handed,) = await sent_abroad(rig)
         assert (handed["to"], handed["body"]["requestId"]) == (TO, reply["body"]["requestId"])
         answer = a_message("response", TO, ana.address, {"code": 200, "value": 7}, id_=5)
-        assert house.bus.from_link(FOREIGN, [parsed(answer)]) == [None]
+        assert rig.bus.from_link(FOREIGN, [parsed(answer)]) == [None]
         told = await ana.next()
         assert (told["to"], told["body"]["status"]) == (f"{ana.address}/inbox", "completed")
 
 
 async def test_an_action_for_a_user_whose_address_names_another_domain_goes_there(tmp_path: Path) -> None:
-    async with house_with(tmp_path, None) as (house, ana):
-        house.domains.away.add(FOREIGN)
+    async with rig_with(tmp_path, None) as (rig, ana):
+        rig.domains.away.add(FOREIGN)
         await ana.say(switch(ana.address, to=f"user://{FOREIGN}/bo"))
         assert code_and_reason(await ana.next()) == (202, "queued")
-        assert list(house.state.delivery.parking.queues.names()) == [FOREIGN]
+        assert list(rig.state.delivery.parking.queues.names()) == [FOREIGN]
         third = parsed(switch(f"hyperty://{FOREIGN}/x", to=f"user://{OTHER}/bo"))
-        assert house.bus.from_link(FOREIGN, [third]) == [Code.TRANSIT]
+        assert rig.bus.from_link(FOREIGN, [third]) == [Code.TRANSIT]
 
 
 @pytest.mark.parametrize(
@@ -122,40 +122,40 @@ async def test_an_action_for_a_user_whose_address_names_another_domain_goes_ther
 async def test_an_action_for_somebody_whom_nobody_finds_is_answered_with_the_reason(
     tmp_path: Path, outcome: GuidRecord | HostError, expected: tuple[int, str]
 ) -> None:
-    async with house_with(tmp_path, Registry(outcome)) as (house, ana):
-        house.domains.refusals[OTHER] = Refusal(Code.DOMAIN_BLOCKED)
-        house.domains.away.add(OTHER)
+    async with rig_with(tmp_path, Registry(outcome)) as (rig, ana):
+        rig.domains.refusals[OTHER] = Refusal(Code.DOMAIN_BLOCKED)
+        rig.domains.away.add(OTHER)
         await ana.say(switch(ana.address))
         assert code_and_reason(await ana.next()) == expected
-        assert not house.state.delivery.parking.queues.names()
+        assert not rig.state.delivery.parking.queues.names()
 
 
 async def test_another_domain_s_action_for_a_user_of_ours_is_kept_here(tmp_path: Path) -> None:
-    async with house_with(tmp_path, Registry(record(DOMAIN))) as (house, ana):
-        bo = await registered(house, "bo", guid=TO)
-        await lost(house, bo)
+    async with rig_with(tmp_path, Registry(record(DOMAIN))) as (rig, ana):
+        bo = await registered(rig, "bo", guid=TO)
+        await lost(rig, bo)
         sender = f"hyperty://{FOREIGN}/x"
-        assert house.bus.from_link(FOREIGN, [parsed(switch(sender))]) == [None]
-        (kept,) = await sent_abroad(house)
+        assert rig.bus.from_link(FOREIGN, [parsed(switch(sender))]) == [None]
+        (kept,) = await sent_abroad(rig)
         assert (code_and_reason(kept), kept["body"]["status"]) == ((202, "queued"), "pending")
-        bo = await returned(house, bo)
+        bo = await returned(rig, bo)
         await bo.say(done(await bo.next()))
-        (final,) = await sent_abroad(house)
+        (final,) = await sent_abroad(rig)
         assert (final["to"], final["body"]["status"]) == (f"{sender}/inbox", "completed")
         assert await ana.heard() == []
 
 
 async def test_another_domain_s_action_for_a_stranger_is_not_sent_to_a_third(tmp_path: Path) -> None:
-    async with house_with(tmp_path, Registry(record(OTHER))) as (house, _):
-        assert house.bus.from_link(FOREIGN, [parsed(switch(f"hyperty://{FOREIGN}/x"))]) == [None]
-        (refused,) = await sent_abroad(house)
+    async with rig_with(tmp_path, Registry(record(OTHER))) as (rig, _):
+        assert rig.bus.from_link(FOREIGN, [parsed(switch(f"hyperty://{FOREIGN}/x"))]) == [None]
+        (refused,) = await sent_abroad(rig)
         assert (refused["to"], code_and_reason(refused)) == (f"hyperty://{FOREIGN}/x", (404, "not-registered"))
 
 
 async def test_what_the_policy_denies_is_not_kept(tmp_path: Path) -> None:
-    async with house_with(tmp_path, Registry(record(DOMAIN))) as (house, ana):
-        bo = await registered(house, "bo")  # under a name that only the record tells
-        house.judge_local = lambda _message, _roles: Refusal(Code.POLICY)
+    async with rig_with(tmp_path, Registry(record(DOMAIN))) as (rig, ana):
+        bo = await registered(rig, "bo")  # under a name that only the record tells
+        rig.judge_local = lambda _message, _roles: Refusal(Code.POLICY)
         await ana.say(switch(ana.address))
         assert code_and_reason(await ana.next()) == (403, "policy")
         assert await bo.heard() == []
@@ -164,9 +164,9 @@ async def test_what_the_policy_denies_is_not_kept(tmp_path: Path) -> None:
 async def test_an_action_that_waits_for_a_record_is_answered_when_the_node_stops(tmp_path: Path) -> None:
     registry = Registry(record(FOREIGN))
     registry.open = trio.Event()
-    async with house_with(tmp_path, registry) as (house, ana):
+    async with rig_with(tmp_path, registry) as (rig, ana):
         await ana.say(switch(ana.address))
         await registry.until_asked()
-        house.bus.drain()
+        rig.bus.drain()
         assert code_and_reason(await ana.next()) == (503, "draining")
-        assert not house.state.delivery.parking.queues.names()
+        assert not rig.state.delivery.parking.queues.names()

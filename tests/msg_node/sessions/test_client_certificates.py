@@ -20,7 +20,7 @@ from msg_node.settings.sessions import build_credentials
 from msg_node.wiring import meaning
 from tests.support.client_certificates import ClientCertificate, client_certificate
 from tests.support.http_runtime import http_runtime, opened_http
-from tests.support.runtime_house import RuntimeHouse, code_and_reason, runtime_address, runtime_house
+from tests.support.runtime_rig import RuntimeRig, code_and_reason, runtime_address, runtime_rig
 
 ANA = runtime_address("ana")
 
@@ -36,7 +36,7 @@ def stranger() -> trustme.CA:
 
 
 @asynccontextmanager
-async def secured_house(folder: Path, authority: trustme.CA, more: str = "") -> AsyncIterator[RuntimeHouse]:
+async def secured_rig(folder: Path, authority: trustme.CA, more: str = "") -> AsyncIterator[RuntimeRig]:
     """A node whose settings ask for client certificates of `authority`, and for a proof."""
     server = authority.issue_cert("localhost", key_type=trustme.KeyType.ECDSA)
     server.cert_chain_pems[0].write_to_path(folder / "server.pem")
@@ -48,8 +48,8 @@ async def secured_house(folder: Path, authority: trustme.CA, more: str = "") -> 
     )
     settings = load_settings(folder / "node.toml")
     context = meaning.server_context(settings)
-    async with runtime_house(folder, context=context, credentials=build_credentials(settings)) as house:
-        yield house
+    async with runtime_rig(folder, context=context, credentials=build_credentials(settings)) as rig:
+        yield rig
 
 
 def client_context(authority: trustme.CA, folder: Path, certificate: ClientCertificate | None = None) -> ssl.SSLContext:
@@ -65,36 +65,36 @@ STRICT = "[sessions]\nanonymous = false\n"
 async def test_a_certificate_opens_the_runtime_that_it_names_and_no_other(
     tmp_path: Path, authority: trustme.CA, uri: str
 ) -> None:
-    async with secured_house(tmp_path, authority, STRICT) as house:
+    async with secured_rig(tmp_path, authority, STRICT) as rig:
         context = client_context(authority, tmp_path, client_certificate(authority, uri, "https://alpha.example/ana"))
-        ana = await house.runtime(context=context)
+        ana = await rig.runtime(context=context)
         reply = await ana.open("ana")
         assert reply["body"]["code"] == 200
         assert reply["body"]["session"]["expires"] > 80_000
         assert isinstance(ana.wire.stream, trio.SSLStream)
         assert ana.wire.stream.version() == "TLSv1.3"
-        eve = await house.runtime(context=context)
+        eve = await rig.runtime(context=context)
         for name in ("an", "ana2", "Ana", "bo"):
             assert code_and_reason(await eve.open(name)) == (401, "bad-token")
-        assert [session.runtime for session in house.state.sessions] == [ANA]
+        assert [session.runtime for session in rig.state.sessions] == [ANA]
 
 
 async def test_without_a_certificate_there_is_no_proof(tmp_path: Path, authority: trustme.CA) -> None:
-    async with secured_house(tmp_path, authority, STRICT) as house:
-        nobody = await house.runtime(context=client_context(authority, tmp_path))
+    async with secured_rig(tmp_path, authority, STRICT) as rig:
+        nobody = await rig.runtime(context=client_context(authority, tmp_path))
         assert code_and_reason(await nobody.open("ana")) == (401, "no-credentials")
 
 
 async def test_over_http_the_certificate_of_the_line_proves_the_runtime_as_well(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
-    async with secured_house(tmp_path, authority, STRICT) as house:
+    async with secured_rig(tmp_path, authority, STRICT) as rig:
         context = client_context(authority, tmp_path, client_certificate(authority, ANA))
-        ana = await opened_http(house, context=context)
+        ana = await opened_http(rig, context=context)
         assert ana.token
-        nobody = await http_runtime(house, "bob", context=context)
+        nobody = await http_runtime(rig, "bob", context=context)
         assert code_and_reason(await nobody.open()) == (401, "bad-token")
-        without = await http_runtime(house, "ana", context=client_context(authority, tmp_path))
+        without = await http_runtime(rig, "ana", context=client_context(authority, tmp_path))
         assert code_and_reason(await without.open()) == (401, "no-credentials")
 
 
@@ -108,13 +108,13 @@ async def test_a_certificate_that_tls_does_not_verify_ends_the_connection(
         "for servers": lambda: client_certificate(authority, ANA, purpose=ExtendedKeyUsageOID.SERVER_AUTH),
         "not valid yet": lambda: client_certificate(authority, ANA, days=5),
     }[flaw]()
-    async with secured_house(tmp_path, authority) as house:
+    async with secured_rig(tmp_path, authority) as rig:
         with pytest.raises((trio.BrokenResourceError, AssertionError)):
-            await house.runtime(context=client_context(authority, tmp_path, certificate))
-        assert len(house.state.sessions) == 0
-        assert house.door is not None
-        assert house.door.counters["failed handshakes"] == 1
-        assert house.door.counters["runtimes"] == 0
+            await rig.runtime(context=client_context(authority, tmp_path, certificate))
+        assert len(rig.state.sessions) == 0
+        assert rig.door is not None
+        assert rig.door.counters["failed handshakes"] == 1
+        assert rig.door.counters["runtimes"] == 0
 
 
 @pytest.mark.parametrize("by", ["sha256", "subject"])
@@ -122,42 +122,42 @@ async def test_settings_name_a_certificate_and_give_it_roles(tmp_path: Path, aut
     certificate = client_certificate(authority, name="lab")
     which = f'sha256 = "{certificate.sha256}"' if by == "sha256" else 'subject = "CN=lab,O=Alpha"'
     entry = f'[[sessions.certificate]]\nruntime = "runtime://alpha.example/lab-*"\n{which}\nroles = ["operator"]\n'
-    async with secured_house(tmp_path, authority, STRICT + entry) as house:
+    async with secured_rig(tmp_path, authority, STRICT + entry) as rig:
         context = client_context(authority, tmp_path, certificate)
-        lab = await house.runtime(context=context)
+        lab = await rig.runtime(context=context)
         assert (await lab.open("lab-1"))["body"]["code"] == 200
-        assert house.port_of("lab-1").roles == {"operator"}
-        other = await house.runtime(context=context)
+        assert rig.port_of("lab-1").roles == {"operator"}
+        other = await rig.runtime(context=context)
         assert code_and_reason(await other.open("ana")) == (401, "bad-token")
         renewed = client_certificate(authority, name="lab")
-        late = await house.runtime(context=client_context(authority, tmp_path, renewed))
+        late = await rig.runtime(context=client_context(authority, tmp_path, renewed))
         expected = (200, "") if by == "subject" else (401, "bad-token")
         assert code_and_reason(await late.open("lab-2")) == expected
 
 
 async def test_required_means_that_no_token_is_enough(tmp_path: Path, authority: trustme.CA) -> None:
     more = 'client_certificate = "required"\n'
-    async with secured_house(tmp_path, authority, more) as house:
-        nobody = await house.runtime(context=client_context(authority, tmp_path))
+    async with secured_rig(tmp_path, authority, more) as rig:
+        nobody = await rig.runtime(context=client_context(authority, tmp_path))
         assert code_and_reason(await nobody.open("ana")) == (401, "no-credentials")
-        ana = await house.runtime(context=client_context(authority, tmp_path, client_certificate(authority, ANA)))
+        ana = await rig.runtime(context=client_context(authority, tmp_path, client_certificate(authority, ANA)))
         assert (await ana.open("ana"))["body"]["code"] == 200
 
 
 async def test_who_comes_back_with_his_certificate_takes_his_session_over(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
-    async with secured_house(tmp_path, authority, STRICT) as house:
-        first = await house.runtime(context=client_context(authority, tmp_path, client_certificate(authority, ANA)))
+    async with secured_rig(tmp_path, authority, STRICT) as rig:
+        first = await rig.runtime(context=client_context(authority, tmp_path, client_certificate(authority, ANA)))
         await first.open("ana")
         address = await first.allocated()
-        second = await house.runtime(context=client_context(authority, tmp_path, client_certificate(authority, ANA)))
+        second = await rig.runtime(context=client_context(authority, tmp_path, client_certificate(authority, ANA)))
         assert (await second.open("ana"))["body"]["code"] == 200
         told = await first.next()
         assert (told["from"], told["to"], told["body"]["value"]) == ("mn:/session", f"{ANA}/status", "taken-over")
         assert await first.close_code() == 4001
-        assert house.state.owners.owner(address) == house.port_of("ana").sid
-        assert house.bus.live_sessions == 1
+        assert rig.state.owners.owner(address) == rig.port_of("ana").sid
+        assert rig.bus.live_sessions == 1
 
 
 def test_what_is_no_certificate_is_nothing() -> None:

@@ -13,7 +13,7 @@ from msg_node.kernel.rules import Rules
 from msg_node.kernel.session import SessionRow
 from msg_node.sessions.core.guests import Guests
 from protofly.errors import Code, PeerError
-from tests.support.runtime_house import (
+from tests.support.runtime_rig import (
     ALLOCATION,
     DOMAIN,
     FOREIGN,
@@ -21,12 +21,12 @@ from tests.support.runtime_house import (
     SM,
     Json,
     Runtime,
-    RuntimeHouse,
+    RuntimeRig,
     code_and_reason,
     runtime_address,
-    runtime_house,
+    runtime_rig,
 )
-from tests.support.state_house import StateHouse
+from tests.support.state_rig import StateRig
 
 THIRD = "gamma.example"
 CREDENTIALS = [
@@ -37,21 +37,21 @@ CREDENTIALS = [
 
 
 @asynccontextmanager
-async def guest_house(folder: Path) -> AsyncIterator[RuntimeHouse]:
+async def guest_rig(folder: Path) -> AsyncIterator[RuntimeRig]:
     rules = Rules(guest_addresses=3)
-    async with runtime_house(folder, credentials=CREDENTIALS, allows_guests=True, rules=rules) as house:
-        yield house
+    async with runtime_rig(folder, credentials=CREDENTIALS, allows_guests=True, rules=rules) as rig:
+        yield rig
 
 
-async def session_of(house: RuntimeHouse, address: str, token: str) -> Runtime:
-    runtime = await house.runtime(bearer=token)
+async def session_of(rig: RuntimeRig, address: str, token: str) -> Runtime:
+    runtime = await rig.runtime(bearer=token)
     runtime.address = address
     assert (await runtime.ask("open", SESSION))["body"]["code"] == 200
     return runtime
 
 
-async def guest(house: RuntimeHouse, name: str) -> Runtime:
-    return await session_of(house, f"runtime://{FOREIGN}/{name}", "beta")
+async def guest(rig: RuntimeRig, name: str) -> Runtime:
+    return await session_of(rig, f"runtime://{FOREIGN}/{name}", "beta")
 
 
 async def leased(runtime: Runtime, number: int) -> Json:
@@ -59,10 +59,10 @@ async def leased(runtime: Runtime, number: int) -> Json:
 
 
 async def test_guests_of_one_domain_share_its_quota_and_others_do_not_notice(tmp_path: Path) -> None:
-    async with guest_house(tmp_path) as house:
-        bo, eve = await guest(house, "bo"), await guest(house, "eve")
-        other = await session_of(house, f"runtime://{THIRD}/rt", "gamma")
-        ana = await house.opened("ana")
+    async with guest_rig(tmp_path) as rig:
+        bo, eve = await guest(rig, "bo"), await guest(rig, "eve")
+        other = await session_of(rig, f"runtime://{THIRD}/rt", "gamma")
+        ana = await rig.opened("ana")
         assert code_and_reason(await leased(bo, 2)) == (200, "")
         assert code_and_reason(await leased(eve, 2)) == (429, "quota")
         assert code_and_reason(await leased(eve, 1)) == (200, "")
@@ -73,18 +73,18 @@ async def test_guests_of_one_domain_share_its_quota_and_others_do_not_notice(tmp
 
 
 async def test_what_a_guest_leased_is_free_again_when_its_connection_ends(tmp_path: Path) -> None:
-    async with guest_house(tmp_path) as house:
-        bo, eve = await guest(house, "bo"), await guest(house, "eve")
+    async with guest_rig(tmp_path) as rig:
+        bo, eve = await guest(rig, "bo"), await guest(rig, "eve")
         assert code_and_reason(await leased(bo, 3)) == (200, "")
         assert code_and_reason(await leased(eve, 1)) == (429, "quota")
         await bo.wire.cut()
-        await house.until("sessions closed")
+        await rig.until("sessions closed")
         assert code_and_reason(await leased(eve, 3)) == (200, "")
 
 
 async def test_released_leases_can_be_had_again(tmp_path: Path) -> None:
-    async with guest_house(tmp_path) as house:
-        bo = await guest(house, "bo")
+    async with guest_rig(tmp_path) as rig:
+        bo = await guest(rig, "bo")
         allocated = (await leased(bo, 3))["body"]["value"]["allocated"]
         assert code_and_reason(await leased(bo, 1)) == (429, "quota")
         await bo.ask("delete", ALLOCATION, {"childrenResources": allocated[:1]})
@@ -92,11 +92,11 @@ async def test_released_leases_can_be_had_again(tmp_path: Path) -> None:
 
 
 async def test_operators_see_what_the_guests_of_a_domain_have(tmp_path: Path) -> None:
-    async with guest_house(tmp_path) as house:
-        bo, eve = await guest(house, "bo"), await guest(house, "eve")
+    async with guest_rig(tmp_path) as rig:
+        bo, eve = await guest(rig, "bo"), await guest(rig, "eve")
         await leased(bo, 1)
         await leased(eve, 1)
-        ops = await session_of(house, runtime_address("ops"), "ops")
+        ops = await session_of(rig, runtime_address("ops"), "ops")
         value = (await ops.ask("read", ALLOCATION, {"resource": FOREIGN}))["body"]["value"]
         assert (value["limit"], [one["guest"] for one in value["resources"]]) == (3, [True, True])
         assert (await ops.ask("read", ALLOCATION, {"resource": THIRD}))["body"]["value"] == {"resources": []}
@@ -161,9 +161,9 @@ def test_who_has_gone_is_no_guest_any_more() -> None:
 
 
 def test_the_end_of_a_connection_without_a_session_changes_nothing() -> None:
-    house = StateHouse()
-    sid, _ = house.open("rt-ana", 1)
-    lifecycle = house.state.lifecycle
-    assert lifecycle.lost(7, now=house.now) == (None, [])
-    assert lifecycle.lost(1, now=house.now) == (sid, [])
-    assert lifecycle.lost(1, now=house.now) == (None, [])
+    rig = StateRig()
+    sid, _ = rig.open("rt-ana", 1)
+    lifecycle = rig.state.lifecycle
+    assert lifecycle.lost(7, now=rig.now) == (None, [])
+    assert lifecycle.lost(1, now=rig.now) == (sid, [])
+    assert lifecycle.lost(1, now=rig.now) == (None, [])

@@ -16,7 +16,7 @@ from msg_node.sessions.core.session_service import PROOF_OVER, RECONNECTION_FAIL
 from protofly.errors import Code, PeerError
 from protofly.limits import OVERDUE_AT_ONCE
 from protofly.message import Message
-from tests.support.state_house import ALLOCATION, DOMAIN, GRACE_SECONDS, SM, StateHouse, body_of
+from tests.support.state_rig import ALLOCATION, DOMAIN, GRACE_SECONDS, SM, StateRig, body_of
 from tests.support.token_issuer import TokenIssuer
 
 ANA = f"runtime://{DOMAIN}/rt-ana"
@@ -42,8 +42,8 @@ def gate(*, needs_certificate: bool = False, allows_anonymous: bool = True) -> C
 
 
 @pytest.fixture
-def house() -> StateHouse:
-    return StateHouse(gate=gate())
+def rig() -> StateRig:
+    return StateRig(gate=gate())
 
 
 def token(runtime: object = ANA, *, now: float = NOW, **claims: Any) -> dict[str, object]:
@@ -59,10 +59,10 @@ def reply_of(result: ServiceResult) -> dict[str, object]:
     return body_of(reply)
 
 
-def opened(house: StateHouse, connection: int, body: dict[str, object] | None, type_: str = "open") -> tuple[int, str]:
-    reply = reply_of(house.session_verb(type_, ANA, connection, body))
+def opened(rig: StateRig, connection: int, body: dict[str, object] | None, type_: str = "open") -> tuple[int, str]:
+    reply = reply_of(rig.session_verb(type_, ANA, connection, body))
     assert reply["code"] == 200, reply
-    sid = house.state.sessions.by_connection(connection)
+    sid = rig.state.sessions.by_connection(connection)
     assert sid is not None
     return sid, str(reply["runtimeToken"])
 
@@ -96,87 +96,87 @@ def may_take(first: str, second: str) -> bool:
 @pytest.mark.parametrize("is_live", [True, False])
 @pytest.mark.parametrize("second", PROOFS)
 @pytest.mark.parametrize("first", PROOFS)
-def test_who_takes_over_from_whom(house: StateHouse, first: str, second: str, is_live: bool) -> None:
-    sid, old = opened(house, 1, PROOFS[first])
+def test_who_takes_over_from_whom(rig: StateRig, first: str, second: str, is_live: bool) -> None:
+    sid, old = opened(rig, 1, PROOFS[first])
     if not is_live:
-        house.services.sessions.connection_lost(1, now=house.now)
-    result = house.session_verb("open", ANA, 2, PROOFS[second])
+        rig.services.sessions.connection_lost(1, now=rig.now)
+    result = rig.session_verb("open", ANA, 2, PROOFS[second])
     reply = reply_of(result)
     if may_take(first, second):
-        assert (reply["code"], house.state.sessions.by_connection(2)) == (200, sid)
+        assert (reply["code"], rig.state.sessions.by_connection(2)) == (200, sid)
         closes = [CloseConnection(1, CloseCode.TAKEN_OVER)] if is_live else []
         assert [one for one in result.effects if isinstance(one, CloseConnection)] == closes
         assert result.notices == ([Notice(1, ANA, "taken-over")] if is_live else [])
         assert [news.event for news in result.news] == (["taken-over"] if is_live else []) + ["re-opened"]
-        assert reply_of(house.session_verb("re-open", f"{ANA}/{old}", 3))["code"] == 500  # its token is a new one
+        assert reply_of(rig.session_verb("re-open", f"{ANA}/{old}", 3))["code"] == 500  # its token is a new one
     elif first == second == "nothing" and not is_live:
         assert reply["code"] == 200  # a session of his own; the older one keeps what it has until its grace ends
-        assert house.state.sessions.by_connection(2) != sid
+        assert rig.state.sessions.by_connection(2) != sid
     else:
         assert (reply["code"], reply["reason"]) == (409, "address-taken")
         assert old not in result.replies[0].raw.decode()
         assert [news.event for news in result.news] == ["refused"]
-        assert house.state.sessions.by_runtime(ANA) == sid
+        assert rig.state.sessions.by_runtime(ANA) == sid
 
 
 def test_a_pool_may_take_over_when_the_holders_proof_is_no_longer_one() -> None:
-    house = StateHouse(gate=gate())
-    sid, _ = opened(house, 1, with_("pool's"))
-    house._gate = Credentials([Credential(digest_of("new pool's"), f"runtime://{DOMAIN}/*")])
-    house = house.restarted()
-    assert opened(house, 2, with_("new pool's"))[0] == sid
+    rig = StateRig(gate=gate())
+    sid, _ = opened(rig, 1, with_("pool's"))
+    rig._gate = Credentials([Credential(digest_of("new pool's"), f"runtime://{DOMAIN}/*")])
+    rig = rig.restarted()
+    assert opened(rig, 2, with_("new pool's"))[0] == sid
 
 
 # The end of a proof.
 
 
-def test_the_open_reply_says_when_the_proof_ends(house: StateHouse) -> None:
-    assert expires_in(house.session_verb("open", ANA, 1, token())) == LIFE + SKEW
-    assert expires_in(house.session_verb("open", f"{ANA}2", 2, with_("pool's"))) is None
-    assert expires_in(house.session_verb("open", f"{ANA}3", 3)) is None
+def test_the_open_reply_says_when_the_proof_ends(rig: StateRig) -> None:
+    assert expires_in(rig.session_verb("open", ANA, 1, token())) == LIFE + SKEW
+    assert expires_in(rig.session_verb("open", f"{ANA}2", 2, with_("pool's"))) is None
+    assert expires_in(rig.session_verb("open", f"{ANA}3", 3)) is None
 
 
-def test_a_session_whose_proof_ends_is_told_closed_and_parked(house: StateHouse) -> None:
-    sid, session_token = opened(house, 1, token())
-    house.now += LIFE + SKEW - 1
-    assert house.swept().effects == []
-    house.now += 1
-    result = house.swept()
+def test_a_session_whose_proof_ends_is_told_closed_and_parked(rig: StateRig) -> None:
+    sid, session_token = opened(rig, 1, token())
+    rig.now += LIFE + SKEW - 1
+    assert rig.swept().effects == []
+    rig.now += 1
+    result = rig.swept()
     assert result.effects == [Parked(sid), CloseConnection(1, CloseCode.PROOF_EXPIRED)]
     assert result.notices == [Notice(1, ANA, "expired", "bad-token")]
     assert [(news.event, news.code) for news in result.news] == [("lost", "bad-token")]
-    assert house.services.sessions.connection_lost(1, now=house.now).news == []
-    told = house.services.notice(result.notices[0])
+    assert rig.services.sessions.connection_lost(1, now=rig.now).news == []
+    told = rig.services.notice(result.notices[0])
     assert (told.type, told.from_, told.to) == ("update", "mn:/session", f"{ANA}/status")
     assert body_of(told) == {"value": "expired", "reason": "bad-token"}
-    again = reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2))
+    again = reply_of(rig.session_verb("re-open", f"{ANA}/{session_token}", 2))
     assert (again["code"], again["reason"], again["desc"]) == (500, "bad-token", PROOF_OVER)
 
 
-def test_an_expired_session_comes_back_whole_with_a_fresh_token(house: StateHouse) -> None:
-    sid, session_token = opened(house, 1, token())
-    address = house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": {"number": 1}})["value"]
-    house.reply(sid, SM, "subscribe", {"resources": ["comm://beta.example/room-1/changes"], "source": ANA})
-    held = house.state.lifecycle.holdings(sid)
-    house.now += LIFE + SKEW
-    house.keep(house.swept().changes)
-    result = house.session_verb("re-open", f"{ANA}/{session_token}", 2, token(now=house.now))
+def test_an_expired_session_comes_back_whole_with_a_fresh_token(rig: StateRig) -> None:
+    sid, session_token = opened(rig, 1, token())
+    address = rig.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": {"number": 1}})["value"]
+    rig.reply(sid, SM, "subscribe", {"resources": ["comm://beta.example/room-1/changes"], "source": ANA})
+    held = rig.state.lifecycle.holdings(sid)
+    rig.now += LIFE + SKEW
+    rig.keep(rig.swept().changes)
+    result = rig.session_verb("re-open", f"{ANA}/{session_token}", 2, token(now=rig.now))
     assert reply_of(result)["code"] == 200
     assert expires_in(result) == LIFE + SKEW
-    assert house.state.lifecycle.holdings(sid) == held
+    assert rig.state.lifecycle.holdings(sid) == held
     assert address
 
 
-def test_an_expired_session_ends_with_its_grace(house: StateHouse) -> None:
-    sid, _ = opened(house, 1, token())
-    house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": {"number": 2}})
-    house.now += LIFE + SKEW
-    house.swept()
-    house.now += GRACE_SECONDS
-    result = house.swept()
+def test_an_expired_session_ends_with_its_grace(rig: StateRig) -> None:
+    sid, _ = opened(rig, 1, token())
+    rig.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": {"number": 2}})
+    rig.now += LIFE + SKEW
+    rig.swept()
+    rig.now += GRACE_SECONDS
+    result = rig.swept()
     assert result.effects == [Ended(sid)]
     assert [(news.event, news.addresses) for news in result.news] == [("expired", 2)]
-    assert len(house.state.sessions) == 0
+    assert len(rig.state.sessions) == 0
 
 
 UNREADABLE: tuple[object, ...] = (
@@ -194,17 +194,17 @@ UNREADABLE: tuple[object, ...] = (
 @pytest.mark.parametrize("credentials", UNREADABLE)
 @pytest.mark.parametrize("bearer", ["", "ana's"])
 def test_credentials_that_cannot_be_read_open_no_session_in_the_name_of_nobody(
-    house: StateHouse, credentials: object, bearer: str
+    rig: StateRig, credentials: object, bearer: str
 ) -> None:
-    result = house.session_verb("open", ANA, 1, {"credentials": credentials}, bearer=bearer)
+    result = rig.session_verb("open", ANA, 1, {"credentials": credentials}, bearer=bearer)
     assert (reply_of(result)["code"], reply_of(result)["reason"]) == (401, "bad-token")
-    assert len(house.state.sessions) == 0
+    assert len(rig.state.sessions) == 0
 
 
 @pytest.mark.parametrize("body", [{}, {"credentials": None}, {"credentials": {"kind": "anonymous"}}])
-def test_who_sends_no_credentials_is_anonymous(house: StateHouse, body: dict[str, object]) -> None:
-    sid, _ = opened(house, 1, body)
-    session = house.state.sessions.get(sid)
+def test_who_sends_no_credentials_is_anonymous(rig: StateRig, body: dict[str, object]) -> None:
+    sid, _ = opened(rig, 1, body)
+    session = rig.state.sessions.get(sid)
     assert session is not None
     assert session.proof.credential == ""
 
@@ -220,73 +220,73 @@ def test_who_sends_no_credentials_is_anonymous(house: StateHouse, body: dict[str
     ],
 )
 def test_bad_credentials_in_a_re_open_are_refused_and_change_nothing(
-    house: StateHouse, body: dict[str, object], code: int, reason: str
+    rig: StateRig, body: dict[str, object], code: int, reason: str
 ) -> None:
-    sid, session_token = opened(house, 1, token())
-    reply = reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 1, body))
+    sid, session_token = opened(rig, 1, token())
+    reply = reply_of(rig.session_verb("re-open", f"{ANA}/{session_token}", 1, body))
     assert (reply["code"], reply["reason"]) == (code, reason)
-    session = house.state.sessions.get(sid)
+    session = rig.state.sessions.get(sid)
     assert session is not None
     assert session.proof.expires_at == NOW + LIFE + SKEW
 
 
-def test_an_old_token_in_the_header_does_not_keep_a_session_from_coming_back(house: StateHouse) -> None:
-    sid, session_token = opened(house, 1, with_("ana's"))
+def test_an_old_token_in_the_header_does_not_keep_a_session_from_coming_back(rig: StateRig) -> None:
+    sid, session_token = opened(rig, 1, with_("ana's"))
     old = LOGIN.token(ANA, now=NOW - 5000)
-    assert reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2, bearer=old))["code"] == 200
-    assert house.state.sessions.by_connection(2) == sid
+    assert reply_of(rig.session_verb("re-open", f"{ANA}/{session_token}", 2, bearer=old))["code"] == 200
+    assert rig.state.sessions.by_connection(2) == sid
 
 
 # Renewal.
 
 
 @pytest.mark.parametrize("verb", ["open", "re-open"])
-def test_a_fresh_token_on_the_same_connection_renews(house: StateHouse, verb: str) -> None:
-    sid, session_token = opened(house, 1, token())
-    house.now += 200
+def test_a_fresh_token_on_the_same_connection_renews(rig: StateRig, verb: str) -> None:
+    sid, session_token = opened(rig, 1, token())
+    rig.now += 200
     from_ = ANA if verb == "open" else f"{ANA}/{session_token}"
-    result = house.session_verb(verb, from_, 1, token(now=house.now))
+    result = rig.session_verb(verb, from_, 1, token(now=rig.now))
     assert reply_of(result)["code"] == 200
     assert expires_in(result) == LIFE + SKEW
     assert result.effects == [Bind(1, sid)]
     assert [(news.event, news.detail) for news in result.news] == [("re-opened", "renewed")]
-    assert house.restarted().state.sessions.get(sid) is not None
-    house.now += LIFE
-    assert house.swept().effects == []
+    assert rig.restarted().state.sessions.get(sid) is not None
+    rig.now += LIFE
+    assert rig.swept().effects == []
 
 
-def test_open_again_without_a_proof_renews_nothing(house: StateHouse) -> None:
-    opened(house, 1, token())
+def test_open_again_without_a_proof_renews_nothing(rig: StateRig) -> None:
+    opened(rig, 1, token())
     for body in (None, with_("pool's")):
-        reply = reply_of(house.session_verb("open", ANA, 1, body))
+        reply = reply_of(rig.session_verb("open", ANA, 1, body))
         assert (reply["code"], reply["reason"]) == (409, "duplicate")
 
 
-def test_one_connection_has_one_session(house: StateHouse) -> None:
-    opened(house, 1, with_("pool's"))
-    reply = reply_of(house.session_verb("open", f"{ANA}2", 1, with_("pool's")))
+def test_one_connection_has_one_session(rig: StateRig) -> None:
+    opened(rig, 1, with_("pool's"))
+    reply = reply_of(rig.session_verb("open", f"{ANA}2", 1, with_("pool's")))
     assert (reply["code"], reply["reason"]) == (409, "duplicate")
 
 
 def test_roles_and_end_of_a_proof_survive_a_restart() -> None:
-    house = StateHouse(gate=gate())
-    sid, session_token = opened(house, 1, token(roles=["operator"]))
-    house = house.restarted()
-    session = house.state.sessions.get(sid)
+    rig = StateRig(gate=gate())
+    sid, session_token = opened(rig, 1, token(roles=["operator"]))
+    rig = rig.restarted()
+    session = rig.state.sessions.get(sid)
     assert session is not None
     assert session.proof.roles == {"operator"}
     assert session.proof.expires_at == NOW + LIFE + SKEW
-    house.now += LIFE + SKEW
-    reply = reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2))
+    rig.now += LIFE + SKEW
+    reply = reply_of(rig.session_verb("re-open", f"{ANA}/{session_token}", 2))
     assert (reply["code"], reply["desc"]) == (500, PROOF_OVER)
 
 
 def test_a_session_of_an_issuer_that_the_settings_dropped_does_not_come_back() -> None:
-    house = StateHouse(gate=gate())
-    _, session_token = opened(house, 1, token())
-    house._gate = Credentials()
-    house = house.restarted()
-    reply = reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2))
+    rig = StateRig(gate=gate())
+    _, session_token = opened(rig, 1, token())
+    rig._gate = Credentials()
+    rig = rig.restarted()
+    reply = reply_of(rig.session_verb("re-open", f"{ANA}/{session_token}", 2))
     assert (reply["code"], reply["desc"]) == (500, RECONNECTION_FAIL)
 
 
@@ -294,46 +294,46 @@ def test_a_session_of_an_issuer_that_the_settings_dropped_does_not_come_back() -
 
 
 def test_a_lease_is_told_and_renewed_by_re_open() -> None:
-    house = StateHouse(lease_seconds=100)
-    result = house.session_verb("open", ANA, 1)
+    rig = StateRig(lease_seconds=100)
+    result = rig.session_verb("open", ANA, 1)
     assert expires_in(result) == 100
     session_token = str(reply_of(result)["runtimeToken"])
-    house.now += 90
-    assert expires_in(house.session_verb("re-open", f"{ANA}/{session_token}", 1)) == 100
-    house.now += 99
-    assert house.swept().effects == []
-    house.now += 1
-    result = house.swept()
+    rig.now += 90
+    assert expires_in(rig.session_verb("re-open", f"{ANA}/{session_token}", 1)) == 100
+    rig.now += 99
+    assert rig.swept().effects == []
+    rig.now += 1
+    result = rig.swept()
     assert CloseConnection(1, CloseCode.LEASE_OVER) in result.effects
     assert [(news.event, news.code) for news in result.news] == [("lost", "expired")]
-    assert reply_of(house.session_verb("re-open", f"{ANA}/{session_token}", 2))["code"] == 200
+    assert reply_of(rig.session_verb("re-open", f"{ANA}/{session_token}", 2))["code"] == 200
 
 
 def test_leases_that_end_together_end_in_portions() -> None:
-    house = StateHouse(lease_seconds=100)
+    rig = StateRig(lease_seconds=100)
     count = 2 * OVERDUE_AT_ONCE + 1
     for number in range(count):
-        house.session_verb("open", f"{ANA}-{number}", number)
-    house.now += 100
+        rig.session_verb("open", f"{ANA}-{number}", number)
+    rig.now += 100
     portions = []
-    while news := house.services.sessions.sweep(now=house.now).news:
+    while news := rig.services.sessions.sweep(now=rig.now).news:
         portions.append(len(news))
     assert portions == [OVERDUE_AT_ONCE, OVERDUE_AT_ONCE, 1]
 
 
 def test_a_clock_that_is_set_back_prolongs_no_lease() -> None:
-    house = StateHouse(lease_seconds=100)
-    house.session_verb("open", ANA, 1)
-    house.now -= 10_000
-    assert house.swept().effects == []
-    house.now += 100
-    assert CloseConnection(1, CloseCode.LEASE_OVER) in house.swept().effects
+    rig = StateRig(lease_seconds=100)
+    rig.session_verb("open", ANA, 1)
+    rig.now -= 10_000
+    assert rig.swept().effects == []
+    rig.now += 100
+    assert CloseConnection(1, CloseCode.LEASE_OVER) in rig.swept().effects
 
 
 def test_the_shorter_of_lease_and_proof_counts() -> None:
-    house = StateHouse(gate=gate(), lease_seconds=100)
-    assert expires_in(house.session_verb("open", ANA, 1, token())) == 100
-    assert expires_in(house.session_verb("open", f"{ANA}2", 2, token(f"{ANA}2", now=NOW - 310))) == 50
+    rig = StateRig(gate=gate(), lease_seconds=100)
+    assert expires_in(rig.session_verb("open", ANA, 1, token())) == 100
+    assert expires_in(rig.session_verb("open", f"{ANA}2", 2, token(f"{ANA}2", now=NOW - 310))) == 50
 
 
 # Certificates.
@@ -342,16 +342,16 @@ CERTIFICATE = PeerCertificate("ab" * 32, "CN=ana", frozenset({ANA}), NOW + 1000)
 LAB = PeerCertificate("cd" * 32, "CN=lab", frozenset(), NOW + 1000)
 
 
-def test_a_certificate_that_names_its_runtime_opens_it_until_it_expires(house: StateHouse) -> None:
-    result = house.session_verb("open", ANA, 1, certificate=CERTIFICATE)
+def test_a_certificate_that_names_its_runtime_opens_it_until_it_expires(rig: StateRig) -> None:
+    result = rig.session_verb("open", ANA, 1, certificate=CERTIFICATE)
     assert expires_in(result) == 1000
-    sid = house.state.sessions.by_connection(1)
+    sid = rig.state.sessions.by_connection(1)
     assert sid is not None
-    session = house.state.sessions.get(sid)
+    session = rig.state.sessions.get(sid)
     assert session is not None
     assert session.proof.credential == f"certificate {ANA}"
-    house.now += 1000
-    assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in house.swept().effects
+    rig.now += 1000
+    assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in rig.swept().effects
 
 
 @pytest.mark.parametrize(
@@ -367,34 +367,34 @@ def test_a_certificate_that_names_its_runtime_opens_it_until_it_expires(house: S
     ],
 )
 def test_what_a_certificate_proves(
-    house: StateHouse, certificate: PeerCertificate, runtime: str, credential: str, roles: set[str]
+    rig: StateRig, certificate: PeerCertificate, runtime: str, credential: str, roles: set[str]
 ) -> None:
-    assert reply_of(house.session_verb("open", runtime, 1, certificate=certificate))["code"] == 200
-    (session,) = house.state.sessions
+    assert reply_of(rig.session_verb("open", runtime, 1, certificate=certificate))["code"] == 200
+    (session,) = rig.state.sessions
     assert session.proof.credential == credential
     assert session.proof.roles == roles
 
 
 def test_where_nobody_is_anonymous_a_certificate_for_another_runtime_is_refused() -> None:
-    house = StateHouse(gate=gate(allows_anonymous=False))
-    reply = reply_of(house.session_verb("open", f"runtime://{DOMAIN}/rx", 1, certificate=CERTIFICATE))
+    rig = StateRig(gate=gate(allows_anonymous=False))
+    reply = reply_of(rig.session_verb("open", f"runtime://{DOMAIN}/rx", 1, certificate=CERTIFICATE))
     assert (reply["code"], reply["reason"]) == (401, "bad-token")
 
 
 def test_where_certificates_are_needed_no_token_and_no_return_is_enough_without_one() -> None:
-    house = StateHouse(gate=gate(needs_certificate=True))
-    assert reply_of(house.session_verb("open", ANA, 1, with_("ana's")))["reason"] == "no-credentials"
-    assert reply_of(house.session_verb("open", ANA, 1))["reason"] == "no-credentials"
-    reply = reply_of(house.session_verb("open", ANA, 1, with_("ana's"), certificate=LAB))
-    back = house.session_verb("re-open", f"{ANA}/{reply['runtimeToken']}", 2)
+    rig = StateRig(gate=gate(needs_certificate=True))
+    assert reply_of(rig.session_verb("open", ANA, 1, with_("ana's")))["reason"] == "no-credentials"
+    assert reply_of(rig.session_verb("open", ANA, 1))["reason"] == "no-credentials"
+    reply = reply_of(rig.session_verb("open", ANA, 1, with_("ana's"), certificate=LAB))
+    back = rig.session_verb("re-open", f"{ANA}/{reply['runtimeToken']}", 2)
     assert reply_of(back)["reason"] == "no-credentials"
-    back = house.session_verb("re-open", f"{ANA}/{reply['runtimeToken']}", 2, certificate=LAB)
+    back = rig.session_verb("re-open", f"{ANA}/{reply['runtimeToken']}", 2, certificate=LAB)
     assert reply_of(back)["code"] == 200
 
 
 def test_a_certificate_means_nothing_where_none_is_asked_for() -> None:
-    house = StateHouse(gate=Credentials(allows_anonymous=False))
-    assert reply_of(house.session_verb("open", ANA, 1, certificate=CERTIFICATE))["reason"] == "bad-token"
+    rig = StateRig(gate=Credentials(allows_anonymous=False))
+    assert reply_of(rig.session_verb("open", ANA, 1, certificate=CERTIFICATE))["reason"] == "bad-token"
 
 
 # Who may come with nothing.
@@ -413,8 +413,8 @@ def test_a_certificate_means_nothing_where_none_is_asked_for() -> None:
 )
 def test_only_named_runtimes_come_without_credentials(runtime: str, code: int) -> None:
     anonymous = (f"runtime://{DOMAIN}/guest-*", f"runtime://{DOMAIN}/kiosk")
-    house = StateHouse(gate=Credentials(anonymous_runtimes=anonymous))
-    assert reply_of(house.session_verb("open", runtime, 1))["code"] == code
+    rig = StateRig(gate=Credentials(anonymous_runtimes=anonymous))
+    assert reply_of(rig.session_verb("open", runtime, 1))["code"] == code
 
 
 def test_policies_judge_an_open_by_what_was_proved() -> None:
@@ -422,37 +422,37 @@ def test_policies_judge_an_open_by_what_was_proved() -> None:
         if "operator" not in roles:
             raise PeerError(Code.POLICY, f"rule operators-only for {message.type}")
 
-    house = StateHouse(gate=gate(), permit=operators_only)
-    reply = reply_of(house.session_verb("open", ANA, 1, with_("pool's")))
+    rig = StateRig(gate=gate(), permit=operators_only)
+    reply = reply_of(rig.session_verb("open", ANA, 1, with_("pool's")))
     assert (reply["code"], reply["reason"]) == (403, "policy")
     assert "rule operators-only for open" in str(reply["desc"])
-    assert len(house.state.sessions) == 0
-    assert reply_of(house.session_verb("open", ANA, 1, with_("ana's")))["code"] == 200
+    assert len(rig.state.sessions) == 0
+    assert reply_of(rig.session_verb("open", ANA, 1, with_("ana's")))["code"] == 200
 
 
 # What others learn.
 
 
 def test_whoever_listens_learns_that_a_runtime_comes_and_goes() -> None:
-    house = StateHouse(tells_presence=True)
-    watcher, _ = house.open("rt-bo", 9)
-    house.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
+    rig = StateRig(tells_presence=True)
+    watcher, _ = rig.open("rt-bo", 9)
+    rig.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
 
     def heard(result: ServiceResult) -> list[object]:
         return [body_of(one)["value"] for one in result.notifications if one.to == f"{ANA}/status"]
 
-    result = house.session_verb("open", ANA, 1)
+    result = rig.session_verb("open", ANA, 1)
     session_token = reply_of(result)["runtimeToken"]
     assert heard(result) == ["live"]
-    assert heard(house.services.sessions.connection_lost(1, now=house.now)) == ["disconnected"]
-    assert heard(house.session_verb("re-open", f"{ANA}/{session_token}", 2)) == ["live"]
-    assert heard(house.session_verb("re-open", f"{ANA}/{session_token}", 2)) == []
-    assert heard(house.session_verb("close", f"{ANA}/{session_token}", 2)) == ["disconnected"]
+    assert heard(rig.services.sessions.connection_lost(1, now=rig.now)) == ["disconnected"]
+    assert heard(rig.session_verb("re-open", f"{ANA}/{session_token}", 2)) == ["live"]
+    assert heard(rig.session_verb("re-open", f"{ANA}/{session_token}", 2)) == []
+    assert heard(rig.session_verb("close", f"{ANA}/{session_token}", 2)) == ["disconnected"]
 
 
 def test_presence_is_told_only_where_the_settings_say_so_and_somebody_listens() -> None:
-    assert StateHouse(tells_presence=True).session_verb("open", ANA, 1).notifications == []
-    house = StateHouse()
-    watcher, _ = house.open("rt-bo", 9)
-    house.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
-    assert house.session_verb("open", ANA, 1).notifications == []
+    assert StateRig(tells_presence=True).session_verb("open", ANA, 1).notifications == []
+    rig = StateRig()
+    watcher, _ = rig.open("rt-bo", 9)
+    rig.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
+    assert rig.session_verb("open", ANA, 1).notifications == []

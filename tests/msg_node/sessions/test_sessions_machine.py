@@ -1,6 +1,6 @@
 """Sessions, addresses, subscriptions and registry under any sequence of events: the invariants that must never break.
 
-Two owners never share an address; who is gone holds nothing; a house restarted from the rows is the house that wrote
+Two owners never share an address; who is gone holds nothing; a rig restarted from the rows is the rig that wrote
 them.
 """
 
@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
-from tests.support.state_house import ALLOCATION, DOMAIN, GRACE_SECONDS, REGISTRY, SM, StateHouse, body_of
+from tests.support.state_rig import ALLOCATION, DOMAIN, GRACE_SECONDS, REGISTRY, SM, StateRig, body_of
 
 RUNTIMES = st.sampled_from(["rt-a", "rt-b", "rt-c"])
 OBJECTS = st.sampled_from(
@@ -23,21 +23,21 @@ KEYS = st.sampled_from(["", "block-1", f"runtime://{DOMAIN}/rt-a"])
 CHOICE = st.integers(min_value=0, max_value=7)
 
 
-class Household(RuleBasedStateMachine):
-    """Drives a `StateHouse` the way connectors, the bus, the clock and the operating system do."""
+class SessionsOfRuntimes(RuleBasedStateMachine):
+    """Drives a `StateRig` the way connectors, the bus, the clock and the operating system do."""
 
     addresses = Bundle("addresses")
     tokens = Bundle("tokens")
 
     def __init__(self) -> None:
         super().__init__()
-        self.house = StateHouse()
+        self.rig = StateRig()
         self.connections = 0
 
     # Whom to take.
 
     def live(self) -> list[int]:
-        return sorted(session.sid for session in self.house.state.sessions if session.is_live)
+        return sorted(session.sid for session in self.rig.state.sessions if session.is_live)
 
     def pick(self, choice: int) -> int:
         live = self.live()
@@ -52,43 +52,43 @@ class Household(RuleBasedStateMachine):
     @rule(target=tokens, name=RUNTIMES)
     def open(self, name: str) -> Any:
         connection = self.connect()
-        result = self.house.session_verb("open", f"runtime://{DOMAIN}/{name}", connection)
+        result = self.rig.session_verb("open", f"runtime://{DOMAIN}/{name}", connection)
         body = body_of(result.replies[0])
-        assert (body["code"] == 200) is (self.house.state.sessions.by_connection(connection) is not None)
+        assert (body["code"] == 200) is (self.rig.state.sessions.by_connection(connection) is not None)
         return f"runtime://{DOMAIN}/{name}/{body['runtimeToken']}" if body["code"] == 200 else multiple()
 
     @rule(token=tokens)
     def re_open(self, token: str) -> None:
         connection = self.connect()
-        result = self.house.session_verb("re-open", token, connection)
+        result = self.rig.session_verb("re-open", token, connection)
         assert body_of(result.replies[0])["code"] in (200, 500)
 
     @rule(token=consumes(tokens), choice=CHOICE)
     @precondition(lambda self: self.live())
     def close(self, token: str, choice: int) -> None:
-        session = self.house.state.sessions.get(self.pick(choice))
+        session = self.rig.state.sessions.get(self.pick(choice))
         assert session is not None
         assert session.connection is not None
-        self.house.session_verb("close", token, session.connection)
-        assert self.house.state.sessions.get(session.sid) is None
+        self.rig.session_verb("close", token, session.connection)
+        assert self.rig.state.sessions.get(session.sid) is None
 
     @rule(choice=CHOICE)
     @precondition(lambda self: self.live())
     def lose(self, choice: int) -> None:
-        session = self.house.state.sessions.get(self.pick(choice))
+        session = self.rig.state.sessions.get(self.pick(choice))
         assert session is not None
         assert session.connection is not None
-        result = self.house.services.sessions.connection_lost(session.connection, now=self.house.now)
+        result = self.rig.services.sessions.connection_lost(session.connection, now=self.rig.now)
         assert result.changes == []
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 31.0, GRACE_SECONDS / 2, GRACE_SECONDS, 7200.0]))
     def wait(self, seconds: float) -> None:
-        self.house.now += seconds
-        self.house.keep(self.house.swept().changes)
+        self.rig.now += seconds
+        self.rig.keep(self.rig.swept().changes)
 
     @rule()
     def kill_and_restart(self) -> None:
-        self.house = self.house.restarted()
+        self.rig = self.rig.restarted()
         assert self.live() == []
 
     # Addresses and subscriptions.
@@ -98,50 +98,50 @@ class Household(RuleBasedStateMachine):
     def allocate(self, choice: int, number: int, key: str) -> Any:
         sid = self.pick(choice)
         value = {"number": number, "allocationKey": key}
-        found = self.house.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": value})["value"]
+        found = self.rig.reply(sid, ALLOCATION, "create", {"scheme": "comm", "value": value})["value"]
         assert isinstance(found, dict)
-        assert {self.house.state.owners.owner(url) for url in found["allocated"]} == {sid}
+        assert {self.rig.state.owners.owner(url) for url in found["allocated"]} == {sid}
         return multiple(*found["allocated"])
 
     @rule(choice=CHOICE, address=addresses | OBJECTS | KEYS.filter(bool))
     @precondition(lambda self: self.live())
     def release(self, choice: int, address: str) -> None:
         sid = self.pick(choice)
-        owner = self.house.state.owners.owner(address)
-        family = self.house.state.sessions.of_runtime(sid)
-        assert self.house.reply(sid, ALLOCATION, "delete", {"resource": address})["code"] == 200
+        owner = self.rig.state.owners.owner(address)
+        family = self.rig.state.sessions.of_runtime(sid)
+        assert self.rig.reply(sid, ALLOCATION, "delete", {"resource": address})["code"] == 200
         if owner is not None and owner not in family:
-            assert self.house.state.owners.owner(address) == owner
+            assert self.rig.state.owners.owner(address) == owner
 
     @rule(choice=CHOICE, names=st.lists(st.tuples(addresses | OBJECTS, SUFFIXES), min_size=1, max_size=3))
     @precondition(lambda self: self.live())
     def subscribe(self, choice: int, names: list[tuple[str, str]]) -> None:
         sid = self.pick(choice)
-        owners = {base: self.house.state.owners.owner(base) for base, _ in names}
+        owners = {base: self.rig.state.owners.owner(base) for base, _ in names}
         resources = [base + suffix for base, suffix in names]
-        reply = self.house.reply(sid, SM, "subscribe", {"resources": resources})
+        reply = self.rig.reply(sid, SM, "subscribe", {"resources": resources})
         assert reply["code"] in (200, 403)
         for base, owner in owners.items():
-            assert self.house.state.owners.owner(base) in ((owner,) if owner is not None else (None, sid))
+            assert self.rig.state.owners.owner(base) in ((owner,) if owner is not None else (None, sid))
 
     @rule(choice=CHOICE, base=addresses | OBJECTS, suffix=SUFFIXES)
     @precondition(lambda self: self.live())
     def unsubscribe(self, choice: int, base: str, suffix: str) -> None:
         sid = self.pick(choice)
-        self.house.reply(sid, SM, "unsubscribe", {"resources": [base + suffix]})
-        keys = {one.key for one in self.house.state.listeners.subscriptions(sid)}
+        self.rig.reply(sid, SM, "unsubscribe", {"resources": [base + suffix]})
+        keys = {one.key for one in self.rig.state.listeners.subscriptions(sid)}
         assert base + suffix not in keys
 
     @rule(choice=CHOICE, url=OBJECTS)
     @precondition(lambda self: self.live())
     def register(self, choice: int, url: str) -> None:
         sid = self.pick(choice)
-        owner = self.house.state.owners.owner(url)
-        session = self.house.state.sessions.get(sid)
+        owner = self.rig.state.owners.owner(url)
+        session = self.rig.state.sessions.get(sid)
         assert session is not None
         value = {"url": url, "user": "user://x/y", "descriptor": "d", "runtime": session.runtime}
         value |= {"name": "n", "schema": "s", "reporter": "r"}
-        reply = self.house.reply(sid, REGISTRY, "create", {"value": value})
+        reply = self.rig.reply(sid, REGISTRY, "create", {"value": value})
         if owner not in (None, sid):
             assert reply["code"] == 403
 
@@ -149,7 +149,7 @@ class Household(RuleBasedStateMachine):
 
     @invariant()
     def every_holding_belongs_to_a_session(self) -> None:
-        state = self.house.state
+        state = self.rig.state
         sids = {session.sid for session in state.sessions}
         assert set(state.listeners.listeners()) <= sids
         assert set(state.owners._owned) <= sids
@@ -158,7 +158,7 @@ class Household(RuleBasedStateMachine):
 
     @invariant()
     def no_two_sessions_own_one_address(self) -> None:
-        state = self.house.state
+        state = self.rig.state
         owned = [row.url for session in state.sessions for row in state.owners.owned(session.sid)]
         assert len(owned) == len(set(owned))
         assert all(
@@ -169,7 +169,7 @@ class Household(RuleBasedStateMachine):
 
     @invariant()
     def each_runtime_has_one_speaker(self) -> None:
-        state = self.house.state
+        state = self.rig.state
         for session in state.sessions:
             assert (state.sessions.by_runtime(session.runtime_key) == session.sid) is not session.is_displaced
             assert session.is_live is (session.grace_ends is None)
@@ -179,7 +179,7 @@ class Household(RuleBasedStateMachine):
 
     @invariant()
     def listening_look_up_agrees_with_the_subscriptions(self) -> None:
-        listeners = self.house.state.listeners
+        listeners = self.rig.state.listeners
         for sid in listeners.listeners():
             for one in listeners.subscriptions(sid):
                 asked = one.key[:-1] + "anything" if one.key.endswith("/*") else one.key
@@ -188,7 +188,7 @@ class Household(RuleBasedStateMachine):
     @invariant()
     def only_owners_listen_to_the_control_address(self) -> None:
         """Who listens to `O/subscription` owns `O`, or was there before anybody owned it."""
-        state = self.house.state
+        state = self.rig.state
         for session in state.sessions:
             for one in state.listeners.subscriptions(session.sid):
                 if one.key.endswith("/*"):
@@ -197,7 +197,7 @@ class Household(RuleBasedStateMachine):
 
     @invariant()
     def rows_restore_to_the_same_state(self) -> None:
-        state, again = self.house.state, self.house.restarted().state
+        state, again = self.rig.state, self.rig.restarted().state
         assert [one.row() for one in state.sessions] == [one.row() for one in again.sessions]
         assert state.owners._sid_of == again.owners._sid_of
         assert state.owners._owned == again.owners._owned
@@ -213,16 +213,16 @@ class Household(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When everybody is gone for long enough nothing remains."""
         for sid in self.live():
-            session = self.house.state.sessions.get(sid)
+            session = self.rig.state.sessions.get(sid)
             assert session is not None
             assert session.connection is not None
-            self.house.services.sessions.connection_lost(session.connection, now=self.house.now)
-        self.house.now += 3 * 86_400
-        self.house.keep(self.house.swept().changes)
-        self.house.now += 3 * 86_400
-        self.house.keep(self.house.swept().changes)
-        assert all(not rows for rows in self.house.rows.values())
-        state = self.house.state
+            self.rig.services.sessions.connection_lost(session.connection, now=self.rig.now)
+        self.rig.now += 3 * 86_400
+        self.rig.keep(self.rig.swept().changes)
+        self.rig.now += 3 * 86_400
+        self.rig.keep(self.rig.swept().changes)
+        assert all(not rows for rows in self.rig.rows.values())
+        state = self.rig.state
         assert not state.owners._sid_of
         assert not state.owners._blocks
         assert not state.listeners._exact
@@ -233,5 +233,5 @@ class Household(RuleBasedStateMachine):
         assert not state.sessions._displaced
 
 
-TestHousehold = Household.TestCase
-TestHousehold.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestSessionsOfRuntimes = SessionsOfRuntimes.TestCase
+TestSessionsOfRuntimes.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -18,7 +18,7 @@ from policy.core.gate import Gate, PeerRule
 from protofly.message import Message
 from tests.support.policies import deny, one_policy, permit, unrecorded
 from tests.support.policies import test as condition
-from tests.support.runtime_house import FOREIGN, SESSION, Json, RuntimeHouse, a_message, parsed, runtime_house
+from tests.support.runtime_rig import FOREIGN, SESSION, Json, RuntimeRig, a_message, parsed, runtime_rig
 from tests.support.sides import Bus, Pair, decoded, inbound
 
 RULES = one_policy(
@@ -30,20 +30,20 @@ FORGED = ('"auth":true,', '"auth":false,', r'"\u0061uth":true,', '"auth":false,"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RuntimeHouse]:
-    async with runtime_house(tmp_path) as made:
+async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
+    async with runtime_rig(tmp_path) as made:
         yield made
 
 
-def guarded(house: RuntimeHouse, policies: CompiledPolicies) -> None:
+def guarded(rig: RuntimeRig, policies: CompiledPolicies) -> None:
     decisions = unrecorded(Gate(policies))
-    house.bus._judge = authorisation(
-        lambda message, roles, sid: judge_local(decisions, message, roles, sid), house.state.guests.domain
+    rig.bus._judge = authorisation(
+        lambda message, roles, sid: judge_local(decisions, message, roles, sid), rig.state.guests.domain
     )
 
 
-async def body_heard(house: RuntimeHouse, type_: str, written: str) -> bytes:
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def body_heard(rig: RuntimeRig, type_: str, written: str) -> bytes:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     raw = f'{{"id":1,"type":"{type_}","from":"{ana.address}","to":"{bo.address}","body":{{{written}"value":[1.0]}}}}'
     await ana.say_raw(raw.encode())
     await ana.heard()
@@ -59,31 +59,31 @@ async def raw_body(runtime: object) -> bytes:
 @pytest.mark.parametrize("written", FORGED)
 @pytest.mark.parametrize(("type_", "verdict"), [("create", True), ("read", False)])
 async def test_runtimes_get_the_verdict_of_our_policies_whatever_the_sender_wrote(
-    house: RuntimeHouse, type_: str, verdict: bool, written: str
+    rig: RuntimeRig, type_: str, verdict: bool, written: str
 ) -> None:
-    guarded(house, RULES)
-    assert await body_heard(house, type_, written) == repr({"value": [1.0], "auth": verdict}).encode()
+    guarded(rig, RULES)
+    assert await body_heard(rig, type_, written) == repr({"value": [1.0], "auth": verdict}).encode()
 
 
 @pytest.mark.parametrize("written", FORGED)
-async def test_without_policies_there_is_no_verdict(house: RuntimeHouse, written: str) -> None:
-    assert await body_heard(house, "create", written) == repr({"value": [1.0]}).encode()
+async def test_without_policies_there_is_no_verdict(rig: RuntimeRig, written: str) -> None:
+    assert await body_heard(rig, "create", written) == repr({"value": [1.0]}).encode()
 
 
-async def test_a_message_without_a_body_gets_none(house: RuntimeHouse) -> None:
-    guarded(house, RULES)
-    ana, bo = await house.opened("ana"), await house.opened("bo")
+async def test_a_message_without_a_body_gets_none(rig: RuntimeRig) -> None:
+    guarded(rig, RULES)
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await ana.say(a_message("create", ana.address, bo.address, id_=1))
     await ana.heard()
     assert "body" not in (await bo.heard())[0]
 
 
-async def test_what_another_domain_sent_is_marked_by_our_gate_alone(house: RuntimeHouse) -> None:
-    ana = await house.opened("ana")
+async def test_what_another_domain_sent_is_marked_by_our_gate_alone(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
     messages = [parsed(a_message("create", f"hyperty://{FOREIGN}/h", ana.address, {"value": 1})) for _ in range(3)]
     messages[0].judged(True)
     messages[1].judged(False)
-    house.bus.from_link(FOREIGN, messages)
+    rig.bus.from_link(FOREIGN, messages)
     assert [one["body"] for one in await ana.heard()] == [
         {"value": 1, "auth": True},
         {"value": 1, "auth": False},
@@ -127,8 +127,8 @@ async def test_a_runtime_of_another_domain_is_marked_as_its_link_and_sees_none_o
     bo_address = f"runtime://{FOREIGN}/bo"
     gate = Gate(RULES, {FOREIGN: PeerRule()})
     credential = Credential(digest_of("beta"), bo_address)
-    async with runtime_house(tmp_path, credentials=[credential], allows_guests=True, gate=gate) as house:
-        ana, bo = await house.opened("ana"), await house.runtime(bearer="beta")
+    async with runtime_rig(tmp_path, credentials=[credential], allows_guests=True, gate=gate) as rig:
+        ana, bo = await rig.opened("ana"), await rig.runtime(bearer="beta")
         bo.address = bo_address
         assert (await bo.ask("open", SESSION))["body"]["code"] == 200
         for type_ in ("create", "read"):
@@ -139,7 +139,7 @@ async def test_a_runtime_of_another_domain_is_marked_as_its_link_and_sees_none_o
             (deny("d", condition("actionType", "equals", "delete")), [{"value": 2}]),
             (permit("p"), []),
         ):
-            guarded(house, one_policy(rule))  # what it permits, the rule `marked` denies at the gate `out`
+            guarded(rig, one_policy(rule))  # what it permits, the rule `marked` denies at the gate `out`
             await ana.say(a_message("event", ana.address, bo.address, {"value": 2, "auth": True}))
             await ana.heard()
             assert [one["body"] for one in await bo.heard()] == heard

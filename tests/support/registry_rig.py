@@ -24,7 +24,7 @@ from protofly.limits import BACKEND_ANSWER_BYTES
 from tests.peers.domain_registry import DomainRegistryPeer
 from tests.support.registry_entries import DOMAIN
 from tests.support.rest_server import RestServer, rest_server
-from tests.support.runtime_house import Json, Runtime, RuntimeHouse, runtime_house
+from tests.support.runtime_rig import Json, Runtime, RuntimeRig, runtime_rig
 
 ADDRESS = f"domain://registry.{DOMAIN}"
 Kind = Literal["embedded", "rest"]
@@ -44,7 +44,7 @@ class Clock:
 class Registry:
     """What the battery needs. `server`, `peer`, `relay`, `backend` and `watch` are there for `rest` only."""
 
-    house: RuntimeHouse
+    rig: RuntimeRig
     clock: Clock
     kind: Kind
 
@@ -56,14 +56,14 @@ class Registry:
     async def later(self, seconds: float) -> None:
         """Let time pass for entries, and have what follows noticed."""
         self.clock.ahead_seconds += seconds
-        result = self.house.services.sweep_registry(now=self.clock())
-        self.house.bus._effects.apply(result, self.house.bus._route_own)
+        result = self.rig.services.sweep_registry(now=self.clock())
+        self.rig.bus._effects.apply(result, self.rig.bus._route_own)
         await self.settled()
 
     async def settled(self) -> None:
         """Wait until all that happened so far is durable, and has been told."""
         is_durable = trio.Event()
-        self.house.store.submit([], is_durable.set)
+        self.rig.store.submit([], is_durable.set)
         await is_durable.wait()
 
 
@@ -93,8 +93,8 @@ async def read(runtime: Runtime, resource: str, **more: object) -> Json:
 
 @asynccontextmanager
 async def embedded_registry(folder: Path, *, interworking: Interworking | None = None) -> AsyncIterator[Registry]:
-    async with runtime_house(folder, interworking=interworking) as house:
-        yield Registry(house, Clock(), "embedded")
+    async with runtime_rig(folder, interworking=interworking) as rig:
+        yield Registry(rig, Clock(), "embedded")
 
 
 @asynccontextmanager
@@ -119,10 +119,10 @@ async def rest_registry(
 
     async with (
         rest_server(peer, context=context) as server,
-        runtime_house(folder, services_at=services, interworking=interworking) as house,
+        runtime_rig(folder, services_at=services, interworking=interworking) as rig,
     ):
         http = BackendHttp(server.url, client_context or ssl.create_default_context(), max_bytes=BACKEND_ANSWER_BYTES)
         backend = Backend("the domain registry", http, attempt_seconds=attempt_seconds, breaker=breaker)
-        house.bus.inquiries.connect(REGISTRY, backend)
-        watch = RegistryWatch(relays[0], backend, house.bus.tell_statuses)
-        yield RestRegistry(house, clock, "rest", server, peer, relays[0], backend, watch)
+        rig.bus.inquiries.connect(REGISTRY, backend)
+        watch = RegistryWatch(relays[0], backend, rig.bus.tell_statuses)
+        yield RestRegistry(rig, clock, "rest", server, peer, relays[0], backend, watch)

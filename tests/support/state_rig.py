@@ -47,8 +47,8 @@ def apply_changes(rows: dict[Table, dict[str, bytes]], changes: Iterable[Change]
             rows[change.table][change.key] = msgspec.json.encode(change.row)
 
 
-class StateHouse:
-    """Cores and services over rows in memory. `restarted()` is the same house after `kill -9`."""
+class StateRig:
+    """Cores and services over rows in memory. `restarted()` is the same rig after `kill -9`."""
 
     def __init__(
         self,
@@ -93,14 +93,14 @@ class StateHouse:
             NodeFacts(NODE, "1"),
         )
 
-    def restarted(self) -> StateHouse:
+    def restarted(self) -> StateRig:
         """A new process over the same rows."""
-        house = StateHouse(gate=self._gate, rows=self.rows, pools=self._pools)
-        house.now = self.now + 1
-        house._seeds = self._seeds
-        restore(house.state, house.rows, now=house.now)
-        house.keep(house.state.take_changes())
-        return house
+        rig = StateRig(gate=self._gate, rows=self.rows, pools=self._pools)
+        rig.now = self.now + 1
+        rig._seeds = self._seeds
+        restore(rig.state, rig.rows, now=rig.now)
+        rig.keep(rig.state.take_changes())
+        return rig
 
     def seed(self) -> bytes:
         """Fresh bytes, the same in every run."""

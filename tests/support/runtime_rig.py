@@ -65,7 +65,7 @@ PATIENCE_SECONDS = 10.0
 _MARK = "that is all"
 
 ServicesAt = Callable[[NodeState], Mapping[str, Service]]
-"""Makes services over the state of the house, by canonical key."""
+"""Makes services over the state of the rig, by canonical key."""
 
 JudgeLocal = Callable[[Message, frozenset[str]], Refusal | None]
 """Stands in for the gate on our own bus."""
@@ -269,7 +269,7 @@ class Books:
             await self.room.wait()
 
 
-class RuntimeHouse:
+class RuntimeRig:
     """State, services, bus and door of one node."""
 
     def __init__(
@@ -427,7 +427,7 @@ class RuntimeHouse:
 
 
 @asynccontextmanager
-async def runtime_house(
+async def runtime_rig(
     folder: Path,
     *,
     context: ssl.SSLContext | None = None,
@@ -447,10 +447,10 @@ async def runtime_house(
     steps: Sequence[tuple[str, Step]] = (),
     interworking: Interworking | None = None,
     gate: Gate | None = None,
-) -> AsyncIterator[RuntimeHouse]:
+) -> AsyncIterator[RuntimeRig]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(folder / "state.sqlite")
-    house = RuntimeHouse(
+    rig = RuntimeRig(
         store,
         credentials=credentials,
         ping_seconds=ping_seconds,
@@ -467,23 +467,23 @@ async def runtime_house(
         interworking=interworking,
         gate=gate,
     )
-    restore(house.state, store.load(), now=time.time())
-    house.bus.foreign.restore()
-    house.bus.parked_actions.restore()
+    restore(rig.state, store.load(), now=time.time())
+    rig.bus.foreign.restore()
+    rig.bus.parked_actions.restore()
     async with trio.open_nursery() as services:
         await services.start(store.run)
         async with trio.open_nursery() as traffic:
-            traffic.start_soon(house.bus.run_flusher)
-            await traffic.start(house.bus.inquiries.run)
-            await traffic.start(house.bus.users.run)
+            traffic.start_soon(rig.bus.run_flusher)
+            await traffic.start(rig.bus.inquiries.run)
+            await traffic.start(rig.bus.users.run)
             options = ListenerOptions(max_bytes, origins=origins)
-            house.door = door = Door(house.bus, context=context, acceptor=None, options=options)
+            rig.door = door = Door(rig.bus, context=context, acceptor=None, options=options)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-            house.port = listeners[0].socket.getsockname()[1]
+            rig.port = listeners[0].socket.getsockname()[1]
             await traffic.start(door.run, listeners)
             try:
-                yield house
+                yield rig
             finally:
-                house.hang_up()
+                rig.hang_up()
             traffic.cancel_scope.cancel()
         services.cancel_scope.cancel()
