@@ -21,7 +21,9 @@ META_MEMBER = "trapezoid"
 
 
 class DeltaLog:
-    """A Delta log, committed by the `deltalake` package. Any Delta reader understands the table.
+    """Versions of one table: the files of each, transactions that happen once, and notes with each commit.
+
+    Of two writers that started from the same version, one fails with ConflictError. All calls may raise OSError.
 
     Source: Delta transaction log protocol.
     """

@@ -1,6 +1,6 @@
 """What the tables of a lake consist of, version by version, and the rows of small ones: all that needs no Spark.
 
-Commands that only tell something read with this; `pipeline.tables` adds reading large tables, and writing.
+Commands that only read use this; `pipeline.tables` adds reading large tables, and writing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.lake_mark import Format, read_mark
-from pipeline.list_log import ListLog
+from pipeline.delta_log import DeltaLog
+from pipeline.lake_mark import check_mark
 from pipeline.schemas import TABLES, Table
-from pipeline.table_log import CommitNote, DataFile, LakeError, Snapshot, TableLog, is_disk_full
+from pipeline.table_log import CommitNote, DataFile, LakeError, Snapshot, is_disk_full
 
 _BATCH_ROWS: Final = 1 << 14
 
@@ -29,18 +29,17 @@ class LakeFiles:
 
     Args:
         folder: Where the lake is.
-        table_format: What its mark says.
     """
 
-    def __init__(self, folder: Path, table_format: Format) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self.table_format = table_format
 
     @staticmethod
     def of(folder: Path) -> LakeFiles:
         """The lake in a folder. Raises LakeError: there is none, or one that this version cannot read."""
         with explained(folder):
-            return LakeFiles(folder, read_mark(folder))
+            check_mark(folder)
+            return LakeFiles(folder)
 
     def has(self, table: Table | str) -> bool:
         """Whether anything was ever committed to the table."""
@@ -128,11 +127,7 @@ class LakeFiles:
             there = [name for name in wanted.names if name in parquet.schema_arrow.names]
             return _with_missing(parquet.read(columns=there), wanted, file.partition)
 
-    def _log(self, table: Table) -> TableLog:
-        if self.table_format == "parquet":
-            return ListLog(self.folder / table.name)
-        from pipeline.delta_log import DeltaLog  # the fall-back must work where this cannot be imported
-
+    def _log(self, table: Table) -> DeltaLog:
         return DeltaLog(self.folder / table.name)
 
 

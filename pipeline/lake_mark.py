@@ -1,10 +1,10 @@
-"""The mark of a lake: the file that says that a folder is one, of which format its tables are, and of which time."""
+"""The mark of a lake: the file that says that a folder is one, and in which format its tables are."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from pipeline import durable
 from pipeline.table_log import LakeError
@@ -13,16 +13,11 @@ LAKE_FORMAT: Final = 1
 """Raised whenever tables of older lakes would be misread. New columns do not raise it."""
 MARK_NAME: Final = "lake.json"
 _PATTERN: Final = frozenset("*?[]{}\\")
+_TABLES: Final = "delta"
 
-Format: TypeAlias = Literal["delta", "parquet"]
 
-
-def open_mark(folder: Path, wanted: Format | None) -> Format:
-    """The format of the tables of a lake; a new lake is made where there is nothing.
-
-    Args:
-        folder: Made when it is missing.
-        wanted: What the format has to be; None takes what the lake has, and `delta` for a new one.
+def open_mark(folder: Path) -> None:
+    """Check the mark of a lake, or make a new lake in a folder that is empty or missing.
 
     Raises:
         LakeError: The folder holds something else, or a lake that this version cannot read.
@@ -39,16 +34,13 @@ def open_mark(folder: Path, wanted: Format | None) -> Format:
                 f"{folder} is not empty and no lake ({MARK_NAME} is missing, there is {others[0]}): "
                 "name an empty folder, or make the lake anew from the spools"
             )
-        content = {"format": LAKE_FORMAT, "tables": wanted or "delta"}
+        content = {"format": LAKE_FORMAT, "tables": _TABLES}
         durable.publish_once(mark, json.dumps(content).encode() + b"\n")
-    has = read_mark(folder)
-    if wanted is not None and has != wanted:
-        raise LakeError(f"{folder} has {has} tables, not {wanted}: leave the format out, or name an empty folder")
-    return has
+    check_mark(folder)
 
 
-def read_mark(folder: Path) -> Format:
-    """The format of the tables of a lake; nothing is made.
+def check_mark(folder: Path) -> None:
+    """Check that a folder is a lake that this version can read; nothing is made.
 
     Raises:
         LakeError: There is no lake, or one that this version cannot read.
@@ -57,18 +49,16 @@ def read_mark(folder: Path) -> Format:
     mark = folder / MARK_NAME
     try:
         content = json.loads(mark.read_bytes())
-        lake_format, has = int(content["format"]), content["tables"]
+        lake_format, tables = int(content["format"]), content["tables"]
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise LakeError(
             f"{folder} is no lake ({MARK_NAME} is missing): name the folder that `pipeline run` or `ingest` has made"
         ) from exc
     except (ValueError, KeyError, TypeError) as exc:
         raise LakeError(f"{mark} is spoilt ({exc}): restore it, or make the lake anew from the spools") from exc
-    if lake_format != LAKE_FORMAT or has not in {"delta", "parquet"}:
+    advice = "ingest the spools into an empty folder, or use the program that made it"
+    if lake_format != LAKE_FORMAT:
         age = "an older" if lake_format < LAKE_FORMAT else "a newer"
-        raise LakeError(
-            f"{folder} is {age} lake (format {lake_format}, this program knows {LAKE_FORMAT}): "
-            "ingest the spools into an empty folder, or use the program that made it"
-        )
-    found: Format = has
-    return found
+        raise LakeError(f"{folder} is {age} lake (format {lake_format}, this program knows {LAKE_FORMAT}): {advice}")
+    if tables != _TABLES:
+        raise LakeError(f"{folder} has {tables} tables, this program knows {_TABLES}: {advice}")

@@ -1,15 +1,10 @@
-"""What a log of versions knows about a table: which files it consists of, version by version.
-
-Two kinds exist, `pipeline.delta_log` and `pipeline.list_log`. Both know versions, the files of each, transactions that
-happen once, notes with each commit, and that of two writers who started from the same version one fails. They know
-nothing of Spark and of rows.
-"""
+"""What a log of versions (`pipeline.delta_log`) says about a table: its files, version by version, and its errors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 
 class LakeError(Exception):
@@ -55,39 +50,6 @@ class CommitNote:
     version: int
     time_us: int
     meta: Mapping[str, Any]
-
-
-class TableLog(Protocol):
-    """How a table's versions are kept. All calls may raise OSError."""
-
-    def exists(self) -> bool:
-        """Whether the table was ever made."""
-
-    def create(self, schema_json: str, partition: Sequence[str]) -> None:
-        """Make the empty table, version 0; nothing happens when it is there."""
-
-    def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at a version, the newest by default. Raises LakeError: there is no such version (any more)."""
-
-    def transaction_version(self, app_id: str) -> int | None:
-        """Newest version that this application has committed."""
-
-    def commit(
-        self,
-        base: Snapshot,
-        *,
-        added: Sequence[DataFile],
-        removed: Sequence[DataFile],
-        transaction: Transaction | None,
-        meta: Mapping[str, Any],
-    ) -> int:
-        """Make the version after `base`. Raises ConflictError: somebody else made it."""
-
-    def add_columns(self, base: Snapshot, schema_json: str) -> None:
-        """Take columns in that the table did not have. Raises ConflictError."""
-
-    def history(self) -> list[CommitNote]:
-        """Commits, newest first."""
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -32,7 +32,7 @@ from pipeline import durable
 from pipeline.core.conditions import Condition
 from pipeline.file_pieces import Reading, write_files
 from pipeline.lake_files import LakeFiles, explained, new_columns, partition_of, table_of
-from pipeline.lake_mark import Format, open_mark
+from pipeline.lake_mark import open_mark
 from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
 from pipeline.stages import StagedFile, Stages, age_s, list_staged
@@ -100,16 +100,15 @@ class Lake(LakeFiles):
     Args:
         folder: Made when it is missing. One file system, because files are renamed from its stage into its tables.
         spark: For reading and writing rows.
-        table_format: `delta`, or `parquet` where there is no `deltalake`; None takes what the lake has, a new one
-            gets `delta`.
 
     Raises:
         LakeError: The folder holds something else, or a lake that this version cannot read; the text says what to do.
     """
 
-    def __init__(self, folder: Path, spark: SparkSession, *, table_format: Format | None = None) -> None:
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
         with explained(folder):
-            super().__init__(folder, open_mark(folder.absolute(), table_format))
+            open_mark(folder.absolute())
+        super().__init__(folder)
         self.spark = spark
         self._stages = Stages(self.folder / STAGE_NAME)
 

@@ -27,8 +27,6 @@ from protofly.log_linear import NEGATIVE, ZERO
 MANTISSA_BITS: Final = 4
 PARTS: Final = 1 << MANTISSA_BITS
 HIGHEST: Final = 63 * PARTS - 1
-RELATIVE_ERROR: Final = 1 / (2 * PARTS)
-"""A quantile is off by at most this part of the true value."""
 
 
 def lower_bound(bucket: int) -> int:
@@ -54,7 +52,7 @@ def middle_of(bucket: int) -> int:
 
 
 def quantile(histogram: Mapping[int, int], per_mille: int) -> int | None:
-    """Value at a rank, at most `RELATIVE_ERROR` away from the true one; None for an empty histogram.
+    """Value at a rank, at most 1/32 of the true one away from it; None for an empty histogram.
 
     Args:
         histogram: Counts by bucket.

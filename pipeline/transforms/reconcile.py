@@ -54,7 +54,7 @@ from pipeline.core.completeness import Completeness
 from pipeline.core.message_classes import COUNTED as COUNTED_MESSAGES
 from pipeline.core.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
 from pipeline.core.packed import PIECE, PLACE, packed, places_for, together, unpacked
-from pipeline.schemas import BOOK, BOOK_TOTAL, FLAG, LONG, TEXT
+from pipeline.schemas import BOOK, FLAG, LONG, TEXT
 from pipeline.schemas.columns import columns, extended
 from pipeline.transforms.books import bucket_us
 from pipeline.worker_rows import PACKED, Batches, WorkerRows, pieces_by_place, rows_of
@@ -63,8 +63,6 @@ BUCKET: Final = (*PAIR, "bucket_us")
 _SIDE_BY_SIDE: Final = tuple(f"{side}_{name}" for side in ("out", "in") for name in COUNTED)
 ENTRY: Final = extended(BOOK, is_out=FLAG)
 """Records of both books."""
-SIDE_TOTAL: Final = extended(BOOK_TOTAL, is_out=FLAG)
-"""Totals of both books."""
 SIDES: Final = columns(
     src_domain=TEXT,
     dst_domain=TEXT,
@@ -73,9 +71,6 @@ SIDES: Final = columns(
 )
 """Totals of both books side by side."""
 DIFFERENT: Final = columns(src_domain=TEXT, dst_domain=TEXT, bucket_us=LONG, out_messages=LONG, in_messages=LONG)
-EQUAL_COUNTS: Final = columns(
-    src_domain=TEXT, dst_domain=TEXT, dt=TEXT, **dict.fromkeys(("sent", "received", "matched", "refused"), LONG)
-)
 JUDGED: Final = extended(PACKED, is_case=FLAG)
 """Pieces of cases, and of counts per pair and day."""
 _COUNTS: Final = columns(src_domain=TEXT, dst_domain=TEXT, dt=TEXT, **dict.fromkeys(COUNTED_MESSAGES, LONG))
@@ -83,7 +78,9 @@ _PLACES_OF_PAIRS: Final = 16
 
 
 def totals(entries: WorkerRows) -> WorkerRows:
-    """Level one: claims and answers added up per side, domain pair and 5 minutes; rows of `SIDE_TOTAL`.
+    """Level one: claims and answers added up per side, domain pair and 5 minutes.
+
+    Rows of `schemas.BOOK_TOTAL` with `is_out`.
 
     Args:
         entries: Of books, with `is_out`.
@@ -129,7 +126,7 @@ def compared(sides: WorkerRows, clocks: ClockTables, *, skew_us: int) -> WorkerR
 
 
 def equal_totals(buckets: WorkerRows) -> WorkerRows:
-    """What equal buckets say per pair and day, in parts; rows of `EQUAL_COUNTS`, of the columns `BUCKET_COUNTS`."""
+    """What equal buckets say per pair and day, in parts; see `book_totals.equal_counts`."""
     return buckets.in_tables(equal_counts)
 
 

@@ -17,7 +17,8 @@ from pipeline.core.book_totals import BUCKET_COUNTS
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import Completeness
 from pipeline.core.message_classes import CASES, Judging, Messages, Span
-from pipeline.schemas import RECON_BUCKET, RECON_CASE, RECON_PAIR
+from pipeline.schemas import BOOK_TOTAL, FLAG, RECON_BUCKET, RECON_CASE, RECON_PAIR
+from pipeline.schemas.columns import extended
 from pipeline.transforms import reconcile
 from pipeline.transforms.books import book as book_of
 from pipeline.transforms.books import may_be_sent_between
@@ -152,7 +153,8 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
     frame = both(spark, rows["out"], rows["in"])
     known = ClockTables(delays(sources=[f"a{number}.example" for number in range(1, 40)]), clocks().offsets)
     buckets = buckets_of(reconcile.both_totals(rows_of(frame, reconcile.ENTRY.names)), known)
-    totals = worked_out(reconcile.totals(rows_of(frame, reconcile.ENTRY.names)).frame(reconcile.SIDE_TOTAL))
+    of_side = extended(BOOK_TOTAL, is_out=FLAG)
+    totals = worked_out(reconcile.totals(rows_of(frame, reconcile.ENTRY.names)).frame(of_side))
     joined = reconcile.joined_totals(*(totals.where(F.col("is_out") == is_out) for is_out in (True, False)))
     assertDataFrameEqual(buckets_of(rows_of(joined, reconcile.SIDES.names), known), buckets)
     equal = {row.src_domain for row in buckets.where("is_equal").collect()}

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline.lake_mark import MARK_NAME, Format
+from pipeline.lake_mark import MARK_NAME
 from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
 from pipeline.stages import StagedFile
@@ -31,10 +31,9 @@ PLAIN = Table("plain", StructType([StructField("name", StringType()), StructFiel
 DAY, NEXT_DAY = "2026-03-01", "2026-03-02"
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Lake:
-    table_format: Format = request.param
-    return Lake(tmp_path / "lake", spark, table_format=table_format)
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake", spark)
 
 
 def rows_of(spark: SparkSession, *rows: tuple[str, int, str]) -> DataFrame:
@@ -204,12 +203,15 @@ def test_new_columns_are_taken_in_and_strange_ones_are_refused(lake: Lake, spark
         lake.read(COUNTS)
 
 
-def test_a_lake_of_another_time_is_refused_with_advice(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_lake_of_another_version_is_refused_with_advice(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / MARK_NAME).write_text(json.dumps({"format": 0, "tables": "delta"}))
     with pytest.raises(LakeError, match=r"an older lake \(format 0.*ingest the spools into an empty folder"):
         Lake(tmp_path, spark)
     (tmp_path / MARK_NAME).write_text("{")
     with pytest.raises(LakeError, match="spoilt"):
+        Lake(tmp_path, spark)
+    (tmp_path / MARK_NAME).write_text(json.dumps({"format": 1, "tables": "parquet"}))
+    with pytest.raises(LakeError, match=r"has parquet tables.*ingest the spools into an empty folder"):
         Lake(tmp_path, spark)
 
 
@@ -217,10 +219,3 @@ def test_a_folder_with_something_else_is_no_lake(tmp_path: Path, spark: SparkSes
     (tmp_path / "holiday.jpg").touch()
     with pytest.raises(LakeError, match=r"holiday\.jpg"):
         Lake(tmp_path, spark)
-
-
-def test_the_format_of_a_lake_does_not_change(tmp_path: Path, spark: SparkSession) -> None:
-    Lake(tmp_path / "lake", spark, table_format="parquet")
-    assert Lake(tmp_path / "lake", spark).table_format == "parquet"
-    with pytest.raises(LakeError, match="has parquet tables"):
-        Lake(tmp_path / "lake", spark, table_format="delta")
