@@ -1,7 +1,7 @@
 """Wires the node and runs it: the one place that knows every concrete thing.
 
-Start order is dependency order, shutdown is structure: cancelling the outermost nursery ends doors first, then links,
-then the services that they used; each service cleans up behind itself.
+Start order is dependency order, shutdown is structure: cancelling the outermost nursery ends listeners first, then
+links, then the services that they used; each service cleans up behind itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus
 from msg_node.bus.runtime_port import QueueBounds
 from msg_node.bus.taps import Taps
-from msg_node.connectors.listener import Door, ListenerOptions
+from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.freed_memory import return_freed_memory
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.own_names import OwnNames
@@ -105,7 +105,7 @@ async def serve(
 
     Args:
         settings: Loaded and checked.
-        on_ready: Told where the node listens once everything is up.
+        on_ready: Called with the addresses the node listens on once everything is up.
         sandbox: Where stubs run, when it is to be another than the real one (benchmarks compare with none).
         renew: Renews published documents that are due; None: they are only watched.
 
@@ -113,7 +113,7 @@ async def serve(
         SettingsError: Something in the settings or the files that they name cannot be used.
         HostError: STORAGE, when the data directory cannot be used.
     """
-    logging.getLogger("websockets").setLevel(logging.ERROR)  # it tells of every connection; our counters do
+    logging.getLogger("websockets").setLevel(logging.ERROR)  # it logs every connection; we count them
     raise_descriptor_limit()
     for switch in insecure_switches(settings):
         logger.warning("INSECURE by the settings: %s", switch)
@@ -126,7 +126,7 @@ async def serve(
     async with trio.open_nursery() as services:
         await services.start(node.store.run)
         await services.start(node.records.run)
-        node.policies.tell_start()
+        node.policies.record_start()
         await services.start(node.sandbox.run)
         await services.start(node.resolver.run)
         async with trio.open_nursery() as traffic:
@@ -137,7 +137,7 @@ async def serve(
             traffic.start_soon(return_freed_memory)
             await traffic.start(node.bus.inquiries.run)
             await traffic.start(node.backends.run)
-            await traffic.start(node.door.run, listeners)
+            await traffic.start(node.listener.run, listeners)
             if node.mqtt is not None:
                 await traffic.start(node.mqtt.run)
             await traffic.start(
@@ -250,7 +250,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     traces = Traces()
-    leases = StubLeases(state, bus.tell_statuses, then=bus.link_is_live)
+    leases = StubLeases(state, bus.publish_statuses, then=bus.link_is_live)
     federation = Federation(
         LinkContext(
             our_domain=settings.node.domain,
@@ -265,7 +265,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             hides_addresses=settings.records.hash_addresses,
             quarantine=Quarantine(data_dir / "quarantine").keep,
             wait_for_room=bus.wait_for_room,
-            on_stub_state=lambda status: bus.tell_events(state_events(status, node_url, state.listeners)),
+            on_stub_state=lambda status: bus.publish_events(state_events(status, node_url, state.listeners)),
             on_live=leases.came,
             on_lost=leases.went,
             is_wanted=bus.wants_link,
@@ -286,7 +286,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     bus.connect_federation(federation)
     inventory.connect(federation.hosted_stubs)
     acceptor = _acceptor(settings, identity, federation)
-    door = Door(
+    listener = Listener(
         bus,
         context=context,
         acceptor=acceptor,
@@ -311,8 +311,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         resolver,
         cache,
         traces,
-        door,
-        build_mqtt(settings, door.reception, node_url),
+        listener,
+        build_mqtt(settings, listener.reception, node_url),
         site,
         gate,
         policies,
@@ -369,7 +369,7 @@ def _build_bus(
         node_url,
         state.listeners,
         first_id=random.SystemRandom().randrange(1, 1 << 31),
-        tells_presence=settings.sessions.presence,
+        notifies_presence=settings.sessions.presence,
     )
     services = make_services(
         state,

@@ -12,7 +12,7 @@ from federation.traces import Traces
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
-from msg_node.connectors.listener import Door
+from msg_node.connectors.listener import Listener
 from msg_node.node_state import NodeState
 from msg_node.records.writer import RecordsWriter
 from msg_node.settings.model import Settings
@@ -44,7 +44,7 @@ class Node:
     resolver: Resolver
     cache: StubsCache
     traces: Traces
-    door: Door
+    listener: Listener
     mqtt: MqttBinding | None
     site: Site | None
     gate: Gate

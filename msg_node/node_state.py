@@ -79,7 +79,7 @@ class StateParts:
 
 
 class HeldBySessions:
-    """What sessions hold outside of their own table: whoever ends a session ends all of this."""
+    """What sessions hold outside of their own table; all of it ends with the session."""
 
     def __init__(
         self, owners: Owners, listeners: Listeners, expulsions: Expulsions, leases: Leases, registry: DomainRegistry

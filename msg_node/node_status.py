@@ -57,7 +57,7 @@ def node_status(node: Node) -> dict[str, object]:
 
 def _counters(node: Node) -> Counter[str]:
     counters = Counter(node.bus.counters)
-    counters.update(node.door.counters)
+    counters.update(node.listener.counters)
     counters["messages to barred domains"] = node.federation.barred_messages
     counters["decisions not recorded"] = node.federation.decisions.left_out
     if node.mqtt is not None:

@@ -1,6 +1,6 @@
 """Which process runs a node on a data folder: a lock that ends with the process, and what it says about itself.
 
-`check` beside a running node can so tell its own ports and documents from somebody else's.
+`check` beside a running node can so distinguish its own ports and documents from those of others.
 """
 
 from __future__ import annotations

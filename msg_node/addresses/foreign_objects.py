@@ -103,7 +103,7 @@ class ForeignObjects:
             self._settle(SubscriptionStep(refused=late))
 
     def forget_unheard(self) -> None:
-        """Tell other domains what nobody here listens to any more."""
+        """Unsubscribe in other domains from what nobody here listens to any more."""
         unheard = self._state.listeners.take_unheard()
         if unheard:
             self._forget(unheard)
@@ -114,18 +114,20 @@ class ForeignObjects:
         for request in self._remote.nobody_listens(unheard, time.monotonic()) if unheard else []:
             self._send_upstream(request)
 
-    def observed_deletion(self, message: Message, told: tuple[int, ...]) -> None:
-        """The observers of an object of ours were told that it is no more: other domains listen to it no more.
+    def observed_deletion(self, message: Message, observers: tuple[int, ...]) -> None:
+        """End the rights of observers of an object of ours after they were notified of its deletion.
+
+        Other domains listen to it no more.
 
         Source: message specification, section 9.6.
         """
         object_key = object_of_events(message.to_key)
         if message.to_key == f"{object_key}/changes":
-            self._state.observer_rights.object_deleted(object_key, told)
+            self._state.observer_rights.object_deleted(object_key, observers)
             self._apply(0, ServiceResult(changes=self._state.take_changes()))
 
     def object_deleted(self, message: Message, domain: str) -> None:
-        """`domain` tells the observers of an object of its own that it is no more."""
+        """`domain` notifies the observers of an object of its own that it was deleted."""
         object_key = object_of_events(message.to_key)
         home_of = self._state.interworking.home_of
         if object_key and message.to_key.endswith("/changes") and home_of(object_key) == domain:

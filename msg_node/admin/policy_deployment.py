@@ -51,7 +51,7 @@ class PolicyDeployment:
         self._record = record
         self._actor = _user()
 
-    def tell_start(self) -> None:
+    def record_start(self) -> None:
         """The node is up, with the policies that it read."""
         self._record(self._deployed("start", None, self._gate.policies))
 

@@ -29,8 +29,8 @@ from protofly.limits import GLOBAL_REGISTRY_CACHE_SECONDS, GUID_CHECKS_AT_ONCE, 
 
 logger = logging.getLogger("msg_node.global_registry")
 
-_LAST_WORDS = frozenset({Flaw.REVOKED})
-"""What is refused to runtimes even where records are only warned of: the holder has ended his GUID."""
+_ALWAYS_REFUSED = frozenset({Flaw.REVOKED})
+"""Flaws for which runtimes get no record even where flaws only warn: the holder has ended the GUID."""
 
 Verify = Literal["enforce", "warn"]
 _T = TypeVar("_T")
@@ -88,7 +88,7 @@ class GlobalRegistry:
         try:
             return (await self._read(question.guid))[1]
         except _UnbelievedError as exc:
-            if self._verify == "warn" and exc.error.flaw not in _LAST_WORDS:
+            if self._verify == "warn" and exc.error.flaw not in _ALWAYS_REFUSED:
                 logger.warning("record of %s is handed on unbelieved: %s", question.guid, exc.error.detail)
                 return exc.jwt
             raise exc.error from exc

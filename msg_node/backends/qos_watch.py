@@ -30,7 +30,7 @@ class QosWatch:
     Args:
         service: Knows the leases, and what an answer means.
         backend: The broker.
-        tell: Takes events, for who listens and for the state file.
+        publish: Notifies listeners of events and stores them.
         domain: The domain that events come from.
         watch_seconds: Pause between two looks at usage; 0: none.
     """
@@ -39,14 +39,14 @@ class QosWatch:
         self,
         service: QosService,
         backend: Backend,
-        tell: Callable[[list[Event]], None],
+        publish: Callable[[list[Event]], None],
         *,
         domain: str,
         watch_seconds: float = QOS_WATCH_SECONDS,
     ) -> None:
         self._service = service
         self._backend = backend
-        self._tell = tell
+        self._publish = publish
         self._domain = domain
         self._watch_seconds = watch_seconds
         self.counters: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class QosWatch:
 
     def sweep_once(self) -> None:
         """End leases that have expired."""
-        self._tell(self._service.sweep(self._domain, time.time()))
+        self._publish(self._service.sweep(self._domain, time.time()))
 
     async def watch_once(self) -> None:
         """Look at the quotas that somebody listens to."""
@@ -70,7 +70,7 @@ class QosWatch:
                 events = self._service.usage_seen(
                     self._domain, provider, (await self._backend.call(usage_call(provider)),)
                 )
-                self._tell(events)
+                self._publish(events)
         except HostError as error:
             self.counters[f"looks {error.code.word}"] += 1
         except Exception:

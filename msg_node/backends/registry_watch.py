@@ -32,7 +32,7 @@ class RegistryWatch:
     Args:
         relay: Knows what is to be said, and what an answer means.
         backend: The registry.
-        tell: Takes changes of statuses, for subscribers and for the state file.
+        publish: Notifies subscribers of changes of statuses and stores them.
         poll_seconds: Pause between two questions for news; 0: none is asked, for a registry whose news another node of
             the domain takes (it reports each piece once).
     """
@@ -41,13 +41,13 @@ class RegistryWatch:
         self,
         relay: RegistryRelay,
         backend: Backend,
-        tell: Callable[[list[StatusChange]], None],
+        publish: Callable[[list[StatusChange]], None],
         *,
         poll_seconds: float = REGISTRY_POLL_SECONDS,
     ) -> None:
         self._relay = relay
         self._backend = backend
-        self._tell = tell
+        self._publish = publish
         self._poll_seconds = poll_seconds
         self.counters: Counter[str] = Counter()
 
@@ -78,7 +78,7 @@ class RegistryWatch:
             return
         self.counters["polls answered"] += 1
         if changes:
-            self._tell(changes)
+            self._publish(changes)
 
     async def _report_disconnects(self) -> None:
         while True:

@@ -20,16 +20,16 @@ class Announcements:
         node_url: Our runtime address.
         listeners: Who subscribed to what.
         first_id: Random start of the ids of our own messages, below 2^31. Source: message specification, section 3.
-        tells_presence: Subscribers of `<runtime>/status` are notified when a runtime comes and goes.
+        notifies_presence: Subscribers of `<runtime>/status` are notified when a runtime comes and goes.
     """
 
     def __init__(
-        self, node_url: str, listeners: ListenerDirectory, *, first_id: int, tells_presence: bool = False
+        self, node_url: str, listeners: ListenerDirectory, *, first_id: int, notifies_presence: bool = False
     ) -> None:
         self._node_url = node_url
         self._listeners = listeners
         self._next_id = first_id
-        self._tells_presence = tells_presence
+        self._notifies_presence = notifies_presence
 
     def event(self, event: Event) -> Message:
         """An event as a message."""
@@ -38,12 +38,12 @@ class Announcements:
 
     def presence(self, news: Iterable[SessionNews]) -> list[Message]:
         """What subscribers of `<runtime>/status` are notified of when runtimes come and go."""
-        if not self._tells_presence:
+        if not self._notifies_presence:
             return []
-        told = [(one.runtime_key, presence) for one in news if (presence := presence_of(one))]
+        changes = [(one.runtime_key, presence) for one in news if (presence := presence_of(one))]
         return [
             self.status(runtime, presence, source=self._node_url)
-            for runtime, presence in told
+            for runtime, presence in changes
             if self._listeners.targets(f"{runtime}/status")
         ]
 
@@ -56,14 +56,14 @@ class Announcements:
         return codec.build(id=self._fresh_id(), type="update", from_=source, to=f"{runtime}/status", body=body)
 
     def of_changes(self, changes: Iterable[StatusChange]) -> list[Message]:
-        """What those who listen to entries are told; most entries of a sweep have nobody who does."""
+        """Make the notifications of entries that have listeners; most entries of a sweep have none."""
         return [self._notification(change) for change in changes if self._has_listener(change)]
 
     def _has_listener(self, change: StatusChange) -> bool:
         return self._listeners.is_heard(f"{change.key}/registration")
 
     def _notification(self, change: StatusChange) -> Message:
-        """Tell the subscribers of an entry. Source: message specification, section 10.3."""
+        """Make the notification about an entry. Source: message specification, section 10.3."""
         return codec.build(
             id=self._fresh_id(),
             type="update",
@@ -77,7 +77,7 @@ class Announcements:
         return self._next_id
 
     def notice(self, notice: Notice) -> Message:
-        """What a connection is told about its session, as a message to it."""
+        """Make the message that notifies a connection about its session."""
         return self.status(notice.runtime, notice.value, reason=notice.reason)
 
 

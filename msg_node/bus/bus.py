@@ -23,7 +23,7 @@ from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.absences import Absences
 from msg_node.bus.connection_effects import ConnectionDependencies, ConnectionEffects
-from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
+from msg_node.bus.core.admission import check_named_source, check_passable, is_refusal_sent
 from msg_node.bus.core.router import (
     FIND_USER,
     SERVE,
@@ -80,10 +80,10 @@ class Bus:
     Args:
         node: Address of this node.
         guests: Judges what runtimes of other domains send and are sent.
-        record: Takes records for the books.
+        record: Takes audit records.
         stack: What each message of a session passes before it is delivered.
         parks: Whether a policy wants a request parked whose recipient is away.
-        wait_accepting: Waits until the books take more records (settings: `records.durability`).
+        wait_accepting: Waits until the writer takes more records (settings: `records.durability`).
         is_accepting: Whether they do.
     """
 
@@ -167,7 +167,7 @@ class Bus:
         ).run
 
     def connect_federation(self, federation: Federation) -> None:
-        """Tell the bus where foreign messages go; once, before anything runs."""
+        """Set where foreign messages go; once, before anything runs."""
         self.send_queues.connect_federation(federation)
 
     # Connections.
@@ -195,7 +195,7 @@ class Bus:
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the books take more; readers pause while they do not."""
+        """True if the writer takes more records; readers pause while it does not."""
         return self.send_queues.is_accepting()
 
     # Batches in.
@@ -378,7 +378,7 @@ class Bus:
         self._effects.apply(result, answer)
 
     def _clear_holder(self, message: Message) -> None:
-        """Whoever has the session that an opener asks for is not dead if he answered the ping of an earlier one."""
+        """The holder of the session that an opener asks for is alive if it answered the ping of an earlier opener."""
         with contextlib.suppress(PeerError):
             holder = self._ports.get(self._state.sessions.by_runtime(message.from_key) or 0)
             if holder is not None and holder.sid is not None:
@@ -416,7 +416,7 @@ class Bus:
         if port.sid is not None and self.parked_actions.parks(refusal.code, message, port.sid, port.roles):
             return
         self.counters[f"refused {refusal.code.word}"] += 1
-        if message.expects_reply or is_told_of_change(message, refusal.code):
+        if message.expects_reply or is_refusal_sent(message, refusal.code):
             code, value, has_desc = refusal.code, refusal.value, port.line.dialect.reads_desc
             self._enqueue(port, session_refusal(message, code, value, source=self._node, has_desc=has_desc))
 
@@ -495,9 +495,9 @@ class Bus:
         self._requests.session_ended(sid)
         self.foreign.forget_unheard()
 
-    def tell_statuses(self, changes: list[StatusChange]) -> None:
-        """Registry entries have another status, as another registry says: keep it, and tell who listens."""
-        self._effects.apply(self._services.status_told(changes), self._route_own)
+    def publish_statuses(self, changes: list[StatusChange]) -> None:
+        """Store the statuses of entries that another registry reports, and notify who listens."""
+        self._effects.apply(self._services.publish_statuses(changes), self._route_own)
 
     def link_is_live(self, domain: str) -> None:
         """A link is up (again): renew what we listen to there, hand over what waits for it."""
@@ -508,9 +508,9 @@ class Bus:
         """Whether a domain's link is needed although nothing is under way."""
         return self.foreign.is_wanted(domain) or self.parked_actions.outbox.is_wanted(domain)
 
-    def tell_events(self, events: list[Event]) -> None:
-        """Something happened that no request has caused: keep it, and tell who listens."""
-        self._effects.apply(self._services.events_told(events), self._route_own)
+    def publish_events(self, events: list[Event]) -> None:
+        """Store events that no request has caused, and notify who listens."""
+        self._effects.apply(self._services.publish_events(events), self._route_own)
 
     # Time.
 

@@ -82,7 +82,7 @@ class Inquiries:
         return dict(sorted({**self.counters, **under_way}.items()))
 
     def drain(self) -> None:
-        """The node stops: whoever waits is told so now, while there is still a connection."""
+        """The node stops: answer what waits now, while there is still a connection."""
         self._is_stopping = True
         for number, asked in list(self._open.items()):
             self._settle(number, asked, HostError(Code.DRAINING, "the node stops"))

@@ -1,8 +1,8 @@
 """The steps that each message of a session passes between its source check and its delivery.
 
 A step says why a message may not go on, or nothing. The stack is put together once, at the start, into one function;
-without any step there is none, and the router asks nobody. Whoever is to know of a refusal is told by the bus, in the
-way of every refusal. Messages of other domains have passed the gate of their link instead, and `mn:/session` proves
+without any step there is none, and the router asks nobody. The bus reports a refusal to the sender
+like every refusal. Messages of other domains have passed the gate of their link instead, and `mn:/session` proves
 people by itself. Source: message specification, section 20.2; requirement R4 (router, middleware, handler).
 """
 

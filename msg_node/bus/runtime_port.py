@@ -67,7 +67,7 @@ class MessageChannel(Protocol):
         """Say goodbye behind everything that was sent. `code` is a WebSocket close code."""
 
     def drop(self) -> None:
-        """End it at once; its reader notices and tells the bus."""
+        """End it at once; its reader notices and reports it to the bus."""
 
 
 class QueueBounds(NamedTuple):
@@ -91,7 +91,7 @@ class RuntimePort:
         answer: Queues what the node itself has to say, and has it written; the bus sets it for as long as it knows the
             port.
         guest_of: The domain of a runtime of another one, whose messages pass our gates; "" for our own.
-        on_expired: Told about each message whose time was over before the runtime read it.
+        on_expired: Called with each message that expired before the runtime read it.
         on_opened: Called when a session has been opened here.
         without_session_since: Seconds since the Unix epoch; of the connect, or when `check` last saw a session here.
     """
@@ -356,7 +356,7 @@ def _forget(_message: Message) -> None:
 
 
 async def wait_relief(blockers: set[Congestible]) -> None:
-    """Wait for each of these, as long as it is worth; whoever has had its pause is left to its own bounds."""
+    """Wait for each of these, as long as it is worth; a blocker that has had its pause is left to its own bounds."""
     for blocker in blockers:
         if blocker.is_slow or not blocker.is_congested:
             continue

@@ -1,7 +1,7 @@
 """Where messages leave the bus: a queue per connected runtime and per foreign domain, all flushed once per round.
 
-Putting a message into a queue is a plain call; one write per destination follows in the same scheduler round. Who is
-congested slows down whoever sends to it. Source: design, section 3; message specification, sections 20.8 and 20.9.
+Putting a message into a queue is a plain call; one write per destination follows in the same scheduler round. A
+congested destination slows down its senders. Source: design, section 3; message specification, sections 20.8 and 20.9.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SendQueues:
 
     Args:
         guests: Judges what is sent to runtimes of other domains.
-        wait_accepting: Waits until the books take more records (settings: `records.durability`).
+        wait_accepting: Waits until the writer takes more records (settings: `records.durability`).
         is_accepting: Whether they do.
 
     Attributes:
@@ -40,7 +40,7 @@ class SendQueues:
         missed: What observers miss while they are away; None: it is not kept.
         link_blockers: What the readers of links wait for next (`wait_for_room`).
         requests: Times the requests between sessions; set once, before anything runs.
-        on_own: Told what the node itself says to which session; None: nobody wants to know.
+        on_own: Called with what the node itself sends to which session; None: nobody needs it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SendQueues:
         self.link_blockers: set[Congestible] = set()
 
     def connect_federation(self, federation: Federation) -> None:
-        """Tell where foreign messages go; once, before anything runs."""
+        """Set where foreign messages go; once, before anything runs."""
         self._federation = federation
 
     def closed(self, port: RuntimePort) -> None:
@@ -109,7 +109,7 @@ class SendQueues:
         self.enqueue_reply(port, described(message) if reads_desc else message)
 
     def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
-        """Queue a copy for one who looks on, if there is room for it: nobody waits for him."""
+        """Queue a copy for a tap, if there is room for it: nobody waits for a tap."""
         is_taken = not port.is_congested and port.enqueue(message) is None
         self._counters["copies for taps" if is_taken else "copies lost"] += 1
         self._dirty_ports.add(port)
@@ -143,9 +143,9 @@ class SendQueues:
     ) -> Code | None:
         """Queue for every listener; a code only when nobody could be given the message.
 
-        `blockers` gains whoever the sender should wait for; `roles` are those of the sender's session. A late reply is
-        for those alone who asked for such replies; the links of other domains pass it on, since their node knows its
-        own runtimes.
+        `blockers` gains those that the sender should wait for; `roles` are those of the sender's session. A late
+        reply is for those alone who asked for such replies; the links of other domains pass it on, since their node
+        knows its own runtimes.
         """
         if message.is_late:
             numbers = self._wanting_late(numbers)
@@ -195,7 +195,7 @@ class SendQueues:
         return tuple(wanting)
 
     def _away(self, numbers: tuple[int, ...]) -> list[int]:
-        """Those sessions that have no connection, or were not told yet that they have one."""
+        """Those sessions that have no connection, or whose connection does not know its session yet."""
         ports = self.ports
         return [one for one in numbers if one > 0 and ((port := ports.get(one)) is None or port.is_arriving)]
 

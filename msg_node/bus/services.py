@@ -117,7 +117,7 @@ class SessionRequests:
         return self._result([], self._session_service.sweep(now=now))
 
     def draining(self, other_node_url: str, sids: Iterable[int]) -> dict[int, Message]:
-        """What sessions are told before this node stops, by session. Source: message specification, section 5.4."""
+        """Messages to sessions before this node stops, by session. Source: message specification, section 5.4."""
         sessions = [session for sid in sids if (session := self._sessions.get(sid)) is not None]
         return {
             one.sid: self._announcements.status(one.runtime, "draining", resource=other_node_url) for one in sessions
@@ -237,28 +237,28 @@ class Services:
         """The replies to a request whose inquiry cannot be asked."""
         return self._answered(asked.message, asked.caller, _refusal(error)).replies
 
-    def status_told(self, changes: Iterable[StatusChange]) -> ServiceResult:
-        """Tell the subscribers of registry entries what became of them, and keep it."""
+    def publish_statuses(self, changes: Iterable[StatusChange]) -> ServiceResult:
+        """Notify the subscribers of registry entries of their new statuses, and store these."""
         return ServiceResult(notifications=self._announcements.of_changes(changes), changes=self._state.take_changes())
 
-    def events_told(self, events: Iterable[Event]) -> ServiceResult:
-        """Tell events that no request has caused, and keep what they say."""
+    def publish_events(self, events: Iterable[Event]) -> ServiceResult:
+        """Notify listeners of events that no request has caused, and store what they changed."""
         return ServiceResult(
             notifications=[self._announcements.event(event) for event in events], changes=self._state.take_changes()
         )
 
     def sweep_registry(self, *, now: float) -> ServiceResult:
         """The same for entries of the embedded registry that nobody has refreshed."""
-        return self.status_told(self._state.registry.sweep(now=now))
+        return self.publish_statuses(self._state.registry.sweep(now=now))
 
     def _answered(self, message: Message, who: Caller, answer: Answer) -> ServiceResult:
         replies = [_reply(message, answer, has_desc=who.reads_desc)] if message.expects_reply else []
-        told: Sequence[Message] = ()
+        notifications: Sequence[Message] = ()
         if answer.status_changes or answer.events:
-            told = self._announcements.of_changes(answer.status_changes) + [
+            notifications = self._announcements.of_changes(answer.status_changes) + [
                 self._announcements.event(event) for event in answer.events
             ]
-        return ServiceResult(replies, told, changes=self._state.take_changes())
+        return ServiceResult(replies, notifications, changes=self._state.take_changes())
 
     def _caller(self, number: int) -> Caller:
         if number < 0:

@@ -20,7 +20,7 @@ PORTS_AT_ONCE = 100
 
 
 class Sweeper:
-    """Looks after what is over, every second.
+    """Ends what has expired, every second.
 
     Args:
         effects: Carries out what follows.
@@ -46,7 +46,7 @@ class Sweeper:
         self._ticks = ticks
 
     async def run(self) -> None:
-        """End what is over, ping who is silent, close who does not read."""
+        """End what has expired, ping silent runtimes, close those that do not read; until cancelled."""
         began = trio.current_time()
         while True:
             await trio.sleep_until(began + SWEEP_SECONDS)

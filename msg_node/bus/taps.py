@@ -1,8 +1,8 @@
-"""Taps: operators look on. Whoever of them subscribes to `*` gets a copy of each message that passes the node.
+"""Taps: operators look on. Each of them that subscribes to `*` gets a copy of each message that passes the node.
 
 A copy is a `forward` from the node that carries the message and says where it came from; it can be read and nothing
 else: no answer to it goes anywhere, and nobody waits for a tap that does not read. Tokens, and what is said to and by
-services that are told some, are left out. Off unless the settings want it, and then only for sessions with the role of
+services that get some, are left out. Off unless the settings want it, and then only for sessions with the role of
 operators.
 Source: message specification, section 20.1; feature row BU-11.
 """
@@ -28,7 +28,7 @@ SECRETS = ("accessToken", "idToken", "identity", "sessionToken", "credentials")
 """Members of a body that a copy does not show."""
 _CONFIDANTS = ("mn:/session", "domain://idm.", "domain-idp:", "domain://qos.", "domain://qos-broker.")
 _CONFIDANTS_OF_RUNTIMES = ("/idm", "/identity-gui", "/crypto")
-"""Who is told secrets, or tells them: of what is said to or by them only the header is shown."""
+"""Addresses that get secrets, or send them: of what is said to or by them only the header is shown."""
 
 
 class Taps:

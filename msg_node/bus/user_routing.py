@@ -3,11 +3,11 @@
     to user-guid://G ─▶ hyperties here? ─▶ else known where? ─▶ else wait for the record of G
                                                  │                       │
                                                  ▼                       ▼
-                        live hyperties of ours by his names, else the first domain of his that takes it
+                        live hyperties of ours by the user's names, else the first of the user's domains that takes it
 
-What waits is in memory and bounded; each message goes on or is answered, in the order of its sender. Nobody is told
-that it was taken before that. An action goes on to one place, where it is kept like any other: to a live hyperty of
-ours, or into the outbox of the first domain that may have it, or to a hyperty of ours that is away.
+What waits is in memory and bounded; each message goes on or is answered, in the order of its sender. No sender is
+notified that it was taken before that. An action goes on to one place, where it is kept like any other: to a live
+hyperty of ours, or into the outbox of the first domain that may have it, or to a hyperty of ours that is away.
 
 A place once found is known for some minutes, and so is, for some seconds, that there is none. What another domain sends
 is never sent on to a third: then only hyperties of ours count.
@@ -81,7 +81,7 @@ class UserRouting:
 
     Args:
         judge_local: The gate on our own bus; see `Bus`.
-        refuse: Tells the sender, a session or link by its number, that a message was refused.
+        refuse: Reports to the sender, a session or link by its number, that a message was refused.
         clock: Seconds since some moment.
     """
 
@@ -120,7 +120,7 @@ class UserRouting:
         self._take_action = take_action
 
     def take(self, message: Message, number: int, roles: frozenset[str] = _NO_ROLES) -> Refusal | None:
-        """Send a message to a user on, or keep it until it is known where he is; a refusal is the caller's to answer.
+        """Send a message to a user on, or keep it until it is known where that is; a refusal is the caller's to answer.
 
         Args:
             message: To an address `user-guid:`; its source has been checked.
@@ -290,7 +290,7 @@ class UserRouting:
         return not self._state.senders.other_domain_of(number)
 
     def _send_abroad(self, message: Message, waiting: _Waiting, domains: tuple[str, ...]) -> Refusal | None:
-        """To the first of his domains that we may and can send to."""
+        """Send to the first of the user's domains that we may and can send to."""
         refusal: Refusal | None = None
         for domain in domains:
             refused = self._send_queues.send_abroad(domain, message, waiting.roles)

@@ -2,8 +2,8 @@
 
 It is the channel of the runtime's port. Towards the runtime it writes to the WebSocket once there is one, before that
 to a poll that hangs; without either, messages wait in the port's queue, with the bounds and the patience that every
-slow runtime meets. The session has no task: requests and frames come in through `take`, and `ended` tells whoever
-keeps it. Source: reference nodes, section 3.1.
+slow runtime meets. The session has no task: requests and frames come in through `take`, and `ended` notifies its
+owner. Source: reference nodes, section 3.1.
 """
 
 from __future__ import annotations

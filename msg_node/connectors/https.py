@@ -1,8 +1,8 @@
 """Dialect A in HTTP requests: messages are posted to `/messages`, and come back by an event stream or by polls.
 
-Who posts `open` is told a token, which the `Authorization` header of every further request carries. It speaks for the
-same kind of session as any other connection does. Refusals that concern the request itself are HTTP errors with their
-code; what the bus refuses is a reply like any other. Source: message specification, sections 5.4 and 19.5.
+A client that posts `open` gets a token, which the `Authorization` header of every further request carries. It stands
+for the same kind of session as any other connection does. Refusals that concern the request itself are HTTP errors
+with their code; what the bus refuses is a reply like any other. Source: message specification, sections 5.4 and 19.5.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _STRANGERS_BYTES: Final = 64 << 10
 class HttpsOptions(NamedTuple):
     """How runtimes over HTTP are served.
 
-    `poll_seconds` is the rhythm that they are told: who has no stream and lets three of them pass is lost.
+    `poll_seconds` is the rhythm announced to them: a client without a stream that lets three of them pass is lost.
     `queue_messages` is what may wait for one between polls.
     """
 
@@ -117,7 +117,7 @@ class HttpsBinding:
         self.application = HttpApplication(app)
         """What reads and writes HTTP; its bounds are those of the binding."""
         self.serve = self.application.serve
-        """Serves a line of the door; see `HttpApplication.serve`."""
+        """Serves a line of the listener; see `HttpApplication.serve`."""
 
     @property
     def live_sessions(self) -> int:
@@ -125,19 +125,19 @@ class HttpsBinding:
         return len(self._sessions)
 
     async def run(self) -> None:
-        """Tell the bus whose session has ended, and end those who have neither stream nor polls; until cancelled."""
+        """Release ports of sessions that have ended, and end those with neither stream nor polls; until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._say_farewell)
+            nursery.start_soon(self._release_ended)
             nursery.start_soon(self._sweep)
 
-    async def _say_farewell(self) -> None:
+    async def _release_ended(self) -> None:
         while True:
             await self._has_ended.wait()
             self._has_ended = trio.Event()
             ended, self._ended = self._ended, []
             for session in ended:
                 assert session.port is not None
-                self._reception.farewell(session.port)
+                self._reception.release(session.port)
 
     async def _sweep(self) -> None:
         while True:
@@ -331,7 +331,7 @@ class HttpsBinding:
             body=body or None,
         )
         answer = await self._exchange(request, session, message.raw, message, is_alone=True)
-        reply = _decode_told(_decode_reply(bytes(answer.body)).body)
+        reply = _decode_node_reply(_decode_reply(bytes(answer.body)).body)
         if reply.code != 200:
             return _problem(_code_named(reply.code, reply.reason), reply.description)
         return Response(bytes(reply.value) or b"null", media_type=JSON, headers=_NO_STORE)
@@ -346,8 +346,8 @@ class _Reply(msgspec.Struct):
     body: msgspec.Raw
 
 
-class _Told(msgspec.Struct):
-    """What a reply of the node's own says."""
+class _NodeReply(msgspec.Struct):
+    """The body of a reply of the node itself."""
 
     code: int
     reason: str = ""
@@ -356,7 +356,7 @@ class _Told(msgspec.Struct):
 
 
 _decode_reply = msgspec.json.Decoder(_Reply).decode
-_decode_told = msgspec.json.Decoder(_Told).decode
+_decode_node_reply = msgspec.json.Decoder(_NodeReply).decode
 
 
 def _code_named(status: int, word: str) -> Code:

@@ -61,8 +61,8 @@ class ListenerOptions(NamedTuple):
     https: HttpsOptions | None = HttpsOptions()
 
 
-class Door:
-    """Accepts connections.
+class Listener:
+    """Accepts connections of runtimes and of the links of other domains.
 
     Args:
         context: TLS, or None for a listener without it.
@@ -253,7 +253,7 @@ class Door:
         try:
             await serve_messages(self.reception.bus, port, channel)
         finally:
-            self.reception.farewell(port)
+            self.reception.release(port)
 
 
 def _arrival_in(head: bytes) -> Arrival:

@@ -1,7 +1,7 @@
 """Dialects B and C, of the Matrix family: plain messages over a WebSocket, and commands or the query around them.
 
-Neither knows a token: the session address is the runtime address, and who comes back to it proves himself or follows
-the rules for those who prove nothing. Source: message specification, sections 5.2 and 5.3.
+Neither knows a token: the session address is the runtime address, and a client that comes back to it has a proof or
+follows the rules for those without one. Source: message specification, sections 5.2 and 5.3.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REASON_HEADER = "X-WebSocket-Reject-Reason"
 
 
 class MatrixChannel(WebSocketChannel):
-    """A WebSocket that carries no message before its runtime was told that it is connected."""
+    """A WebSocket that carries no message before its runtime was notified that it is connected."""
 
     __slots__ = ("is_connected",)
 
@@ -81,7 +81,7 @@ class Matrix:
             channel.is_connected = True
             await self._converse(port, channel, frames[1:])
         finally:
-            self._reception.farewell(port)
+            self._reception.release(port)
 
     async def serve_query(
         self, line: ByteChannel, websocket: ServerWebSocket, runtime: str, offered: Offered, on_opened: OnOpened
@@ -103,7 +103,7 @@ class Matrix:
             channel.is_connected = True
             await self._converse(port, channel, [])
         finally:
-            self._reception.farewell(port)
+            self._reception.release(port)
 
     async def _open(self, port: RuntimePort, runtime: str) -> tuple[int, str, str] | None:
         """Open the session of a runtime; status, text and word of the refusal, if it is one."""

@@ -243,7 +243,7 @@ class MqttBinding:
         finally:
             if self._sessions.get(session.runtime_key) is session:
                 del self._sessions[session.runtime_key]
-            self._reception.farewell(port)
+            self._reception.release(port)
 
 
 def _token_of(arrival: Arrival, message: Message) -> str:

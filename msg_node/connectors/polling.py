@@ -1,7 +1,7 @@
 """HTTP connections of clients that poll: GETs that hang until there is something to say, POSTs with what they say.
 
-One task per connection reads; a GET is answered by whoever has something for the runtime. Source: reference nodes,
-section 3.1.
+One task per connection reads; a GET is answered by the task that has something for the runtime. Source: reference
+nodes, section 3.1.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PollingConnection:
         with trio.CancelScope() as self._scope:
             self._scope.deadline = math.inf if self._polled is not None else self._deadline
             data = await self._line.receive()
-        return b"" if self._polled is not None else data  # nobody speaks while he waits for an answer
+        return b"" if self._polled is not None else data  # no client sends while it waits for an answer
 
     async def _answer_all(self) -> bool:
         """Answer every request that is whole; whether the connection goes on."""

@@ -44,7 +44,7 @@ class Reception:
         return not origin or ANY_ORIGIN in self.origins or origin.lower() in self.origins
 
     def welcome(self, channel: MessageChannel, dialect: Dialect, offered: Offered, on_opened: OnOpened) -> RuntimePort:
-        """Give a connection its port. The caller calls `farewell` when the connection has ended."""
+        """Give a connection its port. The caller calls `release` when the connection has ended."""
         port = self.welcome_as(RuntimePort, channel, dialect, offered, self.queue)
         port.on_opened = on_opened
         return port
@@ -64,6 +64,6 @@ class Reception:
         self.bus.connected(port)
         return port
 
-    def farewell(self, port: RuntimePort) -> None:
+    def release(self, port: RuntimePort) -> None:
         """A connection has ended."""
         self.bus.disconnected(port)

@@ -114,7 +114,7 @@ class SocketIo:
         session.end()
         self._sessions.pop(session.sid, None)
         assert session.port is not None
-        self.reception.farewell(session.port)
+        self.reception.release(session.port)
 
     # WebSockets.
 

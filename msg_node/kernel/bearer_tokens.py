@@ -1,8 +1,8 @@
 """Bearer tokens of local issuers (JWT): for which runtimes is a signed token good.
 
 What makes a token a good one at all, its signature, its issuer, its time, is in `signed_tokens`; keys are an argument,
-and so is the time: where keys come from, a file or a look-up, is not the business of this module. What holders are
-told is precise, since whoever holds a token may know what is wrong with it.
+and so is the time: where keys come from, a file or a look-up, is not the business of this module. Refusals are
+precise, since the holder of a token may know what is wrong with it.
 
 Source: RFC 7519; RFC 9068; message specification, section 5.1.
 """
@@ -59,7 +59,7 @@ class TokenProof:
 
     `expires_at` is when it stops being accepted, in seconds since the Unix epoch. `is_in_full`: it names this runtime
     and not only a pattern. `token_id` is its name (`jti`), "" without one; `signed_in_at` when its
-    holder proved himself (`auth_time`), 0 when it does not say.
+    holder logged in (`auth_time`), 0 when it does not say.
     """
 
     issuer: str

@@ -4,8 +4,8 @@ Four ways to come: with a bearer token of the settings, with a token of an issue
 certificate, or with nothing, where that is allowed. Whatever it was, what is kept with the session is one line of text,
 its *credential*, that names the holder and not the proof: a renewed token of the same subject is the same credential.
 
-The node knows only SHA-256 digests of the settings' tokens. A look-up by digest tells an attacker nothing through its
-timing: what he can vary is the digest, which he cannot steer towards a known one. Source: message specification,
+The node knows only SHA-256 digests of the settings' tokens. A look-up by digest reveals nothing through its timing:
+an attacker varies the digest, and cannot steer it towards a known one. Source: message specification,
 section 5.1.
 """
 
@@ -108,7 +108,7 @@ class Credentials:
         self._keys[issuer] = tuple(keys)
 
     def set_further_check(self, issuer: str, check: Callable[[TokenProof], str]) -> None:
-        """Tokens of an issuer have to pass `check` as well: it tells the login of one, or raises TokenRefusedError."""
+        """Have tokens of an issuer pass `check` as well; it returns the login of one, or raises TokenRefusedError."""
         self._checks[issuer] = check
 
     def check(self, offered: Offered, runtime_key: str, *, now: float) -> Proven:
@@ -161,11 +161,11 @@ class Credentials:
             return is_named or (credential == _of_runtime(runtime_key) and self._may_name(runtime_key))
         return any(one.is_for(runtime_key) for one in self._by_digest.get(credential, ()))
 
-    def roles(self, credential: str, runtime_key: str, told: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Roles of a credential that once passed; `told` are those that its proof told of then."""
+    def roles(self, credential: str, runtime_key: str, proved: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Roles of a credential that once passed; `proved` are those that its proof named then."""
         kind = credential.partition(" ")[0]
         if kind == JWT:
-            return told if self.is_valid(credential, runtime_key) else frozenset()
+            return proved if self.is_valid(credential, runtime_key) else frozenset()
         if kind == _CERTIFICATE:
             return _union(
                 one.roles

@@ -146,7 +146,7 @@ class SegmentWriter:
     def settle(self, *, is_stopping: bool) -> None:
         """Sync what was written, and seal segments by size and age, or all of them when stopping. Raises OSError."""
         for stream in self._streams.values():
-            if is_stopping and stream.has_untold_losses:
+            if is_stopping and stream.has_unreported_losses:
                 stream.open_segment().write_frame(b"")
             segment = stream.segment
             if segment is None:

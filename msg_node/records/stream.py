@@ -42,7 +42,7 @@ class Stream:
         return self._closing is not None
 
     @property
-    def has_untold_losses(self) -> bool:
+    def has_unreported_losses(self) -> bool:
         """Records were lost, and no manifest will say so unless a segment is opened for it."""
         return self._lost_before > 0
 

@@ -16,7 +16,7 @@ class StubLeases:
     """Notified when links come and go; both are no news for links without an interworking stub.
 
     Args:
-        tell: Takes changes of statuses, for subscribers and for the state file.
+        publish: Notifies subscribers of changes of statuses and stores them.
         then: Called for every link that is up, after its stub may register.
         clock: Seconds since the Unix epoch.
     """
@@ -24,13 +24,13 @@ class StubLeases:
     def __init__(
         self,
         state: RegistryTables,
-        tell: Callable[[list[StatusChange]], None],
+        publish: Callable[[list[StatusChange]], None],
         *,
         then: Callable[[str], None] = lambda _domain: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
-        self._tell = tell
+        self._publish = publish
         self._then = then
         self._clock = clock
 
@@ -43,4 +43,4 @@ class StubLeases:
         """A link is down, whether its stub was stopped, has failed, or has lost its line: nobody is behind it."""
         if self._state.interworking.went(domain):
             number = self._state.links.number(domain)
-            self._tell(self._state.registry.disconnect_session(number, now=self._clock()))
+            self._publish(self._state.registry.disconnect_session(number, now=self._clock()))

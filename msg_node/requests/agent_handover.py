@@ -75,7 +75,7 @@ class AgentHandover:
         session = self._state.sessions.get(sid)
         if session is not None and len(self._delivery.inboxes):
             owned = [canonical_key(row.url) for row in self._state.owners.owned(sid)]
-            self._recorder.senders.tell_inboxes([*self._delivery.inboxes.owners_of(session.runtime_key), *owned])
+            self._recorder.senders.notify_inboxes([*self._delivery.inboxes.owners_of(session.runtime_key), *owned])
 
     def lost(self, sid: int) -> None:
         """A session has lost its connection: park what it had not acknowledged, and end what was being cancelled."""

@@ -247,7 +247,7 @@ class ParkedActions:
             now = time.time()
             for key in arrived:
                 self.agents.hand_over(key, now)
-            self.recorder.senders.tell_inboxes(arrived)
+            self.recorder.senders.notify_inboxes(arrived)
         if self._delivery.cancelled:
             cancelled, self._delivery.cancelled = self._delivery.cancelled, []
             for entry, by_sender in cancelled:
@@ -273,7 +273,7 @@ class ParkedActions:
         overdue = self._parking.owed.overdue(now)
         self.recorder.park(overdue)
         forgotten = self._delivery.inboxes.expire(now) + self._parking.finished.forget_old(now)
-        sent = self.recorder.senders.tell_more() + self._repeat_events(now)
+        sent = self.recorder.senders.notify_more() + self._repeat_events(now)
         self.recorder.commit()
         return bool(expired or overdue or forgotten or sent)
 

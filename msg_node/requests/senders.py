@@ -34,7 +34,7 @@ class Senders:
     """Everybody who sent a request that may wait.
 
     Args:
-        url: Address of our service `delivery`, in whose name they are told.
+        url: Address of our service `delivery`, in whose name they are notified.
         ids: For events of our own.
     """
 
@@ -53,10 +53,10 @@ class Senders:
         self._url = url
         self._apply = apply
         self._ids = ids
-        self._to_tell: dict[str, None] = {}  # owners of inboxes, first come, first told
+        self._to_notify: dict[str, None] = {}  # owners of inboxes, first come, first served
 
     def reply(self, entry: ParkedRequest, word: StatusReport, answer: Message | None = None) -> bool:
-        """Answer the request of a sender who is there; False when he is not."""
+        """Answer the request of a sender that is connected; False when it is not."""
         if entry.is_invitation and answer is not None:
             reply = mirrored_answer(entry, answer)
         else:
@@ -64,7 +64,7 @@ class Senders:
         return self.send_to_sender(entry, reply)
 
     def send_to_sender(self, entry: ParkedRequest, message: Message) -> bool:
-        """Send an answer to whoever handed in a request; False when he is not there."""
+        """Send an answer to the sender of a request; False when it is not connected."""
         result = ServiceResult(replies=[message])
         if entry.sender.domain:
             result.changes = self._state.take_changes()
@@ -78,7 +78,7 @@ class Senders:
         return True
 
     def notify(self, entry: ParkedRequest, word: StatusReport) -> None:
-        """Tell one word through the inbox of the sender; it is kept until he acknowledges it."""
+        """Report through the inbox of the sender; the entry is kept until it is acknowledged."""
         if entry.sender.domain:
             event = abroad_event(entry, word, self._url, next(self._ids))
             self._apply(
@@ -97,37 +97,37 @@ class Senders:
             ),
             time.time(),
         )
-        self._tell([notice], 1)
+        self._push([notice], 1)
 
-    def tell_inboxes(self, owners: Iterable[str]) -> None:
-        """Push what addresses have not been told to whoever speaks for them: some now, the rest by `tell_more`."""
-        self._to_tell.update(dict.fromkeys(owner for owner in owners if self._delivery.inboxes.has_untold(owner)))
-        self.tell_more()
+    def notify_inboxes(self, owners: Iterable[str]) -> None:
+        """Push entries of inboxes to the sessions of their owners: some now, the rest by `notify_more`."""
+        self._to_notify.update(dict.fromkeys(owner for owner in owners if self._delivery.inboxes.has_unnotified(owner)))
+        self.notify_more()
 
-    def tell_more(self) -> int:
-        """Push some of what is to be told; returns how much was."""
+    def notify_more(self) -> int:
+        """Push some of the entries that wait; returns how many were pushed."""
         left = INBOX_NOTIFIED_AT_ONCE
-        for owner in list(islice(self._to_tell, INBOX_NOTIFIED_AT_ONCE)):
-            del self._to_tell[owner]
-            left -= self._tell(self._delivery.inboxes.untold(owner), left)
+        for owner in list(islice(self._to_notify, INBOX_NOTIFIED_AT_ONCE)):
+            del self._to_notify[owner]
+            left -= self._push(self._delivery.inboxes.unnotified(owner), left)
         return INBOX_NOTIFIED_AT_ONCE - left
 
-    def _tell(self, notices: Iterable[InboxEntry], most: int) -> int:
-        """Push at most so many to those who are there and have room, and return how many; others are told later."""
-        told: dict[int, list[Message]] = {}
+    def _push(self, notices: Iterable[InboxEntry], most: int) -> int:
+        """Push at most so many to owners that are connected and have room; returns how many. The others wait."""
+        pushed: dict[int, list[Message]] = {}
         count = 0
         for one in notices:
             sid = self._live_owner(one)
             if not sid:
                 continue
-            if count >= most or self._send_queues.ports[sid].is_congested or one.owner in self._to_tell:
-                self._to_tell[one.owner] = None
+            if count >= most or self._send_queues.ports[sid].is_congested or one.owner in self._to_notify:
+                self._to_notify[one.owner] = None
                 break
-            self._delivery.inboxes.told(one)
-            told.setdefault(sid, []).append(inbox_event(one, self._url))
+            self._delivery.inboxes.notified(one)
+            pushed.setdefault(sid, []).append(inbox_event(one, self._url))
             count += 1
         changes = self._state.take_changes()
-        for sid, events in told.items():
+        for sid, events in pushed.items():
             self._apply(ServiceResult(replies=events, changes=changes), partial(self.send_to, sid))
             changes = []
         if changes:

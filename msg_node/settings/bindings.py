@@ -19,9 +19,7 @@ class HttpsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     serve: Annotated[bool, Meta(description="Whether there are any; off: `/messages` is answered 404.")] = True
     poll_seconds: Annotated[
         Annotated[float, Meta(ge=1.0, le=limits.HTTP_POLL_SECONDS_MAX)],
-        Meta(
-            description="The rhythm that runtimes are told to poll in; three without stream or poll, and one is lost."
-        ),
+        Meta(description="The polling rhythm announced to runtimes; three without stream or poll, and one is lost."),
     ] = limits.HTTP_POLL_SECONDS
     queue_messages: Annotated[
         Annotated[int, Meta(ge=1)], Meta(description="Messages waiting for one runtime between polls.")

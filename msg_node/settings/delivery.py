@@ -18,7 +18,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class DeliverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Actions that wait for agents and other domains, and what their senders are told later; see `docs/delivery.md`."""
+    """Actions that wait for agents and other domains, and later reports to their senders; see `docs/delivery.md`."""
 
     expires_seconds: Annotated[
         Seconds, Meta(description="How long an action waits when neither its agent nor its `ttl` says less.")
@@ -48,7 +48,7 @@ class DeliverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def build_delivery_rules(settings: DeliverySettings) -> DeliveryRules:
-    """The settings as the books read them."""
+    """Turn the settings into rules of delivery."""
     return DeliveryRules(
         bounds=Bounds(settings.per_agent, settings.per_sender, settings.bytes, settings.longest_seconds),
         default_seconds=min(settings.expires_seconds, settings.longest_seconds),

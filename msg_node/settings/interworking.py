@@ -131,7 +131,7 @@ def _is_covered(granted: LegacyRange, address: str) -> bool:
     try:
         return covers_any((granted,), address)
     except PeerError:
-        return False  # told by the checks of pools
+        return False  # reported by the checks of pools
 
 
 def _ranges(one: InterworkingSettings) -> tuple[LegacyRange, ...]:

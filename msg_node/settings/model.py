@@ -294,7 +294,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(description="Runtimes of other domains may open sessions, with a credential that covers their address."),
     ] = False
     presence: Annotated[
-        bool, Meta(description="Whoever subscribes to `<runtime>/status` is told when it comes and goes.")
+        bool, Meta(description="Subscribers to `<runtime>/status` are notified when it comes and goes.")
     ] = False
     credential: Annotated[tuple[CredentialSettings, ...], Meta(description="Accepted bearer tokens.")] = ()
     issuer: Annotated[tuple[IssuerSettings, ...], Meta(description="Issuers of accepted bearer tokens.")] = ()
@@ -338,7 +338,7 @@ class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = 0.0
     catch_up_messages: Annotated[
         Annotated[int, Meta(ge=1, le=limits.SESSION_QUEUE_MESSAGES)],
-        Meta(description="How many of them for one runtime; it is told when it missed more."),
+        Meta(description="How many of them for one runtime; it is notified when it missed more."),
     ] = limits.MISSED_MESSAGES
     taps: Annotated[
         bool, Meta(description="Operators may subscribe to `*`: they get a copy of every message, without its tokens.")
@@ -363,7 +363,7 @@ class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Ways of the reference nodes that old runtimes or their test suites may want back; see `docs/dialects.md`."""
 
     sm_error: Annotated[
-        Literal[400, 500], Meta(description="What runtimes of dialect A are told when a subscription names nothing.")
+        Literal[400, 500], Meta(description="The code for runtimes of dialect A when a subscription names nothing.")
     ] = 400
     echo: Annotated[
         bool, Meta(description="Runtimes of dialect A get copies of what they send to addresses they listen to.")

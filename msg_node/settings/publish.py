@@ -35,7 +35,7 @@ class EndpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PublishSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What this domain tells others about itself. Without this table the node federates only outwards."""
+    """What this domain publishes about itself. Without this table the node federates only outwards."""
 
     keys_dir: Annotated[
         Path, Meta(description="Folder of `trapezoid keys init`; the node needs `live` and `node` keys only.")
@@ -53,7 +53,7 @@ class PublishSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Annotated[float, Meta(ge=3_600.0, le=limits.LIVE_VALIDITY_SECONDS)],
         Meta(description="Life of a signed `live` document; a new one is signed at half of it."),
     ] = 172_800.0
-    cache_seconds: Annotated[NonNegative, Meta(description="`max-age` that readers are told for `live`.")] = 3_600.0
+    cache_seconds: Annotated[NonNegative, Meta(description="`max-age` of `live` for readers.")] = 3_600.0
     mode: Annotated[
         Literal["enforce", "testing"], Meta(description="`testing` asks others to report failures instead of refusing.")
     ] = "enforce"

@@ -18,8 +18,8 @@ INTRODUCTION = """# Configuration
 
 One TOML file, given to `trapezoid serve --config node.toml`. Files in `conf.d/` beside it are read after it, in order
 of name: tables add up, `[[…]]` entries append, a key given twice is an error. Unknown or misplaced keys are errors.
-Relative paths are relative to the folder of the main file. `trapezoid check --config node.toml` tells what is wrong
-without starting anything.
+Relative paths are relative to the folder of the main file. `trapezoid check --config node.toml` reports errors without
+starting anything.
 
 Domains that no `[[peer]]` entry names are denied.
 """

@@ -43,7 +43,7 @@ class RegistrySettings(BackendSettings, frozen=True, kw_only=True, forbid_unknow
 
     cache_seconds: Annotated[
         Annotated[float, Meta(ge=0.0, le=3_600.0)],
-        Meta(description="How long an answer is told again at most, never longer than `expires` says; 0: never."),
+        Meta(description="How long an answer is reused at most, never longer than `expires` says; 0: never."),
     ] = limits.REGISTRY_CACHE_SECONDS
     poll_seconds: Annotated[
         Annotated[float, Meta(ge=0.0, le=3_600.0)],
@@ -70,12 +70,12 @@ class CatalogueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     guest_stubs: Annotated[
         bool,
         Meta(
-            description="Runtimes are told stubs and identity provider proxies of other domains, to run them; else 403."
+            description="Runtimes may read stubs and identity provider proxies of other domains, to run them; else 403."
         ),
     ] = True
     cache_seconds: Annotated[
         Annotated[float, Meta(ge=0.0, le=86_400.0)],
-        Meta(description="How long a descriptor is told again when its server says nothing about it; 0: never."),
+        Meta(description="How long a descriptor is reused when its server says nothing about it; 0: never."),
     ] = limits.CATALOGUE_CACHE_SECONDS
     own: Annotated[
         BackendSettings | None, Meta(description="Our own catalogue, when it is not at `https://catalogue.<domain>`.")

@@ -1,4 +1,4 @@
-"""Which switches of the settings weaken something, in words: for the log, the status page, and whoever looks on.
+"""Which switches of the settings weaken something, in words: for the log, the status page, and operators.
 
 Each of them has a row in `docs/security.md`.
 """

@@ -171,7 +171,7 @@ def _is_loopback(remote: str) -> bool:
 def is_forwarded(request: Request) -> bool:
     """Whether a request shows that a proxy has passed it on: then its client is not who the connection says.
 
-    Proxies are known by what they add, and by HTTP/1.0, in which the most used one asks unless it is told otherwise.
+    Proxies are known by what they add, and by HTTP/1.0, in which the most used one asks unless configured otherwise.
     """
     return request.scope["http_version"] == "1.0" or any(
         name in _FORWARDING or name.startswith("x-forwarded") for name in request.headers

@@ -98,7 +98,7 @@ class Backends:
         return self._people.identify
 
     def connect(self, bus: Bus) -> None:
-        """Have inquiries answered, and news told; once, before anything runs."""
+        """Connect inquiries and news to the bus; once, before anything runs."""
         self._people.connect(bus)
         if self._push_key is not None and self._settings.push is not None:
             self._push = _push(self._settings.push, self._push_key, self._state, bus)
@@ -106,7 +106,7 @@ class Backends:
         if self._relay is not None and self._registry is not None and self._settings.registry is not None:
             bus.inquiries.connect(REGISTRY, self._registry)
             self._watch = RegistryWatch(
-                self._relay, self._registry, bus.tell_statuses, poll_seconds=self._settings.registry.poll_seconds
+                self._relay, self._registry, bus.publish_statuses, poll_seconds=self._settings.registry.poll_seconds
             )
 
         if self._qos is not None and self._broker is not None and self._settings.qos is not None:
@@ -114,7 +114,7 @@ class Backends:
             self._qos_watch = QosWatch(
                 self._qos,
                 self._broker,
-                bus.tell_events,
+                bus.publish_events,
                 domain=self._settings.node.domain,
                 watch_seconds=self._settings.qos.watch_seconds,
             )
@@ -159,16 +159,16 @@ class Backends:
 
     def status(self) -> dict[str, object]:
         """How each is, for operators."""
-        told: dict[str, object] = self._people.status()
+        status: dict[str, object] = self._people.status()
         if self._registry is not None:
-            told["registry"] = self._registry.status()
+            status["registry"] = self._registry.status()
         if self._push is not None:
-            told["push"] = {**dict(sorted(self._push.counters.items())), "subscriptions": len(self._state.push)}
+            status["push"] = {**dict(sorted(self._push.counters.items())), "subscriptions": len(self._state.push)}
         if self.validation is not None:
-            told["schemas"] = dict(sorted(self.validation.counters.items()))
+            status["schemas"] = dict(sorted(self.validation.counters.items()))
         if self._broker is not None:
-            told["qos"] = self._broker.status()
-        return told
+            status["qos"] = self._broker.status()
+        return status
 
 
 def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> WebPush:
@@ -184,7 +184,7 @@ def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> W
         state.push,
         PushOptions(settings.ttl_seconds, settings.rest_seconds),
         is_away=bus.absences.is_away,
-        keep=partial(bus.tell_events, []),  # what has changed is kept with the events that it leads to: none
+        keep=partial(bus.publish_events, []),  # what has changed is kept with the events that it leads to: none
     )
 
 

@@ -156,15 +156,15 @@ class People:
 
     def status(self) -> dict[str, object]:
         """How each is, for operators."""
-        told: dict[str, object] = {}
+        status: dict[str, object] = {}
         if self._global_registry is not None and self._bus is not None:
-            told["global_registry"] = dict(sorted(self._global_registry.counters.items()))
-            told["users"] = self._bus.users.statistics()
+            status["global_registry"] = dict(sorted(self._global_registry.counters.items()))
+            status["users"] = self._bus.users.statistics()
         if self._settings.identity.provider:
-            told["identity"] = self._keyring.status()
+            status["identity"] = self._keyring.status()
         if self._tokens is not None:
-            told["tokens"] = {**dict(sorted(self._logins.counters.items())), "remembered": len(self._tokens.issued)}
-        return told
+            status["tokens"] = {**dict(sorted(self._logins.counters.items())), "remembered": len(self._tokens.issued)}
+        return status
 
     def _took_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
         """Keys of a provider are known: they count for assertions, and for tokens where it opens sessions too."""
@@ -204,8 +204,8 @@ class People:
         if kind != JWT:
             return UNIDENTIFIED
         issuer, _, subject = rest.partition(" ")
-        if self._tokens is not None and issuer == self._tokens.rules.issuer:  # by our own token: any claim may name him
-            issuer, subject = holder(subject)
+        if self._tokens is not None and issuer == self._tokens.rules.issuer:
+            issuer, subject = holder(subject)  # by our own token: any claim may name the user
             return Identified(True, subject, issuer) if self._believes(issuer) else UNIDENTIFIED
         is_user = self._believes(issuer) and self._verdicts.providers[issuer].user_claim == "sub"
         return Identified(True, subject, issuer) if is_user else UNIDENTIFIED

@@ -149,8 +149,8 @@ def test_upgrade_with_a_body_or_a_broken_head_opens_no_websocket(name: str) -> N
 async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
     async with runtime_rig(tmp_path, max_bytes=10_000) as rig:
         yield rig
-        assert rig.door is not None
-        assert rig.door.counters["internal errors"] == 0
+        assert rig.listener is not None
+        assert rig.listener.counters["internal errors"] == 0
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -20,7 +20,7 @@ from federation.identity import Identity
 from federation.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
 from federation.log_allowance import fields
 from msg_node.bus.bus import Bus as NodeBus
-from msg_node.connectors.listener import Door
+from msg_node.connectors.listener import Listener
 from protofly.errors import Code, PeerError
 from protofly.limits import (
     HALF_OPEN_PER_ADDRESS,
@@ -183,20 +183,20 @@ async def test_an_endless_stream_of_pings_does_not_stretch_the_handshake(
 async def test_half_open_connections_of_one_address_are_limited_and_end_in_time(
     mock_clock: trio.testing.MockClock,
 ) -> None:
-    door = Door(cast("NodeBus", None), context=None, acceptor=None)
+    listener = Listener(cast("NodeBus", None), context=None, acceptor=None)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_024)
     address = listeners[0].socket.getsockname()
     async with trio.open_nursery() as nursery:
-        await nursery.start(door.run, listeners)
+        await nursery.start(listener.run, listeners)
         clients = [socket.create_connection(address) for _ in range(HALF_OPEN_PER_ADDRESS + 44)]
-        while door.counters["too many half-open"] < 44:
+        while listener.counters["too many half-open"] < 44:
             await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()
-        assert len(door.half_open) == HALF_OPEN_PER_ADDRESS
+        assert len(listener.half_open) == HALF_OPEN_PER_ADDRESS
         mock_clock.jump(HANDSHAKE_SECONDS)
         await trio.testing.wait_all_tasks_blocked()
-        assert len(door.half_open) == 0
-        assert door.counters["slow handshakes"] == HALF_OPEN_PER_ADDRESS
+        assert len(listener.half_open) == 0
+        assert listener.counters["slow handshakes"] == HALF_OPEN_PER_ADDRESS
         nursery.cancel_scope.cancel()
     for client in clients:
         client.close()
@@ -229,12 +229,12 @@ def byes(lines: list[socket.socket]) -> list[bytes]:
 
 
 @asynccontextmanager
-async def link_door(rig: LinkRig) -> AsyncIterator[tuple[Door, int]]:
-    door = Door(cast("NodeBus", None), context=None, acceptor=rig.endpoint.acceptor)
+async def serving_links(rig: LinkRig) -> AsyncIterator[tuple[Listener, int]]:
+    listener = Listener(cast("NodeBus", None), context=None, acceptor=rig.endpoint.acceptor)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_024)
     async with trio.open_nursery() as nursery:
-        await nursery.start(door.run, listeners)
-        yield door, listeners[0].socket.getsockname()[1]
+        await nursery.start(listener.run, listeners)
+        yield listener, listeners[0].socket.getsockname()[1]
         nursery.cancel_scope.cancel()
 
 
@@ -242,9 +242,9 @@ async def test_silent_lines_of_one_address_get_a_share_of_the_table_and_an_hones
     rig: LinkRig,
 ) -> None:
     pending = rig.endpoint.acceptor.pending
-    async with link_door(rig) as (door, port):
+    async with serving_links(rig) as (listener, port):
         lines = [silent_line(port, "127.0.0.2") for _ in range(2 * PENDING_LINKS)]
-        await rig.wait_until(lambda: door.counters["links"] + door.counters["too many half-open"] == len(lines))
+        await rig.wait_until(lambda: listener.counters["links"] + listener.counters["too many half-open"] == len(lines))
         await rig.wait_until(lambda: len(pending) == PENDING_LINKS_PER_ADDRESS)
         assert pending.count_of("127.0.0.2") == PENDING_LINKS_PER_ADDRESS
         other = silent_line(port, "127.0.0.3")
@@ -252,20 +252,20 @@ async def test_silent_lines_of_one_address_get_a_share_of_the_table_and_an_hones
         assert byes([other]) == []
         for line in (*lines, other):
             line.close()
-        await rig.wait_until(lambda: not pending and not door.half_open)
+        await rig.wait_until(lambda: not pending and not listener.half_open)
 
 
 async def test_a_full_table_costs_the_address_with_the_most_its_oldest_line_and_an_honest_one_nothing(
     rig: LinkRig,
 ) -> None:
     pending = rig.endpoint.acceptor.pending
-    async with link_door(rig) as (door, port):
+    async with serving_links(rig) as (listener, port):
         early = silent_line(port, "127.0.1.1")
         await rig.wait_until(lambda: len(pending) == 1)
         hostile: list[socket.socket] = []
         for number in range(PENDING_LINKS // PENDING_LINKS_PER_ADDRESS + 2):
             hostile += [silent_line(port, f"127.0.2.{number + 1}") for _ in range(PENDING_LINKS_PER_ADDRESS)]
-        await rig.wait_until(lambda: door.counters["links"] == 1 + len(hostile))
+        await rig.wait_until(lambda: listener.counters["links"] == 1 + len(hostile))
         await rig.wait_until(lambda: rig.endpoint.acceptor.refused == 1 + len(hostile) - PENDING_LINKS)
         assert len(pending) == PENDING_LINKS
         late = silent_line(port, "127.0.1.2")
@@ -276,7 +276,7 @@ async def test_a_full_table_costs_the_address_with_the_most_its_oldest_line_and_
             assert client.welcome is not None
         for line in (*hostile, early, late):
             line.close()
-        await rig.wait_until(lambda: not pending and not door.half_open)
+        await rig.wait_until(lambda: not pending and not listener.half_open)
 
 
 async def test_a_line_that_waits_for_our_look_up_is_not_displaced_by_its_own_address(rig: LinkRig) -> None:
@@ -290,13 +290,13 @@ async def test_a_line_that_waits_for_our_look_up_is_not_displaced_by_its_own_add
     acceptor.identity = Identity(
         node=node_of("b.example"), domains=["b.example"], key=documents.keys["b.example"], trust_of=slow
     )
-    async with rig.client() as honest, link_door(rig) as (door, port):
+    async with rig.client() as honest, serving_links(rig) as (listener, port):
         honest.say_hello()
         await honest.receive_challenge()
         honest.send(FrameKind.TOKEN, 0, honest.token())
         await rig.wait_until(lambda: any(entry.waits_for_us for entry in acceptor.pending._entries["127.0.0.1"]))
         lines = [silent_line(port, "127.0.0.1") for _ in range(4 * PENDING_LINKS_PER_ADDRESS)]
-        await rig.wait_until(lambda: door.counters["links"] == len(lines))
+        await rig.wait_until(lambda: listener.counters["links"] == len(lines))
         may_go_on.set()
         await honest.receive_kind(FrameKind.WELCOME)
         for line in lines:

@@ -50,8 +50,8 @@ async def check_served(rig: RuntimeRig, bo: Runtime, cleo: Runtime) -> None:
     await bo.say(*(a_message("update", room, f"{room}/changes", {"value": number}) for number in range(50)))
     await bo.heard()
     assert [one["body"]["value"] for one in await cleo.heard()] == list(range(50))
-    assert rig.door is not None
-    assert rig.door.counters["internal errors"] == 0
+    assert rig.listener is not None
+    assert rig.listener.counters["internal errors"] == 0
 
 
 def rooms(number: int, domain: str = DOMAIN, *, first: int = 0) -> list[str]:

@@ -60,8 +60,8 @@ async def check_neighbours(rig: RuntimeRig) -> None:
     await bo.say(a_message("event", bo.address, cleo.address, {"value": 1}))
     await bo.heard()
     assert [one["body"]["value"] for one in await cleo.heard()] == [1]
-    assert rig.door is not None
-    assert rig.door.counters["internal errors"] == 0
+    assert rig.listener is not None
+    assert rig.listener.counters["internal errors"] == 0
 
 
 # JSON.
@@ -220,8 +220,8 @@ async def test_a_broken_frame_ends_its_connection_and_nothing_else(rig: RuntimeR
         nursery.start_soon(write_what_is_taken, eve, attack + frame(TEXT, stolen))
         assert await eve.close_code() == code
         nursery.cancel_scope.cancel()
-    assert rig.door is not None
-    assert rig.door.counters["broken connections"] == 1
+    assert rig.listener is not None
+    assert rig.listener.counters["broken connections"] == 1
     assert rig.counters["sessions lost"] == 1
     assert await bo.heard() == []  # what came behind the broken frame is not read
     await check_neighbours(rig)
@@ -243,8 +243,8 @@ async def test_frames_before_the_answer_to_the_upgrade_are_refused(rig: RuntimeR
     wire = await rig.connect()
     await wire.write(UPGRADE + early)
     assert (await wire.read_to_end()).startswith(b"HTTP/1.1 400 ")
-    assert rig.door is not None
-    assert rig.door.counters["failed handshakes"] == 1
+    assert rig.listener is not None
+    assert rig.listener.counters["failed handshakes"] == 1
     await check_neighbours(rig)
 
 
@@ -325,9 +325,9 @@ async def test_a_reset_in_the_middle_of_the_upgrade_is_forgotten(rig: RuntimeRig
     await check_neighbours(rig)
     wire.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     await wire.cut()
-    assert rig.door is not None
+    assert rig.listener is not None
     with trio.fail_after(10):
-        while rig.door.half_open:
+        while rig.listener.half_open:
             await trio.lowlevel.checkpoint()
 
 

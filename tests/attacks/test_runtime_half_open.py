@@ -33,9 +33,9 @@ def server_context() -> ssl.SSLContext:
 
 
 async def forgotten(rig: RuntimeRig) -> None:
-    assert rig.door is not None
+    assert rig.listener is not None
     with trio.fail_after(10):
-        while rig.door.half_open:
+        while rig.listener.half_open:
             await trio.lowlevel.checkpoint()
 
 
@@ -48,10 +48,10 @@ async def test_an_upgrade_that_does_not_end_is_given_up(
     await wire.write(start)
     assert await wire.read_to_end() == b""
     await forgotten(rig)
-    assert rig.door is not None
-    assert rig.door.counters["slow handshakes"] == 1
+    assert rig.listener is not None
+    assert rig.listener.counters["slow handshakes"] == 1
     phase = "half a request" if start else "no request"
-    assert rig.door.counters[f"slow handshakes, {phase}"] == 1
+    assert rig.listener.counters[f"slow handshakes, {phase}"] == 1
 
 
 @pytest.mark.parametrize("start", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
@@ -64,8 +64,8 @@ async def test_a_tls_handshake_that_does_not_end_is_given_up(
         await wire.write(start)
         assert await wire.read_to_end() == b""
         await forgotten(rig)
-        assert rig.door is not None
-        assert rig.door.counters["slow handshakes, no TLS"] == 1
+        assert rig.listener is not None
+        assert rig.listener.counters["slow handshakes, no TLS"] == 1
 
 
 async def drip(wire: Wire, byte: bytes) -> bytes:
@@ -89,8 +89,8 @@ async def test_an_upgrade_that_drips_is_given_up_as_soon_as_one_that_stops(
     with trio.fail_after(10):
         assert await drip(wire, byte) == b""
     await forgotten(rig)
-    assert rig.door is not None
-    assert rig.door.counters["slow handshakes"] == 1
+    assert rig.listener is not None
+    assert rig.listener.counters["slow handshakes"] == 1
 
 
 async def listen(runtime: Runtime) -> None:
@@ -122,15 +122,15 @@ async def test_a_line_that_is_dead_without_a_word_ends_after_three_ping_periods(
 
 
 async def test_one_address_gets_so_many_half_open_connections_and_then_no_more(rig: RuntimeRig) -> None:
-    assert rig.door is not None
+    assert rig.listener is not None
     waiting = [await rig.connect() for _ in range(HALF_OPEN_PER_ADDRESS)]
     refused = await rig.connect()
     assert await refused.read_to_end() == b""
-    assert rig.door.counters["too many half-open"] == 1
+    assert rig.listener.counters["too many half-open"] == 1
     for wire in waiting[:10]:
         await wire.cut()
     with trio.fail_after(10):
-        while len(rig.door.half_open) > HALF_OPEN_PER_ADDRESS - 10:
+        while len(rig.listener.half_open) > HALF_OPEN_PER_ADDRESS - 10:
             await trio.lowlevel.checkpoint()
     assert (await rig.opened("ana")).token
 
@@ -140,8 +140,8 @@ async def test_half_open_connections_do_not_count_against_open_ones(rig: Runtime
         await rig.opened(f"rt-{number}")
     await forgotten(rig)
     assert rig.bus.live_sessions == 5
-    assert rig.door is not None
-    assert rig.door.counters["runtimes"] == 5
+    assert rig.listener is not None
+    assert rig.listener.counters["runtimes"] == 5
 
 
 @pytest.mark.parametrize("is_tls", [False, True])

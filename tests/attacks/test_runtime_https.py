@@ -29,7 +29,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
         with trio.fail_after(10):
             reply = await (await rig.opened("bystander")).ask("read", runtime_address("nobody"))
         assert reply["body"]["reason"] == "no-route"
-        assert rig.counters["internal errors"] == rig.door.counters["internal errors"] == 0  # type: ignore[union-attr]
+        assert rig.counters["internal errors"] == rig.listener.counters["internal errors"] == 0  # type: ignore[union-attr]
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
@@ -49,9 +49,9 @@ async def head_of_answer(wire: Wire) -> bytes:
 
 async def forgotten(rig: RuntimeRig) -> None:
     """Wait until no connection is half-open any more."""
-    assert rig.door is not None
+    assert rig.listener is not None
     with trio.fail_after(10):
-        while rig.door.half_open:
+        while rig.listener.half_open:
             await trio.lowlevel.checkpoint()
 
 

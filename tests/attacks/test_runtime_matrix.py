@@ -54,8 +54,8 @@ async def gone(rig: RuntimeRig) -> None:
 async def check_neighbours(rig: RuntimeRig) -> None:
     bo = await rig.opened("bo")
     assert (await bo.ask("ping", SESSION))["type"] == "pong"
-    assert rig.door is not None
-    assert rig.door.counters["internal errors"] == 0
+    assert rig.listener is not None
+    assert rig.listener.counters["internal errors"] == 0
 
 
 BROKEN_FRAMES = {

@@ -77,8 +77,8 @@ async def speak(from_runtime: list[Json], from_link: list[Json]) -> None:
             pong = await bo.ask("ping", SESSION)
             assert pong["type"] == "pong"
             assert (await bo.ask("create", ALLOCATION, {"scheme": "comm"}))["body"]["code"] == 200
-            assert rig.door is not None
-            assert rig.door.counters["internal errors"] == 0
+            assert rig.listener is not None
+            assert rig.listener.counters["internal errors"] == 0
             with trio.fail_after(10):
                 while rig.counters["frames in"] < 2:
                     await trio.lowlevel.checkpoint()

@@ -35,8 +35,8 @@ async def check_neighbours(rig: RuntimeRig) -> None:
     one, other = await opened_polling(rig, "neighbour"), await rig.opened("friend")
     await one.say(a_message("event", one.address, other.address, {"value": 1}))
     assert (await other.next())["body"]["value"] == 1
-    assert rig.door is not None
-    assert rig.door.counters["internal errors"] == 0
+    assert rig.listener is not None
+    assert rig.listener.counters["internal errors"] == 0
 
 
 async def ended(rig: RuntimeRig, runtime: PollingRuntime) -> None:

@@ -39,9 +39,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def none_left(rig: RuntimeRig) -> None:
-    assert rig.door is not None
+    assert rig.listener is not None
     with trio.fail_after(10):
-        while rig.door.half_open or rig.bus._connections or rig.socket_io._sessions:
+        while rig.listener.half_open or rig.bus._connections or rig.socket_io._sessions:
             await trio.lowlevel.checkpoint()
 
 
@@ -166,15 +166,15 @@ async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said
         assert trio.current_time() - began > SOON_SECONDS / 2
         await none_left(rig)
         nursery.cancel_scope.cancel()
-    assert rig.door is not None
-    assert rig.door.counters["internal errors"] == 0
+    assert rig.listener is not None
+    assert rig.listener.counters["internal errors"] == 0
 
 
 async def test_a_websocket_without_a_session_is_told_why_it_is_closed(rig: RuntimeRig, short: None) -> None:
     runtime = await rig.runtime()
     assert await runtime.close_code() == 1008
-    assert rig.door is not None
-    assert rig.door.counters["without a session"] == 1
+    assert rig.listener is not None
+    assert rig.listener.counters["without a session"] == 1
 
 
 async def test_connections_with_a_session_have_no_deadline(rig: RuntimeRig, mock_clock: trio.testing.MockClock) -> None:
@@ -192,30 +192,30 @@ async def test_connections_with_a_session_have_no_deadline(rig: RuntimeRig, mock
 
 
 async def test_websockets_without_a_session_count_until_they_have_one(rig: RuntimeRig) -> None:
-    assert rig.door is not None
+    assert rig.listener is not None
     waiting = [await rig.runtime() for _ in range(HALF_OPEN_PER_ADDRESS)]
-    assert len(rig.door.half_open) == HALF_OPEN_PER_ADDRESS
+    assert len(rig.listener.half_open) == HALF_OPEN_PER_ADDRESS
     refused = await rig.connect()
     assert await refused.read_to_end() == b""
     for number, runtime in enumerate(waiting[:3]):
         assert (await runtime.open(f"rt-{number}"))["body"]["code"] == 200
-    assert len(rig.door.half_open) == HALF_OPEN_PER_ADDRESS - 3
+    assert len(rig.listener.half_open) == HALF_OPEN_PER_ADDRESS - 3
     assert (await rig.opened("ana")).token
-    assert rig.door.counters["too many half-open"] == 1
+    assert rig.listener.counters["too many half-open"] == 1
 
 
 async def test_polling_sessions_count_until_their_runtimes_have_opened(rig: RuntimeRig) -> None:
-    assert rig.door is not None
+    assert rig.listener is not None
     ana = await polling(rig)
-    assert len(rig.door.half_open) == 3  # the session, and the two connections that it came over
+    assert len(rig.listener.half_open) == 3  # the session, and the two connections that it came over
     await opened_polling(rig, "bob")
-    assert len(rig.door.half_open) == 3
+    assert len(rig.listener.half_open) == 3
     (session,) = [one for one in rig.socket_io._sessions.values() if one.sid == ana.sid]
     session.drop()
     for line in (ana.gets, ana.posts):
         await line.wire.cut()
     with trio.fail_after(10):
-        while rig.door.half_open:
+        while rig.listener.half_open:
             await trio.lowlevel.checkpoint()
 
 
@@ -252,25 +252,25 @@ async def test_one_session_over_http_keeps_only_so_many_connections(
 ) -> None:
     monkeypatch.setattr(half_open, "LINES_PER_SESSION", 5)
     eve, bob = await opened_http(rig, "eve"), await opened_polling(rig, "bob")
-    assert rig.door is not None
-    before = len(rig.door.half_open)
+    assert rig.listener is not None
+    before = len(rig.listener.half_open)
     over_http = [HttpLine(await rig.connect()) for _ in range(10)]
     for line in over_http:
         headers = {"Authorization": f"Bearer {eve.token}"}
         assert (await line.fetch("GET", "/twin", headers=headers)).status == 200
-    assert len(rig.door.half_open) == before + 6  # the first one opened the session
+    assert len(rig.listener.half_open) == before + 6  # the first one opened the session
     polling_lines = [HttpLine(await rig.connect()) for _ in range(10)]
     for line in polling_lines:
         assert (await line.fetch("POST", bob.target, body=encode_payload([b"2"]))).status == 200
-    assert len(rig.door.half_open) >= before + 6 + 5
+    assert len(rig.listener.half_open) >= before + 6 + 5
     for line in over_http[:4]:  # these had their place, and it is free again
         await line.wire.cut()
     with trio.fail_after(10):
         while True:
-            count = len(rig.door.half_open)
+            count = len(rig.listener.half_open)
             over_http.append(late := HttpLine(await rig.connect()))
             await late.fetch("GET", "/twin", headers=headers)
-            if len(rig.door.half_open) <= count:
+            if len(rig.listener.half_open) <= count:
                 break
     for line in (*over_http, *polling_lines):
         await line.wire.cut()

@@ -131,12 +131,12 @@ async def test_no_upgrade_stalls_under_load(tmp_path: Path, is_tls: bool) -> Non
     authority.configure_trust(client)
     async with runtime_rig(tmp_path, context=server if is_tls else None) as rig:
         connectors = await soak(rig, client if is_tls else None)
-        assert rig.door is not None
-        assert rig.door.counters["slow handshakes"] == rig.door.counters["internal errors"] == 0
-        assert rig.door.counters["too many half-open"] == 0
+        assert rig.listener is not None
+        assert rig.listener.counters["slow handshakes"] == rig.listener.counters["internal errors"] == 0
+        assert rig.listener.counters["too many half-open"] == 0
         assert sum(one.upgrades for one in connectors) > CONNECTORS
         with trio.fail_after(10):
-            while rig.door.half_open:
+            while rig.listener.half_open:
                 await trio.lowlevel.checkpoint()
 
 

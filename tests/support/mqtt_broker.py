@@ -254,11 +254,11 @@ async def mqtt_binding(
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[MqttBinding]:
     """The node's end, connected."""
-    assert rig.door is not None
+    assert rig.listener is not None
     host, port = ("127.0.0.1", broker.port) if tls is None else ("localhost", broker.tls_port)
     at = BrokerOptions(host, port, "mn-1.alpha.example", tls=tls, is_version_5=is_version_5)
     options = MqttOptions(at, PREFIX, needs_token)
-    binding = MqttBinding(rig.door.reception, options, node=NODE, domains=[DOMAIN])
+    binding = MqttBinding(rig.listener.reception, options, node=NODE, domains=[DOMAIN])
     async with trio.open_nursery() as nursery:
         await nursery.start(binding.run)
         with trio.fail_after(PATIENCE_SECONDS):

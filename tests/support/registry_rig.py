@@ -124,5 +124,5 @@ async def rest_registry(
         http = BackendHttp(server.url, client_context or ssl.create_default_context(), max_bytes=BACKEND_ANSWER_BYTES)
         backend = Backend("the domain registry", http, attempt_seconds=attempt_seconds, breaker=breaker)
         rig.bus.inquiries.connect(REGISTRY, backend)
-        watch = RegistryWatch(relays[0], backend, rig.bus.tell_statuses)
+        watch = RegistryWatch(relays[0], backend, rig.bus.publish_statuses)
         yield RestRegistry(rig, clock, "rest", server, peer, relays[0], backend, watch)

@@ -30,7 +30,7 @@ from msg_node.bus.bus import Bus
 from msg_node.bus.middleware import Step, authorisation, make_stack
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.connectors.https import HttpsBinding
-from msg_node.connectors.listener import Door, ListenerOptions
+from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.connectors.socketio import SocketIo
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.congestion import Congestible
@@ -270,7 +270,7 @@ class Books:
 
 
 class RuntimeRig:
-    """State, services, bus and door of one node."""
+    """State, services, bus and listener of one node."""
 
     def __init__(
         self,
@@ -359,7 +359,7 @@ class RuntimeRig:
         self.bus.users.connect_actions(self.bus.parked_actions.take_found)
         self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
-        self.door: Door | None = None
+        self.listener: Listener | None = None
         self._wires: list[Wire] = []
 
     @property
@@ -374,16 +374,16 @@ class RuntimeRig:
 
     @property
     def socket_io(self) -> SocketIo:
-        """The Engine.IO sessions at the door."""
-        assert self.door is not None
-        return self.door._socket_io
+        """The Engine.IO sessions at the listener."""
+        assert self.listener is not None
+        return self.listener._socket_io
 
     @property
     def https(self) -> HttpsBinding:
-        """The runtimes over HTTP at the door."""
-        assert self.door is not None
-        assert self.door._https is not None
-        return self.door._https
+        """The runtimes over HTTP at the listener."""
+        assert self.listener is not None
+        assert self.listener._https is not None
+        return self.listener._https
 
     def port_of(self, name: str) -> RuntimePort:
         """The node's end of a runtime's connection."""
@@ -409,7 +409,7 @@ class RuntimeRig:
     async def runtime(
         self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None, bearer: str = ""
     ) -> Runtime:
-        """A WebSocket at the door, without a session."""
+        """A WebSocket at the listener, without a session."""
         wire = await self.connect(receive_bytes=receive_bytes, context=context)
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         runtime = Runtime(
@@ -477,10 +477,10 @@ async def runtime_rig(
             await traffic.start(rig.bus.inquiries.run)
             await traffic.start(rig.bus.users.run)
             options = ListenerOptions(max_bytes, origins=origins)
-            rig.door = door = Door(rig.bus, context=context, acceptor=None, options=options)
+            rig.listener = listener = Listener(rig.bus, context=context, acceptor=None, options=options)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             rig.port = listeners[0].socket.getsockname()[1]
-            await traffic.start(door.run, listeners)
+            await traffic.start(listener.run, listeners)
             try:
                 yield rig
             finally:

@@ -56,7 +56,7 @@ class StateRig:
         credentials: Iterable[Credential] = (),
         gate: Credentials | None = None,
         lease_seconds: float | None = None,
-        tells_presence: bool = False,
+        notifies_presence: bool = False,
         permit: Permit = permit_all,
         allows_anonymous: bool = True,
         allows_guests: bool = False,
@@ -89,7 +89,7 @@ class StateRig:
                 permit=permit,
                 permit_guest=(lambda _domain, _message: None) if allows_guests else None,
             ),
-            Announcements(NODE, self.state.listeners, first_id=1000, tells_presence=tells_presence),
+            Announcements(NODE, self.state.listeners, first_id=1000, notifies_presence=notifies_presence),
             NodeFacts(NODE, "1"),
         )
 

@@ -4,8 +4,8 @@
                                     ▲                      │
                                     └───twice the pause────┘
 
-Who is told `False` does not ask, so that a dead back-end costs its askers nothing and is not met by all of them at
-once when it comes back.
+A caller that gets `False` does not ask, so that a dead back-end costs its callers nothing and is not met by all of
+them at once when it comes back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Circuit(Enum):
 
 
 class CircuitBreaker:
-    """Told what came of every call, says whether the next one may be made. Times are seconds of any one clock."""
+    """Takes the result of every call and decides if the next one may be made. Times are seconds of any one clock."""
 
     def __init__(
         self,

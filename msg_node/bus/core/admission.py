@@ -46,8 +46,8 @@ def check_named_source(state: BusTables, sid: int, message: Message) -> None:
         raise PeerError(Code.SPOOFED_SOURCE, "the source belongs to somebody else")
 
 
-def is_told_of_change(message: Message, code: Code) -> bool:
-    """Whether the sender of a change that was refused is told so: events with an id are not lost in silence.
+def is_refusal_sent(message: Message, code: Code) -> bool:
+    """True if the sender of a change that was refused is notified: events with an id are not lost in silence.
 
     That is when the object is somebody else's, or the change breaks its schema. Source: message specification, section
     9.4.

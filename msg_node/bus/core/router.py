@@ -193,7 +193,7 @@ class Router:
             listeners = (owner, *listeners)
         if origin in listeners and not self._hears_itself(origin):
             listeners = tuple([number for number in listeners if number != origin])
-        is_news_of_our_registry = origin == 0 and key.endswith(_REGISTRATION)  # whoever the entry's address belongs to
+        is_news_of_our_registry = origin == 0 and key.endswith(_REGISTRATION)  # of any owner
         if origin >= 0 and not is_news_of_our_registry:
             domain = self._destination_of(key)
             if domain and domain not in self._state.domains:
@@ -280,7 +280,7 @@ class Router:
 def _nowhere(message: Message) -> Decision:
     """Nobody is there, or only who asks: a request is answered, all else is dropped.
 
-    An event that nobody hears is no failure, and whoever wants a receipt for it gets one. Source: message
+    An event that nobody hears is no failure, and a sender that wants a receipt for it gets one. Source: message
     specification, section 19.1.
     """
     is_refused = message.expects_reply and not message.is_class_event

@@ -8,8 +8,8 @@ revoked, and need no mark.
 An operator can end all logins of a user: then the mark, under the name of the user, is the least moment of a login that
 counts.
 
-Who renews a token that was renewed already holds a copy, or somebody else does: nobody can tell which of the two is the
-user, so the login ends for both. Source: RFC 9700, section 4.14.2.
+A token that is renewed a second time was copied. Which of the two holders is the user cannot be known, so the login
+ends for both. Source: RFC 9700, section 4.14.2.
 
 A mark is needed until the last token of its login that it excludes has expired by itself. How many there are is
 bounded, for each user and in all, and none is ever given up early: when there is no room nothing is renewed any more,

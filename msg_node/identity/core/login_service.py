@@ -123,7 +123,7 @@ class LoginService:
         if not request.caller.is_operator:
             raise PeerError(Code.NOT_OWNER, "operators end the logins of others")
         if not isinstance(subject, str) or not 0 < len(subject) <= _SUBJECT_CHARS:
-            raise PeerError(Code.BAD_BODY, "`params.subject` is a user as tokens name him: <issuer> <user>")
+            raise PeerError(Code.BAD_BODY, "`params.subject` is a user as tokens name them: <issuer> <user>")
         mark = self._on().revoke_all(subject, now=request.now)
         self.counters["users revoked"] += 1
         end_sessions(self._sessions, self._on(), mark, now=request.now)

@@ -2,8 +2,8 @@
 
 A runtime logs in with the assertion of an identity provider and gets a token (JWT, RFC 9068) that opens sessions of
 that runtime, like a token of any issuer that the settings name: `credentials` checks signature, issuer, audience, time
-and runtime. What only we know is checked here: that the token was neither renewed nor revoked (`token_book`), and that
-its provider is still believed.
+and runtime. What only we know is checked here: that the token was neither renewed nor revoked (`issued_tokens`), and
+that its provider is still believed.
 
     iss domain://idm.<d>            sub      <issuer of the assertion> <user>
     aud domain://msg-node.<d>       runtime  the one that logged in

@@ -88,7 +88,7 @@ def read_usage(answer: Answered) -> Amounts:
     """
     document = _document(answer, "no such provider")
     if not isinstance(document, dict):
-        raise PeerError(Code.BAD_REPLY, "the QoS broker tells no usage")
+        raise PeerError(Code.BAD_REPLY, "the QoS broker reports no usage")
     return _amounts(document, {kind: kind.value for kind in QosKind})
 
 

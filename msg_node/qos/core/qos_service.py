@@ -5,8 +5,8 @@
     delete /reservations/<name>                              ─▶ lease ended, no call
     create, delete /providers, update /quotas (operators)    ─▶ one call each
 
-What is used of a quota is what the broker has counted or what we have reserved, whichever is more: who uses what he
-has reserved appears in both.
+What is used of a quota is what the broker has counted or what we have reserved, whichever is more: a client that uses
+what it has reserved appears in both.
 
 Source: message specification, section 14.
 """
@@ -102,7 +102,7 @@ class QosService:
             case "read", ["usage"]:
                 return self._read_usage(request)
             case "read", ["providers"]:
-                return self._ask((PROVIDERS,), lambda answers, _: self._providers_told(answers))
+                return self._ask((PROVIDERS,), lambda answers, _: self._providers(answers))
             case "create", ["reservations"]:
                 return self._reserve(request)
             case "delete", ["reservations", name]:
@@ -147,7 +147,7 @@ class QosService:
 
         return self._ask((usage_call(key),), conclude)
 
-    def _providers_told(self, answers: Answers) -> Answer:
+    def _providers(self, answers: Answers) -> Answer:
         self._limits = read_providers(answers[0])
         listed = [
             {"csp": key, **{f"{kind.value}Quota": quotas.of(kind) for kind in QosKind}}
@@ -187,14 +187,14 @@ class QosService:
                 lease = Lease(name, sid, provider, wanted, server, client_id, object_key, now + seconds)
                 self._state.leases.check_room(sid)
                 self._state.leases.add(lease)
-                told = {
+                lent = {
                     "reservation": name,
                     "expires": int(lease.expires_at),
                     "server": server,
                     "clientId": client_id,
                     "password": password,
                 }
-                return Answer(value=told, events=self._quota_events(request.domain, provider))
+                return Answer(value=lent, events=self._quota_events(request.domain, provider))
 
             return self._ask((credentials_call(client_id),), reserved, lane=provider)
 

@@ -61,7 +61,7 @@ def record_in(answer: RestAnswer, *, host: str) -> str:
     if answer.code == 404:
         raise PeerError(Code.NOT_REGISTERED, "the global registry has no such GUID", domain=host)
     if answer.code != 200:
-        raise PeerError(Code.HTTP_STATUS, _told(answer), domain=host)
+        raise PeerError(Code.HTTP_STATUS, _explained(answer), domain=host)
     if not answer.value:
         raise PeerError(Code.BAD_REPLY, "the global registry answers no record", domain=host)
     return answer.value
@@ -74,10 +74,10 @@ def check_written(answer: RestAnswer, *, host: str) -> None:
         PeerError: What the writer did wrong; HTTP_STATUS for a registry that fails.
     """
     if answer.code != 200:
-        raise PeerError(_REFUSALS.get(answer.code, Code.HTTP_STATUS), _told(answer), domain=host)
+        raise PeerError(_REFUSALS.get(answer.code, Code.HTTP_STATUS), _explained(answer), domain=host)
 
 
-def _told(answer: RestAnswer) -> str:
+def _explained(answer: RestAnswer) -> str:
     return f"the global registry answers {answer.code}: {answer.explanation}".rstrip(": ")
 
 

@@ -70,7 +70,7 @@ class RegistryRelay(RegistryService):
         super().__init__(state)
         self._domains = state.domains.union(state.interworking.domains)
         self._cache = RegistryCache(max_seconds=cache_seconds)
-        self._told: OrderedDict[str, Status] = OrderedDict()  # of entries that are not ours
+        self._last_seen: OrderedDict[str, Status] = OrderedDict()  # of entries that are not ours
         state.registry.unreported.is_kept = True
 
     # Writes.
@@ -209,9 +209,9 @@ class RegistryRelay(RegistryService):
         query = self._query(request)
         if is_dataobject_search(query):
             return self._read_objects_of_user(request, query)
-        told = None if _wants_raw(request) else self._cache.get(query, request.now)
-        if told is not None:
-            return self._found(request, query, told)
+        cached = None if _wants_raw(request) else self._cache.get(query, request.now)
+        if cached is not None:
+            return self._found(request, query, cached)
 
         def conclude(answers: Answers, now: float) -> Answer:
             records = records_in(answers, query, self._domains)
@@ -265,12 +265,12 @@ class RegistryRelay(RegistryService):
             return registry.observe(key, status, now=now)
         if key in registry.unreported:
             return []  # it cannot know yet
-        before = self._told.get(key) if known is None else known.status
+        before = self._last_seen.get(key) if known is None else known.status
         if known is not None:
             registry.delete(key)  # nobody of ours keeps it alive: how long it lives is the registry's
-        self._told[key] = status
-        if len(self._told) > REGISTRY_STATUSES_REMEMBERED:
-            self._told.popitem(last=False)
+        self._last_seen[key] = status
+        if len(self._last_seen) > REGISTRY_STATUSES_REMEMBERED:
+            self._last_seen.popitem(last=False)
         return [] if before is status else [StatusChange(key, entry.url, status)]
 
     def unreported(self, now: float) -> list[RegistryEntry]:
@@ -323,14 +323,14 @@ def _with_raw(conclude: Callable[[Answers, float], Answer | Inquiry], answers: A
 
 def _raw(answered: Answered) -> dict[str, object]:
     """An answer as it came: its body as JSON if it is some, else as text; neither when it is very long."""
-    told: dict[str, object] = {"code": answered.status}
+    shown: dict[str, object] = {"code": answered.status}
     if len(answered.body) > REGISTRY_RAW_BYTES:
-        return told
+        return shown
     try:
         answered.document()
-        return {**told, "value": Raw(answered.body)}
+        return {**shown, "value": Raw(answered.body)}
     except PeerError:
-        return {**told, "text": answered.body.decode("utf-8", "replace")}
+        return {**shown, "text": answered.body.decode("utf-8", "replace")}
 
 
 def _objects_of(record: Record, query: Query) -> Query:

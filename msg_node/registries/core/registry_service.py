@@ -171,7 +171,7 @@ class RegistryService:
         return legacy_query(self._state.interworking, query)
 
     def _answer_to(self, request: ServiceRequest, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:
-        """What a reader is told, with what verified manifests say about legacy users."""
+        """Answer a reader, with what verified manifests say about legacy users."""
         interworking = self._state.interworking
         if not found and not request.caller.is_link:
             return found_answer(request.members, query, unregistered(interworking, query), LegacyUser.shown)
@@ -179,7 +179,7 @@ class RegistryService:
 
 
 def found_answer(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:
-    """What a reader is told; `show` makes the members of an entry. Source: message specification, section 10.6."""
+    """Answer a reader; `show` makes the members of an entry. Source: message specification, section 10.6."""
     if not found:
         return Answer(404, reason=Code.NOT_REGISTERED.word)
     value = _value(members, query, found, show)

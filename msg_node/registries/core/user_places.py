@@ -1,6 +1,6 @@
-"""Where a user can be: what his GUID record says, and which of his hyperties are live in our own domain.
+"""Where a user can be: what the GUID record says, and which of the user's hyperties are live in our own domain.
 
-A message to a user goes to all of his live hyperties. An action goes to one, since it is done once: to a live one, or
+A message to a user goes to all their live hyperties. An action goes to one, since it is done once: to a live one, or
 to the one that was here last, for which it waits.
 
 Source: message specification, sections 11, 19.2 and 20.4.
@@ -27,7 +27,7 @@ from protofly.limits import USER_NAMES
 class UserPlaces(NamedTuple):
     """What a record says about where its holder is.
 
-    `here` are his names that our own registry may know, `domains` other domains that know him, in his order;
+    `here` are the holder's names that our own registry may know, `domains` other domains of the record, in its order;
     `ends_at`: until when the record counts, seconds since the Unix epoch.
     """
 

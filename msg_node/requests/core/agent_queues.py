@@ -1,6 +1,6 @@
 """What agents say about their queues: how long a request waits for them, and how many they work on at a time.
 
-An agent announces it with its registration; whoever announces nothing gets what the operator set. The announcement
+An agent announces it with its registration; without one it gets what the operator set. The announcement
 stays when the agent goes, since that is when it is needed. Source: message specification, section 19.2.
 """
 

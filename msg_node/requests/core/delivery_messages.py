@@ -1,4 +1,4 @@
-"""The messages around a request that waits: what its recipient gets, what its sender is told.
+"""The messages around a request that waits: what its recipient and its sender get.
 
 Source: message specification, section 19.
 """
@@ -65,7 +65,7 @@ def handed_over(entry: ParkedRequest, now: float, *, with_lifetime: bool = False
 
 
 def status_reply(entry: ParkedRequest, word: StatusReport, *, source: str = "") -> Message:
-    """One word about a request as the answer to it. What was parked as an invitation is told 100, never a success."""
+    """A report about a request as the answer to it; the code of a parked invitation is 100, never a success."""
     expires_at = 0.0 if word.status.is_final else entry.expires_at
     body = status_body(word, entry.request_id, source=source, expires_at=expires_at)
     request = entry.request
@@ -79,7 +79,7 @@ def repeated_reply(request: Message, request_id: str, word: StatusReport) -> Mes
 
 
 def waiting_report(entry: ParkedRequest) -> StatusReport:
-    """What the sender of an open request is told instead of its result: where it stands.
+    """The report that the sender of an open request gets instead of its result: where it stands.
 
     Older runtimes take any success for the acceptance of an invitation, so theirs is 100.
     """
@@ -99,17 +99,17 @@ def mirrored_answer(entry: ParkedRequest, answer: Message) -> Message:
 
 
 def notice_body(entry: ParkedRequest, word: StatusReport) -> bytes:
-    """The body of the event that tells one word about a request."""
+    """The body of the event that reports about a request."""
     return msgspec.json.encode({"class": "event", **status_body(word, entry.request_id, source=_source(entry))})
 
 
 def _source(entry: ParkedRequest) -> str:
-    """The thing, or whoever else the request was for."""
+    """The recipient of a request: the thing without its action."""
     return entry.request.to.partition("/actions/")[0]
 
 
 def inbox_event(entry: InboxEntry, delivery_url: str) -> Message:
-    """An inbox entry as the event that tells its owner."""
+    """An inbox entry as the event that notifies its owner."""
     raw = codec.encode_message(
         id=entry.number, type="update", from_=delivery_url, to=f"{entry.owner}/inbox", body=entry.body
     )

@@ -34,8 +34,8 @@ class DeliveryState:
         first_number: Where the ids of inbox entries begin, at random below 2^31.
 
     Attributes:
-        cancelled: Requests that somebody with the right to has cancelled, and whether that was their sender; whoever
-            carries it out takes them out.
+        cancelled: Requests that were cancelled and whether that was by their sender; taken out when the cancellation
+            is carried out.
     """
 
     def __init__(self, journal: Journal, rules: DeliveryRules | None = None, *, first_number: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Events that every subscriber is to acknowledge: told again until he has, or is gone, or the time is over.
+"""Events that every subscriber is to acknowledge: sent again until it does, is gone, or the time is up.
 
 Kept in memory: events are never queued for those who are away. A subscriber acknowledges by a response with the
 mirrored header, which stays with us. Source: message specification, section 19.1.
@@ -39,7 +39,7 @@ class GuaranteedEvents:
     def begin(self, event: Message, subscribers: Iterable[int], now: float, seconds: float) -> bool:
         """An event was handed to its subscribers; False when it cannot be watched: no id, or too many are.
 
-        `now` is seconds since the Unix epoch, `seconds` how long it is told again at most.
+        `now` is seconds since the Unix epoch, `seconds` how long it is sent again at most.
         """
         waiting = set(subscribers)
         if event.id is None:
@@ -74,16 +74,16 @@ class GuaranteedEvents:
     def due(
         self, now: float, *, lives: Callable[[int], bool], most: int = GUARANTEED_SENT_AT_ONCE
     ) -> list[tuple[int, Message]]:
-        """Whom to tell again what, now: some of it, so that whoever gets any asks again.
+        """Return subscribers with the events to send again now: some of them, so a caller that gets any asks again.
 
         Args:
             now: Seconds since the Unix epoch.
-            lives: Says whether a subscriber's session is there, even if he is away.
-            most: No further event is told again once so many subscribers are.
+            lives: Says whether a subscriber's session exists, even while it is away.
+            most: No further event is sent again once so many subscribers got one.
         """
-        told: list[tuple[int, Message]] = []
+        due: list[tuple[int, Message]] = []
         for key, one in list(self._open.items()):
-            if len(told) >= most:
+            if len(due) >= most:
                 break
             if one.next_at > now and one.ends_at > now:
                 continue
@@ -93,8 +93,8 @@ class GuaranteedEvents:
                 self._close(key)
                 continue
             one.next_at = now + GUARANTEED_RETRY_SECONDS
-            told += [(number, one.event) for number in sorted(one.waiting)]
-        return told
+            due += [(number, one.event) for number in sorted(one.waiting)]
+        return due
 
     def take_given_up(self) -> int:
         """How many events somebody never acknowledged, since the last call."""

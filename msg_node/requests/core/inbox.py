@@ -1,6 +1,6 @@
 """What senders are still to hear about their requests: one inbox per sender address, durable.
 
-An entry is one word about one request; a newer word takes the place of an older one. It is told (pushed) at most once,
+An entry is one word about one request; a newer word takes the place of an older one. It is pushed at most once,
 as soon as its owner has a connection, and stays readable until the owner acknowledges it, a day has passed, or the
 inbox is full: then the oldest word that is not final goes first, and the oldest final one if there is no other. `now`
 is in seconds since the Unix epoch. Source: message specification, section 19.3.
@@ -35,7 +35,7 @@ class InboxRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runtime_key: str
     credential: str = ""
     is_final: bool = False
-    is_told: bool = False
+    is_notified: bool = msgspec.field(default=False, name="is_told")
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class InboxEntry:
     at: float
     sender: Sender
     is_final: bool
-    is_told: bool = False
+    is_notified: bool = False
 
     def row(self) -> InboxRow:
         """What is stored of it."""
@@ -64,7 +64,7 @@ class InboxEntry:
             runtime_key=self.sender.runtime_key,
             credential=self.sender.credential,
             is_final=self.is_final,
-            is_told=self.is_told,
+            is_notified=self.is_notified,
         )
 
 
@@ -112,7 +112,7 @@ class Inboxes:
         self._entries: OrderedDict[int, InboxEntry] = OrderedDict()  # the oldest first
         self._of_owner: dict[str, OrderedDict[int, InboxEntry]] = {}
         self._not_final: dict[str, OrderedDict[int, InboxEntry]] = {}
-        self._untold: dict[str, dict[int, InboxEntry]] = {}
+        self._unnotified: dict[str, dict[int, InboxEntry]] = {}
         self._of_request: dict[str, InboxEntry] = {}
         self._of_runtime: dict[str, set[str]] = {}
         self.dropped = 0
@@ -155,19 +155,19 @@ class Inboxes:
         self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())
         return entry
 
-    def told(self, entry: InboxEntry) -> None:
+    def notified(self, entry: InboxEntry) -> None:
         """The entry was pushed to its owner; it is not pushed again."""
-        entry.is_told = True
-        _leave(self._untold, entry)
+        entry.is_notified = True
+        _leave(self._unnotified, entry)
         self._journal.put(Table.INBOX, _row_key(entry.number), entry.row())
 
-    def has_untold(self, owner: str) -> bool:
-        """True if there is anything that an address has not been told."""
-        return owner in self._untold
+    def has_unnotified(self, owner: str) -> bool:
+        """True if an address has entries that were not pushed to it."""
+        return owner in self._unnotified
 
-    def untold(self, owner: str) -> list[InboxEntry]:
-        """What an address has not been told, the oldest first."""
-        return list(self._untold.get(owner, {}).values())
+    def unnotified(self, owner: str) -> list[InboxEntry]:
+        """Entries that were not pushed to an address, the oldest first."""
+        return list(self._unnotified.get(owner, {}).values())
 
     def acknowledge(self, owner: str, numbers: Iterable[int]) -> int:
         """An owner needs these entries no more; returns how many there were."""
@@ -212,7 +212,7 @@ class Inboxes:
                     row.at,
                     sender,
                     row.is_final,
-                    row.is_told,
+                    row.is_notified,
                 )
             )
 
@@ -223,8 +223,8 @@ class Inboxes:
         self._of_owner.setdefault(entry.owner, OrderedDict())[entry.number] = entry
         if not entry.is_final:
             self._not_final.setdefault(entry.owner, OrderedDict())[entry.number] = entry
-        if not entry.is_told:
-            self._untold.setdefault(entry.owner, {})[entry.number] = entry
+        if not entry.is_notified:
+            self._unnotified.setdefault(entry.owner, {})[entry.number] = entry
         self._of_request[entry.request_id] = entry
         self._of_runtime.setdefault(entry.sender.runtime_key, set()).add(entry.owner)
 
@@ -237,7 +237,7 @@ class Inboxes:
         del self._of_request[entry.request_id]
         for table in (self._of_owner, self._not_final):
             _leave(table, entry)
-        _leave(self._untold, entry)
+        _leave(self._unnotified, entry)
         theirs: dict[int, InboxEntry] = self._of_owner.get(entry.owner, OrderedDict())
         runtime_key = entry.sender.runtime_key
         if not any(one.sender.runtime_key == runtime_key for one in theirs.values()):

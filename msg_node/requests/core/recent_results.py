@@ -1,8 +1,9 @@
-"""What was done lately: an action that its sender sends again, since he has not heard the answer, is not done again.
+"""Results of recent actions: an action that its sender repeats, since the answer was lost, is not done again.
 
-A line that breaks takes answers with it, and a broker brings a message twice when its acknowledgement was lost. Whoever
-repeats an action within half a minute of its end, with the same header and the same body, is told how it ended. What
-failed or was never done is not remembered: then a repetition is a new attempt. In memory, bounded; the oldest go first.
+A line that breaks takes answers with it, and a broker brings a message twice when its acknowledgement was lost. A
+sender that repeats an action within half a minute of its end, with the same header and body, gets its result again.
+What failed or was never done is not remembered: then a repetition is a new attempt. In memory, bounded; the oldest go
+first.
 
 Source: message specification, section 20.8.
 """

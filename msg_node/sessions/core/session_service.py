@@ -161,15 +161,15 @@ class SessionService:
         token = next(identifiers(seed))
         before = self._session_of(runtime_key)
         if before is not None and before.connection == connection and not (dialect.has_token or proven.credential):
-            return SessionStep({"session": self._told_about(before.sid, now)})
+            return SessionStep({"session": self._facts_of(before.sid, now)})
         result, status_changes = self._lifecycle.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
         self._transitions.want_late(result.sid, wants=bool(wants_late))
-        told: dict[str, object] = {"session": self._told_about(result.sid, now)}
+        facts: dict[str, object] = {"session": self._facts_of(result.sid, now)}
         if dialect.has_token:
-            told = {"runtimeToken": token, **told}
-        return self._opened(result, connection, told, status_changes, before)
+            facts = {"runtimeToken": token, **facts}
+        return self._opened(result, connection, facts, status_changes, before)
 
     def re_open(self, message: Message, members: Members, line: Line, *, now: float) -> SessionStep:
         """Bring a session back by its session address, or renew the one that the connection has.
@@ -196,8 +196,8 @@ class SessionService:
             raise ReconnectionError(PROOF_OVER if is_over else RECONNECTION_FAIL)
         if wants_late is not None:
             self._transitions.want_late(result.sid, wants=wants_late)
-        told: dict[str, object] = {"session": self._told_about(result.sid, now)}
-        return self._opened(result, line.connection, told, status_changes, before)
+        facts: dict[str, object] = {"session": self._facts_of(result.sid, now)}
+        return self._opened(result, line.connection, facts, status_changes, before)
 
     def close(self, connection: int, *, now: float) -> SessionStep:
         """End the session of a connection and close that; no reply."""
@@ -213,7 +213,7 @@ class SessionService:
     def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
         """What follows from a refusal besides the reply.
 
-        Who has no session and fails too often to prove himself is not listened to any more.
+        A connection without a session whose proofs fail too often is closed.
         """
         effects: list[Effect] = []
         if isinstance(error, OpenRefusedError) and error.probe is not None:
@@ -245,7 +245,7 @@ class SessionService:
         return SessionStep(None, status_changes, [_gone(session)], news=[news])
 
     def sweep(self, *, now: float) -> SessionStep:
-        """End what is over, park who should have renewed."""
+        """End sessions that have expired, and park those that should have renewed their proof."""
         step = SessionStep()
         overdue, status_changes = self._lifecycle.overdue(now=now)
         step.status_changes.extend(status_changes)
@@ -303,21 +303,21 @@ class SessionService:
         sid = self._sessions.by_runtime(runtime_key)
         return None if sid is None else self._sessions.get(sid)
 
-    def _told_about(self, sid: int, now: float) -> dict[str, object]:
+    def _facts_of(self, sid: int, now: float) -> dict[str, object]:
         session = self._sessions.get(sid)
         assert session is not None
         node = self._announced
-        told: dict[str, object] = {
+        facts: dict[str, object] = {
             "grace": node.grace_seconds,
             "ping": node.ping_seconds,
             "functions": list(node.functions),
             "listening": [session.runtime, f"{session.runtime}/sm"],
         }
         if session.dialect is Dialect.HTTPS:
-            told["poll"] = node.poll_seconds
+            facts["poll"] = node.poll_seconds
         if session.wants_late:
-            told[LATE] = True
-        return told if session.ends is None else {**told, "expires": max(int(session.ends - now), 0)}
+            facts[LATE] = True
+        return facts if session.ends is None else {**facts, "expires": max(int(session.ends - now), 0)}
 
     def _opened(
         self,

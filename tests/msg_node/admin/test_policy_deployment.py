@@ -35,7 +35,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def test_a_start_is_written_down_with_what_is_in_force(rig: Rig) -> None:
-    rig.policies.tell_start()
+    rig.policies.record_start()
     event = rig.last
     assert (event.event, event.cause, event.before, event.after) == (
         "deployed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msg_node.bus.core.admission import check_named_source, check_passable, is_told_of_change
+from msg_node.bus.core.admission import check_named_source, check_passable, is_refusal_sent
 from protofly.errors import Code, PeerError
 from tests.msg_node.bus.test_router import ROOM, SM, Rig
 from tests.support.runtime_rig import DOMAIN, a_message, parsed
@@ -89,4 +89,4 @@ def test_a_message_whose_time_is_over_goes_no_further(ttl: int, is_over: bool, t
     ],
 )
 def test_who_hears_that_its_change_was_refused(type_: str, id_: object, code: Code, is_told: bool) -> None:
-    assert is_told_of_change(parsed(a_message(type_, OWN, f"{ROOM}/changes", {}, id_=id_)), code) is is_told
+    assert is_refusal_sent(parsed(a_message(type_, OWN, f"{ROOM}/changes", {}, id_=id_)), code) is is_told

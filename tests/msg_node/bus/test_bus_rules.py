@@ -178,7 +178,7 @@ async def test_what_the_node_itself_says_to_an_object_abroad_goes_there_and_to_t
     (upstream,) = rig.domains.take()
     await from_beta(rig, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
     await ana.next()
-    rig.bus.tell_events([Event(SM, changes, {"value": 1})])
+    rig.bus.publish_events([Event(SM, changes, {"value": 1})])
     (heard,) = await ana.heard()
     (sent,) = rig.domains.take()
     assert heard["to"] == sent["to"] == changes

@@ -1,4 +1,4 @@
-"""Runtimes over HTTP at the door: posts, polls, streams of events, and the one kind of session behind them."""
+"""Runtimes over HTTP at the listener: posts, polls, streams of events, and the one kind of session behind them."""
 
 from __future__ import annotations
 

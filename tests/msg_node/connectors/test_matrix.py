@@ -1,4 +1,4 @@
-"""Dialects B and C at the door: command frames and query, refusals, return, goodbyes."""
+"""Dialects B and C at the listener: command frames and query, refusals, return, goodbyes."""
 
 from __future__ import annotations
 

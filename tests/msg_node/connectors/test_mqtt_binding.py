@@ -173,8 +173,8 @@ async def test_messages_wait_at_the_broker_while_the_node_is_away(rig: RuntimeRi
         await ana.say(a_message("read", ANA, bob.address, id_="late"))
         refusal = await ana.next()
         assert (refusal["id"], *code_and_reason(refusal)) == ("late", 401, "bad-token")
-    assert rig.door is not None
-    assert rig.door.counters["mqtt refused bad-token"] == 21, "each of them arrived, and none has a session now"
+    assert rig.listener is not None
+    assert rig.listener.counters["mqtt refused bad-token"] == 21, "each of them arrived, and none has a session now"
 
 
 # Hostile topics and payloads.
@@ -267,8 +267,8 @@ async def test_more_than_may_wait_for_the_broker_costs_the_session_and_not_the_n
             if not binding.live_sessions:
                 break
         await until_sessions(binding, 0)
-        assert rig.door is not None
-        assert rig.door.counters["mqtt publications refused"] >= 1
+        assert rig.listener is not None
+        assert rig.listener.counters["mqtt publications refused"] >= 1
         assert code_and_reason(await bob.ask("read", ANA)) == (503, "not-connected")
         assert ana.token
 
@@ -300,9 +300,9 @@ async def test_a_broker_of_an_unknown_authority_is_not_believed(rig: RuntimeRig,
     needs_broker()
     broker = Broker(tmp_path, trustme.CA(key_type=trustme.KeyType.ECDSA))
     await broker.start()
-    assert rig.door is not None
+    assert rig.listener is not None
     at = BrokerOptions("localhost", broker.tls_port, "mn-1", tls=ssl.create_default_context())
-    binding = MqttBinding(rig.door.reception, MqttOptions(at, "trapezoid"), node=NODE, domains=["alpha.example"])
+    binding = MqttBinding(rig.listener.reception, MqttOptions(at, "trapezoid"), node=NODE, domains=["alpha.example"])
     try:
         with trio.fail_after(PATIENCE_SECONDS):
             async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""socket.io at the door, packet by packet: polling, the move to a WebSocket, refusals, silence, goodbyes."""
+"""socket.io at the listener, packet by packet: polling, the move to a WebSocket, refusals, silence, goodbyes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real socket.io 1.x client, as the stubs of the Node.js node use it, against the door."""
+"""A real socket.io 1.x client, as the stubs of the Node.js node use it, against the listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WebSocket door over real TCP and TLS: sessions from open to close, loss, return, take-over, restart, farewell."""
+"""The WebSocket listener over real TCP and TLS: sessions from open to close, loss, return, take-over, restart, close."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ async def test_over_tls_messages_of_all_sizes_pass_whole(
 
 async def test_nobody_speaks_plainly_to_a_tls_door(tmp_path: Path, server_context: ssl.SSLContext) -> None:
     async with runtime_rig(tmp_path, context=server_context) as rig:
-        assert rig.door is not None
+        assert rig.listener is not None
         wire = await rig.connect()
         await wire.write(b"GET /ws HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP" not in await wire.read_to_end()
         with trio.fail_after(10):
-            while rig.door.half_open:
+            while rig.listener.half_open:
                 await trio.lowlevel.checkpoint()
-        assert rig.door.counters["failed handshakes"] == 1
+        assert rig.listener.counters["failed handshakes"] == 1
 
 
 async def test_a_tls_connection_that_is_cut_parks_its_session(

@@ -47,7 +47,7 @@ async def operator(rig: RuntimeRig) -> Runtime:
 def stub(rig: RuntimeRig) -> StubStatus:
     """A stub whose states go where `msg_node.app` has them go."""
     return StubStatus(
-        STUB, FOREIGN, on_change=lambda status: rig.bus.tell_events(state_events(status, NODE, rig.state.listeners))
+        STUB, FOREIGN, on_change=lambda status: rig.bus.publish_events(state_events(status, NODE, rig.state.listeners))
     )
 
 

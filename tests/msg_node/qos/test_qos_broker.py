@@ -78,7 +78,7 @@ async def broker_rig(folder: Path, peer: QosBrokerPeer | None = None) -> AsyncIt
         http = BackendHttp(server.url, ssl.create_default_context(), max_bytes=100_000)
         made = Backend("the QoS broker", http, attempt_seconds=0.2)
         rig.bus.inquiries.connect(BROKER, made)
-        watch = QosWatch(services[0], made, rig.bus.tell_events, domain=DOMAIN)
+        watch = QosWatch(services[0], made, rig.bus.publish_events, domain=DOMAIN)
         yield Broker(rig, played, server, watch, services[0])
 
 

@@ -59,7 +59,7 @@ class Stub:
         self._domain = domain
         rig = registry.rig
         self.address = rig.state.interworking.stub_address(domain)
-        self.leases = StubLeases(rig.state, rig.bus.tell_statuses, clock=registry.clock)
+        self.leases = StubLeases(rig.state, rig.bus.publish_statuses, clock=registry.clock)
         self.leases.came(domain)
 
     async def ask_all(self, requests: Iterable[tuple[str, dict[str, object]]], *, from_: str = BO) -> list[Json]:

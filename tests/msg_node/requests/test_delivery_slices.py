@@ -109,13 +109,13 @@ async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in
     await rig.until("sessions lost")
     sweep_all(rig)
     inboxes = rig.state.delivery.inboxes
-    assert len(inboxes.untold(ana.address)) == many
+    assert len(inboxes.unnotified(ana.address)) == many
     back = await rig.runtime()
     back.address = ana.session_address
     await back.ask("re-open", "mn:/session")
-    assert len(inboxes.untold(ana.address)) == many - INBOX_NOTIFIED_AT_ONCE
+    assert len(inboxes.unnotified(ana.address)) == many - INBOX_NOTIFIED_AT_ONCE
     assert rig.bus.parked_actions.sweep(time.time())
-    assert len(inboxes.untold(ana.address)) == many - 2 * INBOX_NOTIFIED_AT_ONCE
+    assert len(inboxes.unnotified(ana.address)) == many - 2 * INBOX_NOTIFIED_AT_ONCE
     assert rig.bus.parked_actions.sweep(time.time())
     assert not rig.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(back, many)) == request_ids
@@ -129,7 +129,7 @@ async def test_who_has_no_room_is_told_later_and_nothing_is_dropped(rig: Runtime
     port._max_messages = -1  # as if its queue were full
     assert port.is_congested
     sweep_all(rig)
-    assert len(rig.state.delivery.inboxes.untold(ana.address)) == 2
+    assert len(rig.state.delivery.inboxes.unnotified(ana.address)) == 2
     port._max_messages = most
     assert rig.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(ana, 2)) == request_ids

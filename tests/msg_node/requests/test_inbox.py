@@ -79,10 +79,10 @@ def test_entries_survive_a_restart_and_what_was_told_is_not_told_again() -> None
     rig = Rig()
     rig.deposit("d-1")
     rig.deposit("d-2")
-    rig.inboxes.told(rig.inboxes.untold(ANA)[0])
+    rig.inboxes.notified(rig.inboxes.unnotified(ANA)[0])
     again = rig.restarted()
     assert again.requests() == ["d-1", "d-2"]
-    assert [entry.request_id for entry in again.inboxes.untold(ANA)] == ["d-2"]
+    assert [entry.request_id for entry in again.inboxes.unnotified(ANA)] == ["d-2"]
     assert again.deposit("d-3") > max(
         entry.number for entry in again.inboxes.of_owner(ANA) if entry.request_id != "d-3"
     )

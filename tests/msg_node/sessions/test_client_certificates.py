@@ -112,9 +112,9 @@ async def test_a_certificate_that_tls_does_not_verify_ends_the_connection(
         with pytest.raises((trio.BrokenResourceError, AssertionError)):
             await rig.runtime(context=client_context(authority, tmp_path, certificate))
         assert len(rig.state.sessions) == 0
-        assert rig.door is not None
-        assert rig.door.counters["failed handshakes"] == 1
-        assert rig.door.counters["runtimes"] == 0
+        assert rig.listener is not None
+        assert rig.listener.counters["failed handshakes"] == 1
+        assert rig.listener.counters["runtimes"] == 0
 
 
 @pytest.mark.parametrize("by", ["sha256", "subject"])

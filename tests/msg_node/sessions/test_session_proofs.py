@@ -434,7 +434,7 @@ def test_policies_judge_an_open_by_what_was_proved() -> None:
 
 
 def test_whoever_listens_learns_that_a_runtime_comes_and_goes() -> None:
-    rig = StateRig(tells_presence=True)
+    rig = StateRig(notifies_presence=True)
     watcher, _ = rig.open("rt-bo", 9)
     rig.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
 
@@ -451,7 +451,7 @@ def test_whoever_listens_learns_that_a_runtime_comes_and_goes() -> None:
 
 
 def test_presence_is_told_only_where_the_settings_say_so_and_somebody_listens() -> None:
-    assert StateRig(tells_presence=True).session_verb("open", ANA, 1).notifications == []
+    assert StateRig(notifies_presence=True).session_verb("open", ANA, 1).notifications == []
     rig = StateRig()
     watcher, _ = rig.open("rt-bo", 9)
     rig.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
