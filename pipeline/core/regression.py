@@ -80,7 +80,7 @@ def compare(
         candidate: Version to judge.
         smallest_effect: Relative difference that matters, 0.05 being 5 %.
     """
-    rows = [row for row in hours if row.stub_ver in (baseline, candidate)]
+    rows = list(hours)
     strata = sorted(
         {row.stratum for row in rows if row.stub_ver == baseline}
         & {row.stratum for row in rows if row.stub_ver == candidate}
@@ -130,7 +130,7 @@ class _Judge:
         """Ratio of a quantile of `measure`."""
         name = f"{measure}_p{per_mille // 10}"
         old, new = self._hours_of(self._old, measure), self._hours_of(self._new, measure)
-        if not self._is_enough or old is None or new is None or min(len(old), len(new)) < LEAST_HOURS:
+        if not self._is_enough or min(len(old), len(new)) < LEAST_HOURS:
             return self._too_little(name)
         old_value, new_value = self._quantile(old.sum(0), per_mille), self._quantile(new.sum(0), per_mille)
         rng = np.random.default_rng(_SEED)
@@ -150,11 +150,9 @@ class _Judge:
         draws = rng.beta(1 + hits, 1 + messages - hits, size=(DRAWS, len(hits)))
         return float((self._weights * hits / np.maximum(messages, 1)).sum()), draws @ self._weights
 
-    def _hours_of(self, rows: list[HourOfStub], measure: str) -> NDArray[np.float64] | None:
-        """Counts by hour, stratum and bucket, of hours in which there are any; None when nothing was measured."""
+    def _hours_of(self, rows: list[HourOfStub], measure: str) -> NDArray[np.float64]:
+        """Counts by hour, stratum and bucket, of hours in which there are any."""
         measured = [row for row in rows if getattr(row, measure)]
-        if not measured:
-            return None
         buckets = self._buckets(measure)
         hours = {hour: index for index, hour in enumerate(sorted({row.hour_us for row in measured}))}
         place = {bucket: index for index, bucket in enumerate(buckets)}

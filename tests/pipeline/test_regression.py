@@ -108,6 +108,18 @@ def test_versions_that_never_trapped_are_the_same_in_that() -> None:
     assert (found["traps"].verdict, found["traps"].ratio) == ("same", 1.0)
 
 
+def test_an_interval_that_only_touches_the_smallest_effect_is_the_same() -> None:
+    rows = [*hours(OLD, trap_rate=0.0), *hours(NEW, trap_rate=0.0)]
+    traps = compare(rows, OLD, NEW, smallest_effect=0.0)[0]
+    assert (traps.measure, traps.low, traps.high, traps.verdict) == ("traps", 1.0, 1.0, "same")
+
+
+def test_hours_of_a_third_version_change_nothing() -> None:
+    rows = [*hours(OLD), *hours(NEW, seed=2)]
+    other = hours("c" * 64, count=20, trap_rate=0.5, seed=3)
+    assert compare([*other, *rows], OLD, NEW) == compare(rows, OLD, NEW)
+
+
 def test_nothing_in_common_gives_no_verdict_and_no_crash() -> None:
     assert {one.verdict for one in compare([], OLD, NEW)} == {"too-little"}
 
