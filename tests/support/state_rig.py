@@ -16,7 +16,7 @@ from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import ServiceResult
-from msg_node.kernel.session import Line
+from msg_node.kernel.session import Dialect, Line
 from msg_node.node_state import StateParts, make_state, restore
 from msg_node.services import NodeFacts, make_services
 from msg_node.sessions.core.session_service import Permit, SessionService, permit_all
@@ -133,11 +133,12 @@ class StateRig:
         body: Mapping[str, object] | None = None,
         bearer: str = "",
         certificate: PeerCertificate | None = None,
+        dialect: Dialect = Dialect.SESSION_MESSAGES,
     ) -> ServiceResult:
         """One message to `mn:/session`."""
         message = codec.build(id=1, type=type_, from_=from_, to="mn:/session", body=body)
         result = self.services.sessions.handle_session(
-            message, Line(connection, Offered(bearer, certificate)), now=self.now, seed=self.seed()
+            message, Line(connection, Offered(bearer, certificate), dialect), now=self.now, seed=self.seed()
         )
         self.keep(result.changes)
         return result

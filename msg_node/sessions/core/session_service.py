@@ -222,7 +222,7 @@ class SessionService:
             self._unproved[connection] += 1
             if self._unproved[connection] >= UNPROVED_OPENS:
                 effects.append(CloseConnection(connection, CloseCode.UNPROVED))
-        if message.type == "close" or error.code is Code.BAD_TYPE:
+        if error.code is Code.BAD_TYPE:
             return SessionStep(effects=effects)
         try:
             runtime_key = runtime_part(message.from_key)

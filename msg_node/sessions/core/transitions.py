@@ -91,10 +91,9 @@ class SessionTransitions:
         """
         sessions, proven = self.sessions, opener.proven
         session = sessions.get(sessions.by_runtime(opener.runtime_key) or 0)
-        if sessions.by_connection(opener.connection) is not None:
-            is_renewal = session is not None and session.connection == opener.connection and proven.credential
-            if session is None or not is_renewal or not self._may_take(session, proven, now):
-                return OpenRefused(Code.DUPLICATE)
+        held = sessions.by_connection(opener.connection)
+        if held is not None and (session is None or session.sid != held or not self._may_take(session, proven, now)):
+            return OpenRefused(Code.DUPLICATE)
         if session is None:
             return self._start(opener, token, now=now)
         if self._may_take(session, proven, now):
@@ -181,9 +180,11 @@ class SessionTransitions:
 
         At most `OVERDUE_AT_ONCE`: call again until none is returned. Sessions of guests have ended.
         """
-        lost = [(one, one.connection) for one in self._terms.overdue(now) if one.connection is not None]
-        for _, connection in lost:
-            self.lost(connection, now=now)
+        lost: list[tuple[Session, int]] = []
+        for session in self._terms.overdue(now):
+            assert session.connection is not None  # else it is parked and has a grace
+            lost.append((session, session.connection))
+            self.lost(session.connection, now=now)
         return lost
 
     def end_login(self, login: str, *, now: float) -> None:
@@ -316,4 +317,4 @@ def _contest(session: Session, now: float, silence_seconds: float) -> OpenRefuse
     remaining = contested_at + silence_seconds - now
     if remaining <= 0 and contested_at < now:
         return None
-    return OpenRefused(Code.ADDRESS_TAKEN, max(remaining, 0.0), session.connection)
+    return OpenRefused(Code.ADDRESS_TAKEN, remaining, session.connection)

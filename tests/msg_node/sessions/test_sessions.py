@@ -397,3 +397,150 @@ def test_what_was_stored_comes_back_by_its_address_after_a_restart(journal: Jour
     again = by_address(Journal())
     again.restore(stored(journal), now=50)
     assert opened(again.open(replace(opener(1), dialect=Dialect.QUERY), "t2", now=60)).sid == sid
+
+
+# Whose silence is long enough, and what becomes of the one that kept silent.
+
+
+def test_an_opener_at_the_moment_of_a_sign_of_life_waits_once(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1), "t1", now=0)).sid
+    assert transitions.open(opener(2), "t2", now=0) == OpenRefused(Code.ADDRESS_TAKEN, 30, 1)
+    assert opened(transitions.open(opener(2), "t2", now=30)).sid != first
+
+
+def test_without_a_wait_a_connection_is_still_asked_once(journal: Journal) -> None:
+    transitions = SessionTransitions(journal, rules=SessionRules(take_over_grace_seconds=0))
+    opened(transitions.open(opener(1), "t1", now=0))
+    for _ in range(2):
+        assert transitions.open(opener(2), "t2", now=10) == OpenRefused(Code.ADDRESS_TAKEN, 0, 1)
+    assert opened(transitions.open(opener(2), "t2", now=10.5)).replaced == 1
+
+
+def test_a_silent_guest_is_not_displaced_but_ends(transitions: SessionTransitions, journal: Journal) -> None:
+    guest = replace(opener(1), is_guest=True)
+    first = opened(transitions.open(guest, "t1", now=0)).sid
+    transitions.open(replace(guest, connection=2), "t2", now=0)
+    result = opened(transitions.open(replace(guest, connection=2), "t2", now=30))
+    assert result == Opened(first + 1, replaced=1, ended=(first,))
+    assert transitions.sessions.get(first) is None
+    assert transitions.sessions.displaced(ANA) == []
+    assert stored(journal).keys() == {str(first + 1)}
+    assert opened_by_token(transitions, "t1", connection=3, now=31) is None
+
+
+def test_the_oldest_displaced_session_without_a_token_makes_way_for_another(journal: Journal) -> None:
+    transitions = SessionTransitions(journal, rules=SessionRules(grace_seconds=120))
+    sids = []
+    for number in range(PARKED_PER_RUNTIME + 1):
+        dialect = Dialect.QUERY if number in (1, 2) else Dialect.SESSION_MESSAGES
+        sids.append(opened(transitions.open(replace(opener(number), dialect=dialect), f"t{number}", now=0)).sid)
+        transitions.lost(number, now=0)
+    newcomer = opened(transitions.open(opener(98), "t98", now=1))
+    assert newcomer.ended == (sids[1],)
+    assert [one.sid for one in transitions.sessions.displaced(ANA)] == [sids[0], *sids[2:]]
+    transitions.lost(98, now=1)
+    assert opened(transitions.open(opener(99), "t99", now=2)).ended == (sids[2],)
+
+
+def test_a_session_that_was_contested_and_lost_waits_anew_when_it_is_back(transitions: SessionTransitions) -> None:
+    opened(transitions.open(opener(1), "t1", now=0))
+    transitions.open(opener(2), "t2", now=10)
+    opened(transitions.open(opener(2), "t2", now=40))
+    assert opened_by_token(transitions, "t1", connection=3, now=50) is not None
+    assert transitions.open(opener(4), "t4", now=60) == OpenRefused(Code.ADDRESS_TAKEN, 30, 3)
+
+
+# One connection, one session.
+
+
+def test_a_connection_renews_its_own_session_and_takes_no_other(transitions: SessionTransitions) -> None:
+    bo = "runtime://alpha.example/rt-bo"
+    first = opened(transitions.open(opener(1), "t1", now=0)).sid
+    opened(transitions.open(opener(2, runtime=bo), "t2", now=0))
+    renewed = transitions.open(opener(1, credential=TOKEN_OF_ANA), "t3", now=1)
+    assert renewed == Opened(first, is_resumed=True, is_renewed=True)
+    assert transitions.open(opener(2, credential=TOKEN_OF_ANA), "t4", now=1) == OpenRefused(Code.DUPLICATE)
+    assert transitions.open(opener(1), "t5", now=1) == OpenRefused(Code.DUPLICATE)
+    assert transitions.open(opener(1, runtime="runtime://alpha.example/new"), "t6", now=1) == OpenRefused(
+        Code.DUPLICATE
+    )
+    assert transitions.sessions.by_connection(1) == first
+
+
+def test_a_displaced_session_comes_back_when_the_newcomer_has_left(transitions: SessionTransitions) -> None:
+    first = opened(transitions.open(opener(1), "t1", now=0)).sid
+    transitions.lost(1, now=1)
+    newcomer = opened(transitions.open(opener(2), "t2", now=2)).sid
+    transitions.close(newcomer)
+    assert transitions.re_open(f"{ANA}/t1", 3, now=3) == Opened(first, is_resumed=True)
+    assert transitions.sessions.by_runtime(ANA) == first
+
+
+# What ends by decision.
+
+
+def proven_until(connection: int, ends: float | None, *, login: str = "", runtime: str = ANA) -> Opener:
+    return Opener(runtime, runtime, connection, Proven(TOKEN_OF_ANA, frozenset(), ends, is_in_full=True, login=login))
+
+
+@pytest.mark.parametrize(("ends", "left"), [(None, 50), (90, 50), (40, 40)])
+def test_the_end_of_a_login_ends_its_proofs_now_and_prolongs_none(
+    transitions: SessionTransitions, journal: Journal, ends: float | None, left: float
+) -> None:
+    sid = opened(transitions.open(proven_until(1, ends, login="ana@web"), "t1", now=0)).sid
+    other = opened(transitions.open(proven_until(2, ends, login="bo@web", runtime=f"{ANA}2"), "t2", now=0)).sid
+    transitions.end_login("ana@web", now=50)
+    session, kept = transitions.sessions.get(sid), transitions.sessions.get(other)
+    assert session is not None
+    assert kept is not None
+    assert (session.proof.expires_at, kept.proof.expires_at) == (left, ends)
+    assert [(one.sid, connection) for one, connection in transitions.overdue(now=50)][:1] == [(sid, 1)]
+    assert not session.is_live
+    assert transitions.re_open(f"{ANA}/t1", 3, now=51) is None
+    again = SessionTransitions(Journal(), transitions.credentials)
+    again.restore(stored(journal), now=52)
+    assert again.re_open(f"{ANA}/t1", 1, now=53) is None
+
+
+def test_the_end_of_a_credential_ends_what_it_opened_and_nothing_else(transitions: SessionTransitions) -> None:
+    sid = opened(transitions.open(proven_until(1, None), "t1", now=0)).sid
+    opened(transitions.open(opener(2, runtime=f"{ANA}2"), "t2", now=0))
+    transitions.end_credential(TOKEN_OF_ANA, now=50)
+    assert [(one.sid, connection) for one, connection in transitions.overdue(now=50)] == [(sid, 1)]
+    assert transitions.overdue(now=50) == []
+
+
+def test_a_parked_session_whose_login_ends_is_not_overdue(transitions: SessionTransitions) -> None:
+    opened(transitions.open(proven_until(1, None, login="ana@web"), "t1", now=0))
+    transitions.lost(1, now=10)
+    transitions.end_login("ana@web", now=50)
+    assert transitions.overdue(now=60) == []
+    assert transitions.re_open(f"{ANA}/t1", 3, now=61) is None
+
+
+# Late replies and signs of life.
+
+
+def test_the_wish_for_late_replies_is_stored_once_and_survives(
+    transitions: SessionTransitions, journal: Journal
+) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    rows = stored(journal)
+    transitions.want_late(sid, wants=False)
+    transitions.want_late(sid + 1, wants=True)
+    transitions.heard(sid + 1, now=1)
+    assert list(journal.take()) == []
+    transitions.want_late(sid, wants=True)
+    rows |= stored(journal)
+    again = SessionTransitions(Journal())
+    again.restore(rows, now=2)
+    session = again.sessions.get(sid)
+    assert session is not None
+    assert session.wants_late
+
+
+def test_the_end_of_an_unknown_session_or_connection_is_none(transitions: SessionTransitions) -> None:
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    assert transitions.close(sid + 1) is None
+    assert transitions.lost(2, now=0) is None
+    assert transitions.sessions.by_connection(1) == sid
