@@ -33,9 +33,6 @@ class RegistryCache:
         self._answers: OrderedDict[Query, tuple[float, list[Record]]] = OrderedDict()
         self._queries: dict[_Subject, set[Query]] = {}
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
     def get(self, query: Query, now: float) -> list[Record] | None:
         """Return the earlier answer if it may still be given, else None."""
         until, records = self._answers.get(query, (0.0, []))

@@ -8,6 +8,7 @@ from msg_node.addresses.core.subscriptions import Listeners, Subscription
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.resources import Shape, expand, is_claimable, shape_of
+from msg_node.kernel.rules import Rules
 from protofly.errors import Code, PeerError
 from protofly.limits import TARGETS_REMEMBERED
 from tests.support.state_rig import DOMAIN, SM, StateRig
@@ -417,6 +418,32 @@ def test_link_listens_only_to_events_and_to_its_own(rig: StateRig, body: object,
     link = rig.state.links.number("beta.example")
     reply = rig.reply(link, SM, "subscribe", body, from_="runtime://beta.example/mn-1/sm")
     assert (reply["code"], reply.get("reason")) == (code, reason)
+
+
+def sources_of(rig: StateRig, number: int) -> set[tuple[str, str]]:
+    return {(one.url, one.source) for one in rig.state.listeners.subscriptions(number)}
+
+
+def test_link_unsubscribes_for_the_source_that_it_names_and_for_no_other(rig: StateRig) -> None:
+    link = rig.state.links.number("beta.example")
+    bo, eve = "runtime://beta.example/rt-bo", "runtime://beta.example/rt-eve"
+    for source in (bo, eve):
+        subscribe(rig, link, f"{ROOM}/changes", from_=source)
+    body = {"resources": [f"{ROOM}/changes"], "source": bo}
+    assert rig.reply(link, SM, "unsubscribe", body, from_=eve)["code"] == 200
+    assert sources_of(rig, link) == {(f"{ROOM}/changes", eve)}
+    assert rig.reply(link, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"]}, from_=bo)["code"] == 200
+    assert sources_of(rig, link) == set()
+
+
+def test_link_that_names_a_schema_is_answered_without_asking_a_catalogue() -> None:
+    rig = StateRig(rules=Rules(expands_schema=True))
+    link, (ana, _) = rig.state.links.number("beta.example"), rig.open("rt-ana", 1)
+    body = {"resource": ROOM, "schema": "hyperty-catalogue://catalogue.alpha.example/.well-known/dataschema/Chat"}
+    assert len(rig.ask(ana, SM, "subscribe", body).inquiries) == 1
+    result = rig.ask(link, SM, "subscribe", body, from_="runtime://beta.example/rt-bo")
+    assert (len(result.inquiries), len(result.replies)) == (0, 1)
+    assert sources_of(rig, link) == {(f"{ROOM}/changes", "runtime://beta.example/rt-bo")}
 
 
 def test_deleted_object_loses_its_foreign_listeners_only(rig: StateRig) -> None:
