@@ -23,7 +23,7 @@ _DOMAINS: Final = 1000
 
 @dataclass(slots=True)
 class OpenAttempt:
-    """An attempt that is going on; whoever makes it writes its end into it."""
+    """An attempt that is going on; its maker writes its end into it."""
 
     outcome: str = "cancelled"
     detail: str = ""

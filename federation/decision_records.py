@@ -1,7 +1,7 @@
 """Records of what gates decided: denials, and what rules in report mode would have done.
 
 Between domains every decision has its message record, and these stand beside it. On the own bus, and before there is a
-link at all, there is nothing else; how many of those are written has a bound (`core/decision_budget`), and each tells
+link at all, there is nothing else; how many of those are written has a bound (`core/decision_budget`), and each says
 how many were left out before it. Source: pipeline study, section 8.1.
 """
 
@@ -24,7 +24,7 @@ class DecisionRecords:
     Args:
         gate: Says what the policies in force read.
         record: Takes records.
-        hides_addresses: Whether addresses are hashed on their way to the disk.
+        hides_addresses: True when addresses are hashed on their way to the disk.
 
     Attributes:
         gate: The same.

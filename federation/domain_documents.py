@@ -92,7 +92,7 @@ class DomainDocuments:
         self._renewed = renewed
 
     def is_forgotten(self, domain: str) -> bool:
-        """Whether the operator took back what we knew of a domain, and nothing was accepted since."""
+        """True when the operator took back what we knew of a domain, and nothing was accepted since."""
         return self._client.is_forgotten(domain)
 
     def _believed(self, domain: str) -> DomainTrust | None:

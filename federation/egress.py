@@ -224,7 +224,7 @@ class Egress:
         return await self._upgrade(channel, url, request) if channel.kind == ChannelKind.WEBSOCKET else []
 
     async def _carry(self, channel: Channel, url: str, request: OpenRequest, early: list[bytes]) -> str:
-        """Tell the guest that its channel is open, and carry until it ends; returns why it ended."""
+        """Notify the guest that its channel is open, and carry until it ends; returns why it ended."""
         flags = TEXT if request.text else 0
         subprotocol = channel.websocket.subprotocol.encode() if channel.websocket else b""
         self._guest.emit(GuestEvent(Event.OPENED, channel.number, subprotocol))
@@ -402,7 +402,7 @@ class Egress:
 
 
 def _end_of(websocket: ClientWebSocket) -> str:
-    """What a stub is told of the end of a WebSocket: the code of whoever closed it, if one was given."""
+    """What a stub gets when a WebSocket ends: the code of the side that closed it, if one was given."""
     return f"closed {websocket.close_code or websocket.fault_code or ''}".strip()
 
 

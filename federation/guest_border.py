@@ -124,7 +124,7 @@ class GuestBorder:
         side = self._side(domain)
         try:
             if message.type in INTERWORKING_TYPES:
-                raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this", domain=domain)
+                raise PeerError(Code.BAD_TYPE, "only interworking stubs are sent this", domain=domain)
             inner, _ = side.border.cross(message)
             from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
             if from_domain in context.our_domains:  # an address of ours that it leases

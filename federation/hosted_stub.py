@@ -56,7 +56,7 @@ _CODES = {code.word: code for code in reversed(Code)}
 
 
 class HostedStub(Carrier):
-    """A running stub instance and its surroundings; made anew after every fault.
+    """A running stub instance, with its timers, channels and proofs; made anew after every fault.
 
     Args:
         on_state: Called with each status that the stub reports: the word, and text after a space.
@@ -111,7 +111,7 @@ class HostedStub(Carrier):
             Action.LOG: self._log,
         }
 
-    # What the surroundings call.
+    # What the link, the lines and the supervisor call.
 
     @property
     def heard_seconds(self) -> float:
@@ -284,7 +284,7 @@ class HostedStub(Carrier):
         """Do what the stub asks, in its order; neighbouring sends and deliveries go as one.
 
         Raises:
-            StubFaultError: The stub broke the contract. A refused action does not: the stub is told and counted.
+            StubFaultError: The stub broke the contract. A refused action does not: the stub is notified and it counts.
         """
         index, end = 0, len(actions)
         while index < end:
@@ -327,7 +327,7 @@ class HostedStub(Carrier):
             handler(action)
 
     def _denied(self, action: GuestAction, exc: StubFaultError) -> None:
-        """Tell the stub that it may not; a channel that it wanted is closed."""
+        """Answer the stub that it may not; a channel that it wanted is closed."""
         logger.info("stub %s of %s: %s", self._verified.name, self._verified.domain, exc, extra=self._about())
         if action.op == Action.OPEN and action.arg not in self._ledger.channels:
             self.emit(GuestEvent(Event.CLOSED, action.arg, f"{exc.code.word} {exc.detail}".encode()[:256]))

@@ -33,7 +33,7 @@ UNTAKEN_PROOFS = 1_000
 class Proof:
     """What a token that was accepted rests on: its issuer, the key that signed it, and the domains that it claims.
 
-    Whoever relies on the token keeps it, so that no number of other tokens makes it forgotten.
+    A caller that relies on the token keeps it, so that no number of other tokens makes it forgotten.
     """
 
     domain: str

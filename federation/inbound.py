@@ -143,7 +143,7 @@ class Inbound:
             if message.peek.source or message.from_ not in border.known_senders:
                 self._check_sender(message, border)
             if message.type in INTERWORKING_TYPES:
-                raise PeerError(Code.BAD_TYPE, "only interworking stubs are told this", domain=link.domain)
+                raise PeerError(Code.BAD_TYPE, "only interworking stubs are sent this", domain=link.domain)
             inner, msg_id = (message, msg_id) if msg_id else border.cross(message)
             from_domain = link.domain if self._is_legacy else domain_of(inner.from_)  # its ranges are of its domain
             to_domain = domain_of(inner.to)

@@ -1,7 +1,7 @@
 """What a carrier brought at once, taken in by its link turn by turn.
 
 One frame of another node, or one answer of a guest, may hold a hundred thousand messages. They are handed over a few at
-a time; whoever else has something to do comes in between.
+a time; other tasks that have something to do come in between.
 """
 
 from __future__ import annotations

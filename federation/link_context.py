@@ -1,4 +1,4 @@
-"""What all links of a node share, and the small values that pass between a link and its surroundings."""
+"""What all links of a node share, and the small values that pass between a link and its callers."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class LinkContext:
     """What every link of this node shares.
 
     `stub_addresses` says which address a domain's stub has here. `deliver` and `answer` lead to the bus (`answer` takes
-    a reply for a local sender), `record` writes audit records. `on_live` and `on_lost` are told when a domain has got a
-    carrier, and when it has none any more. `quarantine` keeps a deadly message for people. `is_wanted` says whether
-    runtimes here listen to a domain, so that its link is kept. `wake` has everything flushed in this scheduler round.
-    `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where there
-    are identity providers. `hides_addresses` says that records hash addresses. `on_stub_state` is called when a stub
-    that runs here, or was to, is in another state. `interworking` knows legacy addresses, and the stubs behind them.
-    `listed_aliases` gives the aliases of a domain that the operator lists.
-    `started_seconds` is when this process started, by the clock `monotonic`.
+    a reply for a local sender), `record` writes audit records. `on_live` and `on_lost` are called when a domain has got
+    a carrier, and when it has none any more. `quarantine` keeps a deadly message for the operator. `is_wanted` is true
+    while runtimes here listen to a domain, so that its link is kept. `wake` has everything flushed in this scheduler
+    round. `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where
+    there are identity providers. `hides_addresses` says that records hash addresses. `on_stub_state` is called when a
+    stub that runs here, or was to, is in another state. `interworking` knows legacy addresses, and the stubs behind
+    them. `listed_aliases` gives the aliases of a domain that the operator lists. `started_seconds` is when this process
+    started, by the clock `monotonic`.
     """
 
     our_domain: str

@@ -38,7 +38,7 @@ class Recording(Protocol):
 
     @property
     def hides_addresses(self) -> bool:
-        """Whether records hash addresses."""
+        """True when records hash addresses."""
 
 
 class LinkRecords:

@@ -47,7 +47,7 @@ class LogAllowance:
         self._minute = 0
 
     def takes(self, kind: str) -> bool:
-        """Whether one more line of that kind may be written in this minute; then it counts."""
+        """True when one more line of that kind may be written in this minute; then it counts."""
         minute = int(self._clock() // 60)
         if minute != self._minute:
             self._lines.clear()
@@ -86,7 +86,7 @@ class LineAllowance(logging.Filter):
         self._lock = threading.Lock()  # some lines come from threads
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is written."""
+        """True when a line is written."""
         if record.name in self._exempt or record.name == logger.name:
             return True
         with self._lock:

@@ -1,4 +1,4 @@
-"""The door to other domains: one link per domain, made when it is first needed, flushed together.
+"""The links to other domains: one per domain, made when it is first needed, flushed together.
 
 Source: design, section 3; message specification, section 18.1.
 """
@@ -118,7 +118,7 @@ class Federation:
     def reach(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
         """Have the link of a domain made, for a message that somebody keeps until it is up.
 
-        A refusal says that the message may not go there. Whoever keeps it says so by `LinkContext.is_wanted`.
+        A refusal says that the message may not go there. While it is kept, its domain is wanted (`LinkContext`).
         """
         try:
             link = self._links.get(domain) or self._open(domain, message)
@@ -149,7 +149,7 @@ class Federation:
         return None
 
     def is_live(self, domain: str) -> bool:
-        """Whether the link of a domain is up."""
+        """True when the link of a domain is up."""
         link = self._links.get(domain)
         return link is not None and link.is_live
 
@@ -224,7 +224,7 @@ class Federation:
 
 
 def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> bool:
-    """Whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered.
+    """Decides whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered.
 
     Args:
         decisions: Judges, and records denials.

@@ -68,7 +68,7 @@ class SupervisorContext:
     """What the supervisors of all links share.
 
     `plaintext_domains` are those whose settings say `insecure_plaintext`; `budget` bounds what any stub may spend;
-    `interworking` says which stubs may be of that kind, and is told what their manifests claim; `token_readers` give
+    `interworking` says which stubs may be of that kind, and is given what their manifests claim; `token_readers` give
     the operator's access tokens for them, by domain.
     """
 
@@ -117,7 +117,7 @@ class StubSupervisor:
                 link.need.arise()
 
     def _held_back(self) -> float:
-        """How long the stub is still to be left alone: whoever carried the link meanwhile has not mended it."""
+        """How long the stub is still to be left alone: another carrier in the meantime has not mended it."""
         pause_seconds = max(0.0, self._lifecycle.starts_at() - self._link.now())
         if pause_seconds:
             self._show_state()
@@ -126,7 +126,7 @@ class StubSupervisor:
         return pause_seconds
 
     def _leave_alone(self) -> None:
-        """The circuit is open: whoever waits is told so."""
+        """The circuit is open: answer everything that waits."""
         self._link.machine.refusal = self._lifecycle.refusal()
         self._link.give_up(Code.CIRCUIT_OPEN, "the stub crashed too often")
 
@@ -140,7 +140,7 @@ class StubSupervisor:
             self._refused(exc)
             self._lifecycle.failed(str(exc))
             self._show_state()
-            # Unreachable has one code for whoever waits, `deploy-timeout`; what was tried stands in the detail.
+            # Unreachable has one code for all that wait, `deploy-timeout`; what was tried stands in the detail.
             link.machine.refusal = link.machine.last_code = None
             return self._back_off(RECONNECT_BASE_SECONDS, RECONNECT_MAX_SECONDS)
         except StubFaultError as exc:
@@ -226,7 +226,7 @@ class StubSupervisor:
             package = await context.provider.package(link.domain, times, asked_by=link.need.asked_by)
         finally:
             for name, milliseconds in times.steps:
-                self._tell_step(name, milliseconds / 1000)
+                link.events.stepped(name, milliseconds / 1000)
         context.interworking.verified(package.stub.manifest)
         link.stub_verified()
         self._verified(package.stub, dict(times.steps))
@@ -331,7 +331,7 @@ class StubSupervisor:
             if not any(name == "authenticate" for name, _ in times.steps):
                 seconds = time.perf_counter() - self._started
                 times.add("authenticate", seconds)
-                self._tell_step("authenticate", seconds)
+                link.events.stepped("authenticate", seconds)
             self._failures = 0
             self._renewal.succeeded(self._link.now())
         else:
@@ -442,9 +442,6 @@ class StubSupervisor:
 
     def _refused(self, exc: HostError) -> None:
         self._link.events.refused(exc.code, exc.detail)
-
-    def _tell_step(self, name: str, seconds: float) -> None:
-        self._link.events.stepped(name, seconds)
 
     async def _sum_up_often(self) -> None:
         while True:

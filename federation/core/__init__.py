@@ -1,1 +1,1 @@
-"""The quiet inner room: no I/O, no clock, no randomness, no logging."""
+"""The pure part: no I/O, no clock, no randomness, no logging."""

@@ -19,7 +19,7 @@ class AliasRules:
         own_domains: Our domain and its aliases.
         peers: Domains that the settings name in full for themselves.
         listed: Aliases that the settings list, by peer.
-        is_barred: Whether our policy keeps a domain out as such.
+        is_barred: True when our policy keeps a domain out as such.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class AliasRules:
         return frozenset(name for name in self._listed.get(domain, ()) if self.may_be_alias(name, domain))
 
     def may_be_alias(self, name: str, domain: str) -> bool:
-        """Whether `name` may be an alias of `domain`, if it is proved or listed."""
+        """True when `name` may be an alias of `domain`, if it is proved or listed."""
         try:
             valid_domain(name)
         except PeerError:

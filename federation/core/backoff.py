@@ -24,7 +24,7 @@ class Backoff:
     retry_at: float = 0.0
 
     def is_over(self, now: float) -> bool:
-        """Whether a new attempt is allowed."""
+        """True when a new attempt is allowed."""
         return now >= self.retry_at
 
     def after_failure(self, *, now: float, draw: float, is_waiting: bool = True) -> Backoff:

@@ -104,7 +104,7 @@ class Speaker:
     is_theirs: IsTheirs | None = None
 
     def is_never(self, text: str) -> bool:
-        """Whether an address is of a domain in whose name this side may not speak.
+        """True when an address is of a domain in whose name this side may not speak.
 
         Raises:
             PeerError: BAD_HEADER when it is no address.
@@ -112,7 +112,7 @@ class Speaker:
         return bool(self.never) and (address.domain_of(text) in self.never or host_of(text) in self.never)
 
     def may_use(self, text: str) -> bool:
-        """Whether this side may use an address as a sender.
+        """True when this side may use an address as a sender.
 
         Raises:
             PeerError: BAD_HEADER when it is no address.
@@ -360,7 +360,7 @@ def _trailer(text: bytes, end: bytes) -> tuple[int, bytes] | None:
 
 
 def _is_clean(inner: Message) -> bool:
-    """Whether a message without its trailer has nothing more that is to be taken off; members may be given twice."""
+    """True when a message without its trailer has nothing more that is to be taken off; members may be given twice."""
     left = inner.peek
     if left.via or left.trace or left.auth or left.session_token or left.asserted_identity:
         return False

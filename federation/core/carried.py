@@ -29,7 +29,7 @@ _encode = msgspec.json.encode
 
 
 class CarriedForgeryError(PeerError):
-    """A message inside a message is in the name of somebody else: the one who forwards it is told so."""
+    """A message inside a message is in the name of somebody else: the one who forwards it is notified."""
 
     def __init__(self) -> None:
         super().__init__(Code.SPOOFED_SOURCE, "the message inside is in the name of another domain")

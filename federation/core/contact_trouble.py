@@ -113,14 +113,14 @@ class ContactTrouble:
 
         Args:
             side: Where the reason is.
-            text: What was said, by whomever.
+            text: What was said, by any side.
             now: Seconds since the Unix epoch.
         """
         text = cleaned(text)
         if side is Side.REFUSAL:
             if text.partition(" ")[0] in _ORDINARY:
                 return ""
-            if self._side is Side.LINE and _known(Side.LINE, text):  # the stub repeats what we told it about its line
+            if self._side is Side.LINE and _known(Side.LINE, text):  # the stub repeats what we reported about its line
                 return ""
         words = _known(side, text) - _NO_CAUSE or _without_numbers(text)
         is_new = (side, words) != (self._side, self._words)

@@ -100,7 +100,7 @@ class DiscoveryCache:
         return Known(place.locations[place.index], now >= place.refresh_at)
 
     def was_recently_valid(self, domain: str, *, now: float) -> bool:
-        """Whether the domain's documents were accepted within the last two hours: an error is then an accident."""
+        """True when the domain's documents were accepted within the last two hours: an error is then an accident."""
         place = self._place(domain)
         return place is not None and place.valid_at > 0.0 and now - place.valid_at < limits.RECENTLY_VALID_SECONDS
 

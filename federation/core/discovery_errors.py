@@ -1,7 +1,7 @@
 """Why finding a domain failed: the step, the code, and everything that was tried.
 
 Operators ask "why does federation with X fail"; the answer is a chain of attempts (queries, connections, URLs) that
-ends with one step and one code. `discovery-failed:<step>` is what the other side and the log are told.
+ends with one step and one code. `discovery-failed:<step>` is what the other side and the log get.
 
 Source: trust and hosts, sections 2.7 (codes) and 6.3 (checks of the federation tester).
 """
@@ -108,7 +108,7 @@ class Failure:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the line or the server failed, not the domain's own answer: worth another try soon."""
+        """True when the line or the server failed, not the domain's own answer: worth another try soon."""
         return self.code in _LINE_CODES or (self.code is Code.HTTP_STATUS and _is_server_trouble(self.detail))
 
     def error(self, *, retry_after_seconds: float = 0.0) -> DiscoveryError | DiscoveryLineError:
@@ -137,7 +137,7 @@ class DiscoveryLineError(TransportError):
 
 
 def _is_server_trouble(status_text: str) -> bool:
-    """Whether the text of an HTTP_STATUS error, which begins with the number, is one that passes by itself."""
+    """True when the text of an HTTP_STATUS error, which begins with the number, is one that passes by itself."""
     return status_text[:1] == "5" or status_text[:3] in {"408", "425", "429"}
 
 

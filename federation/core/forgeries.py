@@ -19,7 +19,7 @@ class ForgeryLimit:
     """How often one connection may be caught: fewer than `FORGERIES_BEFORE_CLOSE` times in `FORGERY_SECONDS`.
 
     Args:
-        is_node: Whether the far end has proved itself as a node; else there is no limit.
+        is_node: True when the far end has proved itself as a node; else there is no limit.
     """
 
     def __init__(self, *, is_node: bool) -> None:
@@ -32,7 +32,7 @@ class ForgeryLimit:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the connection has to end."""
+        """True when the connection has to end."""
         times = self._times
         return self._is_node and len(times) == FORGERIES_BEFORE_CLOSE and times[-1] - times[0] <= FORGERY_SECONDS
 

@@ -107,7 +107,7 @@ class Interworking:
         return True
 
     def is_live(self, domain: str) -> bool:
-        """Whether the interworking stub of a domain can take messages."""
+        """True when the interworking stub of a domain can take messages."""
         return domain in self._live
 
     # What may go where.
@@ -143,7 +143,7 @@ class Interworking:
             raise PeerError(Code.NO_ROUTE, "the stub does not claim this address", domain=domain)
 
     def speaks_for(self, domain: str, text: str) -> bool | None:
-        """Whether the link of a domain may use an address as a sender; None for what is in nobody's range.
+        """True when the link of a domain may use an address as a sender; None for what is in nobody's range.
 
         Raises:
             PeerError: BAD_HEADER for an address that nobody could mean.

@@ -1,4 +1,4 @@
-"""Whether the far end of a link has fallen silent although it owes us something.
+"""Detects that the far end of a link has fallen silent although it owes us something.
 
     heard ──something is owed, 2 s of silence──▶ asked for a sign of life ──5 s of silence──▶ stalled
       ▲                                                                                          │
@@ -43,7 +43,7 @@ class LineWatch:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the line is stalled now."""
+        """True when the line is stalled now."""
         return self.silent_since is not None
 
     def look(self, now: float, *, heard: float, is_owed: bool) -> Sight | None:

@@ -1,6 +1,6 @@
 """Our queue towards one foreign domain: which messages wait, which are under way, which have arrived.
 
-The queue is told what happened and answers what to do; it knows no socket, no stub and no clock. Its promise: a message
+Events go in, and what is to be done comes out; the queue knows no socket, no stub and no clock. Its promise: a message
 that `submit` took leaves it exactly once, by `accepted`, `refused`, `expire` or `abandon`, in the order in which it
 came.
 
@@ -114,7 +114,7 @@ class OutboundQueue:
 
     @property
     def is_congested(self) -> bool:
-        """Whether senders should pause: half of what may be queued, or may wait for a carrier, is there."""
+        """True when senders should pause: half of what may be queued, or may wait for a carrier, is there."""
         if not self.is_carried:
             limits = self._limits
             fresh, fresh_bytes = len(self._waiting) - self._kept, self._waiting_bytes - self._kept_bytes
@@ -127,7 +127,7 @@ class OutboundQueue:
 
     @property
     def may_take(self) -> bool:
-        """Whether `take_batch` has anything to give now: something waits, and the window is open for it."""
+        """True when `take_batch` has anything to give now: something waits, and the window is open for it."""
         if not self._waiting or (self.is_exhausted and not self._waiting[0].number):
             return False
         if self._one_at_a_time:
@@ -137,7 +137,7 @@ class OutboundQueue:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the numbers of this stream are used up; `begin_stream` is due once nothing is under way."""
+        """True when the numbers of this stream are used up; `begin_stream` is due once nothing is under way."""
         return self._next_number > LAST_NUMBER
 
     def begin_stream(self, stream: str) -> None:

@@ -3,7 +3,7 @@
 A domain that moves its endpoint says so in its `live` document, which others may hold for an hour. A line that cannot
 be opened is a hint that this has happened; anybody can give it, also a domain that wants to keep us busy. So the first
 failure asks at once, and each further one after a pause that doubles from one minute to ten, until a line has held for
-a while. `Supply` adds a bound of its own: documents younger than a minute are not asked for again.
+a while. `DomainDocuments` adds a bound of its own: documents younger than a minute are not asked for again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Renewal:
 
 
 def has_moved(stub: VerifiedStub, trust: DomainTrust) -> bool:
-    """Whether the endpoints of a stub are others by newer documents than those that it was started with."""
+    """True when the endpoints of a stub are others by newer documents than those that it was started with."""
     declared = {endpoint.name: endpoint for endpoint in trust.live.endpoints}
     names = stub.manifest.permissions.connect
     return {name: declared[name] for name in names if name in declared} != dict(stub.endpoints)

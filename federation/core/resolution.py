@@ -1,4 +1,4 @@
-"""The way from a domain's name to the place of its documents, as a cursor: told answers, it says what to ask next.
+"""The way from a domain's name to the place of its documents, as a cursor: answers in, next questions out.
 
     peer entry ─complete─▶ Location                                  (no question at all)
         │ no
@@ -8,9 +8,9 @@
         ▼                    ▼
     hints (id, k, mode)  targets: SVCB, else SRV, else B:443          ("." = the domain says no)
 
-Nothing here does I/O. Nothing found here is trusted either: certificate name, SNI and `Host` stay B, whoever the target
-is. A question that fails is as good as an empty answer, unless all fail: otherwise a name server that drops unknown
-record types would make its domains unreachable.
+Nothing here does I/O. Nothing found here is trusted either: certificate name, SNI and `Host` stay B, whatever the
+target is. A question that fails is as good as an empty answer, unless all fail: otherwise a name server that drops
+unknown record types would make its domains unreachable.
 
 Source: trust and hosts, sections 2.4 and 2.5; RFC 9460; RFC 2782.
 """

@@ -6,7 +6,7 @@ replaced by a handle that says nothing, always the same for the same token while
 `http` may name either; the token then goes into its `Authorization` header, if the operator named the origin of that
 endpoint. What comes back is cleaned of it.
 
-A handle is good at this stub only: each has its own book.
+A handle is good at this stub only: each has its own table.
 
 Source: message specification, section 16, rule 6; feature row LI-09; RFC 6750, section 2.1.
 """
@@ -43,7 +43,7 @@ class ServiceTokens:
 
     Args:
         origins: Where they may go, as `origin_of` writes it; none: nowhere.
-        has_service_token: Whether the operator gave it one.
+        has_service_token: True when the operator gave it one.
     """
 
     def __init__(self, origins: Collection[str] = (), *, has_service_token: bool = False) -> None:
@@ -134,5 +134,5 @@ def origin_of(url: str) -> str:
 
 
 def cleaned(data: bytes, token: str) -> bytes:
-    """What a service says, without the token: some say back what they were told."""
+    """What a service says, without the token: some repeat what they were sent."""
     return data.replace(token.encode(), CLEANED)

@@ -48,7 +48,7 @@ class StubMeters:
 
     @property
     def has_news(self) -> bool:
-        """Whether there were exchanges since the histograms were taken."""
+        """True when there were exchanges since the histograms were taken."""
         return bool(self._exchange_us)
 
     def take_histograms(self) -> tuple[Pairs | None, Pairs | None]:

@@ -11,7 +11,7 @@ from sandbox.core.exchange import Event, GuestEvent
 
 @dataclass(frozen=True, slots=True)
 class StubSettings:
-    """What `start` tells the stub."""
+    """The settings that the event `start` gives the stub."""
 
     our_domain: str
     our_node: str

@@ -61,7 +61,7 @@ class StubStatus:
         module_sha256: Hex digest of the module that was verified last, "" before there was one.
         version: What its manifest says.
         ranges: The legacy addresses that it speaks for, if it is an interworking stub.
-        signature: Whether the last package that we were offered passed every check.
+        signature: True when the last package that we were offered passed every check.
         state: A word of the specification, "" while there has been no deployment: of the deployment (`deploying`,
             `deployed`, `deployment-failed`), then of the connection, or one of this node's own.
         since: When it came into that state, in seconds since the Unix epoch.

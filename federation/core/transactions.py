@@ -3,7 +3,7 @@
 Tracked for `body.ttl` or 15 s; a code below 200 restarts the timer; silence is answered 504. What goes to everybody who
 observes an object of ours may be acknowledged by each of them in the object's name, or by nobody: of that we remember
 only who addressed what. Nobody abroad speaks in a name of ours, so such an acknowledgement is delivered to nobody;
-remembered, it is told apart from a forgery.
+remembered, it is distinguished from a forgery.
 
 A reply that answers nothing open is late, with these exceptions:
 
@@ -38,7 +38,7 @@ class Tracking(Enum):
     """What is remembered of a message that left."""
 
     ONE_REPLY = "one reply"  # silence is answered
-    ANY_REPLIES = "any replies"  # whoever observes may acknowledge
+    ANY_REPLIES = "any replies"  # every observer may acknowledge
     NOTHING = "nothing"
 
 
@@ -50,7 +50,7 @@ TransactionKey = tuple[str, bytes, str]
 
 
 class Transactions:
-    """Open requests of one leg, oldest first, and who addressed observers through it.
+    """Open requests of one link, oldest first, and who addressed observers through it.
 
     Args:
         doubt_until: Monotonic seconds. Until then a reply to an unknown request may be one to a request that was sent
@@ -84,7 +84,7 @@ class Transactions:
             self._end(oldest, now)
 
     def addressed(self, message: Message, now: float) -> None:
-        """Observers at the far end were told something that they may acknowledge, for a minute from `now`."""
+        """Observers at the far end were sent something that they may acknowledge, for a minute from `now`."""
         pair = message.from_key, message.to_key
         self._addressed[pair] = now + ADDRESSED_SECONDS
         self._addressed.move_to_end(pair)
@@ -92,14 +92,14 @@ class Transactions:
             self._addressed.popitem(last=False)
 
     def is_open(self, reply: Message) -> bool:
-        """Whether `reply` would answer an open request, or comes from observers that were told; nothing changes."""
+        """True when `reply` would answer an open request, or observers that were notified send it; nothing changes."""
         if reply.id is None:
             return False
         asker, asked = reply.to_key, reply.from_key
         return (asker, reply.id, asked) in self._open or (asker, asked) in self._addressed
 
     def is_asked(self, reply: Message) -> bool:
-        """Whether `reply` would answer an open request, by asker, id and asked; nothing changes."""
+        """True when `reply` would answer an open request, by asker, id and asked; nothing changes."""
         return reply.id is not None and (reply.to_key, reply.id, reply.from_key) in self._open
 
     def replied(self, reply: Message, now: float) -> bool:
@@ -129,7 +129,7 @@ class Transactions:
         return True
 
     def is_late(self, reply: Message, now: float) -> bool:
-        """Whether a reply that answers nothing open comes after the final answer to its request."""
+        """True when a reply that answers nothing open comes after the final answer to its request."""
         if reply.id is None:
             return now >= self._doubt_until
         key = reply.to_key, reply.id, reply.from_key
@@ -177,12 +177,12 @@ _USERS = ("user:", "user-guid:", "acct:")
 
 
 def _is_observed(key: str) -> bool:
-    """Whether observers may reply in the name of this address. Source: message specification, sections 9.5 and 9.6."""
+    """True when observers may reply in the name of an address. Source: message specification, sections 9.5 and 9.6."""
     return key.endswith(_CHANGES) or _CHILDREN in key
 
 
 def is_provisional(reply: Message) -> bool:
-    """Whether the code is below 200, however it is written."""
+    """True when the code is below 200, however it is written."""
     code = bytes(reply.peek.code)
     if len(code) == 3:
         return code.startswith(b"1")
