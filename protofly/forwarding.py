@@ -27,7 +27,7 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 
 def carried(message: Message) -> Message | None:
     """The message inside one message, None when it carries none that can be read."""
-    if message.type != FORWARD or not message.body:
+    if message.type != FORWARD:
         return None
     try:
         body = _decode_body(message.body)

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from policy.core.beginnings import Beginning
-from policy.core.closures import Predicate, always, never, unknown
+from policy.core.closures import Predicate, always, unknown
 from policy.core.model import Algorithm, Decision, Effect, Facts, ShadowOutcome
 
 Evaluate = Callable[[Facts], Decision]
@@ -62,10 +62,8 @@ def combine_branches(branches: Sequence[Branch], algorithm: Algorithm) -> Evalua
 
 
 def combine_steps(steps: Sequence[Step], algorithm: Algorithm) -> Evaluate:
-    """Combine rules of one policy."""
-    ordered = _settled(sorted(steps, key=_ORDER[algorithm]))
-    if not ordered:
-        return constant(NOT_APPLICABLE)
+    """Combine rules of one policy: at least one, and none whose predicate is `never`."""
+    ordered = sorted(steps, key=_ORDER[algorithm])
     if ordered[0].is_final:
         return constant(ordered[0].decision)
 
@@ -122,17 +120,6 @@ _OVERRIDING: Final = {
     Algorithm.PERMIT_OVERRIDES: (Effect.PERMIT,),
     Algorithm.FIRST_APPLICABLE: (Effect.DENY, Effect.PERMIT),
 }
-
-
-def _settled(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Without the steps that cannot apply, and without what follows one that must."""
-    kept: list[Step] = []
-    for step in steps:
-        if step.predicate is not never:
-            kept.append(step)
-            if step.is_final:
-                break
-    return tuple(kept)
 
 
 def _first_or_overriding(evaluations: Sequence[Evaluate], overriding: tuple[Effect, ...]) -> Evaluate:

@@ -30,6 +30,7 @@ from tests.support.policies import test as check
 MISSING = check("resource", "equals", "/x")  # messages of these tests name no resource
 HOLDS = check("actionType", "equals", "create")
 FAILS = check("actionType", "equals", "delete")
+TINY, HUGE = check("size", "lessThan", 10_000), check("size", "moreThan", 10_000)  # asked for each message
 
 DENY_OVERRIDES, PERMIT_OVERRIDES, FIRST = Algorithm
 
@@ -129,6 +130,39 @@ def test_results_of_policies_are_combined_like_rules(algorithm: Algorithm, expec
         compile_policies([PolicySet(id="s", policies=policies, algorithm=algorithm)]).decide(some_facts()).rule_id
         == expected
     )
+
+
+@pytest.mark.parametrize("outer", [DENY_OVERRIDES, FIRST])
+def test_policies_that_combine_alike_keep_their_algorithm_in_a_set_with_another(outer: Algorithm) -> None:
+    policies = [
+        Policy(id=name, rules=(deny("d", TINY), deny("e", HUGE), permit("p", TINY)), algorithm=PERMIT_OVERRIDES)
+        for name in "ab"
+    ]
+    both_policies = PolicySet(id="s", policies=tuple(policies), algorithm=outer)
+    assert said(compile_policies([both_policies]).decide(some_facts())) == ("permit", "s/a/p")
+
+
+def test_each_policy_of_a_set_keeps_its_target() -> None:
+    policies = (
+        Policy(id="a", rules=(deny("d"),), target=HUGE),
+        Policy(id="b", rules=(permit("p"),), target=TINY),
+        Policy(id="c", rules=(deny("d"),), target=HUGE),
+    )
+    assert said(compile_policies([PolicySet(id="s", policies=policies)]).decide(some_facts())) == ("permit", "s/b/p")
+
+
+def test_neighbours_on_an_attribute_that_is_missing_are_indeterminate() -> None:
+    policies = one_policy(permit("p", MISSING), permit("q", check("resource", "like", "/y/*")))
+    assert said(policies.decide(some_facts())) == ("indeterminate", "")
+    assert policies.faults == 0
+
+
+def test_policy_that_does_not_apply_hides_no_indeterminate_one() -> None:
+    first = Policy(id="a", rules=(permit("p", MISSING),), algorithm=FIRST)
+    second = Policy(id="b", rules=(permit("p", HUGE),))
+    for policies in ((first, second), (second, first)):
+        decision = compile_policies([PolicySet(id="s", policies=policies)]).decide(some_facts())
+        assert said(decision) == ("indeterminate", "")
 
 
 def test_denial_says_why_and_carries_the_obligations_of_its_effect() -> None:

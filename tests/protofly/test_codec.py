@@ -44,6 +44,14 @@ def test_a_message_of_the_shortest_members_keeps_the_bytes_that_came() -> None:
         assert _decode(raw).raw == raw.encode()
 
 
+@pytest.mark.parametrize(("name", "most"), [("type", 32), ("from", HEADER_CHARS), ("to", HEADER_CHARS)])
+def test_a_message_whose_header_is_as_long_as_it_may_be_keeps_the_bytes_that_came(name: str, most: int) -> None:
+    header = {"type": "create", "from": "a:b", "to": "b:c"}
+    header[name] = header[name].ljust(most, "x")
+    raw = json.dumps(header, separators=(" , ", " : "))
+    assert _decode(raw).raw == raw.encode()
+
+
 @pytest.mark.parametrize("id_", ["1", '"1"', "0", '"x-9"', "-4", "123456789012345678901234567890"])
 def test_an_id_is_echoed_in_its_own_spelling(id_: str) -> None:
     reply = codec.response(_decode('{"id":' + id_ + "," + HEADER + "}"), 200)

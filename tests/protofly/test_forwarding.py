@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,28 @@ def test_two_levels_pass_and_three_do_not(is_whole_body: bool) -> None:
     check_levels(wrapped(2, is_whole_body=is_whole_body))
     with pytest.raises(PeerError, check=lambda error: error.code is Code.TOO_DEEP):
         check_levels(wrapped(3, is_whole_body=is_whole_body))
+
+
+def test_a_message_of_another_type_carries_none() -> None:
+    message = msgspec.structs.replace(wrapped(1), type="create")
+    assert carried(message) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"7",
+        b"{}",
+        b'{"message":7}',
+        b'{"message":{"type":"create","from":"a"}}',
+        b'{"type":"create","from":"a"}',
+        b'{"message":{"type":' + b"[" * 100_000,
+    ],
+    ids=["none", "number", "empty", "number-inside", "no-to-inside", "no-to", "bottomless"],
+)
+def test_a_body_in_which_no_message_can_be_read_carries_none(body: bytes) -> None:
+    assert carried(msgspec.structs.replace(wrapped(1), body=body)) is None
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
