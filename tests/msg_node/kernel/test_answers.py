@@ -109,3 +109,24 @@ def test_who_sent_a_broken_frame_is_told(from_: str, runtime: str, member: str, 
     plain = validator_reply(broken, runtime, has_desc=False)
     assert plain is not None
     assert "desc" not in codec.body_members(plain.body)
+
+
+@pytest.mark.parametrize(
+    ("code", "from_", "runtime", "id_", "is_response", "is_answered"),
+    [
+        (Code.BROKEN_JSON, "", RUNTIME, None, False, False),  # nobody can tell it from another broken frame
+        (Code.BROKEN_JSON, "", RUNTIME, b"7", False, True),
+        (Code.BROKEN_JSON, RUNTIME, "", None, False, True),
+        (Code.BAD_BODY, "", RUNTIME, None, False, True),
+        (Code.BAD_BODY, "", RUNTIME, b"7", True, False),
+        (Code.BAD_BODY, "", "", b"7", False, False),
+        (Code.BAD_BODY, RUNTIME, "", b"7", True, False),
+    ],
+)
+def test_a_broken_frame_is_answered_unless_it_is_a_response_or_nobody_s(
+    code: Code, from_: str, runtime: str, id_: bytes | None, is_response: bool, is_answered: bool
+) -> None:
+    broken = BrokenMessageError(code, "broken", from_=from_, id=id_, is_response=is_response)
+    sent = validator_reply(broken, runtime)
+    assert (sent is not None) is is_answered
+    assert sent is None or "value" not in codec.body_members(sent.body)

@@ -77,6 +77,10 @@ def test_a_token_with_a_wrong_claim_is_refused(changes: dict[str, Any], detail: 
     assert detail in refusal(LOGIN.token(**{"runtime": ANA, "now": NOW, **changes}))
 
 
+def test_a_subject_may_have_so_many_characters() -> None:
+    assert checked(LOGIN.token(ANA, now=NOW, sub="x" * 512)).subject == "x" * 512
+
+
 @pytest.mark.parametrize(
     ("runtime", "is_in_full"),
     [
