@@ -47,7 +47,7 @@ from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus
-from msg_node.bus.runtime_port import QueueBounds
+from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.bus.taps import Taps
 from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.freed_memory import return_freed_memory

@@ -46,14 +46,14 @@ class Absences:
         """A session has a connection and is notified next: what it missed comes before what is new."""
         missed = self._send_queues.missed
         if missed is not None and missed.has(sid):
-            self._send_queues.ports[sid].wait_for_answer()
+            self._send_queues.ports[sid].queue.wait_for_answer()
 
     def arrived(self, sid: int) -> None:
         """A session was notified that it has a connection: queue what it missed. Repeated calls queue nothing more."""
         missed, port = self._send_queues.missed, self._send_queues.ports.get(sid)
         if missed is None or port is None:
             return
-        port.go_on()
+        port.queue.go_on()
         session, catch_up = self._state.sessions.get(sid), missed.take(sid, trio.current_time())
         self._counters["changes caught up"] += len(catch_up.messages)
         for message in catch_up.messages:

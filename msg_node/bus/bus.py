@@ -41,7 +41,7 @@ from msg_node.bus.effects import EffectDependencies, Effects
 from msg_node.bus.guest_traffic import GuestTraffic
 from msg_node.bus.inquiries import Inquiries
 from msg_node.bus.middleware import Stack
-from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.runtime_port import RuntimePort, ignore_message
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
 from msg_node.bus.sweeper import Sweeper
@@ -58,7 +58,6 @@ from msg_node.registries.core.twin_service import keep_value
 from msg_node.requests.local_requests import LocalRequests
 from msg_node.requests.parked_actions import ParkedActions, Parks, park_nothing
 from msg_node.requests.recorder import RequestRecorder
-from msg_node.requests.senders import to_nobody
 from msg_node.storage.state_store import StateStore
 from protofly import codec
 from protofly.address import domain_of
@@ -175,12 +174,12 @@ class Bus:
     def connected(self, port: RuntimePort) -> None:
         """A connection was accepted; it has no session yet."""
         self._connections[port.connection] = port
-        port.answer, port.on_expired = partial(self._enqueue, port), self._expired
+        port.answer, port.queue.on_expired = partial(self._enqueue, port), self._expired
 
     def disconnected(self, port: RuntimePort) -> None:
         """A connection has ended."""
         self.send_queues.closed(port)
-        port.answer = to_nobody
+        port.answer = ignore_message
         self._effects.apply(self._services.sessions.connection_lost(port.connection, now=time.time()), self._route_own)
 
     def runtime_of(self, port: RuntimePort) -> str:
@@ -210,17 +209,16 @@ class Bus:
         """
         now = time.time()
         ends = time.monotonic() + TURN_SECONDS
-        port.heard_at = now
-        port.pings_unanswered = 0
+        port.heard(now)
         taken = 0
         with self._effects:
             for raw in frames:
                 taken += 1
                 self._take_frame(port, raw, now)
-                if port.blockers or port.is_closing or time.monotonic() > ends:
+                if port.blockers or port.queue.is_closing or time.monotonic() > ends:
                     break
-        if port.is_congested and not port.is_slow:
-            port.blockers.add(port)  # by the answers to what it asked, which it has to read first
+        if port.queue.is_congested and not port.queue.is_slow:
+            port.blockers.add(port.queue)  # by the answers to what it asked, which it has to read first
         self.counters["frames in"] += taken
         self.foreign.forget_unheard()
         self.send_queues.wake()
@@ -278,7 +276,7 @@ class Bus:
         peek = message.peek
         from_key = message.from_key
         if message.type == "response":
-            source = self._source_of(sid, from_key, is_response=True, was_addressed=port.was_asked(from_key))
+            source = self._source_of(sid, from_key, is_response=True, was_addressed=port.queue.was_asked(from_key))
         else:
             source = self._source_of(sid, from_key)
         if source is not OWN:
@@ -410,7 +408,7 @@ class Bus:
         if reply is not None:
             self._enqueue(port, reply)
         if exc.code in (Code.BROKEN_JSON, Code.TOO_DEEP) and port.broken_in_a_row >= BROKEN_FRAMES_IN_A_ROW:
-            port.close(PROTOCOL_ERROR, exc.code.word)
+            port.queue.close(PROTOCOL_ERROR, exc.code.word)
 
     def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
         if port.sid is not None and self.parked_actions.parks(refusal.code, message, port.sid, port.roles):
@@ -519,9 +517,9 @@ class Bus:
         self.inquiries.drain()
         self.users.drain()
         for sid, message in self._services.sessions.draining("", list(self._ports)).items():
-            self._ports[sid].enqueue(message)
+            self._ports[sid].queue.enqueue(message)
         for port in list(self._connections.values()):
-            port.close(GOING_AWAY, "the node stops")
+            port.queue.close(GOING_AWAY, "the node stops")
 
 
 def _domain_of(decision: Decision) -> str:

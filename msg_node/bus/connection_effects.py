@@ -77,7 +77,7 @@ class ConnectionEffects:
             port = self._needs.connections.get(effect.connection)
             if port is not None:
                 port.sid = None
-                port.close(int(effect.code), effect.code.word)
+                port.queue.close(int(effect.code), effect.code.word)
         elif isinstance(effect, Bind):
             self._needs.absences.arrived(effect.sid)
             self._parked_actions.agents.bound(effect.sid)
@@ -99,7 +99,7 @@ class ConnectionEffects:
         """Queue for a connection what becomes of its session; it stands in front of the close."""
         port = self._needs.connections.get(notice.connection)
         if port is not None:
-            port.enqueue(self._needs.services.notice(notice))
+            port.queue.enqueue(self._needs.services.notice(notice))
 
     def _do(self, effect: Effect) -> None:
         if isinstance(effect, Bind):
@@ -107,7 +107,7 @@ class ConnectionEffects:
         elif isinstance(effect, Probe):
             port = self._needs.connections.get(effect.connection)
             if port is not None:
-                port.channel.ping()
+                port.queue.channel.ping()
         elif isinstance(effect, Ended | Parked):
             port = self._needs.ports.pop(effect.sid, None)
             if port is not None:
@@ -125,7 +125,7 @@ class ConnectionEffects:
             port.guest_of = self._needs.state.guests.domain(bind.sid)
             is_ours = session is not None and not port.guest_of
             port.roles = session.proof.roles if session is not None and is_ours else frozenset()
-            port.wants_late = session is not None and session.wants_late
+            port.queue.wants_late = session is not None and session.wants_late
             self._needs.ports[bind.sid] = port
             self._needs.absences.arriving(bind.sid)
 

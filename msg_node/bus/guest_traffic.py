@@ -82,7 +82,7 @@ class GuestTraffic:
         """
         assert port.sid is not None
         key = message.from_key
-        was_asked = message.type == "response" and port.was_asked(key)
+        was_asked = message.type == "response" and port.queue.was_asked(key)
         if not was_asked:
             self._check_name(port.sid, key, domain)
             if domain_of(message.from_) == domain and self._state.owners.owner(key) is None:

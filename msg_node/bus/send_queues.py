@@ -17,7 +17,7 @@ from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.addresses.core.missed import Missed
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.runtime_port import RuntimePort, wait_relief
+from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
 from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
 from msg_node.requests.local_requests import LocalRequests
@@ -63,7 +63,7 @@ class SendQueues:
         self.requests: LocalRequests
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
-        self._dirty_ports: set[RuntimePort] = set()
+        self._unwritten: set[RuntimeQueue] = set()
         self._dirty = trio.Event()
         self.link_blockers: set[Congestible] = set()
 
@@ -74,7 +74,7 @@ class SendQueues:
     def closed(self, port: RuntimePort) -> None:
         """A connection has ended."""
         self.connections.pop(port.connection, None)
-        self._dirty_ports.discard(port)
+        self._unwritten.discard(port.queue)
         if port.sid is not None and self.ports.get(port.sid) is port:
             del self.ports[port.sid]
 
@@ -84,13 +84,13 @@ class SendQueues:
         """Queue for one connection what the node itself has to say."""
         if self.on_own is not None:
             self.on_own(message, port.sid)
-        port.enqueue(message)
-        self._dirty_ports.add(port)
+        port.queue.enqueue(message)
+        self._unwritten.add(port.queue)
 
     def enqueue_unseen(self, port: RuntimePort, message: Message) -> None:
         """Queue for one connection what somebody else sent, without a notification of `on_own`."""
-        port.enqueue(message)
-        self._dirty_ports.add(port)
+        port.queue.enqueue(message)
+        self._unwritten.add(port.queue)
 
     def enqueue_reply(self, port: RuntimePort, message: Message) -> None:
         """Queue for one connection what a service, or somebody else by way of the node, answers it."""
@@ -110,9 +110,9 @@ class SendQueues:
 
     def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
         """Queue a copy for a tap, if there is room for it: nobody waits for a tap."""
-        is_taken = not port.is_congested and port.enqueue(message) is None
+        is_taken = not port.queue.is_congested and port.queue.enqueue(message) is None
         self._counters["copies for taps" if is_taken else "copies lost"] += 1
-        self._dirty_ports.add(port)
+        self._unwritten.add(port.queue)
 
     def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
         """Queue for another domain; a refusal is the caller's to answer. `roles` are those of the sender's session."""
@@ -162,10 +162,13 @@ class SendQueues:
                 code = None if refusal is None else refusal.code
             elif (port := self.ports.get(number)) is None:
                 code = Code.NOT_CONNECTED
-            elif (code := self._give(port, message, local, roles)) is None:
-                self._dirty_ports.add(port)
-                if port.is_congested and not port.is_slow:
-                    blockers.add(port)
+            else:
+                queue = port.queue
+                code = self._to_guest(port, message, roles) if port.guest_of else queue.enqueue(local)
+                if code is None:
+                    self._unwritten.add(queue)
+                    if queue.is_congested and not queue.is_slow:
+                        blockers.add(queue)
             delivered = delivered or code is None
             refused = refused or code
         if refused is not None and self.missed is not None and (delivered or not message.expects_reply):
@@ -178,18 +181,18 @@ class SendQueues:
         self._counters["unheard"] += 1  # events need no listener
         return None
 
-    def _give(self, port: RuntimePort, message: Message, local: Message, roles: frozenset[str]) -> Code | None:
-        """Queue for one runtime: `local` is what our own get. Guests get no verdict of ours, as nobody abroad does."""
-        if not port.guest_of:
-            return port.enqueue(local)
+    def _to_guest(self, port: RuntimePort, message: Message, roles: frozenset[str]) -> Code | None:
+        """Queue for a runtime of another domain. It gets no verdict of ours, as nobody abroad does."""
         abroad = message
         if message.peek.via:
             abroad = codec.with_body(message, codec.without_members(message.body, ("via",)))
-        return self._guests.leave(port.guest_of, message, partial(port.enqueue, abroad), roles)
+        return self._guests.leave(port.guest_of, message, partial(port.queue.enqueue, abroad), roles)
 
     def _wanting_late(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         ports = self.ports
-        wanting = [one for one in numbers if one < 0 or ((port := ports.get(one)) is not None and port.wants_late)]
+        wanting = [
+            one for one in numbers if one < 0 or ((port := ports.get(one)) is not None and port.queue.wants_late)
+        ]
         self._counters["late replies kept back"] += len(numbers) - len(wanting)
         self._counters["late replies"] += len(wanting)
         return tuple(wanting)
@@ -197,7 +200,9 @@ class SendQueues:
     def _away(self, numbers: tuple[int, ...]) -> list[int]:
         """Those sessions that have no connection, or whose connection does not know its session yet."""
         ports = self.ports
-        return [one for one in numbers if one > 0 and ((port := ports.get(one)) is None or port.is_arriving)]
+        return [
+            one for one in numbers if one > 0 and ((port := ports.get(one)) is None or port.queue.takes_only_answers)
+        ]
 
     # Room.
 
@@ -231,7 +236,7 @@ class SendQueues:
         while True:
             await self._dirty.wait()
             self._dirty = trio.Event()
-            ports, self._dirty_ports = self._dirty_ports, set()
-            for port in ports:
-                port.flush()
+            queues, self._unwritten = self._unwritten, set()
+            for queue in queues:
+                queue.flush()
             self._federation.flush()

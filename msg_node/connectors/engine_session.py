@@ -112,7 +112,7 @@ class EngineSession:
     def send(self, messages: list[bytes]) -> None:
         """See `MessageChannel`."""
         self._packets += map(engine_io.event_packet, messages)
-        if not self._polls or self.port is None or not self.port.is_closing:
+        if not self._polls or self.port is None or not self.port.queue.is_closing:
             self._write()  # else the goodbye, which comes next, goes into the same answer
 
     def ping(self) -> None:
@@ -158,7 +158,7 @@ class EngineSession:
             self.drop()
             return False
         if self.port is not None:
-            self.port.flush()
+            self.port.queue.flush()
         if self._is_probed and self._polls:
             self._packets.append(engine_io.NOOP)  # so that the client can turn to its WebSocket
         self._write()
@@ -187,8 +187,8 @@ class EngineSession:
         self.left_polling.set()
         self._write()
         if self.port is not None:
-            socket.line.on_drained = self.port.flush
-            self.port.flush()
+            socket.line.on_drained = self.port.queue.flush
+            self.port.queue.flush()
 
     def give_up_move(self) -> None:
         """No WebSocket wants to carry it any more, or one does."""
@@ -213,9 +213,9 @@ class EngineSession:
         """Do what packets of the client ask for, in order."""
         port = self.port
         assert port is not None
-        if port.is_closing:
+        if port.queue.is_closing:
             return
-        port.heard_at, port.pings_unanswered = time.time(), 0
+        port.heard(time.time())
         messages: list[bytes] = []
         for raw in packets:
             packet = engine_io.read_packet(raw)
@@ -225,7 +225,7 @@ class EngineSession:
             await hand_over(bus, port, messages)
             messages = []
             self._obey(port, packet)
-            if port.is_closing or self.is_closed:
+            if port.queue.is_closing or self.is_closed:
                 return
         await hand_over(bus, port, messages)
 
@@ -237,15 +237,15 @@ class EngineSession:
                 name = packet.data[:_NAMESPACE_BYTES].decode("ascii", "ignore").encode()
                 self.say(engine_io.error_packet("Invalid namespace", namespace=name))
             case Kind.MESSAGE:
-                port.close(TOO_BIG, "too-large")
+                port.queue.close(TOO_BIG, "too-large")
             case Kind.BINARY:
-                port.counters["binary packets"] += 1
+                port.queue.counters["binary packets"] += 1
                 self.say(engine_io.error_packet("binary packets are not carried"))
-                port.close(UNSUPPORTED, "binary packets are not carried")
+                port.queue.close(UNSUPPORTED, "binary packets are not carried")
             case Kind.CLOSE:
                 self.drop()
             case Kind.BROKEN:
-                port.close(PROTOCOL_ERROR, "a broken packet")
+                port.queue.close(PROTOCOL_ERROR, "a broken packet")
             case Kind.UPGRADE | Kind.IGNORED:
                 pass
 
@@ -256,6 +256,6 @@ class EngineSession:
         self.ended.set()
         self.left_polling.set()
         if self.port is not None:
-            self.port.is_closing = True
+            self.port.queue.is_closing = True
         if self._polls:
             self._polls.answer([engine_io.CLOSE])

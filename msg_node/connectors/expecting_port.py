@@ -11,8 +11,8 @@ from typing import Final
 
 import trio
 
-from msg_node.bus.runtime_port import MessageChannel, QueueBounds, RuntimePort
-from msg_node.kernel.session import Line
+from msg_node.bus.core.message_queue import QueueBounds
+from msg_node.bus.runtime_port import MessageChannel, RuntimePort, RuntimeQueue
 from protofly.answer_codes import code_of
 from protofly.codec import body_members
 from protofly.errors import Code, PeerError
@@ -46,21 +46,13 @@ _Transaction = tuple[bytes | None, str]
 """Id and requester: what a reply shares with its request. Source: message specification, section 3."""
 
 
-class ExpectingPort(RuntimePort):
-    """A runtime's port that knows which replies are waited for."""
+class ExpectingQueue(RuntimeQueue):
+    """A runtime's queue that knows which replies are waited for."""
 
     __slots__ = ("_expected", "_overdue")
 
-    def __init__(
-        self,
-        line: Line,
-        channel: MessageChannel,
-        *,
-        counters: Counter[str],
-        now: float,
-        bounds: QueueBounds | None = None,
-    ) -> None:
-        super().__init__(line, channel, counters=counters, now=now, bounds=bounds)
+    def __init__(self, channel: MessageChannel, *, counters: Counter[str], bounds: QueueBounds | None = None) -> None:
+        super().__init__(channel, counters=counters, bounds=bounds)
         self._expected: dict[_Transaction, deque[Expected]] = {}
         self._overdue: OrderedDict[int, None] = OrderedDict()  # hashes: some would hold addresses of 2 kB each
 
@@ -99,7 +91,7 @@ class ExpectingPort(RuntimePort):
                 one.settle(None)
 
     def enqueue(self, message: Message) -> Code | None:
-        """See `RuntimePort`; an expected reply goes to who waits for it, a late one to a runtime that wants those."""
+        """See `RuntimeQueue`; an expected reply goes to who waits for it, a late one to a runtime that wants those."""
         if (self._expected or self._overdue) and message.type in _ANSWERS:
             try:
                 key = _transaction(message.id, message.to_key)
@@ -124,6 +116,13 @@ class ExpectingPort(RuntimePort):
             return None
         self.counters["late replies"] += not reply.is_late  # else it is counted already
         return super().enqueue(marked_late(reply))
+
+
+class ExpectingPort(RuntimePort):
+    """A runtime's port with a queue that knows which replies are waited for."""
+
+    __slots__ = ()
+    queue: ExpectingQueue
 
 
 def _transaction(id_: bytes | None, requester_key: str) -> _Transaction:

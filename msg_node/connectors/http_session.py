@@ -208,7 +208,7 @@ class HttpSession:
     def flush(self) -> None:
         """The stream has room again."""
         if self.port is not None:
-            self.port.flush()
+            self.port.queue.flush()
 
     def end(self) -> None:
         """It is over: nothing is taken and nothing given any more. May be called again."""
@@ -219,6 +219,6 @@ class HttpSession:
         if outlet is not None:
             outlet.close(0, self.ended_because)
         if self.port is not None:
-            self.port.is_closing = True
-            self.port.give_up_all()
+            self.port.queue.is_closing = True
+            self.port.queue.give_up_all()
         self._on_ended(self)

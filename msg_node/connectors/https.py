@@ -26,9 +26,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from msg_node.bus.runtime_port import QueueBounds
+from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.connectors.core.return_log import number_in, poll_answer
-from msg_node.connectors.expecting_port import Expected, ExpectingPort, token_in
+from msg_node.connectors.expecting_port import Expected, ExpectingPort, ExpectingQueue, token_in
 from msg_node.connectors.http_line import HttpApplication, certificate_of, is_known, line_of, remote_of
 from msg_node.connectors.http_session import EventStream, HttpSession, Poll
 from msg_node.connectors.reception import Reception
@@ -183,7 +183,8 @@ class HttpsBinding:
             raise PeerError(Code.OVERLOAD, "too many sessions")
         session = HttpSession(remote, self._end)
         offered = Offered(bearer, certificate_of(request.scope))
-        session.port = self._reception.welcome_as(ExpectingPort, session, Dialect.HTTPS, offered, self._queue)
+        queue = ExpectingQueue(session, counters=self._reception.bus.counters, bounds=self._queue)
+        session.port = self._reception.welcome_as(ExpectingPort, queue, Dialect.HTTPS, offered)
         session.port.on_opened = partial(_meet, session, request)
         self._per_address[remote] += 1
         return session
@@ -243,7 +244,7 @@ class HttpsBinding:
             raise PeerError(Code.QUOTA, "too many requests of this session are under way")
         wait_seconds = _wait_seconds(request)
         is_waited_for = is_alone and message.expects_reply and message.type != "close" and wait_seconds > 0
-        expected = port.expect(message) if is_waited_for else None
+        expected = port.queue.expect(message) if is_waited_for else None
         session.posts += 1
         try:
             await hand_over(self._reception.bus, port, [raw])
@@ -254,7 +255,7 @@ class HttpsBinding:
             is_overdue = await _wait(request, expected, wait_seconds)
             if not expected.has_come.is_set():
                 if is_overdue:  # else who asked has hung up, and nobody was answered
-                    port.answered(message)
+                    port.queue.answered(message)
                 raise PeerError(Code.GATEWAY_TIMEOUT, "no reply in time")
             if expected.reply is None:
                 raise PeerError(Code.NOT_CONNECTED, "the session has ended")
@@ -262,7 +263,7 @@ class HttpsBinding:
         finally:
             session.posts -= 1
             if expected is not None:
-                port.give_up(message, expected)
+                port.queue.give_up(message, expected)
 
     def _reply(self, session: HttpSession, request: Message, reply: Message) -> Response:
         if request.to_key == SESSION_KEY and request.type in _OPENINGS:

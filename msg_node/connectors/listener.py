@@ -20,7 +20,7 @@ import trio
 from federation.core.link_frames import SUBPROTOCOL
 from federation.link_acceptor import LinkAcceptor
 from msg_node.bus.bus import Bus
-from msg_node.bus.runtime_port import QueueBounds
+from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.connectors.half_open import HalfOpen, Newcomer
 from msg_node.connectors.https import HttpsBinding, HttpsOptions
 from msg_node.connectors.matrix import REASON_HEADER, Matrix

@@ -91,7 +91,7 @@ class Matrix:
         port = self._reception.welcome(channel, Dialect.QUERY, offered, on_opened)
         try:
             refusal = await self._open(port, runtime)
-            if refusal is None and port.is_closing:  # somebody has taken over before we could say yes
+            if refusal is None and port.queue.is_closing:  # somebody has taken over before we could say yes
                 refusal = Code.ADDRESS_TAKEN.status, Code.ADDRESS_TAKEN.description, Code.ADDRESS_TAKEN.word
             if refusal is not None:
                 status, text, _ = refusal
@@ -133,22 +133,22 @@ class Matrix:
     async def _converse(self, port: RuntimePort, channel: MatrixChannel, frames: list[bytes]) -> None:
         """Read messages and commands until the WebSocket ends."""
         line, websocket, bus = channel.line, channel.websocket, self._reception.bus
-        line.on_drained = port.flush
-        port.flush()
+        line.on_drained = port.queue.flush
+        port.queue.flush()
         while True:
             await self._take(port, frames)
             channel.write_control()
             if not websocket.is_open:
                 return
             if line.backlog_bytes > LINE_BYTES:
-                port.flush()
+                port.queue.flush()
                 await line.wait_drained()
             data = await line.receive()
             frames = websocket.receive(data)
             if not data:
                 await hand_over(bus, port, frames)
                 return
-            port.heard_at, port.pings_unanswered = time.time(), 0
+            port.heard(time.time())
 
     async def _take(self, port: RuntimePort, frames: list[bytes]) -> None:
         bus = self._reception.bus
@@ -161,7 +161,7 @@ class Matrix:
             await hand_over(bus, port, messages)
             messages = []
             self._obey(port, command)
-            if port.is_closing:
+            if port.queue.is_closing:
                 return
         await hand_over(bus, port, messages)
 
@@ -170,7 +170,7 @@ class Matrix:
         bus = self._reception.bus
         runtime = bus.runtime_of(port)
         if command.word != DISCONNECT or not runtime or not _is_same(command.runtime or runtime, runtime):
-            port.channel.send([connect_answer(403, INVALID_HANDSHAKE)])
+            port.queue.channel.send([connect_answer(403, INVALID_HANDSHAKE)])
             return
         closing = codec.build(id=None, type="close", from_=runtime, to=SESSION_KEY)
         bus.ask_session(port, closing, lambda _reply: None, now=time.time())

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import trio
 
 from msg_node.connectors.core.mqtt_topics import GONE, Topics
-from msg_node.connectors.expecting_port import ExpectingPort, token_in
+from msg_node.connectors.expecting_port import ExpectingPort, ExpectingQueue, token_in
 from msg_node.connectors.mqtt_client import Arrival, BrokerMemory, BrokerOptions, MqttClient
 from msg_node.connectors.mqtt_presence import MqttSession, Presence
 from msg_node.connectors.reception import Reception
@@ -115,8 +115,8 @@ class MqttBinding:
         elif not has_subscriber:
             self._reception.counters["mqtt runtimes gone"] += 1
             session.end()
-        elif session.port is not None and session.port.queued:
-            session.port.flush()
+        elif session.port is not None and session.port.queue.queued:
+            session.port.queue.flush()
 
     def lost(self) -> None:
         """See `BrokerUser`. A broker that ends may publish the will of every runtime; no such will counts."""
@@ -206,16 +206,16 @@ class MqttBinding:
     async def _open(self, runtime_key: str, arrival: Arrival, message: Message, renewed: MqttSession | None) -> None:
         session = renewed or MqttSession(runtime_key, self)
         if session.port is None:
-            session.port = self._reception.welcome_as(
-                ExpectingPort, session, Dialect.MQTT, Offered(), self._reception.queue
-            )
+            reception = self._reception
+            queue = ExpectingQueue(session, counters=reception.bus.counters, bounds=reception.queue)
+            session.port = reception.welcome_as(ExpectingPort, queue, Dialect.MQTT, Offered())
             self._nursery.start_soon(self._end_of_session, session, session.port)
         try:
-            expected = session.port.expect(message, partial(self._opened, session, arrival, message))
+            expected = session.port.queue.expect(message, partial(self._opened, session, arrival, message))
             await hand_over(self._reception.bus, session.port, [arrival.payload])
             with trio.move_on_after(HTTP_REPLY_SECONDS):
                 await expected.has_come.wait()
-            session.port.flush()
+            session.port.queue.flush()
         finally:
             del self._opening[runtime_key]
             if not session.token_digest:  # it was not opened

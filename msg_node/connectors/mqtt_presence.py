@@ -94,8 +94,8 @@ class MqttSession:
     def end(self) -> None:
         """End the session. May be called again."""
         if self.port is not None:
-            self.port.is_closing = True
-            self.port.give_up_all()
+            self.port.queue.is_closing = True
+            self.port.queue.give_up_all()
         self.ended.set()
 
     def has_handled(self, arrival: Arrival) -> bool:
@@ -153,7 +153,7 @@ class Presence:
         if session.may_lack and session.port.sid is not None:
             self._reception.bus.parked_actions.agents.hand_over_again(session.port.sid)
         session.may_lack = False
-        session.port.flush()
+        session.port.queue.flush()
 
     async def _settle(self, scope: trio.CancelScope) -> None:
         with scope:

@@ -10,7 +10,8 @@ from itertools import count
 from typing import Final, TypeVar
 
 from msg_node.bus.bus import Bus
-from msg_node.bus.runtime_port import MessageChannel, QueueBounds, RuntimePort
+from msg_node.bus.core.message_queue import QueueBounds
+from msg_node.bus.runtime_port import MessageChannel, RuntimePort, RuntimeQueue
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.session import Dialect, Line
 from protofly.limits import FRAME_BYTES
@@ -45,21 +46,14 @@ class Reception:
 
     def welcome(self, channel: MessageChannel, dialect: Dialect, offered: Offered, on_opened: OnOpened) -> RuntimePort:
         """Give a connection its port. The caller calls `release` when the connection has ended."""
-        port = self.welcome_as(RuntimePort, channel, dialect, offered, self.queue)
+        queue = RuntimeQueue(channel, counters=self.bus.counters, bounds=self.queue)
+        port = self.welcome_as(RuntimePort, queue, dialect, offered)
         port.on_opened = on_opened
         return port
 
-    def welcome_as(
-        self, kind: type[_Port], channel: MessageChannel, dialect: Dialect, offered: Offered, queue: QueueBounds
-    ) -> _Port:
-        """Give a connection a port of a certain kind, with a queue of its own size; see `welcome`."""
-        port = kind(
-            Line(next(self._numbers), offered, dialect),
-            channel,
-            counters=self.bus.counters,
-            now=time.time(),
-            bounds=queue,
-        )
+    def welcome_as(self, kind: type[_Port], queue: RuntimeQueue, dialect: Dialect, offered: Offered) -> _Port:
+        """Give a connection a port of a certain kind, with a queue of its own; see `welcome`."""
+        port = kind(Line(next(self._numbers), offered, dialect), queue, now=time.time())
         self.counters["runtimes"] += 1
         self.bus.connected(port)
         return port

@@ -196,7 +196,7 @@ class SocketIo:
             if not websocket.is_open or session.is_closed:
                 return
             if line.backlog_bytes > LINE_BYTES:
-                port.flush()
+                port.queue.flush()
                 await line.wait_drained()
             data = await line.receive()
             if not data:

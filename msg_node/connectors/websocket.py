@@ -70,24 +70,24 @@ class WebSocketChannel:
 async def serve_messages(bus: Bus, port: RuntimePort, channel: WebSocketChannel) -> None:
     """Read a runtime's messages until its WebSocket ends; the bus knows the port."""
     line, websocket = channel.line, channel.websocket
-    line.on_drained = port.flush
+    line.on_drained = port.queue.flush
     while True:
         data = await line.receive()
         frames = websocket.receive(data)
         if not frames and data:
-            port.heard_at, port.pings_unanswered = time.time(), 0
+            port.heard(time.time())
         await hand_over(bus, port, frames)
         channel.write_control()
         if not data or not websocket.is_open:
             return
         if line.backlog_bytes > LINE_BYTES:
-            port.flush()  # notes since when; who does not read our answers is not read either
+            port.queue.flush()  # notes since when; who does not read our answers is not read either
             await line.wait_drained()
 
 
 async def hand_over(bus: Bus, port: RuntimePort, frames: list[bytes]) -> None:
     """Give frames to the bus as fast as it takes them."""
-    while not port.is_closing:
+    while not port.queue.is_closing:
         frames = frames[bus.from_session(port, frames) :] if frames else frames
         if port.blockers or not bus.is_accepting:
             await bus.wait_for_port(port)

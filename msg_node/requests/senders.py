@@ -120,7 +120,7 @@ class Senders:
             sid = self._live_owner(one)
             if not sid:
                 continue
-            if count >= most or self._send_queues.ports[sid].is_congested or one.owner in self._to_notify:
+            if count >= most or self._send_queues.ports[sid].queue.is_congested or one.owner in self._to_notify:
                 self._to_notify[one.owner] = None
                 break
             self._delivery.inboxes.notified(one)

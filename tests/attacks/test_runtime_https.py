@@ -262,13 +262,13 @@ async def test_who_does_not_read_his_stream_loses_it_and_costs_a_bounded_queue(
     ana = await opened_http(rig, receive_bytes=4096)
     bob = await rig.opened("bob")
     await ana.stream()
-    session = rig.port_of("ana").channel
+    session = rig.port_of("ana").queue.channel
     assert isinstance(session, HttpSession)
     with trio.fail_after(30):
         while session.away_since is None:
             await bob.say(*(a_message("event", bob.address, ANA, {"value": "x" * 8000}) for _ in range(50)))
             await bob.heard()
-    assert rig.port_of("ana").queued <= 200
+    assert rig.port_of("ana").queue.queued <= 200
     again = await ana.stream(after="0")
     assert await again.event() is not None
 
@@ -279,7 +279,7 @@ async def test_the_node_stops_although_a_stream_is_not_read(tmp_path: Path) -> N
             ana = await opened_http(rig, receive_bytes=4096)
             bob = await rig.opened("bob")
             await ana.stream()
-            channel = rig.port_of("ana").channel
+            channel = rig.port_of("ana").queue.channel
             while channel.takes_more:
                 await bob.say(*(a_message("event", bob.address, ANA, {"value": "x" * 8000}) for _ in range(50)))
                 await bob.heard()

@@ -37,16 +37,16 @@ async def reluctant(rig: RuntimeRig, name: str = "slow") -> tuple[Runtime, Runti
 
 
 def line_of(port: RuntimePort) -> ByteChannel:
-    assert isinstance(port.channel, WebSocketChannel)
-    return port.channel.line
+    assert isinstance(port.queue.channel, WebSocketChannel)
+    return port.queue.channel.line
 
 
 def kept_bytes(port: RuntimePort) -> int:
-    return line_of(port).backlog_bytes + port._queued_bytes
+    return line_of(port).backlog_bytes + port.queue._waiting.size_bytes
 
 
 def is_closed(port: RuntimePort) -> bool:
-    return port.channel.is_closed
+    return port.queue.channel.is_closed
 
 
 def chat(sender: Runtime, receiver: Runtime, number: int, type_: str = "event", size: int = 4000) -> Json:
@@ -71,7 +71,7 @@ async def test_what_is_kept_for_a_slow_runtime_is_bounded_and_what_is_dropped_is
     await ana.say(*(chat(ana, slow, sent + number) for number in range(500)))
     await ana.heard()
     assert kept_bytes(port) <= MOST_BYTES
-    assert port.queued <= SESSION_QUEUE_MESSAGES
+    assert port.queue.queued <= SESSION_QUEUE_MESSAGES
     numbers = [one["body"]["value"] for one in await slow.heard()]
     assert numbers == sorted(set(numbers))
     assert len(numbers) == sent + 500 - rig.counters["dropped"]
@@ -103,7 +103,7 @@ async def test_neighbours_of_a_slow_runtime_talk_at_their_pace(rig: RuntimeRig) 
     assert trio.current_time() - started < 2.0
     await ana.say(chat(ana, slow, 0), chat(ana, bo, 1))  # its own senders pause once, not for each message
     assert (await bo.next())["body"]["value"] == 1
-    assert port.is_slow
+    assert port.queue.is_slow
 
 
 async def test_listeners_of_one_object_do_not_wait_for_the_slow_one_among_them(rig: RuntimeRig) -> None:
@@ -134,7 +134,7 @@ async def test_listeners_of_one_object_do_not_wait_for_the_slow_one_among_them(r
 async def test_a_link_is_not_held_up_by_one_slow_runtime(rig: RuntimeRig) -> None:
     ana, bo, (slow, port) = await rig.opened("ana"), await rig.opened("bo"), await reluctant(rig)
     await clog(rig, ana, slow, port)
-    port.is_slow = False  # as if it had just read a little
+    port.queue.is_slow = False  # as if it had just read a little
     far = f"hyperty://{FOREIGN}/h"
     wire = [
         a_message("event", far, slow.address, {"value": 1}),
@@ -143,7 +143,7 @@ async def test_a_link_is_not_held_up_by_one_slow_runtime(rig: RuntimeRig) -> Non
     assert rig.bus.from_link(FOREIGN, [parsed(one) for one in wire]) == [None, Code.OVERLOAD]
     with trio.fail_after(2):
         await rig.bus.wait_for_room()
-    assert port.is_slow
+    assert port.queue.is_slow
     rig.bus.from_link(FOREIGN, [parsed(a_message("event", far, bo.address, {"value": 2}))])
     with trio.fail_after(1):
         await rig.bus.wait_for_room()
@@ -155,7 +155,7 @@ async def test_a_runtime_that_never_reads_is_closed_and_parked(rig: RuntimeRig) 
     await clog(rig, ana, slow, port)
     port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
     assert not is_closed(port)
-    port.stuck_since -= STUCK_SECONDS
+    port.queue.stuck_since -= STUCK_SECONDS
     port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
     assert is_closed(port)
     with trio.fail_after(10):
@@ -189,7 +189,7 @@ async def flood(runtime: Runtime, block: bytes) -> None:
 
 async def stuck(port: RuntimePort) -> None:
     with trio.fail_after(10):
-        while not port.stuck_since:
+        while not port.queue.stuck_since:
             await trio.lowlevel.checkpoint()
             assert kept_bytes(port) <= MOST_BYTES
 
@@ -217,7 +217,7 @@ async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_mor
             assert (await cleo.next())["body"]["value"] == number
             assert kept_bytes(port) <= MOST_BYTES
         nursery.cancel_scope.cancel()
-    port.stuck_since -= STUCK_SECONDS
+    port.queue.stuck_since -= STUCK_SECONDS
     port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
     assert is_closed(port)
     assert kept_bytes(port) <= SESSION_QUEUE_BYTES

@@ -320,15 +320,15 @@ async def test_a_client_that_never_polls_has_a_bounded_queue_and_is_then_closed(
     ana, bo = await opened_polling(rig), await rig.opened("bo")
     await fill(rig, bo, ana.address)
     port = rig.port_of("ana")
-    assert port.queued <= SESSION_QUEUE_MESSAGES
-    assert port._queued_bytes <= SESSION_QUEUE_BYTES
+    assert port.queue.queued <= SESSION_QUEUE_MESSAGES
+    assert port.queue._waiting.size_bytes <= SESSION_QUEUE_BYTES
     refused = await bo.ask("read", ana.address, {"value": "x" * 5000})
     assert (refused["body"]["code"], refused["body"]["reason"]) == (503, "overload")
     for _ in range(3):
         await ana.post(b"2")  # signs of life do not help who does not read
     port.check(port.heard_at, ping_seconds=30)
-    assert not port.channel.is_closed
-    port.stuck_since -= STUCK_SECONDS
+    assert not port.queue.channel.is_closed
+    port.queue.stuck_since -= STUCK_SECONDS
     port.check(port.heard_at, ping_seconds=30)
     await ended(rig, ana)
     assert rig.counters["stuck runtimes"] == 1

@@ -159,7 +159,7 @@ class OverHttps(BoundRuntime):
             self._runtime.token = before.token
 
     async def lose(self) -> None:
-        session = self.rig.port_of(self.name).channel
+        session = self.rig.port_of(self.name).queue.channel
         assert isinstance(session, HttpSession)
         session.away_since = 0.0
         self.rig.https.end_lost(trio.current_time())
@@ -188,7 +188,7 @@ class OverEventStream(OverHttps):
 
     async def lose(self) -> None:
         await self._stream.wire.cut()
-        session = self.rig.port_of(self.name).channel
+        session = self.rig.port_of(self.name).queue.channel
         with trio.fail_after(PATIENCE_SECONDS):
             while session.takes_more:
                 await trio.lowlevel.checkpoint()

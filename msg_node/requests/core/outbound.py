@@ -12,15 +12,15 @@ from protofly.message import Message
 
 
 class Receiver(Protocol):
-    """A connected runtime. `connection` is its number, never used twice."""
+    """A connected runtime."""
 
     @property
     def connection(self) -> int:
-        """The number of its connection."""
+        """The number of its connection, never used twice."""
 
     @property
-    def is_congested(self) -> bool:
-        """True if senders should pause."""
+    def queue(self) -> Congestible:
+        """What waits for it."""
 
 
 class OutboundQueues(Protocol):

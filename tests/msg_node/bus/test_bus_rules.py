@@ -85,7 +85,7 @@ async def test_a_request_whose_time_is_over_is_answered_408(rig: RuntimeRig, ttl
 async def test_who_asked_a_runtime_that_did_not_read_in_time_is_told(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     message = parsed(a_message("read", ana.address, bo.address, {"ttl": 1}, id_=9))
-    rig.port_of("bo").on_expired(message)
+    rig.port_of("bo").queue.on_expired(message)
     (reply,) = await ana.heard()
     assert (reply["id"], reply["from"], code_and_reason(reply)) == (9, bo.address, (408, "timeout"))
     assert reply["body"]["desc"] == reply["body"]["description"]  # ana speaks dialect A

@@ -140,7 +140,7 @@ async def test_a_reply_whose_poster_has_gone_takes_the_return_channel(rig: Runti
     await line.wire.cut()
     port = rig.port_of("ana")
     with trio.fail_after(5):
-        while port._expected:  # type: ignore[attr-defined]
+        while port.queue._expected:  # type: ignore[attr-defined]
             await trio.lowlevel.checkpoint()
     await bob.say(a_message("response", bob.address, ANA, {"code": 200}, id_=request["id"]))
     [reply] = await ana.polled()
@@ -177,7 +177,7 @@ async def test_a_poll_hangs_until_there_is_something(rig: RuntimeRig) -> None:
             got.extend(await ana.polled())
 
         port = rig.port_of("ana")
-        while not port.channel.takes_more:
+        while not port.queue.channel.takes_more:
             await trio.lowlevel.checkpoint()
         await tell(bob, ANA, "now")
     assert values(got) == ["now"]

@@ -329,7 +329,7 @@ async def test_three_periods_without_a_ping_are_the_end(rig: RuntimeRig) -> None
     port = rig.port_of("ana")
     for seconds in (31, 61, 89):
         port.check(port.heard_at + seconds, ping_seconds=30)
-    assert not port.channel.is_closed
+    assert not port.queue.channel.is_closed
     await ana.post(b"2")
     assert (await ana.gets.answer()).packets == [b"3"]
     assert port.pings_unanswered == 0

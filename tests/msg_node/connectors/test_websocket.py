@@ -402,7 +402,7 @@ async def test_who_is_silent_for_three_ping_periods_is_lost(rig: RuntimeRig) -> 
     port.check(port.heard_at + 89, ping_seconds=30)
     assert rig.counters["silent runtimes"] == 0
     port.check(port.heard_at + 91, ping_seconds=30)
-    assert port.channel.is_closed
+    assert port.queue.channel.is_closed
     assert rig.counters["silent runtimes"] == 1
     await until(rig, "sessions lost")
     assert (await bo.ask("read", ana.address))["body"]["reason"] == "not-connected"

@@ -125,12 +125,12 @@ async def test_who_has_no_room_is_told_later_and_nothing_is_dropped(rig: Runtime
     ana = await rig.opened("ana")
     request_ids = await parked(ana, 1, 2)
     port = rig.port_of("ana")
-    most = port._max_messages
-    port._max_messages = -1  # as if its queue were full
-    assert port.is_congested
+    most = port.queue._waiting.max_messages
+    port.queue._waiting.max_messages = -1  # as if its queue were full
+    assert port.queue.is_congested
     sweep_all(rig)
     assert len(rig.state.delivery.inboxes.unnotified(ana.address)) == 2
-    port._max_messages = most
+    port.queue._waiting.max_messages = most
     assert rig.bus.parked_actions.sweep(time.time())
     assert numbers(await next_of(ana, 2)) == request_ids
 

@@ -198,9 +198,9 @@ async def test_what_a_slow_runtime_did_not_read_in_time_is_answered_once(rig: Ru
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     await asked(ana, bo)
     message = parsed(a_message("read", ana.address, bo.address, {"ttl": 2}, id_=5))
-    rig.port_of("bo").on_expired(message)
+    rig.port_of("bo").queue.on_expired(message)
     expire(rig)
-    rig.port_of("bo").on_expired(message)
+    rig.port_of("bo").queue.on_expired(message)
     clock.now += 1e6
     expire(rig)
     assert [code_and_reason(one) for one in await ana.heard()] == [(504, "timeout")]

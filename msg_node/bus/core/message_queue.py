@@ -1,0 +1,130 @@
+"""Messages that wait for one runtime: a queue with bounds in messages and in bytes.
+
+It refuses what has no room. Its owner decides what follows: old events make room for new ones and for answers, and
+answers may exceed the bounds. Source: message specification, section 20.9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from protofly.lifetime import aged
+from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
+from protofly.message import Message
+
+DROPPABLE = frozenset({"update", "event"})
+"""Types of messages that make room for others: a newer one is worth more than an old one."""
+_NOTHING = -1
+"""A bound that even an empty queue has reached, and which makes it count as congested."""
+
+
+class QueueBounds(NamedTuple):
+    """How much may wait for one runtime."""
+
+    messages: int = SESSION_QUEUE_MESSAGES
+    bytes: int = SESSION_QUEUE_BYTES
+
+
+class MessageQueue:
+    """A bounded queue, oldest message first.
+
+    Args:
+        bounds: How much it takes.
+        counters: "dropped" counts the events that made room.
+
+    Attributes:
+        messages: Those that wait.
+        size_bytes: Sum of their sizes.
+        max_messages: How many it takes now.
+        max_bytes: How many bytes it takes.
+    """
+
+    __slots__ = ("_bounds", "_counters", "_kept", "_since", "max_bytes", "max_messages", "messages", "size_bytes")
+
+    def __init__(self, bounds: QueueBounds, counters: Counter[str]) -> None:
+        self._bounds = bounds
+        self._counters = counters
+        self.max_messages, self.max_bytes = bounds
+        self.messages: list[Message] = []  # nearly always empty, and then, unlike a deque, it holds no memory
+        self.size_bytes = 0
+        self._kept = 0  # so many in front are no events, so that nobody looks through thousands of answers again
+        self._since: dict[int, float] = {}  # by identity: when a message that counts its time was queued
+
+    def take(self, message: Message) -> bool:
+        """Queue a message. Returns False, without an effect, when it has no room."""
+        size = len(message.raw)
+        if len(self.messages) >= self.max_messages or self.size_bytes + size > self.max_bytes:
+            return False
+        self.messages.append(message)
+        self.size_bytes += size
+        return True
+
+    def exceed(self, message: Message) -> None:
+        """Queue a message beyond the bounds."""
+        self.messages.append(message)
+        self.size_bytes += len(message.raw)
+
+    def has_room(self, message: Message) -> bool:
+        """True if `take` would queue a message."""
+        return len(self.messages) < self.max_messages and self.size_bytes + len(message.raw) <= self.max_bytes
+
+    def make_room(self, message: Message) -> bool:
+        """Drop as many old events as one message needs, which may be as large as thousands of them.
+
+        Returns:
+            False when all events are dropped and there is still no room.
+        """
+        while not self.has_room(message):
+            if not self._drop_oldest_event():
+                return False
+        return True
+
+    def count_time(self, message: Message, now: float) -> None:
+        """Subtract the time that a message which was just queued waits from its `ttl`."""
+        self._since[id(message)] = now
+
+    @property
+    def counts_time(self) -> bool:
+        """True if some message counts the time that it waits."""
+        return bool(self._since)
+
+    def expire(self, now: float) -> list[Message]:
+        """Subtract the time that messages waited; remove and return those whose time is over."""
+        since, self._since = self._since, {}
+        waiting = list(self.messages)
+        self.messages.clear()
+        overdue: list[Message] = []
+        for message in waiting:
+            current = aged(message, now - since.get(id(message), now))
+            if current is None:
+                overdue.append(message)
+            else:
+                self.messages.append(current)
+        return overdue
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self.messages.clear()
+        self.size_bytes = self._kept = 0
+
+    def close_for_all_but_answers(self) -> None:
+        """Take nothing until `open_again`; the owner lets answers exceed the bounds."""
+        self.max_messages = _NOTHING
+
+    def open_again(self) -> None:
+        """Take messages up to the bounds."""
+        self.max_messages = self._bounds.messages
+
+    def _drop_oldest_event(self) -> bool:
+        messages = self.messages
+        for index in range(self._kept, len(messages)):
+            message = messages[index]
+            if message.type in DROPPABLE:
+                del messages[index]
+                self._kept = index
+                self.size_bytes -= len(message.raw)
+                self._counters["dropped"] += 1
+                return True
+        self._kept = len(messages)
+        return False

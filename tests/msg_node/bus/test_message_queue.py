@@ -1,0 +1,68 @@
+"""The queue of one runtime, without its channel."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msg_node.bus.core.message_queue import MessageQueue, QueueBounds
+from protofly.message import Message
+from tests.support.runtime_rig import a_message, parsed, runtime_address
+
+ANA = runtime_address("ana")
+
+
+def an(type_: str, value: object = 1) -> Message:
+    return parsed(a_message(type_, ANA, ANA, {"value": value}, id_=1))
+
+
+def queue_of(*messages: Message, counters: Counter[str] | None = None) -> MessageQueue:
+    queue = MessageQueue(QueueBounds(3, 10_000), Counter() if counters is None else counters)
+    assert all(queue.take(message) for message in messages)
+    return queue
+
+
+def test_a_full_queue_takes_nothing_and_stays_as_it_is() -> None:
+    queue = queue_of(an("read"), an("read"), an("read"))
+    size = queue.size_bytes
+    assert not queue.has_room(an("event"))
+    assert not queue.take(an("event"))
+    assert (len(queue.messages), queue.size_bytes) == (3, size)
+
+
+def test_the_oldest_event_makes_room_and_is_counted() -> None:
+    counters = Counter[str]()
+    queue = queue_of(an("read"), an("event", "old"), an("event", "new"), counters=counters)
+    assert queue.make_room(an("response"))
+    assert [message.type for message in queue.messages] == ["read", "event"]
+    assert queue.messages[1].raw == an("event", "new").raw
+    assert counters["dropped"] == 1
+
+
+def test_without_an_event_there_is_no_room_to_be_made() -> None:
+    queue = queue_of(an("read"), an("response"), an("read"))
+    assert not queue.make_room(an("event"))
+    assert len(queue.messages) == 3
+
+
+def test_what_exceeds_the_bounds_counts_in_bytes() -> None:
+    queue = queue_of(an("read"), an("read"), an("read"))
+    queue.exceed(an("response"))
+    assert queue.size_bytes == sum(len(message.raw) for message in queue.messages)
+
+
+def test_only_messages_that_count_their_time_expire() -> None:
+    timed, other = parsed(a_message("read", ANA, ANA, {"ttl": 5}, id_=2)), an("read")
+    queue = queue_of(timed, other)
+    queue.count_time(timed, 100.0)
+    assert queue.counts_time
+    assert queue.expire(106.0) == [timed]
+    assert queue.messages == [other]
+    assert not queue.counts_time
+
+
+def test_a_closed_queue_takes_messages_again_when_it_is_opened() -> None:
+    queue = queue_of()
+    queue.close_for_all_but_answers()
+    assert not queue.take(an("event"))
+    queue.open_again()
+    assert queue.take(an("event"))
