@@ -1,4 +1,4 @@
-"""The WebSocket listener over real TCP and TLS: sessions from open to close, loss, return, take-over, restart, close."""
+"""The WebSocket listener over real TCP and TLS: sessions from open to close, loss, return, take-over and restart."""
 
 from __future__ import annotations
 
