@@ -82,9 +82,12 @@ class Broker:
     def ask(
         self, type_: str, body: Mapping[str, object], *, number: int = 0, is_operator: bool = False, ends: int = -1
     ) -> Answer:
-        """The whole conversation; after `ends` inquiries the session of the caller is closed."""
+        """The whole conversation; see `to_the_end`."""
         caller = Caller(number or self.ana, is_operator=is_operator)
-        step = self.service(self.request(type_, body, caller))
+        return self.to_the_end(self.service(self.request(type_, body, caller)), ends=ends)
+
+    def to_the_end(self, step: Answer | Inquiry, *, ends: int = -1) -> Answer:
+        """Answer all calls; after `ends` inquiries ana's session is closed."""
         count = 0
         while isinstance(step, Inquiry):
             assert isinstance(step.question, Calls)
@@ -92,7 +95,7 @@ class Broker:
             answers = tuple(self.answer(call) for call in step.question.calls)
             count += 1
             if count == ends:
-                self.rig.state.lifecycle.close(caller.number, now=self.rig.now)
+                self.rig.state.lifecycle.close(self.ana, now=self.rig.now)
             step = step.conclude(answers, self.rig.now)
         return step
 
@@ -381,24 +384,14 @@ def test_reservations_are_bounded_before_the_broker_is_asked_and_again_at_the_en
     code = Code.QUOTA if is_full_for == "a session" else Code.OVERLOAD
     wanted = {"audio": 0, "video": 0}
     broker.reserved(**wanted)
-    one, other = (
-        broker.service(
-            broker.request("create", {"resource": "/reservations", "value": {**WANTED, **wanted}}, Caller(broker.ana))
-        )
-        for _ in range(2)
-    )
-    for step, is_last in ((one, False), (other, True)):
-        while isinstance(step, Inquiry):
-            assert isinstance(step.question, Calls)
-            answers = tuple(broker.answer(call) for call in step.question.calls)
-            if is_last and "getCredentials" in broker.calls[-1]:
-                with pytest.raises(PeerError) as error:
-                    step.conclude(answers, broker.rig.now)
-                assert error.value.code is code
-                break
-            step = step.conclude(answers, broker.rig.now)
-    assert len(broker.leases) == 2
     body = {"resource": "/reservations", "value": {**WANTED, **wanted}}
+    one, other = (broker.service(broker.request("create", body, Caller(broker.ana))) for _ in range(2))
+    broker.to_the_end(one)
+    with pytest.raises(PeerError) as error:
+        broker.to_the_end(other)
+    assert error.value.code is code
+    assert "getCredentials" in broker.calls[-1]
+    assert len(broker.leases) == 2
     assert refused(broker, "create", body) is code
     if is_full_for == "a session":
         broker.reserved(broker.bo, **wanted)
