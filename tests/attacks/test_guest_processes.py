@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -111,22 +113,28 @@ def is_in_environment(pid: int, needle: bytes) -> bool:
     return needle in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+def writable_spans(pid: int) -> Iterator[tuple[int, int]]:
+    """Address and size of the writable memory of a process, in pieces of at most 16 MiB."""
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        span, access = line.split()[:2]
+        first, last = (int(word, 16) for word in span.split("-"))
+        if access.startswith("rw"):
+            yield from ((start, min(last - start, 16 << 20)) for start in range(first, last, 16 << 20))
+
+
 def is_in_memory(pid: int, needle: bytes) -> bool:
     """Look through every readable private page of a process."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-            span, access = line.split()[:2]
-            if not access.startswith("rw"):
-                continue
-            first, last = (int(word, 16) for word in span.split("-"))
-            for start in range(first, last, 16 << 20):
-                memory.seek(start)
-                try:
-                    if needle in memory.read(min(last - start, 16 << 20)):
-                        return True
-                except OSError:
-                    continue  # a page that nobody may read, not even its owner
-    return False
+        return any(needle in read_at(memory, start, size) for start, size in writable_spans(pid))
+
+
+def read_at(memory: FileIO, start: int, size: int) -> bytes:
+    """Some pages; b"" for one that nobody may read, not even its owner."""
+    memory.seek(start)
+    try:
+        return memory.read(size)
+    except OSError:
+        return b""
 
 
 ESCAPE = """

@@ -20,7 +20,7 @@ from protofly.errors import PeerError
 from protofly.limits import PING_SECONDS
 from tests.support.link_endpoint import Documents, LinkClient, LinkRig, link_rig, make_world
 from tests.support.repository import PublishedDomain, World
-from tests.support.sides import Bus, MemoryCarrier, Pair, inbound, node_of, text
+from tests.support.sides import Aliases, Bus, MemoryCarrier, Pair, inbound, node_of, text
 
 US, THEM, LAB = "hyperty://b.example/bo", "hyperty://a.example/ana", "hyperty://a-lab.example/lab"
 NEIGHBOUR = "hyperty://c.example/carl"
@@ -196,7 +196,7 @@ def test_forgeries_of_one_connection_do_not_end_another() -> None:
 
 
 def test_an_alias_that_the_operator_lists_needs_no_proof() -> None:
-    pair = Pair(b=Bus("b.example", listed_aliases=lambda _: frozenset({"a-lab.example"})))
+    pair = Pair(b=Bus("b.example", aliases=Aliases(listed=lambda _: frozenset({"a-lab.example"}))))
     carrier = live(pair)
     pair.to_a.inbound(inbound(text(LAB, US), text(NEIGHBOUR, US)), STREAM, carrier)
     assert [one.from_ for one in pair.b.delivered] == [LAB]

@@ -17,7 +17,7 @@ from protofly.codec import build
 from protofly.errors import Code
 from protofly.legacy_range import parse_range
 from tests.support.link_endpoint import LinkRig, link_rig, make_world
-from tests.support.sides import Bus, Pair, inbound, node_of, text
+from tests.support.sides import Aliases, Bus, Pair, inbound, node_of, text
 
 STREAM = "5" * 32
 US, THEM = "hyperty://b.example/bo", "hyperty://a.example/ana"
@@ -41,7 +41,7 @@ EVERYTHING = frozenset({"a.example", "b.example", "b-lab.example", "c.example"})
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     world = make_world(tmp_path)
-    async with link_rig(world, bus=Bus("b.example", our_aliases=frozenset({"b-lab.example"}))) as running:
+    async with link_rig(world, bus=Bus("b.example", aliases=Aliases(frozenset({"b-lab.example"})))) as running:
         yield running
     world.close()
 
@@ -57,7 +57,7 @@ async def bye_to(rig: LinkRig, identity: Identity) -> str:
 
 def attacked() -> Pair:
     """A pair whose carrier was believed to speak for everybody, us included."""
-    pair = Pair(b=Bus("b.example", our_aliases=frozenset({"b-lab.example"})))
+    pair = Pair(b=Bus("b.example", aliases=Aliases(frozenset({"b-lab.example"}))))
     back = pair.back()
     pair.to_a.handle(CarrierUp(back, node_of("a.example"), domains=EVERYTHING))
     return pair

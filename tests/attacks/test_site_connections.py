@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -201,14 +202,12 @@ async def test_health_probes_cost_no_line_in_the_log(
     """TCP and nothing; TLS and nothing; either with a reset; garbage; a head and gone."""
     caplog.set_level(logging.DEBUG)
     async with nothing_is_kept(), web_rig(tmp_path if is_tls else None, requests_per_second=GENEROUS) as rig:
-        for _ in range(5):
-            for start in (b"", b"G", b"\x16\x03", b"\0" * 100, ASK):
-                for connect in (rig.connect, rig.wire):
-                    wire = await connect()
-                    await wire.write(start) if start else None
-                    if start == b"G":
-                        wire.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                    await wire.cut()
+        for start, connect in 5 * [*product((b"", b"G", b"\x16\x03", b"\0" * 100, ASK), (rig.connect, rig.wire))]:
+            wire = await connect()
+            await wire.write(start) if start else None
+            if start == b"G":
+                wire.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            await wire.cut()
         await rig.forgotten()
         await is_served(rig)
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []

@@ -20,6 +20,7 @@ from typing import Any
 import trio
 
 from interop.processes import Child
+from tests.support.services import running
 from wire.core.websocket import ClientWebSocket
 
 DOMAIN = "alpha.example"
@@ -225,21 +226,23 @@ class Trial:
     async def settle(self) -> None:
         """The last life: the agent answers everything, the sender reads everything, the registrations are counted."""
         async with self.node() as (url, _):
-            with trio.fail_after(PATIENCE_SECONDS):
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._serve_all, url, nursery)
-                    await self.sender.connect(url)
-                    while missing := set(self.ledger.acknowledged) - set(self.ledger.words):
-                        before = len(missing)
-                        await self._read_inbox()
-                        if before == len(set(self.ledger.acknowledged) - set(self.ledger.words)):
-                            await trio.sleep(0.02)
-                    nursery.cancel_scope.cancel()
+            async with running(seconds=PATIENCE_SECONDS) as nursery:
+                nursery.start_soon(self._serve_all, url, nursery)
+                await self._read_all(url)
             await self.registrar.connect(url)
             for address in self.ledger.registered:
                 reply = await self.registrar.ask("r", "read", REGISTRY, {"resource": address})
                 assert reply["body"]["code"] in (200, 408), (address, reply)
             await self._hang_up()
+
+    async def _read_all(self, url: str) -> None:
+        """Until every action that was acknowledged has its final word."""
+        await self.sender.connect(url)
+        while missing := set(self.ledger.acknowledged) - set(self.ledger.words):
+            before = len(missing)
+            await self._read_inbox()
+            if before == len(set(self.ledger.acknowledged) - set(self.ledger.words)):
+                await trio.sleep(0.02)
 
     async def _hang_up(self) -> None:
         for party in (self.sender, self.agent, self.registrar):
@@ -249,18 +252,19 @@ class Trial:
         with suppress(*_LOST):
             await self.sender.connect(url)
             await self._read_inbox()
-            async with trio.open_nursery() as nursery:
+            async with running() as nursery:
                 nursery.start_soon(self._hear)
-                while True:
-                    batch = []
-                    for _ in range(self.random.randint(1, 20)):
-                        self.ledger.sent += 1
-                        batch.append(_action(self.sender.address, self.ledger.sent))
-                    try:
-                        await self.sender.say(*batch)
-                    except _LOST:
-                        nursery.cancel_scope.cancel()
-                    await trio.sleep(self.random.random() * 0.01)
+                await self._send_batches()
+
+    async def _send_batches(self) -> None:
+        """Actions, a few at a time, until the connection is lost."""
+        with suppress(*_LOST):
+            while True:
+                first = self.ledger.sent + 1
+                self.ledger.sent += self.random.randint(1, 20)
+                numbers = range(first, self.ledger.sent + 1)
+                await self.sender.say(*(_action(self.sender.address, number) for number in numbers))
+                await trio.sleep(self.random.random() * 0.01)
 
     async def _hear(self) -> None:
         with suppress(*_LOST):

@@ -254,13 +254,16 @@ class FarEnd:
             if sent.kind == Kind.ACK:
                 self.acknowledged = sent.arg
             if sent.kind == Kind.MESSAGES:
-                assert sent.arg <= len(self.got) + 1
-                offset, number = 0, sent.arg
-                while offset < len(sent.payload):
-                    (size,) = struct.unpack_from("<I", sent.payload, offset)
-                    if number > len(self.got):
-                        self.got.append(sent.payload[offset + 4 : offset + 4 + size])
-                    offset, number = offset + 4 + size, number + 1
+                self._take(sent.payload, first=sent.arg)
+
+    def _take(self, batch: bytes, *, first: int) -> None:
+        assert first <= len(self.got) + 1
+        offset, number = 0, first
+        while offset < len(batch):
+            (size,) = struct.unpack_from("<I", batch, offset)
+            if number > len(self.got):
+                self.got.append(batch[offset + 4 : offset + 4 + size])
+            offset, number = offset + 4 + size, number + 1
 
     def frames(self, count: int) -> list[bytes]:
         texts = self.to_send[self.acknowledged : self.acknowledged + count]

@@ -20,7 +20,7 @@ from protofly.errors import Code
 from protofly.message import Message
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Action, Event
-from sandbox.host import Sandbox
+from sandbox.host import Sandbox, StubProcess
 from tests.support import guests
 from tests.support.guest_records import encode_actions
 from tests.support.hosted import LINK_BUDGET, StubRig, link_module, start_worker, stub_rig
@@ -149,38 +149,62 @@ async def test_the_stub_comes_back_by_itself_when_the_line_breaks(world: World, 
     assert rig.b.sessions == 2
 
 
+async def turns(count: int) -> None:
+    """So many turns of the scheduler."""
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+
+
+class RandomTraffic:
+    """`COUNT` messages each way, a few at a time, over lines and instances that end at random."""
+
+    COUNT = 400
+
+    def __init__(self, rig: Trapezoid, seed: int) -> None:
+        self.rig = rig
+        self._chance = random.Random(seed)
+        self._sent = self._sent_back = self._runs = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._sent == self._sent_back == self.COUNT and self.rig.is_quiet
+
+    async def run(self, process: StubProcess) -> None:
+        """The life of one instance."""
+        self._runs += 1
+        async with self.rig.a.running(process):
+            await until(lambda: self.rig.is_live)
+            for _ in range(self._chance.randrange(1, 4)):
+                await self._send_some()
+            if self._runs > 12:
+                await until(lambda: self.rig.is_quiet)
+            if self._chance.random() < 0.5:
+                self.rig.a.cut()
+            elif self._chance.random() < 0.5:
+                self.rig.b.cut()
+            await turns(self._chance.randrange(5))
+        await until(lambda: not self.rig.b.link.is_live)
+
+    async def _send_some(self) -> None:
+        chance = self._chance
+        first, self._sent = self._sent + 1, min(self.COUNT, self._sent + chance.randrange(80))
+        self.rig.a.send(*[_padded(chat, number, chance) for number in range(first, self._sent + 1)])
+        first, self._sent_back = self._sent_back + 1, min(self.COUNT, self._sent_back + chance.randrange(80))
+        self.rig.send_back(*[_padded(back, number, chance) for number in range(first, self._sent_back + 1)])
+        await turns(chance.randrange(40))
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_lines_and_instances_may_end_at_any_point(world: World, sandbox: Sandbox, seed: int) -> None:
     """Traffic both ways; line and instance end at random; a new instance resumes. Nothing lost, nothing twice."""
-    chance = random.Random(seed)
-    count, sent, sent_back, runs = 400, 0, 0, 0
+    count = RandomTraffic.COUNT
     limits = QueueLimits(waiting_messages=count, waiting_bytes=32 << 20, waiting_seconds=600.0)
     async with trapezoid(world, a=Bus("a.example", limits=limits), b=Bus("b.example", limits=limits)) as rig:
-        process = await start_worker(sandbox, link_module())
-        while sent < count or sent_back < count or not rig.is_quiet:
-            runs += 1
-            async with rig.a.running(process):
-                await until(lambda: rig.is_live)
-                for _ in range(chance.randrange(1, 4)):
-                    some = min(count - sent, chance.randrange(80))
-                    rig.a.send(*[_padded(chat, sent + 1 + index, chance) for index in range(some)])
-                    sent += some
-                    some = min(count - sent_back, chance.randrange(80))
-                    rig.send_back(*[_padded(back, sent_back + 1 + index, chance) for index in range(some)])
-                    sent_back += some
-                    for _ in range(chance.randrange(40)):
-                        await trio.lowlevel.checkpoint()
-                if runs > 12:
-                    await until(lambda: rig.is_quiet)
-                if chance.random() < 0.5:
-                    rig.a.cut()
-                elif chance.random() < 0.5:
-                    rig.b.cut()
-                for _ in range(chance.randrange(5)):
-                    await trio.lowlevel.checkpoint()
-            await until(lambda: not rig.b.link.is_live)
-            await process.aclose()
+        traffic = RandomTraffic(rig, seed)
+        while not traffic.is_done:
             process = await start_worker(sandbox, link_module())
+            await traffic.run(process)
+            await process.aclose()
     assert numbers_of(rig.b.bus.delivered) == numbers_of(rig.a.bus.delivered) == list(range(1, count + 1))
     for bus in (rig.a.bus, rig.b.bus):
         delivered = [one for one in bus.message_records if one.role == "out"]

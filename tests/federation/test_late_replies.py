@@ -15,7 +15,7 @@ from protofly.codec import build
 from protofly.errors import Code
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
-from tests.support.sides import Bus, MemoryCarrier, body_of, inbound, request
+from tests.support.sides import Bus, Clock, MemoryCarrier, body_of, inbound, request
 
 STREAM = "5" * 32
 ANA, BO = "hyperty://a.example/ana", "hyperty://b.example/bo"
@@ -23,7 +23,7 @@ ANA, BO = "hyperty://a.example/ana", "hyperty://b.example/bo"
 
 def old_bus() -> Bus:
     """A node that has been running for an hour: no request is of the process before it."""
-    return Bus("a.example", started_seconds=time.monotonic() - 3_600.0)
+    return Bus("a.example", clock=Clock(time.monotonic() - 3_600.0))
 
 
 def live_link(bus: Bus) -> DomainLink:

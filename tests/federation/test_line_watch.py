@@ -14,7 +14,7 @@ from federation.link_events import LOG_LINES_PER_MINUTE
 from protofly.codec import body_members
 from protofly.errors import Code
 from protofly.limits import REQUEST_TTL_SECONDS
-from tests.support.sides import Bus, MemoryCarrier, chat, request
+from tests.support.sides import Bus, Clock, MemoryCarrier, chat, request
 
 STEP = 0.25
 
@@ -101,7 +101,7 @@ class Stalling:
     """A live link, its line, and a clock of its own."""
 
     def __init__(self) -> None:
-        self.bus = Bus("a.example", started_seconds=time.monotonic() - 3_600.0)
+        self.bus = Bus("a.example", clock=Clock(time.monotonic() - 3_600.0))
         self.link: DomainLink = self.bus.link_to("b.example")
         self.line = Line(self.link)
         self.link.handle(CarrierUp(self.line, "runtime://b.example/mn-1"))

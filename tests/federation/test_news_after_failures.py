@@ -11,7 +11,7 @@ import trio.testing
 
 from federation.supervisor import StubSupervisor, SupervisorContext
 from protofly.errors import Code, TransportError
-from tests.support.sides import Bus, Pair
+from tests.support.sides import Bus, Clock, Pair
 
 HOUR_SECONDS = 3_600.0
 OLD, NEW = "wss://old.b.example/link", "wss://new.b.example/link"
@@ -55,7 +55,7 @@ class Running:
 
     def __init__(self) -> None:
         self.documents, self.over = Documents(), trio.CancelScope()
-        self.pair = Pair(a=Bus("a.example", monotonic=trio.current_time))
+        self.pair = Pair(a=Bus("a.example", clock=Clock(monotonic=trio.current_time)))
         context = cast("SupervisorContext", SimpleNamespace(documents=self.documents))
         self.supervisor = StubSupervisor(self.pair.to_b, context)
         permissions = SimpleNamespace(connect=["mn"])

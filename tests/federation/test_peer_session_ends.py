@@ -95,12 +95,8 @@ async def test_cut_at_random_points_nothing_is_lost_or_repeated_and_the_order_ho
                 *[from_a(number, pad="x" * chance.randrange(2_000)) for number in some], first=resumed + 1
             )
             for _ in range(chance.randrange(6)):
-                with trio.move_on_after(patience_seconds):
-                    acknowledged = max(acknowledged, await _one_frame(client, got, values))
-            if chance.random() < 0.5:
-                rig.endpoint.cut()
-            else:
-                client.line.close()
+                acknowledged = max(acknowledged, await _one_frame_within(patience_seconds, client, got, values))
+            chance.choice((rig.endpoint.cut, client.line.close))()
             await rig.wait_until(lambda: not rig.link.is_live)
         # A busy machine may need longer than a cut leaves it: without progress the next round waits longer.
         patience_seconds = 0.03 if (acknowledged, got[-1]) != seen else 2 * patience_seconds
@@ -123,6 +119,13 @@ async def _one_frame(client: LinkClient, got: list[int], values: list[int]) -> i
             got.append(number)
             values += numbers_of([decoded(raw)])
     client.send(FrameKind.ACK, got[-1])
+    return 0
+
+
+async def _one_frame_within(seconds: float, client: LinkClient, got: list[int], values: list[int]) -> int:
+    """The same; 0 if none comes in time."""
+    with trio.move_on_after(seconds):
+        return await _one_frame(client, got, values)
     return 0
 
 

@@ -23,7 +23,7 @@ from protofly.errors import Code, PeerError
 from protofly.limits import ANSWERED_AT_ONCE, DECISIONS_PER_SOURCE
 from tests.support.policies import deny, one_policy
 from tests.support.policies import test as condition
-from tests.support.sides import Bus, MemoryCarrier, chat, everybody, node_of, request
+from tests.support.sides import Bus, Clock, MemoryCarrier, chat, everybody, node_of, request
 
 
 class Supervisors:
@@ -135,7 +135,7 @@ async def test_waiting_messages_are_answered_while_the_node_runs(
 ) -> None:
     rig.federation.send("b.example", request(1))
     later = time.monotonic() + 60
-    rig.bus.monotonic = lambda: later
+    rig.bus.clock = Clock(monotonic=lambda: later)
     await trio.sleep(1)
     assert rig.bus.answer_codes == [Code.DEPLOY_TIMEOUT]
 
@@ -151,7 +151,7 @@ async def test_links_with_very_much_to_answer_take_turns(rig: Rig, autojump_cloc
         link.flush()
         link.handle(Accepted(many))  # and then nobody answers
     later = time.monotonic() + 60
-    rig.bus.monotonic = lambda: later
+    rig.bus.clock = Clock(monotonic=lambda: later)
     await trio.sleep(1)
     assert rig.bus.answer_codes == [Code.GATEWAY_TIMEOUT] * 2 * many
     answered = [domain_of(message.from_) for message in rig.bus.answers]

@@ -14,7 +14,7 @@ from protofly.errors import Code, PeerError, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
 from protofly.message import Message
 from protofly.stub import VerifiedStub
-from tests.support.sides import Bus, Pair, body_of, chat, request
+from tests.support.sides import Bus, Clock, Pair, body_of, chat, request
 
 
 class CrashingStub:
@@ -45,7 +45,7 @@ class Rig:
     """The link of a.example to b.example with its supervisor, in the time of the test."""
 
     def __init__(self) -> None:
-        bus = Bus("a.example", monotonic=trio.current_time)
+        bus = Bus("a.example", clock=Clock(monotonic=trio.current_time))
         self.pair, self.provider = Pair(a=bus), CrashingStub()
         self.context = SimpleNamespace(provider=self.provider)
         context = cast("SupervisorContext", self.context)

@@ -38,6 +38,7 @@ from benchmarks.plan import Measured, compared
 from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_neighbours, show_report
 from benchmarks.sides import Run, Side
 from protofly.errors import Code, TransportError
+from tests.support.services import running
 
 PAIR = PairFlood(name="pair", body_bytes=100, count=640, slow_count=320)
 FAN = FanOut(name="observers", body_bytes=100, observers=7, count=60, slow_count=30)
@@ -59,16 +60,13 @@ A_RUN = Run(
 
 async def measured_with(variant: DomainVariant, *todo: PairFlood | FanOut) -> list[Run]:
     runs = []
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(variant.run)
-            for shape in todo:
-                if isinstance(shape, FanOut):
-                    runs.append(await variant.fan_out(shape))
-                else:
-                    await variant.warm_up(shape)
-                    runs.append(await variant.flood(shape))
-            nursery.cancel_scope.cancel()
+    async with running(variant.run, seconds=60):
+        for shape in todo:
+            if isinstance(shape, FanOut):
+                runs.append(await variant.fan_out(shape))
+            else:
+                await variant.warm_up(shape)
+                runs.append(await variant.flood(shape))
     return runs
 
 
@@ -254,18 +252,15 @@ async def test_beside_each_attack_a_pair_loses_nothing_and_the_node_counts_what_
     node = OneNode(NODE, tmp_path)
     attacker = Side("attacker", log_file=tmp_path / "attacker.log", program=ATTACKER)
     shape = PairFlood(name="neighbours", body_bytes=100, rate=200.0, count=100)
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(node.run)
-            await attacker.start_process()
-            try:
-                for name in (ALONE, *ATTACKS):
-                    run = await run_beside(name, shape, node, attacker)
-                    assert run.is_faultless
-                    assert run.p50_ms is not None
-            finally:
-                await attacker.stop()
-            nursery.cancel_scope.cancel()
+    async with running(node.run, seconds=60):
+        await attacker.start_process()
+        try:
+            for name in (ALONE, *ATTACKS):
+                run = await run_beside(name, shape, node, attacker)
+                assert run.is_faultless
+                assert run.p50_ms is not None
+        finally:
+            await attacker.stop()
 
 
 def test_what_neighbours_notice_is_told_for_each_attack() -> None:

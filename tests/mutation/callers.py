@@ -58,14 +58,17 @@ class Callers:
             if not file.tests:
                 self.useless.append(name)
             for nodeid, test in file.tests.items():
-                if test.is_useless:
-                    self.useless.append(nodeid)
-                    continue
-                self._seconds[nodeid] = test.seconds
-                for path, functions in test.called.items():
-                    self._by_module[path][nodeid] = test.seconds
-                    for function in functions:
-                        self._by_function[path, _outermost(function)][nodeid] = test.seconds
+                self._add(nodeid, test)
+
+    def _add(self, nodeid: str, test: TestCalls) -> None:
+        if test.is_useless:
+            self.useless.append(nodeid)
+            return
+        self._seconds[nodeid] = test.seconds
+        for path, functions in test.called.items():
+            self._by_module[path][nodeid] = test.seconds
+            for function in functions:
+                self._by_function[path, _outermost(function)][nodeid] = test.seconds
 
     def of(self, module: str, function: str) -> dict[str, float]:
         """Seconds of the tests that may notice a change: those that call the function.

@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 CHOSEN_NUMBER: Final = 255
@@ -91,9 +94,9 @@ class Mutation:
 
 def mutations_of(source: bytes, module: str) -> list[Mutation]:
     """All changes of one module, in the order of their places."""
-    walk = _Walk(source, module)
-    walk.visit(ast.parse(source))
-    return sorted(walk.found, key=lambda one: (one.start, one.end, one.replacement))
+    changes = _Changes(source, module)
+    _Statements(changes).visit(ast.parse(source))
+    return sorted(changes.found, key=lambda one: (one.start, one.end, one.replacement))
 
 
 class _Places:
@@ -121,21 +124,165 @@ class _Places:
         return first, len(self.source) if last < 0 else last
 
 
-class _Walk(ast.NodeVisitor):
-    """Collects the changes of one module."""
+class _Changes:
+    """The changes found so far, and where the walk stands.
+
+    Attributes:
+        names: Classes and functions around the place.
+        functions: How many of them are functions.
+        guards: How many guards the place belongs to.
+    """
 
     def __init__(self, source: bytes, module: str) -> None:
-        self._places = _Places(source)
-        self._module = module
-        self._names: list[str] = []
-        self._functions = 0
-        self._guards = 0
+        self.places = _Places(source)
         self.found: list[Mutation] = []
+        self.names: list[str] = []
+        self.functions = 0
+        self.guards = 0
+        self._module = module
 
-    # What is left alone.
+    @contextmanager
+    def scope(self, name: str, *, is_function: bool) -> Iterator[None]:
+        """A class or a function."""
+        self.names.append(name)
+        self.functions += is_function
+        yield
+        self.functions -= is_function
+        self.names.pop()
+
+    @contextmanager
+    def guard(self, is_guard: bool = True) -> Iterator[None]:
+        """Changes inside are changes to a guard."""
+        self.guards += is_guard
+        yield
+        self.guards -= is_guard
+
+    def replace(self, node: ast.expr | ast.stmt, text: str, kind: str) -> None:
+        """Replace all of a node."""
+        start, end = self.places.span(node)
+        self._add(start, end, text, kind)
+
+    def replace_between(self, left: ast.expr, right: ast.expr, words: tuple[str, str], kind: str) -> None:
+        """Replace the operator that stands between two operands, among brackets, line ends and comments."""
+        (_, start), (end, _) = self.places.span(left), self.places.span(right)
+        gap = re.sub(rb"#[^\n]*", lambda found: b" " * len(found[0]), self.places.source[start:end])
+        pattern = rb"\s+".join(re.escape(part.encode()) for part in words[0].split())
+        found = re.search(rb"(?<![\w<>=!*/+&|^-])" + pattern + rb"(?![\w<>=!*/&|^])", gap)
+        if found is not None:
+            self._add(start + found.start(), start + found.end(), words[1], kind)
+
+    def negate(self, test: ast.expr) -> None:
+        """Turn a condition round that is neither a comparison nor made of several: those have changes of their own."""
+        if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.NamedExpr):
+            start, end = self.places.span(test)
+            self.replace(test, f"not ({self.places.source[start:end].decode()})", "negation")
+
+    def _add(self, start: int, end: int, text: str, kind: str) -> None:
+        source = self.places.source
+        first, last = self.places.lines(start, end)
+        before = source[first:last]
+        after = source[first:start] + text.encode() + source[end:last]
+        self.found.append(
+            Mutation(
+                module=self._module,
+                function=".".join(self.names),
+                kind=kind,
+                is_guard=self.guards > 0,
+                line=self.places.line_of(start),
+                start=start,
+                end=end,
+                replacement=text,
+                before=_on_one_line(before),
+                after=_on_one_line(after),
+            )
+        )
+
+
+class _Expressions(ast.NodeVisitor):
+    """Changes what values are made of."""
+
+    def __init__(self, changes: _Changes) -> None:
+        self._changes = changes
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """A text with values in it."""
+        """A text with values in it is left alone."""
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        """Filters are guards."""
+        self.visit(node.iter)
+        for condition in node.ifs:
+            with self._changes.guard():
+                self._changes.replace(condition, "True", "filter removed")
+                self._changes.negate(condition)
+                self.visit(condition)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        """One of two values."""
+        self._changes.negate(node.test)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """Boundary and negation."""
+        operands = [node.left, *node.comparators]
+        for place, operator in enumerate(node.ops):
+            word, others = _COMPARISONS[type(operator)]
+            for number, other in enumerate(others):
+                kind = "boundary" if number == 0 and len(others) > 1 else "comparison"
+                self._changes.replace_between(operands[place], operands[place + 1], (word, other), kind)
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """Each operand left out, and each operator turned into the other one."""
+        is_and = isinstance(node.op, ast.And)
+        for operand in node.values:
+            self._changes.replace(operand, str(is_and), "condition dropped")
+        words = ("and", "or") if is_and else ("or", "and")
+        for left, right in pairwise(node.values):
+            self._changes.replace_between(left, right, words, "and/or")
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        """Without its `not`."""
+        if isinstance(node.op, ast.Not):
+            start, end = self._changes.places.span(node)
+            self._changes.replace(node, self._changes.places.source[start + 3 : end].decode().strip(), "negation")
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        """The opposite operator; not between texts or types."""
+        words = _ARITHMETIC.get(type(node.op))
+        if words is not None and not any(_is_text(one) or _is_type(one) for one in (node.left, node.right)):
+            self._changes.replace_between(node.left, node.right, words, "arithmetic")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """The opposite function; keywords that declare are left alone."""
+        if isinstance(node.func, ast.Name) and node.func.id in _OPPOSITES:
+            self._changes.replace(node.func, _OPPOSITES[node.func.id], "opposite function")
+        values = [keyword.value for keyword in node.keywords if keyword.arg not in _DECLARING_KEYWORDS]
+        with self._changes.guard(_is_bound(node)):
+            for value in (node.func, *node.args, *values):
+                self.visit(value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """One more and one less; the other truth value."""
+        value = node.value
+        if isinstance(value, bool):
+            self._changes.replace(node, str(not value), "constant")
+        elif isinstance(value, int | float) and (self._changes.functions or abs(value) <= CHOSEN_NUMBER):
+            for other in (value + 1, value - 1):
+                if other >= 0:
+                    self._changes.replace(node, repr(other), "constant")
+
+
+class _Statements(ast.NodeVisitor):
+    """Walks a module, and changes what statements do; their values are left to `_Expressions`."""
+
+    def __init__(self, changes: _Changes) -> None:
+        self._changes = changes
+        self._expressions = _Expressions(changes)
+
+    # What is left alone.
 
     def visit_Import(self, node: ast.Import) -> None:
         """Nothing to change."""
@@ -150,30 +297,26 @@ class _Walk(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Bases and keywords declare."""
-        self._names.append(node.name)
-        for statement in node.body:
-            self.visit(statement)
-        self._names.pop()
+        with self._changes.scope(node.name, is_function=False):
+            for statement in node.body:
+                self.visit(statement)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Defaults are values; decorators and annotations declare."""
-        self._functions += 1
-        self._names.append(node.name)
-        for default in (*node.args.defaults, *node.args.kw_defaults):
-            if default is not None:
-                self.visit(default)
-        self._change_block(node.body, has_condition=False)
-        self._names.pop()
-        self._functions -= 1
+        with self._changes.scope(node.name, is_function=True):
+            for default in (*node.args.defaults, *node.args.kw_defaults):
+                if default is not None:
+                    self.visit(default)
+            self._change_block(node.body, has_condition=False)
 
-    # Statements.
+    # Effects.
 
     def visit_Expr(self, node: ast.Expr) -> None:
         """A call whose result nobody looks at has an effect."""
         if isinstance(node.value, ast.Constant):
             return
         if isinstance(node.value, ast.Call):
-            self._replace(node, "pass", "effect removed")
+            self._changes.replace(node, "pass", "effect removed")
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
@@ -198,36 +341,35 @@ class _Walk(ast.NodeVisitor):
         self._change_effect(node, [node.target])
         words = _ARITHMETIC.get(type(node.op))
         if words is not None and not _is_text(node.value):
-            start, _ = self._places.span(node.value)
-            _, before = self._places.span(node.target)
-            self._replace_between(before, start, f"{words[0]}=", f"{words[1]}=", "arithmetic")
+            self._changes.replace_between(node.target, node.value, (f"{words[0]}=", f"{words[1]}="), "arithmetic")
         self.generic_visit(node)
 
     def visit_Delete(self, node: ast.Delete) -> None:
         """What is deleted is an effect."""
-        self._replace(node, "pass", "effect removed")
+        self._changes.replace(node, "pass", "effect removed")
 
     def _is_chosen(self, value: ast.expr) -> bool:
         """Whether this is a number that is worked out at the top, such as `512 << 20`."""
         inner = list(ast.walk(value))
         is_number = all(isinstance(one, ast.BinOp | ast.operator | ast.Constant) for one in inner)
-        return not self._functions and isinstance(value, ast.BinOp) and is_number
+        return not self._changes.functions and isinstance(value, ast.BinOp) and is_number
 
     def _change_effect(self, node: ast.stmt, targets: list[ast.expr]) -> None:
-        is_new = self._names[-1:] == ["__init__"]  # without it everything would break
+        is_new = self._changes.names[-1:] == ["__init__"]  # without it everything would break
         if not is_new and any(isinstance(target, ast.Attribute | ast.Subscript) for target in targets):
-            self._replace(node, "pass", "effect removed")
+            self._changes.replace(node, "pass", "effect removed")
+
+    # Blocks.
 
     def visit_If(self, node: ast.If) -> None:
         """A check: never true, and the other way round."""
         is_guard = not node.orelse and isinstance(node.body[-1], _LEAVING)
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return
-        self._guards += is_guard
-        self._replace(node.test, "False", "guard removed" if is_guard else "branch removed")
-        self._negate(node.test)
-        self.visit(node.test)
-        self._guards -= is_guard
+        with self._changes.guard(is_guard):
+            self._changes.replace(node.test, "False", "guard removed" if is_guard else "branch removed")
+            self._changes.negate(node.test)
+            self.visit(node.test)
         self._change_block([*node.body, *node.orelse], has_condition=True)
 
     def visit_While(self, node: ast.While) -> None:
@@ -235,163 +377,46 @@ class _Walk(ast.NodeVisitor):
         self.visit(node.test)
         self._change_block([*node.body, *node.orelse], has_condition=False)
 
-    def _change_block(self, body: list[ast.stmt], *, has_condition: bool) -> None:
-        for statement in body:
-            if isinstance(statement, ast.Raise) and not has_condition:
-                self._guards += 1
-                self._replace(statement, "pass", "guard removed")
-                self._guards -= 1
-            self.visit(statement)
-
-    def generic_visit(self, node: ast.AST) -> None:
-        """Statements in any other block: of a function, a loop, a `try`, a `case`."""
-        for _, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                self._change_block(value, has_condition=False)
-            elif isinstance(value, list):
-                for item in value:
-                    if isinstance(item, ast.AST):
-                        self.visit(item)
-            elif isinstance(value, ast.AST):
-                self.visit(value)
-
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         """Each of several exceptions that are caught."""
         if isinstance(node.type, ast.Tuple):
             for one in node.type.elts:
-                self._guards += 1
-                self._replace(one, "()", "exception not caught")
-                self._guards -= 1
+                with self._changes.guard():
+                    self._changes.replace(one, "()", "exception not caught")
         self._change_block(node.body, has_condition=True)
 
     def visit_match_case(self, node: ast.match_case) -> None:
         """The guard of a case; patterns are left alone."""
         if node.guard is not None:
-            self._guards += 1
-            self._replace(node.guard, "True", "guard removed")
-            self.visit(node.guard)
-            self._guards -= 1
+            with self._changes.guard():
+                self._changes.replace(node.guard, "True", "guard removed")
+                self.visit(node.guard)
         self._change_block(node.body, has_condition=True)
 
-    # Expressions.
+    def visit(self, node: ast.AST) -> None:
+        """Change a statement, or the values in an expression."""
+        if isinstance(node, ast.expr):
+            self._expressions.visit(node)
+        else:
+            super().visit(node)
 
-    def visit_comprehension(self, node: ast.comprehension) -> None:
-        """Filters are guards."""
-        self.visit(node.iter)
-        for condition in node.ifs:
-            self._guards += 1
-            self._replace(condition, "True", "filter removed")
-            self._negate(condition)
-            self.visit(condition)
-            self._guards -= 1
+    def generic_visit(self, node: ast.AST) -> None:
+        """Statements in any other block: of a function, a loop, a `try`, a `case`."""
+        for _, value in ast.iter_fields(node):
+            parts = value if isinstance(value, list) else [value]
+            if parts and isinstance(parts[0], ast.stmt):
+                self._change_block(parts, has_condition=False)
+                continue
+            for part in parts:
+                if isinstance(part, ast.AST):
+                    self.visit(part)
 
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        """One of two values."""
-        self._negate(node.test)
-        self.generic_visit(node)
-
-    def _negate(self, test: ast.expr) -> None:
-        """Turn a condition round that is neither a comparison nor made of several: those have changes of their own."""
-        if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.NamedExpr):
-            start, end = self._places.span(test)
-            self._replace(test, f"not ({self._places.source[start:end].decode()})", "negation")
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        """Boundary and negation."""
-        operands = [node.left, *node.comparators]
-        for place, operator in enumerate(node.ops):
-            word, others = _COMPARISONS[type(operator)]
-            _, start = self._places.span(operands[place])
-            end, _ = self._places.span(operands[place + 1])
-            for number, other in enumerate(others):
-                kind = "boundary" if number == 0 and len(others) > 1 else "comparison"
-                self._replace_between(start, end, word, other, kind)
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Each operand left out, and each operator turned into the other one."""
-        is_and = isinstance(node.op, ast.And)
-        for operand in node.values:
-            self._replace(operand, str(is_and), "condition dropped")
-        for left, right in zip(node.values, node.values[1:], strict=False):
-            _, start = self._places.span(left)
-            end, _ = self._places.span(right)
-            words = ("and", "or") if is_and else ("or", "and")
-            self._replace_between(start, end, *words, "and/or")
-        self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        """Without its `not`."""
-        if isinstance(node.op, ast.Not):
-            start, end = self._places.span(node)
-            self._replace(node, self._places.source[start + 3 : end].decode().strip(), "negation")
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        """The opposite operator; not between texts or types."""
-        words = _ARITHMETIC.get(type(node.op))
-        if words is not None and not any(_is_text(one) or _is_type(one) for one in (node.left, node.right)):
-            _, start = self._places.span(node.left)
-            end, _ = self._places.span(node.right)
-            self._replace_between(start, end, *words, "arithmetic")
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        """The opposite function; keywords that declare are left alone, and so are calls of a logger."""
-        if isinstance(node.func, ast.Name) and node.func.id in _OPPOSITES:
-            self._replace(node.func, _OPPOSITES[node.func.id], "opposite function")
-        self._guards += _is_bound(node)
-        self.visit(node.func)
-        for argument in node.args:
-            self.visit(argument)
-        for keyword in node.keywords:
-            if keyword.arg not in _DECLARING_KEYWORDS:
-                self.visit(keyword.value)
-        self._guards -= _is_bound(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        """One more and one less; the other truth value."""
-        value = node.value
-        if isinstance(value, bool):
-            self._replace(node, str(not value), "constant")
-        elif isinstance(value, int | float) and (self._functions or abs(value) <= CHOSEN_NUMBER):
-            for other in (value + 1, value - 1):
-                if other >= 0:
-                    self._replace(node, repr(other), "constant")
-
-    # Changes.
-
-    def _replace(self, node: ast.expr | ast.stmt, text: str, kind: str) -> None:
-        start, end = self._places.span(node)
-        self._add(start, end, text, kind)
-
-    def _replace_between(self, start: int, end: int, word: str, other: str, kind: str) -> None:
-        """Replace the operator that stands between two operands, among brackets, line ends and comments."""
-        gap = re.sub(rb"#[^\n]*", lambda found: b" " * len(found[0]), self._places.source[start:end])
-        pattern = rb"\s+".join(re.escape(part.encode()) for part in word.split())
-        found = re.search(rb"(?<![\w<>=!*/+&|^-])" + pattern + rb"(?![\w<>=!*/&|^])", gap)
-        if found is not None:
-            self._add(start + found.start(), start + found.end(), other, kind)
-
-    def _add(self, start: int, end: int, text: str, kind: str) -> None:
-        source = self._places.source
-        first, last = self._places.lines(start, end)
-        before = source[first:last]
-        after = source[first:start] + text.encode() + source[end:last]
-        self.found.append(
-            Mutation(
-                module=self._module,
-                function=".".join(self._names),
-                kind=kind,
-                is_guard=self._guards > 0,
-                line=self._places.line_of(start),
-                start=start,
-                end=end,
-                replacement=text,
-                before=_on_one_line(before),
-                after=_on_one_line(after),
-            )
-        )
+    def _change_block(self, body: list[ast.stmt], *, has_condition: bool) -> None:
+        for statement in body:
+            if isinstance(statement, ast.Raise) and not has_condition:
+                with self._changes.guard():
+                    self._changes.replace(statement, "pass", "guard removed")
+            self.visit(statement)
 
 
 def _on_one_line(lines: bytes) -> str:

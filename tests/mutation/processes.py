@@ -100,6 +100,14 @@ class _Running:
         self._end(is_late=True)
 
 
+def _polled(running: dict[int, _Running]) -> Iterator[tuple[int, Ended]]:
+    """Number and end of those that have ended; the caller takes each out before it asks for the next one."""
+    for number, process in list(running.items()):
+        ended = process.poll()
+        if ended is not None:
+            yield number, ended
+
+
 def run_all(tasks: list[Task], workers: int) -> Iterator[tuple[int, Ended]]:
     """Run all, at most so many at a time; yields number and end of each as it ends."""
     waiting, running = list(enumerate(tasks))[::-1], dict[int, _Running]()
@@ -108,11 +116,9 @@ def run_all(tasks: list[Task], workers: int) -> Iterator[tuple[int, Ended]]:
             while waiting and len(running) < workers:
                 number, task = waiting.pop()
                 running[number] = _Running(task)
-            for number, process in list(running.items()):
-                ended = process.poll()
-                if ended is not None:
-                    del running[number]
-                    yield number, ended
+            for number, ended in _polled(running):
+                del running[number]
+                yield number, ended
             time.sleep(_POLL_SECONDS)
     finally:
         for process in running.values():

@@ -37,64 +37,126 @@ HOSTILE = "<script>alert(1)</script>&$\\frac{1}{2}$\"'\x00\u202e.example"
 NAMES = st.text(max_size=40)
 
 
+HOURS = tuple(range(MONDAY_US, MONDAY_US + 30 * HOUR_US, HOUR_US))
+RECONCILED = Reconciled(
+    sent=12_345,
+    received=12_300,
+    matched=12_000,
+    pending=200,
+    lost=100,
+    altered=40,
+    size=1,
+    outcome=2,
+    skewed=1,
+    duplicated=1,
+    orphan=3,
+    pairs=2,
+    complete_until_us=HOURS[-1],
+)
+REPLAY = ReplayHeader(
+    run="1", old_rev="0123", new_rev="4567", messages=12_345, self_check_differed=0, not_replayable=5, is_valid=True
+)
+
+
+def cases(name: str) -> PairCases:
+    return PairCases(
+        src_domain=name,
+        dst_domain="a.example",
+        sent=10,
+        received=9,
+        matched=8,
+        pending=0,
+        lost=1,
+        orphan=0,
+        duplicated=0,
+        altered=1,
+        other=0,
+    )
+
+
+def worse_stub(name: str) -> StubVerdict:
+    return StubVerdict(
+        peer_domain=name,
+        baseline="a" * 64,
+        candidate="b" * 64,
+        measure="traps",
+        ratio=3.0,
+        low=2.0,
+        high=4.5,
+        messages=1_000,
+        verdict="worse",
+    )
+
+
+def alert(name: str) -> AlertLine:
+    return AlertLine(
+        hour_us=HOURS[5],
+        our_domain="a.example",
+        peer_domain=name,
+        pattern="fan-out",
+        subject=name,
+        severity="severe",
+        observed=220.0,
+        threshold=100.0,
+        explanation=f"One sender: {name}",
+        proposed_policy=f'id = "{name}"',
+        evidence=(name,),
+    )
+
+
+def rejected_segment(name: str) -> SegmentGroup:
+    return SegmentGroup(
+        node=name,
+        kind="mdr",
+        verdict="rejected",
+        severity="fatal",
+        findings="hash",
+        segments=1,
+        records=100,
+        lost_records=0,
+        detail="ask for the segment again",
+    )
+
+
+def statement(name: str) -> StatementLine:
+    return StatementLine(
+        dt="2026-03-02",
+        our_domain="a.example",
+        src_domain="a.example",
+        dst_domain=name,
+        role="out",
+        messages=10_000,
+        delivered=9_990,
+        denied=0,
+        bytes_wire=123_456,
+        p50_us=1_500,
+        p99_us=None,
+        status="final",
+        version=1,
+    )
+
+
 def facts(name: str = "b.example") -> ReportFacts:
     """A report with something in every part; `name` stands wherever a foreign domain could have written."""
-    hours = tuple(range(MONDAY_US, MONDAY_US + 30 * HOUR_US, HOUR_US))
     return ReportFacts(
         records=12_345,
         nodes=2,
         domains=2,
-        from_us=hours[0],
-        until_us=hours[-1] + HOUR_US,
-        complete_until_us=hours[-1],
+        from_us=HOURS[0],
+        until_us=HOURS[-1] + HOUR_US,
+        complete_until_us=HOURS[-1],
         lost_records=0,
         traffic=(
             PairTraffic(src_domain="a.example", dst_domain=name, messages=10_000, denied=0),
             PairTraffic(src_domain=name, dst_domain="a.example", messages=2_345, denied=17),
         ),
         latency=tuple(
-            LatencyHour(hour_us=hour, messages=400, p50_us=1_500, p95_us=4_000, p99_us=9_000) for hour in hours
+            LatencyHour(hour_us=hour, messages=400, p50_us=1_500, p95_us=4_000, p99_us=9_000) for hour in HOURS
         ),
-        reconciled=Reconciled(
-            sent=12_345,
-            received=12_300,
-            matched=12_000,
-            pending=200,
-            lost=100,
-            altered=40,
-            size=1,
-            outcome=2,
-            skewed=1,
-            duplicated=1,
-            orphan=3,
-            pairs=2,
-            complete_until_us=hours[-1],
-        ),
-        pairs=(
-            PairCases(
-                src_domain=name,
-                dst_domain="a.example",
-                sent=10,
-                received=9,
-                matched=8,
-                pending=0,
-                lost=1,
-                orphan=0,
-                duplicated=0,
-                altered=1,
-                other=0,
-            ),
-        ),
+        reconciled=RECONCILED,
+        pairs=(cases(name),),
         offsets=(ClockOffset(domain=name, offset_us=2_500_000, error_us=60, messages=900),),
-        replay=ReplayHeader(
-            run="1",
-            old_rev="0123",
-            new_rev="4567",
-            messages=12_345,
-            self_check_differed=0,
-            not_replayable=5,
-            is_valid=True,
-        ),
+        replay=REPLAY,
         flips=(RuleFlips(rule_id=name, denied_now=30, permitted_now=4),),
         stubs=(
             StubVersion(
@@ -102,73 +164,19 @@ def facts(name: str = "b.example") -> ReportFacts:
             ),
             StubVersion(peer_domain=name, stub_ver="b" * 64, measure="fuel", messages=500, points=((50_000, 1.0),)),
         ),
-        verdicts=(
-            StubVerdict(
-                peer_domain=name,
-                baseline="a" * 64,
-                candidate="b" * 64,
-                measure="traps",
-                ratio=3.0,
-                low=2.0,
-                high=4.5,
-                messages=1_000,
-                verdict="worse",
-            ),
-        ),
+        verdicts=(worse_stub(name),),
         band=Band(
             our_domain="a.example",
             peer_domain=name,
             hours=tuple(
-                BandHour(hour_us=hour, observed=100.0, expected=90.0, threshold=300.0, is_alert=hour == hours[5])
-                for hour in hours
+                BandHour(hour_us=hour, observed=100.0, expected=90.0, threshold=300.0, is_alert=hour == HOURS[5])
+                for hour in HOURS
             ),
         ),
-        alerts=(
-            AlertLine(
-                hour_us=hours[5],
-                our_domain="a.example",
-                peer_domain=name,
-                pattern="fan-out",
-                subject=name,
-                severity="severe",
-                observed=220.0,
-                threshold=100.0,
-                explanation=f"One sender: {name}",
-                proposed_policy=f'id = "{name}"',
-                evidence=(name,),
-            ),
-        ),
+        alerts=(alert(name),),
         alert_count=1,
-        segments=(
-            SegmentGroup(
-                node=name,
-                kind="mdr",
-                verdict="rejected",
-                severity="fatal",
-                findings="hash",
-                segments=1,
-                records=100,
-                lost_records=0,
-                detail="ask for the segment again",
-            ),
-        ),
-        statements=(
-            StatementLine(
-                dt="2026-03-02",
-                our_domain="a.example",
-                src_domain="a.example",
-                dst_domain=name,
-                role="out",
-                messages=10_000,
-                delivered=9_990,
-                denied=0,
-                bytes_wire=123_456,
-                p50_us=1_500,
-                p99_us=None,
-                status="final",
-                version=1,
-            ),
-        ),
+        segments=(rejected_segment(name),),
+        statements=(statement(name),),
         statement_count=1,
         versions={"silver_mdr": 3},
     )

@@ -7,6 +7,7 @@ explain and are not read.
 
 from __future__ import annotations
 
+import io
 import re
 import tokenize
 from collections.abc import Iterator
@@ -161,16 +162,15 @@ def texts_of(path: Path) -> list[tuple[int, str]]:
     """Strings and comments of a module, each with its first line; comments that follow each other are one text."""
     found: list[tuple[int, str]] = []
     last_comment = (0, 0)  # its line, and how many texts there were after it
-    with path.open("rb") as file:
-        for token in tokenize.tokenize(file.readline):
-            if token.type == tokenize.STRING:
-                found.append((token.start[0], token.string.strip("rbfu").strip("\"'")))
-            elif token.type == tokenize.COMMENT:
-                line, text = token.start[0], token.string.lstrip("#")
-                if last_comment == (line - 1, len(found)):
-                    line, text = found[-1][0], f"{found.pop()[1]}\n{text}"
-                found.append((line, text))
-                last_comment = (token.start[0], len(found))
+    for token in tokenize.tokenize(io.BytesIO(path.read_bytes()).readline):
+        if token.type == tokenize.STRING:
+            found.append((token.start[0], token.string.strip("rbfu").strip("\"'")))
+        elif token.type == tokenize.COMMENT:
+            line, text = token.start[0], token.string.lstrip("#")
+            if last_comment == (line - 1, len(found)):
+                line, text = found[-1][0], f"{found.pop()[1]}\n{text}"
+            found.append((line, text))
+            last_comment = (token.start[0], len(found))
     return found
 
 

@@ -139,12 +139,8 @@ class LinkEndpoint:
             line = await ByteChannel.over(stream, drain_nursery=self._drains, context=context, server_side=True)
             self.lines.append(line)
             async with line:
-                websocket = ServerWebSocket(max_bytes=FRAME_BYTES_MAX)
-                while websocket.request_path is None:
-                    data = await line.receive()
-                    websocket.receive(data)
-                    if not data:
-                        return
+                if (websocket := await _asked_websocket(line)) is None:
+                    return
                 websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
                 line.send_nowait(websocket.data_to_send())
                 self.sessions += 1
@@ -162,6 +158,17 @@ class LinkEndpoint:
         for line in self.lines:
             line.close()
         self.lines.clear()
+
+
+async def _asked_websocket(line: ByteChannel) -> ServerWebSocket | None:
+    """A WebSocket that has read the client's request; None if the line ends before."""
+    websocket = ServerWebSocket(max_bytes=FRAME_BYTES_MAX)
+    while websocket.request_path is None:
+        data = await line.receive()
+        websocket.receive(data)
+        if not data:
+            return None
+    return websocket
 
 
 class LinkClient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 from collections import Counter
@@ -32,7 +33,7 @@ class OidcProvider:
         self.headers = ""
         self.documents: dict[str, bytes] = {}
         """What is served in place of the right documents, by path."""
-        self.told = trio.lowlevel.ParkingLot()
+        self.answered = trio.lowlevel.ParkingLot()
         self._numbers = count(1)
         self._signers: list[TokenIssuer] = []
 
@@ -84,21 +85,26 @@ class OidcProvider:
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection, one request."""
         async with stream:
-            try:
-                data = b""
-                while b"\r\n\r\n" not in data:
-                    part = await stream.receive_some()
-                    if not part:
-                        return
-                    data += part
-                path = data.split(b" ", 2)[1].decode()
+            with contextlib.suppress(trio.BrokenResourceError):
+                path = await _requested_path(stream)
+                if path is None:
+                    return
                 self.asked[path] += 1
                 body = None if self.is_down else self.document(path)
                 whole = answer(503 if self.is_down else 404, b"") if body is None else answer(200, body)
                 await stream.send_all(whole.replace(b"\r\n", f"\r\n{self.headers}".encode(), 1))
-                self.told.unpark_all()
-            except trio.BrokenResourceError:
-                return
+                self.answered.unpark_all()
+
+
+async def _requested_path(stream: trio.abc.Stream) -> str | None:
+    """The path that a client asks for; None if it leaves before."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = await stream.receive_some()
+        if not part:
+            return None
+        data += part
+    return data.split(b" ", 2)[1].decode()
 
 
 @asynccontextmanager

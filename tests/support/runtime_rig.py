@@ -307,16 +307,7 @@ class RuntimeRig:
         self.state = make_state(OwnNames.of({DOMAIN, ALIAS}, {NODE}), parts)
         self.books = Books()
         self.gate = gate or Gate(peers={"*": PeerRule()})
-        self.guests = GuestBorder(
-            GuestContext(
-                our_domains=self.state.domains,
-                our_domain=DOMAIN,
-                node=NODE,
-                decisions=DecisionRecords(self.gate, self.books.records.append),
-                record=self.books.records.append,
-                interworking=self.state.interworking,
-            )
-        )
+        self.guests = self._make_guest_border()
         self.services = make_services(
             self.state,
             SessionService(
@@ -328,32 +319,7 @@ class RuntimeRig:
         )
         self.remote = RemoteSubscriptions(NODE, 5000, home_of=self.state.interworking.home_of)
         self.domains = NearDomains()
-        self.bus = Bus(
-            node=NODE,
-            state=self.state,
-            services=self.services,
-            store=store,
-            remote=self.remote,
-            guests=self.guests,
-            record=self.books.records.append,
-            stack=make_stack(
-                [
-                    *steps,
-                    (
-                        "authorisation",
-                        authorisation(
-                            lambda message, roles, _sid: self.judge_local(message, roles), self.state.guests.domain
-                        ),
-                    ),
-                ],
-                lambda message, roles, _sid: self.judge_local(message, roles),
-            ),
-            wait_accepting=self.books.wait_accepting,
-            is_accepting=lambda: self.books.is_accepting,
-            ping_seconds=ping_seconds,
-            max_hops=max_hops,
-            parks=lambda message, roles, domain: self.parks(message, roles, domain),
-        )
+        self.bus = self._make_bus(steps, ping_seconds=ping_seconds, max_hops=max_hops)
         self.parks: Parks = park_nothing
         self.bus.connect_federation(cast("Federation", self.domains))
         self.bus.users.connect_actions(self.bus.parked_actions.take_found)
@@ -361,6 +327,42 @@ class RuntimeRig:
         self.port = 0
         self.listener: Listener | None = None
         self._wires: list[Wire] = []
+
+    def _make_guest_border(self) -> GuestBorder:
+        record = self.books.records.append
+        return GuestBorder(
+            GuestContext(
+                our_domains=self.state.domains,
+                our_domain=DOMAIN,
+                node=NODE,
+                decisions=DecisionRecords(self.gate, record),
+                record=record,
+                interworking=self.state.interworking,
+            )
+        )
+
+    def _make_bus(self, steps: Sequence[tuple[str, Step]], *, ping_seconds: float, max_hops: int) -> Bus:
+        """The bus, whose judges and parks are looked up at each message: tests replace them."""
+
+        def judge(message: Message, roles: frozenset[str], _sid: int | None) -> Refusal | None:
+            return self.judge_local(message, roles)
+
+        last: tuple[str, Step] = ("authorisation", authorisation(judge, self.state.guests.domain))
+        return Bus(
+            node=NODE,
+            state=self.state,
+            services=self.services,
+            store=self.store,
+            remote=self.remote,
+            guests=self.guests,
+            record=self.books.records.append,
+            stack=make_stack([*steps, last], judge),
+            wait_accepting=self.books.wait_accepting,
+            is_accepting=lambda: self.books.is_accepting,
+            ping_seconds=ping_seconds,
+            max_hops=max_hops,
+            parks=lambda message, roles, domain: self.parks(message, roles, domain),
+        )
 
     @property
     def counters(self) -> Counter[str]:

@@ -32,30 +32,46 @@ def everybody() -> Gate:
     return Gate(peers={"*": PeerRule()})
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time of one domain's node: when it started, and what time it is."""
+
+    started_seconds: float = field(default_factory=time.monotonic)
+    monotonic: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """Further names: of this domain, and of others, as the operator lists them."""
+
+    ours: frozenset[str] = frozenset()
+    listed: Callable[[str], frozenset[str]] = lambda _domain: frozenset()
+
+
 @dataclass
 class Bus:
-    """What stands in for the bus and the books of one domain: everything is kept, nothing is done."""
+    """Stands in for the bus and the records of one domain: everything is kept, nothing is done.
+
+    Attributes:
+        batches: Messages that were delivered, as they came together.
+        refuse: Gives the code with which a message is refused instead.
+    """
 
     domain: str
     gate: Gate = field(default_factory=everybody)
     limits: QueueLimits = field(default_factory=QueueLimits)
-    delivered: list[Message] = field(default_factory=list)
+    batches: list[list[Message]] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     quarantined: list[OutboundMessage] = field(default_factory=list)
     came_live: list[str] = field(default_factory=list)
-    went: list[str] = field(default_factory=list)
     refuse: Callable[[Message], Code | None] = lambda _message: None
     room: trio.Event = field(default_factory=trio.Event)
     traces: Traces = field(default_factory=Traces)
-    is_wanted: bool = False
     identify: Identify | None = None
     interworking: Interworking = field(default_factory=Interworking)
-    our_aliases: frozenset[str] = frozenset()
-    listed_aliases: Callable[[str], frozenset[str]] = lambda _domain: frozenset()
-    on_delivered: Callable[[], None] = lambda: None
-    started_seconds: float = field(default_factory=time.monotonic)
-    monotonic: Callable[[], float] = time.monotonic
+    aliases: Aliases = field(default_factory=Aliases)
+    clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
         self.room.set()
@@ -75,23 +91,26 @@ class Bus:
             quarantine=lambda _domain, pending: self.quarantined.append(pending),
             wait_for_room=lambda: self.room.wait(),
             on_live=self.came_live.append,
-            on_lost=self.went.append,
-            is_wanted=lambda _domain: self.is_wanted,
+            on_lost=lambda _domain: None,
+            is_wanted=lambda _domain: False,
             wake=lambda: None,
             limits=self.limits,
             identify=self.identify,
             interworking=self.interworking,
-            our_aliases=self.our_aliases,
-            listed_aliases=self.listed_aliases,
-            started_seconds=self.started_seconds,
-            monotonic=lambda: self.monotonic(),
+            our_aliases=self.aliases.ours,
+            listed_aliases=self.aliases.listed,
+            started_seconds=self.clock.started_seconds,
+            monotonic=lambda: self.clock.monotonic(),
         )
 
     def _deliver(self, _domain: str, messages: list[Message]) -> list[Code | None]:
         codes = [self.refuse(message) for message in messages]
-        self.delivered += [message for message, code in zip(messages, codes, strict=True) if code is None]
-        self.on_delivered()
+        self.batches.append([message for message, code in zip(messages, codes, strict=True) if code is None])
         return codes
+
+    @property
+    def delivered(self) -> list[Message]:
+        return [message for batch in self.batches for message in batch]
 
     def link_to(self, peer: str, *, stream: str = "") -> DomainLink:
         return DomainLink(
@@ -102,7 +121,7 @@ class Bus:
             touched=lambda _link: None,
         )
 
-    # What is in the books.
+    # Records and answers by kind.
 
     @property
     def message_records(self) -> list[MessageRecord]:

@@ -20,6 +20,7 @@ from interop.laboratory import LaboratoryNode
 from interop.name_server import NameServer
 from interop.runtime_client import Answer
 from stubkit.keys import load_keys, make_keys, save_keys
+from tests.support.services import running
 from trapezoid.publish_options import SigningSite, default_module
 from trapezoid.publish_request import PublishRequest
 from trapezoid.publishing import publish
@@ -166,34 +167,32 @@ async def running_frontier(path: Path, *foreign: str) -> AsyncIterator[Frontier]
     names = NameServer({})
     frontier = Frontier(node, authority, names)
     frontier.announce(zone(DOMAIN, node.ports, fingerprint))
-    with trio.fail_after(LIMIT_SECONDS):
-        async with trio.open_nursery() as nursery:
-            frontier.nursery = nursery
-            settings = node_settings(
-                DOMAIN,
-                folder=folder,
-                ports=node.ports,
-                name_server_port=await nursery.start(names.run),
-                encryption=Encryption(certificate=certificate, key=key, ca_file=authority.ca_file),
-                peer=PeerEntry(domain="unused.example"),
-            )
-            folder.settings.write_text(
-                settings + MORE_SETTINGS + "".join([PEER.format(name) for name in ("good", *foreign)])
-            )
-            await node.start(("trapezoid", "serve"), {})
-            pid = node.pid
-            try:
-                frontier.anna = await frontier.talker("anna")
-                frontier.good = await frontier.add("good")
-                answer = await frontier.ask(frontier.good)
-                assert answer.is_ok, answer
-                yield frontier
-                if node.pid == pid:
-                    os.kill(pid, 0)
-            except Exception as exc:
-                exc.add_note(folder.log.read_text()[-4000:])
-                raise
-            finally:
-                with trio.CancelScope(shield=True):
-                    await node.stop()
-            nursery.cancel_scope.cancel()
+    async with running(seconds=LIMIT_SECONDS) as nursery:
+        frontier.nursery = nursery
+        settings = node_settings(
+            DOMAIN,
+            folder=folder,
+            ports=node.ports,
+            name_server_port=await nursery.start(names.run),
+            encryption=Encryption(certificate=certificate, key=key, ca_file=authority.ca_file),
+            peer=PeerEntry(domain="unused.example"),
+        )
+        folder.settings.write_text(
+            settings + MORE_SETTINGS + "".join([PEER.format(name) for name in ("good", *foreign)])
+        )
+        await node.start(("trapezoid", "serve"), {})
+        pid = node.pid
+        try:
+            frontier.anna = await frontier.talker("anna")
+            frontier.good = await frontier.add("good")
+            answer = await frontier.ask(frontier.good)
+            assert answer.is_ok, answer
+            yield frontier
+            if node.pid == pid:
+                os.kill(pid, 0)
+        except Exception as exc:
+            exc.add_note(folder.log.read_text()[-4000:])
+            raise
+        finally:
+            with trio.CancelScope(shield=True):
+                await node.stop()

@@ -98,25 +98,36 @@ async def serving(folder: Path, settings: str) -> AsyncIterator[Process]:
         command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(config)]
         child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
         try:
-            assert child.stdout is not None
-            line = b""
-            while not line.endswith(b"\n"):
-                part = await child.stdout.receive_some()
-                assert part, line
-                line += part
-            process = Process(child, json.loads(line.removeprefix(b"ready ")))
+            process = Process(child, await _ready_line(child))
             try:
                 yield process
             finally:
                 process.hang_up()
         finally:
-            if child.poll() is None:
-                child.terminate()
-            with trio.move_on_after(PATIENCE_SECONDS, shield=True):
-                await child.wait()
-            if child.poll() is None:
-                child.kill()
-                with trio.CancelScope(shield=True):
-                    await child.wait()
-            if child.stdout is not None:
-                await child.stdout.aclose()
+            await _end(child)
+
+
+async def _ready_line(child: trio.Process) -> dict[str, Any]:
+    """What a node prints once it serves."""
+    assert child.stdout is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        part = await child.stdout.receive_some()
+        assert part, line
+        line += part
+    ready: dict[str, Any] = json.loads(line.removeprefix(b"ready "))
+    return ready
+
+
+async def _end(child: trio.Process) -> None:
+    """Ask a node to end, and kill it when it takes too long."""
+    if child.poll() is None:
+        child.terminate()
+    with trio.move_on_after(PATIENCE_SECONDS, shield=True):
+        await child.wait()
+    if child.poll() is None:
+        child.kill()
+        with trio.CancelScope(shield=True):
+            await child.wait()
+    if child.stdout is not None:
+        await child.stdout.aclose()

@@ -14,6 +14,7 @@ import trio
 
 from interop.laboratory import Laboratory, LaboratoryNode, LaboratoryPlan
 from interop.node_status import LinkStatus
+from tests.support.services import running
 
 from .talker import PATIENCE_SECONDS, Talker
 
@@ -99,16 +100,13 @@ async def wait_until(
 async def running_system(folder: Path, *, policies: Path | None = None) -> AsyncIterator[System]:
     """A laboratory in `folder` for the time of one test, with the settings of the demo."""
     laboratory = Laboratory(LaboratoryPlan(state_dir=folder, policies=policies))
-    with trio.fail_after(LIMIT_SECONDS):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(laboratory.run)
-            try:
-                yield System(laboratory, nursery)
-            except Exception as exc:
-                for node in laboratory.nodes.values():
-                    exc.add_note(await _autopsy(node))
-                raise
-            nursery.cancel_scope.cancel()
+    async with running(laboratory.run, seconds=LIMIT_SECONDS) as nursery:
+        try:
+            yield System(laboratory, nursery)
+        except Exception as exc:
+            for node in laboratory.nodes.values():
+                exc.add_note(await _autopsy(node))
+            raise
 
 
 async def _autopsy(node: LaboratoryNode) -> str:

@@ -71,19 +71,17 @@ async def test_recorded_decisions_are_those_that_the_policies_give_for_the_recor
         await anna.client.request("read", anna.hyperty, "nonsense://b.example/x", {})
         await anna.client.request("update", anna.hyperty, bruno.hyperty, {"via": VIA})
         await system.laboratory.stop_nodes()
-        books = {node.domain: node.folder.data / "records" for node in (system.a, system.b)}
+        spools = {node.domain: node.folder.data / "records" for node in (system.a, system.b)}
         judged = 0
-        for domain, spool in books.items():
+        for domain, spool in spools.items():
             policies = read_policies([POLICIES / f"{domain}.policy.toml"])
-            for one in read_records(spool, MessageRecord):
-                if one.reason in (None, "node"):
-                    continue
+            of_policies = [one for one in read_records(spool, MessageRecord) if one.reason not in (None, "node")]
+            judged += len(of_policies)
+            for one in of_policies:
                 assert one.policy_rev == policies.revision
-                facts = facts_of(one)
-                decision = policies.decide(facts)
+                decision = policies.decide(facts_of(one))
                 assert (decision.rule_id or None) == one.rule_id
                 assert (decision.effect is Effect.PERMIT) == (one.decision == "permit"), one
-                judged += 1
         assert judged >= 8
 
 

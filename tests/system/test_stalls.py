@@ -27,12 +27,15 @@ async def test_a_stopped_partner_is_stalled_in_log_status_and_answers_and_nobody
             body = {"value": number, "ttl": TTL_SECONDS}
             answers.append(await anna.client.request("create", anna.hyperty, bruno.hyperty, body))
 
-        os.kill(system.b.pid, signal.SIGSTOP)
-        try:
+        async def ask_until_stalled() -> None:
             async with trio.open_nursery() as nursery:
                 for number in range(20):
                     nursery.start_soon(ask, number)
                 await system.wait_link(system.a, lambda one: one.state == "stalled")
+
+        os.kill(system.b.pid, signal.SIGSTOP)
+        try:
+            await ask_until_stalled()
         finally:
             os.kill(system.b.pid, signal.SIGCONT)
         assert {(one.code, one.reason) for one in answers} == {(504, "timeout")}

@@ -27,6 +27,7 @@ from tests.support.runtime_rig import (
     runtime_address,
     runtime_rig,
 )
+from tests.support.services import running
 
 ANA = runtime_address("ana")
 BOTH_VERSIONS = pytest.mark.parametrize("is_version_5", [True, False], ids=["5", "3.1.1"])
@@ -304,12 +305,9 @@ async def test_a_broker_of_an_unknown_authority_is_not_believed(rig: RuntimeRig,
     at = BrokerOptions("localhost", broker.tls_port, "mn-1", tls=ssl.create_default_context())
     binding = MqttBinding(rig.listener.reception, MqttOptions(at, "trapezoid"), node=NODE, domains=["alpha.example"])
     try:
-        with trio.fail_after(PATIENCE_SECONDS):
-            async with trio.open_nursery() as nursery:
-                await nursery.start(binding.run)
-                while "certificate verify failed" not in binding.client.error:
-                    await trio.lowlevel.checkpoint()
-                assert not binding.client.is_connected
-                nursery.cancel_scope.cancel()
+        async with running(binding.run, seconds=PATIENCE_SECONDS):
+            while "certificate verify failed" not in binding.client.error:
+                await trio.lowlevel.checkpoint()
+            assert not binding.client.is_connected
     finally:
         await broker.aclose()

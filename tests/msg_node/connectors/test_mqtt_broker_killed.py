@@ -124,6 +124,22 @@ async def kill(broker: Broker, binding: MqttBinding) -> None:
     await until_connected(binding)
 
 
+async def until_all_is_done(rig: RuntimeRig, bob: Bob) -> None:
+    while len(bob.finals) < len(NUMBERS) or len(bob.rang) < len(NUMBERS):
+        rig.bus.parked_actions.sweep(time.time())
+        rig.bus.parked_actions.tick(time.time())
+        await trio.lowlevel.checkpoint()
+
+
+async def send_while_the_broker_dies(bob: Bob, broker: Broker, binding: MqttBinding) -> None:
+    """All actions, in batches; after some of them the broker is killed."""
+    for batch in range(BATCHES):
+        numbers = NUMBERS[batch * BATCH : (batch + 1) * BATCH]
+        await bob.runtime.say(*(action(bob.runtime.address, LAMPS, number) for number in numbers))
+        if batch in (1, 3, 4):
+            await kill(broker, binding)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("is_persistent", [True, False], ids=["remembers", "forgets"])
 @pytest.mark.parametrize("is_version_5", [True, False], ids=["5", "3.1.1"])
@@ -146,15 +162,8 @@ async def test_a_broker_that_is_killed_amid_traffic_costs_no_action_and_none_is_
             nursery.start_soon(bob.listen)
             nursery.start_soon(lamps.ring)
             with trio.fail_after(6 * PATIENCE_SECONDS):
-                for batch in range(BATCHES):
-                    numbers = NUMBERS[batch * BATCH : (batch + 1) * BATCH]
-                    await bob.runtime.say(*(action(bob.runtime.address, LAMPS, number) for number in numbers))
-                    if batch in (1, 3, 4):
-                        await kill(broker, binding)
-                while len(bob.finals) < len(NUMBERS) or len(bob.rang) < len(NUMBERS):
-                    rig.bus.parked_actions.sweep(time.time())
-                    rig.bus.parked_actions.tick(time.time())
-                    await trio.lowlevel.checkpoint()
+                await send_while_the_broker_dies(bob, broker, binding)
+                await until_all_is_done(rig, bob)
             assert sorted(lamps.did) == NUMBERS
             assert bob.finals == Counter({f"{LAMPS}-{number}": 1 for number in NUMBERS})
             assert sorted(bob.rang) == NUMBERS

@@ -6,6 +6,7 @@ import json
 import ssl
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,18 @@ async def until(rig: RuntimeRig, counter: str, count: int = 1) -> None:
 # Other people's clients.
 
 
+@asynccontextmanager
+async def two_connections(
+    url: str, context: ssl.SSLContext | None
+) -> AsyncIterator[tuple[WebSocketConnection, WebSocketConnection]]:
+    with trio.fail_after(10):
+        async with (
+            open_websocket_url(url, ssl_context=context) as one,
+            open_websocket_url(url, ssl_context=context) as two,
+        ):
+            yield one, two
+
+
 async def converse(connection: WebSocketConnection, *messages: Json) -> list[Json]:
     for message in messages:
         await connection.send_message(json.dumps(message))
@@ -86,20 +99,15 @@ async def test_a_client_of_another_make_opens_allocates_and_talks(
     ana, bo = runtime_address("ana"), runtime_address("bo")
     async with runtime_rig(tmp_path, context=server_context if is_encrypted else None) as rig:
         url = f"{'wss' if is_encrypted else 'ws'}://localhost:{rig.port}/ws"
-        context = client_context if is_encrypted else None
-        with trio.fail_after(10):
-            async with (
-                open_websocket_url(url, ssl_context=context) as one,
-                open_websocket_url(url, ssl_context=context) as two,
-            ):
-                (opened,) = await converse(one, a_message("open", ana, SESSION, id_=1))
-                await converse(two, a_message("open", bo, SESSION, id_=1))
-                (allocated,) = await converse(one, a_message("create", ana, ALLOCATION, {"scheme": "comm"}, id_=2))
-                for number in range(50):
-                    await one.send_message(json.dumps(a_message("event", ana, bo, {"value": number})))
-                heard = [json.loads(await two.get_message())["body"]["value"] for _ in range(50)]
-            assert one.closed is not None
-            assert one.closed.code == 1000
+        async with two_connections(url, client_context if is_encrypted else None) as (one, two):
+            (opened,) = await converse(one, a_message("open", ana, SESSION, id_=1))
+            await converse(two, a_message("open", bo, SESSION, id_=1))
+            (allocated,) = await converse(one, a_message("create", ana, ALLOCATION, {"scheme": "comm"}, id_=2))
+            for number in range(50):
+                await one.send_message(json.dumps(a_message("event", ana, bo, {"value": number})))
+            heard = [json.loads(await two.get_message())["body"]["value"] for _ in range(50)]
+        assert one.closed is not None
+        assert one.closed.code == 1000
     assert opened["body"]["code"] == 200
     assert len(opened["body"]["runtimeToken"]) >= 22
     assert len(allocated["body"]["value"]["allocated"]) == 1

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
+from msg_node.node_state import NodeState
 from tests.support.state_rig import ALLOCATION, DOMAIN, GRACE_SECONDS, REGISTRY, SM, StateRig, body_of
 
 RUNTIMES = st.sampled_from(["rt-a", "rt-b", "rt-c"])
@@ -21,6 +22,58 @@ OBJECTS = st.sampled_from(
 SUFFIXES = st.sampled_from(["", "/changes", "/subscription", "/children/", "/children/m", "/*", "/m"])
 KEYS = st.sampled_from(["", "block-1", f"runtime://{DOMAIN}/rt-a"])
 CHOICE = st.integers(min_value=0, max_value=7)
+
+
+def every_holding_belongs_to_a_session(state: NodeState) -> None:
+    sids = {session.sid for session in state.sessions}
+    assert set(state.listeners.listeners()) <= sids
+    assert set(state.owners._owned) <= sids
+    assert set(state.owners._sid_of.values()) <= sids
+    assert {entry.sid for entry in state.registry._entries.values()} <= sids | {0}
+
+
+def no_two_sessions_own_one_address(state: NodeState) -> None:
+    owned = [row.url for session in state.sessions for row in state.owners.owned(session.sid)]
+    assert len(owned) == len(set(owned))
+    assert all(
+        state.owners.owner(row.url) == session.sid
+        for session in state.sessions
+        for row in state.owners.owned(session.sid)
+    )
+
+
+def each_runtime_has_one_speaker(state: NodeState) -> None:
+    for session in state.sessions:
+        assert (state.sessions.by_runtime(session.runtime_key) == session.sid) is not session.is_displaced
+        assert session.is_live is (session.grace_ends is None)
+        assert not (session.is_live and session.is_displaced)
+        if not session.is_displaced:
+            assert state.owners.owner(session.runtime_key) == session.sid
+
+
+def listening_look_up_agrees_with_the_subscriptions(state: NodeState) -> None:
+    for sid in state.listeners.listeners():
+        for one in state.listeners.subscriptions(sid):
+            asked = one.key[:-1] + "anything" if one.key.endswith("/*") else one.key
+            assert sid in state.listeners.targets(asked)
+
+
+def only_owners_listen_to_the_control_address(state: NodeState) -> None:
+    """Who listens to `O/subscription` owns `O`, or was there before anybody owned it."""
+    for session in state.sessions:
+        for one in state.listeners.subscriptions(session.sid):
+            if one.key.endswith("/*"):
+                above = state.owners.owner_above(one.key)
+                assert above is None or above[0] == session.sid
+
+
+INVARIANTS = (
+    every_holding_belongs_to_a_session,
+    no_two_sessions_own_one_address,
+    each_runtime_has_one_speaker,
+    listening_look_up_agrees_with_the_subscriptions,
+    only_owners_listen_to_the_control_address,
+)
 
 
 class SessionsOfRuntimes(RuleBasedStateMachine):
@@ -148,52 +201,9 @@ class SessionsOfRuntimes(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def every_holding_belongs_to_a_session(self) -> None:
-        state = self.rig.state
-        sids = {session.sid for session in state.sessions}
-        assert set(state.listeners.listeners()) <= sids
-        assert set(state.owners._owned) <= sids
-        assert set(state.owners._sid_of.values()) <= sids
-        assert {entry.sid for entry in state.registry._entries.values()} <= sids | {0}
-
-    @invariant()
-    def no_two_sessions_own_one_address(self) -> None:
-        state = self.rig.state
-        owned = [row.url for session in state.sessions for row in state.owners.owned(session.sid)]
-        assert len(owned) == len(set(owned))
-        assert all(
-            state.owners.owner(row.url) == session.sid
-            for session in state.sessions
-            for row in state.owners.owned(session.sid)
-        )
-
-    @invariant()
-    def each_runtime_has_one_speaker(self) -> None:
-        state = self.rig.state
-        for session in state.sessions:
-            assert (state.sessions.by_runtime(session.runtime_key) == session.sid) is not session.is_displaced
-            assert session.is_live is (session.grace_ends is None)
-            assert not (session.is_live and session.is_displaced)
-            if not session.is_displaced:
-                assert state.owners.owner(session.runtime_key) == session.sid
-
-    @invariant()
-    def listening_look_up_agrees_with_the_subscriptions(self) -> None:
-        listeners = self.rig.state.listeners
-        for sid in listeners.listeners():
-            for one in listeners.subscriptions(sid):
-                asked = one.key[:-1] + "anything" if one.key.endswith("/*") else one.key
-                assert sid in listeners.targets(asked)
-
-    @invariant()
-    def only_owners_listen_to_the_control_address(self) -> None:
-        """Who listens to `O/subscription` owns `O`, or was there before anybody owned it."""
-        state = self.rig.state
-        for session in state.sessions:
-            for one in state.listeners.subscriptions(session.sid):
-                if one.key.endswith("/*"):
-                    above = state.owners.owner_above(one.key)
-                    assert above is None or above[0] == session.sid
+    def tables_agree(self) -> None:
+        for invariant_holds in INVARIANTS:
+            invariant_holds(self.rig.state)
 
     @invariant()
     def rows_restore_to_the_same_state(self) -> None:

@@ -36,6 +36,15 @@ def a_log(connection: sqlite3.Connection) -> StateLog:
     return log
 
 
+def apply(rows: dict[str, bytes | None], *, to: dict[str, bytes]) -> None:
+    """What a commit does to a dictionary."""
+    for key, row in rows.items():
+        if row is None:
+            to.pop(key, None)
+        else:
+            to[key] = row
+
+
 def entries(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM addresses_log").fetchone()[0])
 
@@ -52,11 +61,7 @@ def test_any_history_leaves_what_a_dictionary_would_hold(commits: list[dict[str,
             if number == reopens:
                 log = a_log(connection)
             log.append({key: None if row is None else Raw(row) for key, row in rows.items()})
-            for key, row in rows.items():
-                if row is None:
-                    expected.pop(key, None)
-                else:
-                    expected[key] = row
+            apply(rows, to=expected)
     assert list(log.load().items()) == list(expected.items())
     connection.close()
 
