@@ -181,11 +181,16 @@ class DomainLink(LinkPort):
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing waits or is under way, no reply is expected, nobody listens there, no legacy is there."""
+        """True when nothing waits or is under way, no reply is expected, nobody listens there, no legacy is there.
+
+        A link that is to stay connected is never idle.
+        """
         machine, context = self.machine, self._context
         if machine.queue.waiting or machine.queue.under_way or len(machine.replies):
             return False
-        return context.interworking.admission(self.domain) is None and not context.is_wanted(self.domain)
+        if self.domain in context.terms.connected or context.interworking.admission(self.domain) is not None:
+            return False
+        return not context.is_wanted(self.domain)
 
     @property
     def is_live(self) -> bool:

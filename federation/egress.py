@@ -40,7 +40,7 @@ KEEPALIVE_SECONDS = 20.0
 HIGH_WATER_BYTES = 1 << 20
 TEXT = 1
 _SCHEMES = {ChannelKind.WEBSOCKET: "wss", ChannelKind.TCP_TLS: "tls", ChannelKind.HTTP: "https"}
-_PLAINTEXT_SCHEMES = {"ws": "wss"}
+_PLAINTEXT_SCHEMES = {"ws": "wss", "http": "https"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class Egress:
     async def _connect(self, channel: Channel, url: str) -> None:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        is_plain = parts.scheme == "ws"
+        is_plain = parts.scheme in _PLAINTEXT_SCHEMES
         stream = await self._dialler.connect(host, parts.port or (80 if is_plain else 443), domain=self.rules.domain)
         channel.bytes_channel = await ByteChannel.over(
             stream, drain_nursery=self._nursery, context=None if is_plain else self._tls_context, server_hostname=host

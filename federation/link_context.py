@@ -10,6 +10,7 @@ from typing import NamedTuple
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
+from federation.core.peer_terms import PeerTerms
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.traces import Traces
 from policy.core.gate import Gate
@@ -55,8 +56,8 @@ class LinkContext:
     round. `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where
     there are identity providers. `hides_addresses` says that records hash addresses. `on_stub_state` is called when a
     stub that runs here, or was to, is in another state. `interworking` knows legacy addresses, and the stubs behind
-    them. `listed_aliases` gives the aliases of a domain that the operator lists. `started_seconds` is when this process
-    started, by the clock `monotonic`.
+    them. `terms` hold for single domains. `listed_aliases` gives the aliases of a domain that the operator lists.
+    `started_seconds` is when this process started, by the clock `monotonic`.
     """
 
     our_domain: str
@@ -80,6 +81,7 @@ class LinkContext:
     hides_addresses: bool = False
     max_hops: int = MAX_HOPS
     interworking: Interworking = field(default_factory=Interworking)
+    terms: PeerTerms = field(default_factory=PeerTerms)
     on_stub_state: Callable[[StubStatus], None] = lambda _: None
     listed_aliases: Callable[[str], frozenset[str]] = lambda _: frozenset()
     started_seconds: float = field(default_factory=time.monotonic)

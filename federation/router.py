@@ -66,7 +66,7 @@ class Federation:
         """Run all links until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._open_interworking()
+            self._open_lasting()
             task_status.started()
             while True:
                 await trio.sleep(TICK_SECONDS)
@@ -82,14 +82,17 @@ class Federation:
                     await trio.sleep(PAUSE_SECONDS)
             links = unfinished
 
-    def _open_interworking(self) -> None:
-        """Interworking stubs run from the start, and as long as they may: their users reach ours only through them."""
+    def _open_lasting(self) -> None:
+        """Some stubs run from the start, and as long as they may: their users reach ours only through them.
+
+        Those are interworking stubs, and stubs that the settings keep connected.
+        """
         node = self._context.node
-        for domain in self._context.interworking.domains:
+        for domain in (*self._context.interworking.domains, *sorted(self._context.terms.connected)):
             try:
-                self._open(domain, greeting(node, node)).need.arise()
+                (self._links.get(domain) or self._open(domain, greeting(node, node))).need.arise()
             except PeerError as exc:
-                logger.error("the interworking stub of %s cannot run: %s", domain, exc, extra={"domain": domain})
+                logger.error("the stub of %s cannot run: %s", domain, exc, extra={"domain": domain})
 
     @property
     def links(self) -> list[DomainLink]:
@@ -178,6 +181,8 @@ class Federation:
         domain = claims.iss
         if self._context.interworking.admission(domain) is not None:
             raise PeerError(Code.AUTH_POLICY, "this domain speaks through its interworking stub only", domain=domain)
+        if domain in self._context.terms.chosen:
+            raise PeerError(Code.AUTH_POLICY, "this domain speaks through the stub chosen here only", domain=domain)
         probe = greeting(claims.node, self._context.node)
         try:
             link = self._links.get(domain) or self._open(domain, probe)

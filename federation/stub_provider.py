@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import trio
 
 from catalogue_client.client import CatalogueClient
 from catalogue_client.core.state import DomainTrust
+from federation.chosen_stubs import ChosenStubs
 from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
 from protofly.errors import HostError, PeerError, TransportError
@@ -33,10 +34,11 @@ SWEEP_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A stub that may run, and its machine code."""
+    """A stub that may run, its machine code, and the settings that `start` hands to it."""
 
     stub: VerifiedStub
     code: bytes
+    configuration: Mapping[str, object]
 
 
 class StubProvider:
@@ -47,11 +49,19 @@ class StubProvider:
         client: Fetches modules and verifies them.
         cache: Keeps modules and machine code on disk.
         sandbox: Compiles.
+        chosen: What the operator says about stubs.
     """
 
     def __init__(
-        self, *, documents: DomainDocuments, client: CatalogueClient, cache: StubsCache, sandbox: Sandbox
+        self,
+        *,
+        documents: DomainDocuments,
+        client: CatalogueClient,
+        cache: StubsCache,
+        sandbox: Sandbox,
+        chosen: ChosenStubs,
     ) -> None:
+        self._chosen = chosen
         self._documents = documents
         self._client = client
         self._cache = cache
@@ -64,8 +74,24 @@ class StubProvider:
             PeerError: Something about the domain was refused.
             TransportError: Nobody answered.
         """
-        trust = await self._documents.trust_of(domain, is_refresh=False, times=times, asked_by=asked_by)
         started = time.perf_counter()
+        stub = await self._stub(domain, times, asked_by)
+        configuration = self._chosen.configuration(stub)
+        code = await self._compiled(stub, times)
+        logger.info(
+            "stub %s %s of %s is verified and compiled after %.0f ms",
+            stub.name,
+            stub.version,
+            domain,
+            (time.perf_counter() - started) * 1000,
+        )
+        return Package(stub, code, configuration)
+
+    async def _stub(self, domain: str, times: StepTimes, asked_by: str) -> VerifiedStub:
+        """The stub that the operator chose, or else the one that the domain publishes."""
+        if self._chosen.is_chosen(domain):
+            return await self._chosen.load(domain)
+        trust = await self._documents.trust_of(domain, is_refresh=False, times=times, asked_by=asked_by)
         try:
             stub = await self._fetch_stub(trust, times)
         except (PeerError, TransportError):
@@ -75,15 +101,7 @@ class StubProvider:
             trust = await self._documents.trust_of(domain, is_refresh=True, times=times)
             stub = await self._fetch_stub(trust, times)
         await self._keep(trust, stub)
-        code = await self._compiled(stub, times)
-        logger.info(
-            "stub %s %s of %s is verified and compiled after %.0f ms",
-            stub.name,
-            stub.version,
-            domain,
-            (time.perf_counter() - started) * 1000,
-        )
-        return Package(stub, code)
+        return stub
 
     async def run_sweeper(
         self,

@@ -19,6 +19,7 @@ from catalogue_client.core.verify import judge_running
 from catalogue_client.fetcher import Dialler
 from federation.core.contact_trouble import Side
 from federation.core.interworking import Interworking
+from federation.core.peer_terms import PeerTerms
 from federation.core.renewal import Renewal, has_moved
 from federation.core.service_tokens import ServiceTokens
 from federation.core.stub_lifecycle import StubLifecycle, StubState
@@ -69,7 +70,7 @@ class SupervisorContext:
 
     `plaintext_domains` are those whose settings say `insecure_plaintext`; `budget` bounds what any stub may spend;
     `interworking` says which stubs may be of that kind, and is given what their manifests claim; `token_readers` give
-    the operator's access tokens for them, by domain.
+    the operator's access tokens for them, by domain. `terms`: what else holds for single domains.
     """
 
     our_domain: str
@@ -83,6 +84,7 @@ class SupervisorContext:
     plaintext_domains: frozenset[str]
     budget: Budget
     interworking: Interworking
+    terms: PeerTerms
     token_readers: Mapping[str, Callable[[], str]]
 
 
@@ -100,6 +102,7 @@ class StubSupervisor:
         self._renewal = Renewal()
         self._line_failed = trio.Event()
         self._summed_up = link.now()
+        self._is_chosen = link.domain in context.terms.chosen
 
     async def run(self) -> None:
         """Deploy whenever the link is needed and nobody carries it; until cancelled."""
@@ -219,7 +222,7 @@ class StubSupervisor:
         times = link.stub.times = StepTimes()
         self._lifecycle.deploying(link.machine.detail)
         self._show_state()
-        is_due = self._renewal.due_in(self._link.now()) == 0.0
+        is_due = self._renewal.due_in(self._link.now()) == 0.0 and not self._is_chosen
         if is_due and not context.documents.seconds_until_askable(link.domain):
             await self._ask_anew()
         try:
@@ -270,6 +273,7 @@ class StubSupervisor:
             "version": stub.version,
             "sha256": stub.module_sha256,
             "level": stub.level.value,
+            **({"class": "plain"} if link.domain in context.terms.plain else {}),
         }
         ranges = ", ".join(map(str, context.interworking.effective(link.domain)))
         if stub.manifest.interworking:
@@ -294,6 +298,7 @@ class StubSupervisor:
                 peer_stream,
                 delivered,
                 tokens.names,
+                package.configuration,
             ),
             queue=link.machine.queue,
             port=link,
@@ -374,8 +379,9 @@ class StubSupervisor:
         self._verdict = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_idle, nursery.cancel_scope)
-            nursery.start_soon(self._watch_trust, stub, nursery.cancel_scope)
-            nursery.start_soon(_after_a_day, nursery.cancel_scope)
+            if not self._is_chosen:  # whose documents and proofs there are none to look at again
+                nursery.start_soon(self._watch_trust, stub, nursery.cancel_scope)
+                nursery.start_soon(_after_a_day, nursery.cancel_scope)
             nursery.start_soon(self._sum_up_often)
         self._lifecycle.draining()
         self._show_stub()

@@ -24,6 +24,7 @@ from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
 from federation.aliases import Aliases
 from federation.attempt_log import AttemptLog
+from federation.chosen_stubs import ChosenStubs
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import QueueLimits
 from federation.core.stub_status import StubAddresses
@@ -52,6 +53,7 @@ from msg_node.bus.taps import Taps
 from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.freed_memory import return_freed_memory
 from msg_node.kernel.changes import Journal
+from msg_node.kernel.data_schemas import check_configuration
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node import Node
 from msg_node.node_state import NodeState, StateParts, make_state, restore
@@ -71,6 +73,7 @@ from msg_node.settings.addresses import build_missed, build_pools, build_rules, 
 from msg_node.settings.delivery import build_delivery_rules
 from msg_node.settings.interworking import build_interworking, token_readers
 from msg_node.settings.model import Settings
+from msg_node.settings.peer_stubs import peer_terms
 from msg_node.settings.sessions import build_credentials
 from msg_node.settings.weakenings import insecure_switches
 from msg_node.site.site import Site
@@ -78,6 +81,7 @@ from msg_node.storage.state_store import StateStore
 from msg_node.wiring import meaning
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.mqtt import build_mqtt
+from msg_node.wiring.peer_stubs import stub_choices
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.errors import SettingsError
@@ -87,6 +91,7 @@ from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.store import load_secret
+from stubs_cache.stub_pins import StubPins
 
 logger = logging.getLogger("msg_node")
 
@@ -225,7 +230,10 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     documents = DomainDocuments(
         resolver=resolver, client=client, cache=cache, anchor_of=partial(meaning.anchor_of, settings)
     )
-    stub_provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox)
+    chosen = ChosenStubs(
+        stub_choices(settings), StubPins(data_dir / "pinned_stubs", secret=secret), check=check_configuration
+    )
+    stub_provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen)
     aliases = Aliases(meaning.alias_rules(settings, gate, node_url), documents.alias_trust_of)
     identity = Identity(
         node=node_url,
@@ -235,6 +243,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         aliases=aliases,
     )
     documents.notify_renewed(identity.documents_renewed)
+    terms = peer_terms(settings)
     supervision = SupervisorContext(
         our_domain=settings.node.domain,
         node=node_url,
@@ -246,6 +255,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         tls_context=tls_context,
         plaintext_domains=plaintext,
         interworking=state.interworking,
+        terms=terms,
         token_readers=token_readers(settings),
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
@@ -272,6 +282,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
             wake=bus.wake_flusher,
             identify=backends.identify,
             interworking=state.interworking,
+            terms=terms,
             our_aliases=frozenset(settings.node.aliases),
             listed_aliases=aliases.rules.listed,
             max_hops=settings.limits.max_hops,

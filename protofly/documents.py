@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from enum import Enum
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -98,7 +98,9 @@ EndpointName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,32}\Z")]
 Word = Annotated[str, msgspec.Meta(max_length=256)]
 EndpointUrl = Annotated[
     str,
-    msgspec.Meta(max_length=2048, pattern=r"^(?:wss|ws|https|tls)://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?(?:/[!-~]*)?\Z"),
+    msgspec.Meta(
+        max_length=2048, pattern=r"^(?:wss|ws|https|http|tls)://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?(?:/[!-~]*)?\Z"
+    ),
 ]
 FetchUrl = Annotated[
     str, msgspec.Meta(max_length=2048, pattern=r"^https?://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?/[!-~]*\Z")
@@ -106,8 +108,12 @@ FetchUrl = Annotated[
 
 
 class TrustLevel(Enum):
-    """How the first root of a domain came to be believed; the value is also the word in settings and records."""
+    """How the first root of a domain came to be believed; the value is also the word in settings and records.
 
+    `operator`: nothing of the domain is believed, the operator chose the stub.
+    """
+
+    OPERATOR = "operator"
     PINNED = "pinned"
     DNSSEC = "dnssec"
     WEB = "web"
@@ -118,7 +124,7 @@ class TrustLevel(Enum):
         return _STRENGTH[self]
 
 
-_STRENGTH: Final = {TrustLevel.PINNED: 3, TrustLevel.DNSSEC: 2, TrustLevel.WEB: 1}
+_STRENGTH: Final = {TrustLevel.OPERATOR: 4, TrustLevel.PINNED: 3, TrustLevel.DNSSEC: 2, TrustLevel.WEB: 1}
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +256,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one stub is and wants. Source: trust and hosts, section 3.4.
 
     `interworking`: a legacy is behind the stub, whose addresses are `permissions.ranges`. Source: data formats, section
-    2.6.
+    2.6. `configuration`: the JSON Schema of the settings that the operator of a host may give it; {} = any.
     """
 
     spec: Literal["rmn-stub/1"]
@@ -267,6 +273,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     for_domains: Annotated[list[Word], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=lambda: ["*"])
     replaces: int | None = None
     interworking: bool = False
+    configuration: Annotated[dict[str, Any], msgspec.Meta(max_length=16)] = {}
 
 
 class DocumentBundle(msgspec.Struct, frozen=True, kw_only=True):

@@ -140,6 +140,8 @@ class Code(Enum):
     CACHE_TAMPERED = (502, "cache-tampered")
 
     # The running stub.
+    STUB_CONFIGURATION = (502, "stub-configuration")
+    DIGEST_NOT_APPROVED = (502, "digest-not-approved")
     STUB_FAILED = (502, "stub-failed")
     STUB_REFUSED = (502, "stub-refused")
     STUB_TRAPPED = (502, "stub-trapped")

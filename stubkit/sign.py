@@ -9,10 +9,10 @@ Source: trust and hosts, sections 3.3 to 3.5.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from protofly import limits
 from protofly.documents import (
@@ -60,6 +60,8 @@ class StubRelease:
     replaces: int | None = None
     ranges: Sequence[str] = ()
     """The legacy addresses that it speaks for; such a stub is an interworking stub."""
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    """JSON Schema of the settings that operators may give it; empty: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,7 @@ def sign_manifest(
         for_domains=list(release.for_domains),
         replaces=release.replaces,
         interworking=bool(release.ranges),
+        configuration=dict(release.configuration),
     )
     return _signed(manifest, keys.pkg, limits.MANIFEST_BYTES)
 

@@ -30,6 +30,7 @@ from sandbox.engine_version import engine_version
 from trapezoid.check_files import check_bind, check_certificate, check_data_dir, check_own_certificate, check_spool
 from trapezoid.check_publication import check_documents, check_publication
 from trapezoid.findings import Finding, Level, remark
+from trapezoid.peer_stubs import check_choice
 
 logger = logging.getLogger("trapezoid.check")
 
@@ -77,6 +78,9 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
         yield from check_documents(settings)
     yield "discovery.ca_file", lambda: _check_authorities(settings.discovery.ca_file)
     yield from _checks_of_services(settings)
+    for peer in settings.peer:
+        if peer.stub is not None:
+            yield f"peer {peer.domain}", partial(check_choice, settings, peer)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)
 

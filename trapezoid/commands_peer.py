@@ -29,7 +29,11 @@ app = typer.Typer(help="List and change the stored trust in other domains.", no_
 def list_peers(config: Config, json: Json = False) -> None:
     """List the peers whose documents were accepted: trust level, root version, serial and held updates."""
     with errors_reported(as_json=json), _trust_store(config) as store:
-        print_rows([_row(store, domain) for domain in store.domains()], as_json=json)
+        from msg_node.settings.load import load_settings
+        from trapezoid.peer_stubs import pinned_rows
+
+        chosen = pinned_rows(load_settings(config))
+        print_rows([*(_row(store, domain) for domain in store.domains()), *chosen], as_json=json)
 
 
 @app.command()
@@ -62,10 +66,15 @@ def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False)
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
+        from msg_node.settings.load import load_settings
         from protofly.address import valid_domain
         from protofly.errors import Code, HostError
+        from trapezoid.peer_stubs import pins_of
 
         valid_domain(domain)
+        if pins_of(load_settings(config)).forget(domain) and domain not in store.domains():
+            print_facts({"domain": domain, "undo": "none: the stub that you choose is pinned anew"}, as_json=json)
+            return
         if domain not in store.domains():
             raise HostError(Code.NOT_REGISTERED, f"no trust is stored for {domain}")
         before = _row(store, domain)
@@ -82,10 +91,17 @@ def approve(
     config: Config,
     json: Json = False,
 ) -> None:
-    """Approve the permissions that a held update of a stub requests (permissions-held)."""
+    """Approve a held update (permissions-held), or the module that the settings choose (digest-not-approved)."""
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
+        from msg_node.settings.load import load_settings
+        from trapezoid.peer_stubs import approve_choice
+
+        approved = approve_choice(load_settings(config), domain)
+        if approved is not None:
+            print_facts(approved, as_json=json)
+            return
         trio.run(store.approve, domain, stub)
         print_facts({"domain": domain, "stub": stub, "approved": True}, as_json=json)
 

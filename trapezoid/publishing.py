@@ -248,6 +248,7 @@ def _manifest(
         connect=options.endpoints,
         needs_auth=options.needs_auth,
         ranges=options.ranges,
+        configuration=facts.configuration,
         replaces=last or None,
     )
     manifest = sign_manifest(site.keys, module, release, now=site.now)

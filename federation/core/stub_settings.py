@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -21,6 +22,7 @@ class StubSettings:
     peer_stream: str
     delivered: int
     tokens: tuple[str, ...] = ()
+    configuration: Mapping[str, object] = field(default_factory=dict)
 
     def start_event(self, endpoints: list[str]) -> GuestEvent:
         """The first event. Source: docs/abi.md."""
@@ -34,7 +36,7 @@ class StubSettings:
             "stream": self.stream,
             "peer_stream": self.peer_stream,
             "delivered": self.delivered,
-            "configuration": {},
+            "configuration": self.configuration,
             "tokens": self.tokens,
         }
         return GuestEvent(Event.START, 0, msgspec.json.encode(members))

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from msg_node.kernel.resources import Members
 from protofly.errors import Code, PeerError
 from protofly.limits import (
@@ -163,6 +165,15 @@ class DataSchema:
         while isinstance(part, dict) and isinstance(reference := part.get("$ref"), str):
             pointer, part = reference, _at(self._source, reference)
         return pointer, part if isinstance(part, dict) else {}
+
+
+def check_configuration(schema: Schema, configuration: Members) -> None:
+    """Hold the settings of a stub against the schema of its manifest.
+
+    Raises:
+        PeerError: SCHEMA, saying what does not fit, or why the schema is not used.
+    """
+    DataSchema(schema).check_change({"value": dict(configuration)}, len(msgspec.json.encode(configuration)))
 
 
 def _compiled(source: Schema) -> ValidatorMap:

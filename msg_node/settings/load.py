@@ -27,6 +27,7 @@ from msg_node.settings.lines import Position, locate_keys
 from msg_node.settings.middleware import middleware_problems
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.mqtt import mqtt_problems
+from msg_node.settings.peer_stubs import peer_stub_problems
 from msg_node.settings.publish import endpoint_problems
 from msg_node.settings.push import push_problems
 from msg_node.settings.rates import rate_problems
@@ -242,6 +243,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *middleware_problems(settings),
         *mqtt_problems(settings),
         *interworking_problems(settings),
+        *peer_stub_problems(settings),
         *endpoint_problems(settings),
         *_problems_elsewhere(settings),
     ):

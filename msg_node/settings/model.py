@@ -11,9 +11,9 @@ Source: trust and hosts, sections 6.1 and 6.2.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
 from msg_node.settings.delivery import DeliverySettings
@@ -405,12 +405,35 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     allow_addresses: Annotated[
         tuple[str, ...], Meta(description="Internal ranges that this domain may resolve to, for example `10.7.0.0/16`.")
     ] = ()
+    stub: Annotated[
+        Path | None,
+        Meta(
+            description="A stub that you choose: a `.wasm` file, or the name of one in our catalogue or of one that "
+            "comes with the program, such as `vertx_peer`. It wins over what the domain publishes, and its digest is "
+            "pinned when it is used first."
+        ),
+    ] = None
+    endpoint: Annotated[
+        str, Meta(description="URL of the domain's node, the only place that this stub may connect to.")
+    ] = ""
+    configuration: Annotated[
+        dict[str, Any],
+        Meta(description="Table of settings for the stub of the domain, as the stub's page explains them; no secrets."),
+    ] = {}
+    stay_connected: Annotated[
+        bool, Meta(description="Connect when the node starts, and stay; for domains whose nodes cannot call us.")
+    ] = False
+    trust_class: Annotated[
+        Literal["node", "plain"],
+        Meta(description="`plain`: nothing proves who speaks inside the domain, so any user there may be any other."),
+    ] = field(default="node", name="class")
     well_known_url: Annotated[str, Meta(description="Use this URL for `live` and ask no name server.")] = ""
     connect: Annotated[
         str, Meta(description="`host:port` to connect to for that URL; its certificate must still fit.")
     ] = ""
     insecure_plaintext: Annotated[
-        bool, Meta(description="Accept `ws://` and `http://` for this domain. Laboratories only.")
+        bool,
+        Meta(description="Accept `ws://` and `http://` for this domain. Everybody on the way can read and change all."),
     ] = False
     messages_per_second: Annotated[
         Rate | None, Meta(description="Messages per second and direction; absent: unlimited.")

@@ -93,6 +93,8 @@ def _value(hint: Any) -> str:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return " or ".join(f"`{word}`" for word in arguments)
+    if origin is dict:
+        return "table"
     if origin is tuple:
         return f"list of {_describe(arguments[0])[0]}"
     if origin in {Union, UnionType}:
@@ -103,7 +105,7 @@ def _value(hint: Any) -> str:
 def _default(member: msgspec.structs.FieldInfo) -> str:
     if member.required:
         return "required"
-    if member.default in (None, "", ()):
+    if member.default in (None, "", (), msgspec.NODEFAULT):
         return ""
     if isinstance(member.default, tuple):
         return f"`{msgspec.json.encode(member.default).decode()}`"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -45,11 +45,12 @@ INITIALIZE: Final = "_initialize"
 
 
 class StubSection(msgspec.Struct, frozen=True, kw_only=True):
-    """JSON of the custom section `trapezoid-stub`."""
+    """JSON of the custom section `trapezoid-stub`. `configuration` is a JSON Schema; see `Manifest`."""
 
     abi: int
     name: str
     version: str
+    configuration: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class ModuleFacts:
     abi: int
     name: str
     version: str
+    configuration: dict[str, Any]
     functions: int
     code_bytes: int
     memory_minimum_bytes: int
@@ -189,6 +191,7 @@ def _facts(seen: _Seen) -> ModuleFacts:
         abi=seen.stub.abi,
         name=seen.stub.name,
         version=seen.stub.version,
+        configuration=seen.stub.configuration,
         functions=len(seen.functions),
         code_bytes=seen.code_bytes,
         memory_minimum_bytes=minimum << 16,

@@ -371,6 +371,18 @@ async def test_plaintext_only_where_the_operator_said_so() -> None:
     assert ours.dialler.asked == [("mn.b.example", 80, "b.example")]
 
 
+async def test_http_in_plaintext_only_where_the_operator_said_so() -> None:
+    plain = endpoints("http://mn.b.example:8080/api")
+    async with lines(echo, rules=EgressRules("b.example", plain)) as ours:
+        with pytest.raises(StubFaultError, check=lambda error: error.code is Code.STUB_DENIED):
+            ours.open(kind=ChannelKind.HTTP)
+    async with lines(nothing, rules=EgressRules("b.example", plain, allows_plaintext=True)) as ours:
+        ours.open(kind=ChannelKind.HTTP)
+        while not ours.dialler.asked:
+            await trio.lowlevel.checkpoint()
+    assert ours.dialler.asked == [("mn.b.example", 8080, "b.example")]
+
+
 @pytest.mark.parametrize(
     ("url", "kind"),
     [

@@ -13,6 +13,7 @@ from federation.core import auth
 from federation.core.auth import Claims
 from federation.core.carrier import Accepted
 from federation.core.interworking import Interworking
+from federation.core.peer_terms import PeerTerms
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import Refusal
@@ -43,8 +44,15 @@ class Supervisors:
 
 
 class Rig:
-    def __init__(self, gate: Gate, *, max_links: int = 256, interworking: Interworking | None = None) -> None:
-        self.bus = Bus("a.example", gate=gate, interworking=interworking or Interworking())
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        max_links: int = 256,
+        interworking: Interworking | None = None,
+        terms: PeerTerms | None = None,
+    ) -> None:
+        self.bus = Bus("a.example", gate=gate, interworking=interworking or Interworking(), terms=terms or PeerTerms())
         self.supervisors = Supervisors()
         self.federation = Federation(
             self.bus.context,
@@ -285,3 +293,24 @@ async def test_what_may_not_go_out_is_recorded_although_it_was_only_to_wait(nurs
     assert rig.federation.reach("b.example", request(1)) == Refusal(Code.POLICY)
     assert [one.rule_id for one in rig.bus.decisions] == ["s/no-reads"]
     assert [(one.outcome, one.outcome_code) for one in rig.bus.message_records] == [("denied", "policy")]
+
+
+async def test_link_that_is_to_stay_connected_is_made_at_the_start_and_is_never_idle(nursery: trio.Nursery) -> None:
+    rig = Rig(everybody(), max_links=1, terms=PeerTerms(connected=frozenset({"b.example"})))
+    await nursery.start(rig.federation.run)
+    await trio.testing.wait_all_tasks_blocked()
+    assert rig.supervisors.started == ["b.example"]
+    [link] = rig.federation.links
+    assert link.need.has_arisen
+    assert not link.is_idle
+    refusal = rig.federation.send("c.example", chat(1, to="c.example"))
+    assert refusal is not None
+    assert refusal.code is Code.OVERLOAD  # its link is not taken away for another one
+
+
+async def test_domain_whose_stub_the_operator_chose_cannot_connect_to_us(nursery: trio.Nursery) -> None:
+    rig = Rig(everybody(), terms=PeerTerms(chosen=frozenset({"b.example"})))
+    await nursery.start(rig.federation.run)
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.AUTH_POLICY):
+        rig.federation.admit(claims_of("b.example"))
+    rig.federation.admit(claims_of("c.example"))

@@ -12,14 +12,17 @@ import trio
 from catalogue_client.core.state import TrustAnchor
 from catalogue_client.trust_store import TrustStore
 from federation.attempt_log import AttemptLog
+from federation.chosen_stubs import ChosenStubs, StubChoice
 from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
 from federation.resolver import Resolver
 from federation.stub_provider import StubProvider
+from msg_node.kernel.data_schemas import check_configuration
 from protofly.errors import Code, HostError, PeerError, TransportError
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.core.eviction import CACHE_BYTES, Eviction
+from stubs_cache.stub_pins import StubPins
 from tests.support.names import ScriptedNames
 from tests.support.repository import DAY, SECRET, World
 
@@ -50,6 +53,7 @@ class Rig:
         self.folder, self.world, self.anchors = folder, world, anchors or {}
         self.sandbox = Compiler()
         self.cache_bytes = CACHE_BYTES
+        self.choices: list[StubChoice] = []
         self.start()
 
     def start(self) -> None:
@@ -69,6 +73,7 @@ class Rig:
             client=self.world.client,
             cache=self.cache,
             sandbox=cast("Sandbox", self.sandbox),
+            chosen=ChosenStubs(self.choices, StubPins(self.folder / "pins", secret=SECRET), check=check_configuration),
         )
 
     def restart(self) -> None:

@@ -196,7 +196,9 @@ def test_python_of_the_readme_is_python() -> None:
 
 
 def test_every_setting_on_the_page_is_read_by_somebody() -> None:
-    named = set(re.findall(r"^\| `([a-z_0-9]+)` \|", text_of(DOCS / "configuration.md"), re.MULTILINE))
+    renamed = {"class": "trust_class"}  # no attribute of Python can have this name
+    found = re.findall(r"^\| `([a-z_0-9]+)` \|", text_of(DOCS / "configuration.md"), re.MULTILINE)
+    named = {renamed.get(name, name) for name in found}
     packages = [path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
     sources = [path.read_text(encoding="utf-8") for package in packages for path in package.rglob("*.py")]
     read = {node.attr for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}

@@ -12,6 +12,7 @@ from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierUp, L
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
+from federation.core.peer_terms import PeerTerms
 from federation.core.stub_status import StubAddresses
 from federation.domain_link import DomainLink
 from federation.link_context import Identify, LinkContext
@@ -70,6 +71,7 @@ class Bus:
     traces: Traces = field(default_factory=Traces)
     identify: Identify | None = None
     interworking: Interworking = field(default_factory=Interworking)
+    terms: PeerTerms = field(default_factory=PeerTerms)
     aliases: Aliases = field(default_factory=Aliases)
     clock: Clock = field(default_factory=Clock)
 
@@ -97,6 +99,7 @@ class Bus:
             limits=self.limits,
             identify=self.identify,
             interworking=self.interworking,
+            terms=self.terms,
             our_aliases=self.aliases.ours,
             listed_aliases=self.aliases.listed,
             started_seconds=self.clock.started_seconds,

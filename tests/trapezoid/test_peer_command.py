@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from pathlib import Path
@@ -15,6 +16,8 @@ from catalogue_client.core.state import TrustState
 from catalogue_client.trust_store import TrustStore
 from protofly.documents import TrustLevel
 from stubs_cache.store import load_secret
+from stubs_cache.stub_pins import StubPins
+from tests.support.guests import custom_section
 from trapezoid.commands import app
 
 THEIRS = "PkSdMrt1vNODIVuhyRkwei4Px83jRdR_xNpMuA7JvVo"
@@ -167,3 +170,59 @@ def test_marks_that_cannot_be_read_hide_no_other_domain_and_can_be_forgotten(nod
     assert [row["level"] for row in node.facts("list")] == ["cache-tampered", "web"]
     assert node.facts("forget", "b.example", "--yes")["before"]["level"] == "cache-tampered"
     assert [row["domain"] for row in node.facts("list")] == ["c.example"]
+
+
+CHOSEN = """
+[[peer]]
+domain = "p.example"
+stub = "mine.wasm"
+endpoint = "wss://p.example/ws"
+class = "plain"
+"""
+MODULE = Path(__file__).parents[2] / "examples" / "stubs" / "vertx_peer" / "vertx_peer.wasm"
+
+
+def chosen_node(folder: Path, more: str = "") -> tuple[Node, Path, StubPins]:
+    """A node that uses a chosen stub already; its file, and the pins."""
+    node = Node(folder, CHOSEN + more)
+    file = folder / "mine.wasm"
+    file.write_bytes(MODULE.read_bytes())
+    pins = StubPins(node.data / "pinned_stubs", secret=load_secret(node.data / "secret"))
+    pins.write("p.example", hashlib.sha256(file.read_bytes()).hexdigest())
+    return node, file, pins
+
+
+def check(node: Node) -> Any:
+    done = CliRunner().invoke(app, ["check", "--config", str(node.config), "--json"])
+    return next(one for one in json.loads(done.stdout)["checks"] if one["part"] == "peer p.example")
+
+
+def test_pinned_stub_is_listed_and_another_module_waits_for_approval(tmp_path: Path) -> None:
+    node, file, pins = chosen_node(tmp_path)
+    [row] = node.facts("list")
+    assert (row["domain"], row["level"], row["held"]) == ("p.example", "operator", "")
+    assert check(node)["level"] == "ok"
+    file.write_bytes(file.read_bytes() + custom_section("x", b"1"))
+    assert node.facts("list")[0]["held"] == "vertx_peer"
+    assert check(node)["code"] == "digest-not-approved"
+    assert node.facts("approve", "p.example", "vertx_peer")["approved"]
+    assert pins.read("p.example") == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert node.facts("list")[0]["held"] == ""
+
+
+def test_pin_that_is_forgotten_is_gone(tmp_path: Path) -> None:
+    node, _, pins = chosen_node(tmp_path)
+    assert node.run("forget", "p.example", "--yes").exit_code == 0
+    assert pins.read("p.example") == ""
+    assert node.run("forget", "p.example", "--yes").exit_code == 2
+
+
+def test_check_is_loud_about_a_chosen_stub_without_tls_and_refuses_wrong_settings(tmp_path: Path) -> None:
+    node, file, _ = chosen_node(tmp_path, "insecure_plaintext = true\n")
+    node.config.write_text(node.config.read_text().replace("wss://", "ws://"))
+    found = check(node)
+    assert (found["level"], "NO TLS" in found["text"]) == ("warning", True)
+    node.config.write_text(node.config.read_text() + "configuration = {runtime = 7}\n")
+    assert (check(node)["level"], check(node)["code"]) == ("problem", "stub-configuration")
+    file.unlink()
+    assert check(node)["level"] == "problem"

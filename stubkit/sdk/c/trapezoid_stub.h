@@ -10,6 +10,9 @@
  *
  *     static void stub_on_event(const stub_event *event);
  *
+ * With `#define STUB_CONFIGURATION {"type": "object", …}` the stub states the JSON Schema of the settings that an operator may
+ * give it; they come with `start`, as its member `configuration`. (Include no other header before this one then.)
+ *
  * It is called once for every event, in order; it answers by calling the `stub_…` actions below, any number of times.
  * With `#define STUB_HAS_BATCH_END` also write `static void stub_on_batch_end(void)`, called once after the last event of a call:
  * the place to flush what was gathered from several events.
@@ -22,18 +25,28 @@
 #ifndef TRAPEZOID_STUB_H
 #define TRAPEZOID_STUB_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #if !defined(STUB_NAME) || !defined(STUB_VERSION)
 #error "define STUB_NAME and STUB_VERSION before including trapezoid_stub.h"
 #endif
 
+#ifdef STUB_CONFIGURATION
+#define STUB_LITERAL_(...) #__VA_ARGS__
+#define STUB_LITERAL(...) STUB_LITERAL_(__VA_ARGS__)
+#define STUB_MORE ".ascii \", \\\"configuration\\\": \"\n.ascii " STUB_LITERAL(STUB_LITERAL(STUB_CONFIGURATION)) "\n"
+#else
+#define STUB_MORE ""
+#endif
+
 /* The custom section by which the host recognises the module: it never has to run it to know what it is. */
 __asm__(".section \".custom_section.trapezoid-stub\",\"\",@\n"
-        ".ascii \"{\\\"abi\\\": 1, \\\"name\\\": \\\"" STUB_NAME "\\\", \\\"version\\\": \\\"" STUB_VERSION "\\\"}\"\n"
+        ".ascii \"{\\\"abi\\\": 1, \\\"name\\\": \\\"" STUB_NAME "\\\", \\\"version\\\": \\\"" STUB_VERSION "\\\"\"\n"
+        STUB_MORE
+        ".ascii \"}\"\n"
         ".text\n");
+
+#include <stdbool.h> /* behind the section: its `true` and `false` would get into the schema */
+#include <stddef.h>
+#include <stdint.h>
 
 /* Calls cost a nanosecond; copies of a body at every call site cost compile time on the host's first contact. */
 #define STUB_NOINLINE __attribute__((noinline, unused))

@@ -1,0 +1,83 @@
+"""A stub that the operator chose for a domain that publishes nothing, or in place of what it publishes.
+
+Nobody has signed anything: the operator answers for it, and its digest is pinned when it is used first. So there is no
+end of validity and no serial, and it can prove nothing to the far end and about it: it may not ask for tokens.
+
+Source: message specification, section 18.1; foreign nodes, section 3.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from catalogue_client.core.verify import check_module
+from protofly.documents import (
+    ABI_MAJOR,
+    ABI_NAME,
+    Abi,
+    Endpoint,
+    Manifest,
+    ModuleReference,
+    Permissions,
+    TrustLevel,
+)
+from protofly.stub import VerifiedStub
+
+_FIRST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleStatement:
+    """What a module says of itself in its custom section. Source: docs/abi.md, "The module"."""
+
+    name: str
+    version: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+
+
+def make_operator_stub(domain: str, module: bytes, said: ModuleStatement, endpoint: Endpoint) -> VerifiedStub:
+    """The stub of `domain` as the operator chose it: it may open `endpoint`, and nothing else is granted.
+
+    Args:
+        domain: The foreign domain.
+        module: The bytes of the module; they have passed the structural check.
+        said: What they say of themselves.
+        endpoint: The only place that it may connect to.
+
+    Raises:
+        PeerError: MODULE_LIMITS or MODULE_MALFORMED.
+    """
+    digest = hashlib.sha256(module).hexdigest()
+    manifest = Manifest(
+        spec="rmn-stub/1",
+        domain=domain,
+        name=said.name,
+        serial=1,
+        version=said.version,
+        released=_FIRST,
+        expires=_NEVER,
+        module=ModuleReference(sha256=digest, size=len(module), urls=[]),
+        abi=Abi(name=ABI_NAME, version=str(ABI_MAJOR)),
+        permissions=Permissions(connect=[endpoint.name], clock="wall", random=True),
+        configuration=dict(said.configuration),
+    )
+    check_module(module, manifest)
+    return VerifiedStub._create(  # noqa: SLF001 - besides `verify`, the one place that may
+        domain=domain,
+        name=said.name,
+        serial=1,
+        version=said.version,
+        module=module,
+        module_sha256=digest,
+        manifest=manifest,
+        manifest_sha256=digest,
+        manifest_envelope=b"",
+        level=TrustLevel.OPERATOR,
+        expires=_NEVER.timestamp(),
+        endpoints={endpoint.name: endpoint},
+    )

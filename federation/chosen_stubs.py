@@ -1,0 +1,126 @@
+"""The stubs that the operator chose for foreign domains, and what the settings hand to any stub.
+
+A chosen stub wins over what its domain publishes. Its digest is pinned when it is used first; another module of the
+same name is refused until the operator approves it. Source: message specification, section 18.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
+from protofly.documents import Endpoint
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.limits import MODULE_BYTES
+from protofly.stub import VerifiedStub
+from sandbox.core.module_check import inspect_module
+from stubs_cache.stub_pins import StubPins
+
+logger = logging.getLogger("federation")
+
+ENDPOINT_NAME: Final = "mn"
+"""How a chosen stub names the only endpoint that it has."""
+
+CheckConfiguration = Callable[[Mapping[str, object], Mapping[str, object]], None]
+"""Holds settings (second) against a JSON Schema (first); raises PeerError, saying what does not fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StubChoice:
+    """What the settings say about the stub of one domain.
+
+    Attributes:
+        domain: The foreign domain.
+        file: The module that the operator chose; None: what the domain publishes.
+        endpoint: URL of the only place that a chosen stub may connect to.
+        configuration: What `start` hands to the stub; nothing secret.
+    """
+
+    domain: str
+    file: Path | None = None
+    endpoint: str = ""
+    configuration: Mapping[str, object] = field(default_factory=dict)
+
+
+class ChosenStubs:
+    """What the operator says about stubs, by domain."""
+
+    def __init__(self, choices: Iterable[StubChoice], pins: StubPins, *, check: CheckConfiguration) -> None:
+        self._choices = {one.domain: one for one in choices}
+        self._pins = pins
+        self._check = check
+
+    def is_chosen(self, domain: str) -> bool:
+        """Whether the operator chose the stub of a domain."""
+        choice = self._choices.get(domain)
+        return choice is not None and choice.file is not None
+
+    async def load(self, domain: str) -> VerifiedStub:
+        """The chosen stub of a domain; its digest is pinned from now on.
+
+        Raises:
+            PeerError: The module breaks the contract, or another one is pinned (DIGEST_NOT_APPROVED).
+            HostError: SETTINGS when the file cannot be read, STORAGE when the pin cannot be.
+        """
+        return await trio.to_thread.run_sync(self._load, self._choices[domain])
+
+    def configuration(self, stub: VerifiedStub) -> Mapping[str, object]:
+        """What `start` hands to a stub.
+
+        Raises:
+            PeerError: STUB_CONFIGURATION when it does not fit the schema of the stub's manifest.
+        """
+        choice = self._choices.get(stub.domain)
+        configuration = {} if choice is None else choice.configuration
+        if stub.manifest.configuration:
+            try:
+                self._check(stub.manifest.configuration, configuration)
+            except PeerError as exc:
+                raise PeerError(
+                    Code.STUB_CONFIGURATION, f"configuration of {stub.name}: {exc.detail}", domain=stub.domain
+                ) from exc
+        return configuration
+
+    def _load(self, choice: StubChoice) -> VerifiedStub:
+        stub = read_choice(choice)
+        pinned = self._pins.read(choice.domain)
+        if not pinned:
+            self._pins.write(choice.domain, stub.module_sha256)
+            logger.warning(
+                "the stub %s %s for %s is pinned: sha256 %s",
+                stub.name,
+                stub.version,
+                choice.domain,
+                stub.module_sha256,
+                extra={"domain": choice.domain},
+            )
+        elif pinned != stub.module_sha256:
+            detail = f"{choice.file} is not the module that was pinned; `trapezoid peer approve` accepts it"
+            raise PeerError(Code.DIGEST_NOT_APPROVED, detail, domain=choice.domain)
+        return stub
+
+
+def read_choice(choice: StubChoice) -> VerifiedStub:
+    """Read and check the module of a choice, whatever is pinned.
+
+    Raises:
+        PeerError: It breaks the contract.
+        SettingsError: The file cannot be read.
+    """
+    assert choice.file is not None
+    try:
+        with choice.file.open("rb") as file:
+            module = file.read(MODULE_BYTES + 1)
+    except OSError as exc:
+        raise SettingsError(f"{choice.file}: {exc.strerror}") from exc
+    if len(module) > MODULE_BYTES:
+        raise PeerError(Code.MODULE_LIMITS, f"{choice.file} has more than {MODULE_BYTES:,} bytes", domain=choice.domain)
+    facts = inspect_module(module)
+    said = ModuleStatement(name=facts.name, version=facts.version, configuration=facts.configuration)
+    return make_operator_stub(choice.domain, module, said, Endpoint(name=ENDPOINT_NAME, url=choice.endpoint))

@@ -1,0 +1,76 @@
+"""What `[[peer]]` entries say about stubs: which one, where it connects, what it is given, how long it stays.
+
+Source: message specification, section 18.1; foreign nodes, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from federation.core.peer_terms import PeerTerms
+from protofly.documents import EndpointUrl
+from protofly.limits import STUB_CONFIGURATION_BYTES
+
+if TYPE_CHECKING:
+    from msg_node.settings.model import PeerSettings, Settings
+
+Problem = tuple[tuple[str | int, ...], str]
+"""Where in the settings, and what is wrong."""
+_IN_PLAINTEXT: Final = ("ws:", "http:")
+
+
+def peer_terms(settings: Settings) -> PeerTerms:
+    """What else the entries say about single links."""
+    return PeerTerms(
+        chosen=frozenset(peer.domain for peer in settings.peer if peer.stub is not None),
+        connected=frozenset(peer.domain for peer in settings.peer if peer.stay_connected),
+        plain=frozenset(peer.domain for peer in settings.peer if peer.trust_class == "plain"),
+    )
+
+
+def peer_stub_problems(settings: Settings) -> Iterator[Problem]:
+    """What one field of an entry alone cannot say about its stub."""
+    for index, peer in enumerate(settings.peer):
+        for name, text in _problems(settings, peer):
+            yield ("peer", index, name), text
+
+
+def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str]]:
+    is_wildcard = peer.domain.startswith("*.")
+    given = {"stub": peer.stub, "configuration": peer.configuration, "stay_connected": peer.stay_connected}
+    given["class"] = peer.trust_class == "plain"
+    if is_wildcard:
+        yield from ((name, "only for a domain that is named in full") for name, value in given.items() if value)
+    if len(msgspec.json.encode(plain_values(peer.configuration))) > STUB_CONFIGURATION_BYTES:
+        yield "configuration", f"has more than {STUB_CONFIGURATION_BYTES:,} bytes"
+    if peer.stub is None:
+        if peer.endpoint:
+            yield "endpoint", "goes with `stub`"
+        return
+    if peer.trust_class != "plain":
+        yield "class", 'a stub that you choose proves nothing about its domain: `class = "plain"`'
+    if peer.well_known_url or peer.fingerprint:
+        yield "stub", "wins over what the domain publishes: leave out `well_known_url` and `fingerprint`"
+    if any(one.domain == peer.domain for one in settings.interworking):
+        yield "stub", "an [[interworking]] entry speaks of the stub that the domain publishes"
+    yield from (("endpoint", text) for text in _endpoint_problems(peer))
+
+
+def _endpoint_problems(peer: PeerSettings) -> Iterator[str]:
+    try:
+        msgspec.convert(peer.endpoint, EndpointUrl)
+    except msgspec.ValidationError:
+        yield "not a wss://, https:// or tls:// URL in lower case, with the path where the node listens"
+        return
+    if peer.endpoint.startswith(_IN_PLAINTEXT) and not peer.insecure_plaintext:
+        yield "without TLS only with `insecure_plaintext = true` in this entry"
+
+
+def plain_values(configuration: Mapping[str, object]) -> dict[str, object]:
+    """Settings as JSON has them: moments of TOML become texts."""
+    made = msgspec.to_builtins(dict(configuration), str_keys=True)
+    assert isinstance(made, dict)
+    return made

@@ -1,0 +1,63 @@
+"""Which stubs the settings choose for single domains, and where they lie."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from federation.chosen_stubs import StubChoice
+from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.peer_stubs import plain_values
+from msg_node.site.publication import SiteFolder
+from protofly.errors import SettingsError
+
+_CHECKOUT: Final = Path(__file__).resolve().parents[2] / "examples" / "stubs"
+_INSTALLED: Final = Path(sys.prefix) / "share" / "trapezoid" / "stubs"
+
+
+def stub_choices(settings: Settings) -> list[StubChoice]:
+    """What the entries say about the stubs of single domains.
+
+    Raises:
+        SettingsError: A stub is in no file and in no catalogue.
+    """
+    return [stub_choice(settings, peer) for peer in settings.peer if peer.stub is not None or peer.configuration]
+
+
+def stub_choice(settings: Settings, peer: PeerSettings) -> StubChoice:
+    """What one entry says about the stub of its domain.
+
+    Raises:
+        SettingsError: The stub is in no file and in no catalogue.
+    """
+    return StubChoice(
+        domain=peer.domain,
+        file=None if peer.stub is None else stub_file(settings, peer.stub),
+        endpoint=peer.endpoint,
+        configuration=plain_values(peer.configuration),
+    )
+
+
+def stub_file(settings: Settings, stub: Path) -> Path:
+    """The module that an entry names: a file, a stub of our own catalogue, or one that comes with the program.
+
+    Raises:
+        SettingsError: There is none of that name.
+    """
+    if stub.suffix == ".wasm":
+        return stub
+    if settings.publish is not None:
+        folder = SiteFolder(settings.publish.site_dir)
+        try:
+            stubs = folder.load().stubs
+        except SettingsError:
+            stubs = {}
+        for selector, one in stubs.items():
+            if stub.name in {selector, one.reference.name}:
+                return folder.module(one.module_sha256)
+    for come_along in (_CHECKOUT, _INSTALLED):
+        file = come_along / stub.name / f"{stub.name}.wasm"
+        if file.is_file():
+            return file
+    raise SettingsError(f"{stub.name}: no `.wasm` file, and no stub of that name is in our catalogue or comes with us")
