@@ -204,7 +204,7 @@ class DomainLink(LinkPort):
 
     @property
     def queue(self) -> OutboundQueue:
-        """Our messages that wait or are under way."""
+        """See `LinkPort`."""
         return self.machine.queue
 
     @property

@@ -87,7 +87,29 @@ class EgressRules:
         return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
 
 
-class Guest(Protocol):
+@dataclass(frozen=True, slots=True)
+class LineOpener:
+    """Opens lines with the judged dialler, and with TLS against the authorities that the node trusts."""
+
+    dialler: Dialler
+    tls_context: ssl.SSLContext
+
+    async def open(self, url: str, *, domain: str, drain_nursery: trio.Nursery) -> ByteChannel:
+        """Open a line to the host and port of `url`, under the address rules of `domain`; only `ws` has no TLS.
+
+        Raises:
+            PeerError: The address is refused, or TLS fails.
+            TransportError: Nobody answers.
+        """
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_plain = parts.scheme in _PLAINTEXT_SCHEMES
+        stream = await self.dialler.connect(host, parts.port or (80 if is_plain else 443), domain=domain)
+        context = None if is_plain else self.tls_context
+        return await ByteChannel.over(stream, drain_nursery=drain_nursery, context=context, server_hostname=host)
+
+
+class LineUser(Protocol):
     """The stub instance whose lines these are."""
 
     def emit(self, event: GuestEvent) -> None:
@@ -117,27 +139,26 @@ class Egress:
 
     Args:
         rules: What the stub may reach.
+        opener: Opens its lines.
         guest: Whose lines they are.
         handler_nursery: Runs one task per line.
-        on_failed: Called with the reason when a line could not be opened.
+        on_ended: Called with each line that has ended, and why, before the guest gets the event `closed`.
     """
 
     def __init__(
         self,
         rules: EgressRules,
-        guest: Guest,
+        opener: LineOpener,
+        guest: LineUser,
         *,
-        dialler: Dialler,
-        tls_context: ssl.SSLContext,
         handler_nursery: trio.Nursery,
-        on_failed: Callable[[str], None] = lambda _reason: None,
+        on_ended: Callable[[Channel, str], None],
     ) -> None:
         self.rules = rules
-        self._dialler = dialler
-        self._tls_context = tls_context
+        self._opener = opener
         self._nursery = handler_nursery
         self._guest = guest
-        self._on_failed = on_failed
+        self._on_ended = on_ended
         self._channels: dict[int, Channel] = {}
         self._heard_seconds = 0.0
         self._digesting = 0
@@ -214,8 +235,7 @@ class Egress:
                 channel.bytes_channel.close()
             if self._channels.get(channel.number) is channel:
                 del self._channels[channel.number]
-        if not channel.is_open and reason != "closed":
-            self._on_failed(reason)
+        self._on_ended(channel, reason)
         self._guest.emit(GuestEvent(Event.CLOSED, channel.number, reason.encode()[:256]))
 
     async def _open(self, channel: Channel, url: str, request: OpenRequest) -> list[bytes]:
@@ -236,15 +256,10 @@ class Egress:
             return await self._exchange_with_token(channel, url, request)
 
     async def _connect(self, channel: Channel, url: str) -> None:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        is_plain = parts.scheme in _PLAINTEXT_SCHEMES
-        stream = await self._dialler.connect(host, parts.port or (80 if is_plain else 443), domain=self.rules.domain)
-        channel.bytes_channel = await ByteChannel.over(
-            stream, drain_nursery=self._nursery, context=None if is_plain else self._tls_context, server_hostname=host
-        )
+        domain = self.rules.domain
+        channel.bytes_channel = await self._opener.open(url, domain=domain, drain_nursery=self._nursery)
         if channel.endpoint.spki:
-            check_pin(channel, domain=self.rules.domain)
+            check_pin(channel, domain=domain)
 
     async def _upgrade(self, channel: Channel, url: str, request: OpenRequest) -> list[bytes]:
         """Do the WebSocket handshake; returns what the server said in the same breath."""

@@ -17,7 +17,6 @@ from federation.core import auth
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
 from federation.core.link_frames import FrameKind, decode_frame, decode_hello, encode_frame
-from federation.core.outbound_queue import OutboundQueue
 from federation.identity import Identity
 from federation.log_allowance import LogAllowance
 from federation.peer_session import PeerSession, ProvedPeer
@@ -41,8 +40,7 @@ class LinkAcceptor:
     Args:
         endpoints: URLs under which our link endpoint is published.
         bindings: Channel bindings of our certificates.
-        admit: Decides on the domain once it is known; returns the queue and the port of its link. Raises PeerError
-            AUTH_POLICY.
+        admit: Decides on the domain once it is known; returns the port of its link. Raises PeerError AUTH_POLICY.
         log_clock: Seconds; decides which minute a line of the log belongs to.
 
     Attributes:
@@ -56,7 +54,7 @@ class LinkAcceptor:
         identity: Identity,
         endpoints: frozenset[str],
         bindings: frozenset[str],
-        admit: Callable[[Claims], tuple[OutboundQueue, LinkPort]],
+        admit: Callable[[Claims], LinkPort],
         log_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = identity
@@ -171,8 +169,8 @@ class LinkHandshake:
         self.domain = claims.iss
         if claims.iss != hello.domain or claims.node != hello.node:
             raise PeerError(Code.AUTH_AUDIENCE, "HELLO and token name different nodes", domain=claims.iss)
-        queue, port = self._acceptor.admit(claims)
-        return ProvedPeer(hello, claims, identity.take_proof(claims), queue, port, rest)
+        port = self._acceptor.admit(claims)
+        return ProvedPeer(hello, claims, identity.take_proof(claims), port, rest)
 
     async def _next_frame(self, early: list[bytes]) -> tuple[bytes, list[bytes]]:
         while not early:

@@ -23,7 +23,7 @@ from federation.core.link_frames import (
     encode_messages,
     encode_welcome,
 )
-from federation.core.outbound_queue import LAST_NUMBER, OutboundQueue
+from federation.core.outbound_queue import LAST_NUMBER
 from federation.error_groups import first_error
 from federation.identity import Identity, Proof
 from federation.inbound_turns import InboundTurns
@@ -58,7 +58,6 @@ class ProvedPeer:
         hello: How it introduced itself.
         claims: What its token says.
         proof: What the claims rest on.
-        queue: What waits for it.
         port: Its link.
         early: Frames that came behind the handshake.
     """
@@ -66,7 +65,6 @@ class ProvedPeer:
     hello: Hello
     claims: Claims
     proof: Proof
-    queue: OutboundQueue
     port: LinkPort
     early: list[bytes]
 
@@ -83,7 +81,7 @@ class PeerSession(Carrier):
         self._line = line
         self._websocket = websocket
         self._identity = identity
-        self._queue, self._port = peer.queue, peer.port
+        self._queue, self._port = peer.port.queue, peer.port
         self._turns = InboundTurns(self, waits_for_room=True)
         self._processed = 0
         self._acknowledged = 0

@@ -14,7 +14,6 @@ import trio
 
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
-from federation.core.outbound_queue import OutboundQueue
 from federation.core.stub_status import StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
@@ -172,7 +171,7 @@ class Federation:
         link = self._links.get(domain)
         return link.senders if link is not None and link.queue.is_congested and not link.senders.is_slow else None
 
-    def admit(self, claims: Claims) -> tuple[OutboundQueue, LinkPort]:
+    def admit(self, claims: Claims) -> LinkPort:
         """Another node has proved its domain: give it the link of that domain.
 
         Raises:
@@ -193,7 +192,7 @@ class Federation:
             raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
         if len(link.machine.carriers) >= CARRIERS_PER_DOMAIN:
             raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
-        return link.machine.queue, link
+        return link
 
     def _open(self, domain: str, message: Message) -> DomainLink:
         """Make the link of a domain; policy is asked before anything else is done about it.

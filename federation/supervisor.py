@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import logging
 import random
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import trio
 
 from catalogue_client.core.verify import judge_running
-from catalogue_client.fetcher import Dialler
 from federation.core.contact_trouble import Side
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
@@ -27,8 +26,8 @@ from federation.core.stub_settings import StubSettings
 from federation.core.stub_status import StepTimes
 from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
-from federation.egress import Egress, EgressRules
-from federation.hosted_stub import HostedStub
+from federation.egress import EgressRules, LineOpener
+from federation.hosted_stub import HostedStub, StubInstance, host
 from federation.identity import Identity
 from federation.peer_session import REAUTHENTICATE_SECONDS
 from federation.stub_provider import DEFAULT_STUB, Package, StubProvider
@@ -79,8 +78,7 @@ class SupervisorContext:
     provider: StubProvider
     sandbox: Sandbox
     identity: Identity
-    dialler: Dialler
-    tls_context: ssl.SSLContext
+    opener: LineOpener
     plaintext_domains: frozenset[str]
     budget: Budget
     interworking: Interworking
@@ -240,7 +238,7 @@ class StubSupervisor:
         self._event("started", pid=process.pid, seconds=start_seconds)
         link.stub.worker_pid = process.pid
         try:
-            refusal = await self._run(package, process, times)
+            refusal = await self._run(package, process)
         finally:
             link.stub.worker_pid = None
             with trio.CancelScope(shield=True):
@@ -265,7 +263,7 @@ class StubSupervisor:
             memory_bytes=stub.manifest.needs.memory_bytes or None, call_ms=stub.manifest.needs.call_ms or None
         )
 
-    async def _run(self, package: Package, process: StubProcess, times: StepTimes) -> PeerError | None:
+    async def _run(self, package: Package, process: StubProcess) -> PeerError | None:
         """Run one instance to its end; returns why it may not run any more, None when it may."""
         link, context, stub = self._link, self._context, package.stub
         link.stub.description = {
@@ -286,7 +284,9 @@ class StubSupervisor:
         admission = context.interworking.admission(link.domain)
         tokens = context.interworking.tokens(link.domain) or ServiceTokens()
         peer_stream, delivered = link.machine.streams.newest()
-        hosted = HostedStub(
+        allows_plaintext = link.domain in context.plaintext_domains
+        read_token = context.token_readers.get(link.domain)
+        instance = StubInstance(
             stub,
             process,
             StubSettings(
@@ -300,35 +300,19 @@ class StubSupervisor:
                 tokens.names,
                 package.configuration,
             ),
-            queue=link.machine.queue,
-            port=link,
-            identity=context.identity,
+            EgressRules(link.domain, stub.endpoints, allows_plaintext, tokens, read_token),
+            context.opener,
+            context.identity,
+            self._meters,
             allows_http=admission is None or admission.allows_http,
-            on_state=lambda text: self._reported(text, times),
-            meters=self._meters,
         )
         self._started = time.perf_counter()
-        allows_plaintext = link.domain in context.plaintext_domains
-        read_token = context.token_readers.get(link.domain)
-        rules = EgressRules(link.domain, stub.endpoints, allows_plaintext, tokens, read_token)
-
-        def open_egress(running: HostedStub, nursery: trio.Nursery) -> Egress:
-            return Egress(
-                rules,
-                running,
-                dialler=context.dialler,
-                tls_context=context.tls_context,
-                handler_nursery=nursery,
-                on_failed=self._no_line,
-            )
-
-        with trio.CancelScope() as ending:
-            await hosted.run(open_egress, beside=lambda: self._watch(stub, hosted, ending))
+        await host(instance, link, self, partial(self._watch, stub))
         return self._verdict
 
-    def _reported(self, text: str, times: StepTimes) -> None:
-        """The stub says how it is."""
-        link = self._link
+    def reported(self, text: str) -> None:
+        """See `StubObserver`."""
+        link, times = self._link, self._link.stub.times
         state = self._lifecycle.reported(text, self._link.now())
         if state is None:
             return
@@ -355,8 +339,8 @@ class StubSupervisor:
             if not link.is_live:
                 self._wants_news()
 
-    def _no_line(self, reason: str) -> None:
-        """A line of the stub could not be opened."""
+    def line_failed(self, reason: str) -> None:
+        """See `StubObserver`."""
         self._link.events.met(Side.LINE, reason)
         self._wants_news()
 
@@ -375,7 +359,7 @@ class StubSupervisor:
 
     # While it runs: is it still needed, may it still run, is there a newer one?
 
-    async def _watch(self, stub: VerifiedStub, hosted: HostedStub, ending: trio.CancelScope) -> None:
+    async def _watch(self, stub: VerifiedStub, hosted: HostedStub) -> None:
         self._verdict = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_idle, nursery.cancel_scope)
@@ -387,7 +371,6 @@ class StubSupervisor:
         self._show_stub()
         hosted.drain()
         await trio.sleep(DRAIN_SECONDS)
-        ending.cancel()
 
     async def _watch_idle(self, over: trio.CancelScope) -> None:
         link = self._link

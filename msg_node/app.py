@@ -31,6 +31,7 @@ from federation.core.stub_status import StubAddresses
 from federation.decision_records import DecisionRecords
 from federation.dialler import Dialler
 from federation.domain_documents import DomainDocuments
+from federation.egress import LineOpener
 from federation.identity import Identity
 from federation.link_acceptor import LinkAcceptor
 from federation.link_context import LinkContext
@@ -251,8 +252,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         provider=stub_provider,
         sandbox=sandbox,
         identity=identity,
-        dialler=dialler,
-        tls_context=tls_context,
+        opener=LineOpener(dialler, tls_context),
         plaintext_domains=plaintext,
         interworking=state.interworking,
         terms=terms,

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from federation.core.outbound_queue import OutboundMessage
+from federation.core.outbound_queue import OutboundMessage, OutboundQueue
 from protofly.errors import Code
 
 
@@ -98,6 +98,11 @@ CarrierEvent = CarrierUp | CarrierProved | CarrierDown | Accepted | Refused | Co
 
 class LinkPort(ABC):
     """The link, as its carriers see it."""
+
+    @property
+    @abstractmethod
+    def queue(self) -> OutboundQueue:
+        """Our messages that wait or are under way; the carrier that is active takes them."""
 
     @abstractmethod
     def handle(self, event: CarrierEvent) -> None:

@@ -357,7 +357,7 @@ async def _verdicts(attack: Attack, answers: Callable[[str], list[bytes]], *, as
         if event.op == Event.OPENED:
             return [ASK] if asks else [act(Action.VERIFY_PEER, 1, answer) for answer in answers("n")]
         if event.op == Event.AUTH_TOKEN:
-            counter = next(iter(attack.rig.hosted._proof._nonces.values()))
+            counter = attack.rig.counter_challenge
             return [act(Action.VERIFY_PEER, 1, answer) for answer in answers(counter)]
         return []
 
@@ -416,7 +416,7 @@ def live_stub(attack: Attack, then: Callable[[GuestEvent], Answer]) -> ScriptedP
         if event.op == Event.OPENED and event.arg == 1:
             return [ASK]
         if event.op == Event.AUTH_TOKEN and event.flags:
-            counter = next(iter(attack.rig.hosted._proof._nonces.values()))
+            counter = attack.rig.counter_challenge
             return [act(Action.VERIFY_PEER, 1, _token_of(attack, "b.example", counter))]
         if event.op == Event.PEER_VERIFIED:
             return [act(Action.PEER_STREAM, 0, "e" * 32), status("live")]
@@ -431,7 +431,7 @@ async def test_a_stub_that_forges_senders_is_ended_at_the_third(attack: Attack) 
     process = live_stub(attack, lambda event: deliveries if event.op == Event.TIMER else [])
     async with attack.rig.running(process):
         await until(lambda: attack.rig.link.is_live)
-        attack.rig.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
+        attack.rig.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: attack.rig.fault)
     assert attack.rig.fault is not None
     assert attack.rig.fault.code is Code.SPOOFED_SOURCE
@@ -452,7 +452,7 @@ async def test_a_proof_does_not_survive_its_connection(attack: Attack) -> None:
     process = live_stub(attack, then)
     async with attack.rig.running(process):
         await until(lambda: attack.rig.link.is_live)
-        attack.rig.hosted.emit(GuestEvent(Event.TIMER, 0, b""))
+        attack.rig.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: len(process.events(Event.OPENED)) == 2 or attack.rig.fault)
         await trio.testing.wait_all_tasks_blocked()
         assert not attack.rig.link.is_live

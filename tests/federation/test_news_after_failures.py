@@ -73,7 +73,7 @@ class Running:
     async def fails_for(self, seconds: float, *, every: float = 5.0) -> None:
         ends = trio.current_time() + seconds
         while trio.current_time() < ends and self.replaced_at is None:
-            self.supervisor._no_line("connect-failed connect: no connection to old.b.example port 443")
+            self.supervisor.line_failed("connect-failed connect: no connection to old.b.example port 443")
             await trio.sleep(every)
 
 

@@ -170,13 +170,13 @@ async def test_links_with_very_much_to_answer_take_turns(rig: Rig, autojump_cloc
 
 async def test_a_node_that_proved_its_domain_gets_the_link_that_exists(rig: Rig) -> None:
     rig.federation.send("b.example", chat(1))
-    queue, port = rig.federation.admit(claims_of("b.example"))
+    port = rig.federation.admit(claims_of("b.example"))
     assert rig.federation.links == [port]
-    assert queue.waiting == 1
+    assert port.queue.waiting == 1
 
 
 async def test_a_node_that_comes_first_opens_the_link(rig: Rig) -> None:
-    _, port = rig.federation.admit(claims_of("b.example"))
+    port = rig.federation.admit(claims_of("b.example"))
     await trio.testing.wait_all_tasks_blocked()
     assert rig.federation.links == [port]
     assert rig.supervisors.started == ["b.example"]
@@ -215,7 +215,7 @@ async def test_links_of_strangers_do_not_cut_off_a_peer_that_is_named(nursery: t
     gate = Gate(peers={"*": PeerRule(), "*.example": PeerRule(), "friend.example": PeerRule()})
     rig = await _rig(nursery, gate, max_links=3)
     for number in range(3):
-        _, port = rig.federation.admit(claims_of(f"x{number}.evil.example"))
+        port = rig.federation.admit(claims_of(f"x{number}.evil.example"))
         assert isinstance(port, DomainLink)
         MemoryCarrier(port).open()
     for domain in ("x3.evil.example", "stranger.example"):
@@ -227,7 +227,7 @@ async def test_links_of_strangers_do_not_cut_off_a_peer_that_is_named(nursery: t
 
 async def test_a_live_link_and_a_wanted_one_make_no_room(nursery: trio.Nursery) -> None:
     rig = await _rig(nursery, everybody(), max_links=1)
-    _, port = rig.federation.admit(claims_of("b.example"))
+    port = rig.federation.admit(claims_of("b.example"))
     assert isinstance(port, DomainLink)
     MemoryCarrier(port).open()
     assert rig.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.OVERLOAD)

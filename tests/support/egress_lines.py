@@ -11,7 +11,7 @@ import trio.lowlevel
 import trio.testing
 import trustme
 
-from federation.egress import Egress, EgressRules
+from federation.egress import Egress, EgressRules, LineOpener
 from protofly.documents import Endpoint
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent
 from tests.support.lines import (
@@ -61,7 +61,8 @@ class Lines:
         self.room = trio.Event()
         self.room.set()
         self._more = trio.Event()
-        self.egress = Egress(rules, self, dialler=dialler, tls_context=client_context(), handler_nursery=nursery)
+        opener = LineOpener(dialler, client_context())
+        self.egress = Egress(rules, opener, self, handler_nursery=nursery, on_ended=lambda _channel, _reason: None)
 
     async def wait_for_room(self) -> None:
         await self.room.wait()

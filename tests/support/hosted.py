@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -15,8 +14,8 @@ import trio
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.domain_link import DomainLink
-from federation.egress import Egress, EgressRules
-from federation.hosted_stub import HostedStub
+from federation.egress import EgressRules, LineOpener
+from federation.hosted_stub import HostedStub, StubInstance, host
 from federation.identity import Identity
 from protofly.errors import StubFaultError
 from protofly.stub import VerifiedStub
@@ -49,13 +48,11 @@ class StubRig:
         self.link: DomainLink = self.bus.link_to("b.example")
         self.identity: Identity = documents.identity("a.example")
         self.dialler = LoopbackDialler()
-        self.tls_context: ssl.SSLContext = client_context()
         self.states: list[str] = []
         self.meters = StubMeters()
         self.fault: StubFaultError | None = None
         self.is_running = False
         self.hosted: HostedStub
-        self.egress: Egress
 
     @property
     def settings(self) -> StubSettings:
@@ -70,40 +67,43 @@ class StubRig:
             delivered,
         )
 
+    @property
+    def counter_challenge(self) -> str:
+        """What the far end's token has to answer."""
+        return next(iter(self.hosted._far_end._proof._nonces.values()))
+
     async def run(self, process: StubProcess | ScriptedProcess) -> None:
         """One instance, until it fails; its fault is kept."""
         self.fault = None
-        self.hosted = HostedStub(
+        instance = StubInstance(
             self.verified,
             cast("StubProcess", process),
             self.settings,
-            queue=self.link.queue,
-            port=self.link,
-            identity=self.identity,
-            on_state=self.states.append,
-            meters=self.meters,
+            EgressRules("b.example", self.verified.endpoints),
+            LineOpener(self.dialler, client_context()),
+            self.identity,
+            self.meters,
         )
-        self.is_running = True
         try:
-            await self.hosted.run(self._open_egress, beside=trio.sleep_forever)
+            await host(instance, self.link, self, self._until_cancelled)
         except StubFaultError as exc:
             self.fault = exc
         finally:
             self.is_running = False
 
-    def _open_egress(self, running: HostedStub, nursery: trio.Nursery) -> Egress:
-        self.egress = Egress(
-            EgressRules("b.example", self.verified.endpoints),
-            running,
-            dialler=self.dialler,
-            tls_context=self.tls_context,
-            handler_nursery=nursery,
-        )
-        return self.egress
+    async def _until_cancelled(self, hosted: HostedStub) -> None:
+        self.hosted, self.is_running = hosted, True
+        await trio.sleep_forever()
+
+    def reported(self, text: str) -> None:
+        self.states.append(text)
+
+    def line_failed(self, reason: str) -> None:
+        """Nobody here asks for newer documents."""
 
     def cut(self) -> None:
         """Every line of the stub breaks, whatever is under way."""
-        for channel in self.egress._channels.values():
+        for channel in self.hosted.egress._channels.values():
             if channel.bytes_channel is not None and not channel.bytes_channel.is_closed:
                 channel.bytes_channel._sock.shutdown(socket.SHUT_RDWR)
 

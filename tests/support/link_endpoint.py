@@ -16,6 +16,7 @@ from federation.aliases import Aliases
 from federation.core import auth
 from federation.core.alias_rules import AliasRules
 from federation.core.auth import TokenRequest
+from federation.core.carrier import LinkPort
 from federation.core.link_frames import (
     SUBPROTOCOL,
     FrameKind,
@@ -120,10 +121,10 @@ class LinkEndpoint:
             log_clock=lambda: 90.0,
         )
 
-    def _admit(self, _claims: auth.Claims) -> Any:
+    def _admit(self, _claims: auth.Claims) -> LinkPort:
         if self.refusal is not None:
             raise self.refusal
-        return self.link.queue, self.link
+        return self.link
 
     async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
